@@ -12,7 +12,7 @@ use nfnetlink::nftables::{
 };
 
 use super::concern::Captured;
-use super::{DNS_IN_ZONES, ports_of_proxy};
+use super::{ANSWERS_ON_LO, DNS_IN_ZONES, ports_of_proxy};
 use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT};
@@ -36,6 +36,8 @@ pub struct BaseChain {
     does: Vec<String>,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     translates_dns: bool,
+    /// Whether it drops packets by the type of their source, or by the route to it.
+    drops_sources: bool,
 }
 
 /// Where a base chain is.
@@ -57,7 +59,7 @@ impl BaseChain {
 
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, hook, priority, place, does, translates_dns } = self;
+        let Self { table, chain, hook, priority, place, does, translates_dns, drops_sources } = self;
         let does = does.join(", ");
         match place {
             Place::Behind(ports) => write!(
@@ -72,10 +74,11 @@ impl fmt::Display for BaseChain {
                     ("decides before ours", "")
                 };
                 let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
+                let answers = if *drops_sources { ANSWERS_ON_LO } else { "" };
                 write!(
                     f,
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: packets \
-                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant{dns}"
+                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant{answers}{dns}"
                 )
             }
         }
@@ -105,12 +108,24 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             let does: Vec<String> = does.into_iter().filter(decides).collect();
             if !does.is_empty() {
                 let place = if is_behind { Place::Behind(ours.ports()) } else { Place::Before(ours.last) };
+                let drops_sources = hook == Some(Hook::Prerouting)
+                    && does.iter().any(|word| word == "drop")
+                    && table.chains.iter().flat_map(|chain| &chain.rules).any(looks_up_source);
                 let (table, chain) = (table.name.to_string(), chain.name.clone());
                 let has_translation = does.iter().any(|word| ["dnat", "redirect"].contains(&word.as_str()));
                 let has_dns = ours.captured.iter().any(|captured| captured.dns);
                 let translates_dns = hook == Some(Hook::Output) && has_dns && has_translation;
                 let priority = base.priority;
-                found.push(BaseChain { table, chain, hook: name, priority, place, does, translates_dns });
+                found.push(BaseChain {
+                    table,
+                    chain,
+                    hook: name,
+                    priority,
+                    place,
+                    does,
+                    translates_dns,
+                    drops_sources,
+                });
             }
         }
     }
@@ -236,6 +251,18 @@ impl<'a> Search<'a> {
         }
         false
     }
+}
+
+/// Whether a rule looks at the type of an address, mostly the source, or at the route to it.
+fn looks_up_source(rule: &Rule) -> bool {
+    const NAME: u16 = 1;
+    let looks_up = |expression: &Expression| {
+        let Expression::Foreign { name, data } = expression else { return false };
+        let of_iptables =
+            || nfnetlink::Attributes::new(data).of(NAME).is_some_and(|name| name.text() == "addrtype");
+        name == "fib" || (name == "match" && of_iptables())
+    };
+    rule.expressions.iter().any(looks_up)
 }
 
 /// Whether a rule accepts every packet.

@@ -48,6 +48,10 @@ pub struct DecidesFirst {
 const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no answer while DNS is captured (--redirect-dns): let it \
                             translate none, or capture no DNS";
 
+/// The proxy answers captured programs of the pod under the server's address.
+const ANSWERS_ON_LO: &str = "; the proxy's answers to programs of the pod arrive on lo with the address of the server: accept what \
+                             arrives on lo before it, if it drops them";
+
 impl DecidesFirst {
     /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
     #[must_use]
@@ -82,6 +86,8 @@ impl fmt::Display for DecidesFirst {
             Placement::Beside | Placement::Later(_) => "delete it",
         };
         let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
+        let is_of_sources = text.starts_with("-A PREROUTING") && text.contains(" --src-type ");
+        let answers = if is_of_sources && target.contains("DROP") { ANSWERS_ON_LO } else { "" };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.
@@ -89,7 +95,7 @@ impl fmt::Display for DecidesFirst {
         write!(
             f,
             "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
-             hands to {target} {are} captured{those}; {mend}, if that is not meant{dns}"
+             hands to {target} {are} captured{those}; {mend}, if that is not meant{answers}{dns}"
         )
     }
 }

@@ -3,6 +3,8 @@
 
 mod programs;
 
+use netlab::Listen;
+
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
@@ -22,6 +24,7 @@ for_each_backend_and_native!(
     ambient_mode_is_refused_and_keeps_its_rules,
     ambient_mode_with_nftables_is_refused_and_keeps_its_rules,
     firewalld_that_filters_forwarded_packets_only_passes_tproxy,
+    wg_quick_that_accepts_what_arrives_on_lo_passes_answers,
 );
 
 impl Program {
@@ -230,5 +233,40 @@ fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture)
     for family in fixture.families() {
         let app = at(family.pod(), 8080);
         pod.outside().call(app).captured(15006, app);
+    }
+}
+
+/// The remedy that the warning and docs/operations.md name.
+fn wg_quick_that_accepts_what_arrives_on_lo_passes_answers(fixture: Fixture) {
+    for program in &OF_NETWORKS[..2] {
+        let with_remedy = |args: &[&str]| {
+            let pod = fixture.pod();
+            program.install(&pod);
+            pod.apply(args).output_contains("accept what arrives on lo before it");
+            fixture.families().iter().for_each(|family| accept_on_lo(&pod, program.rules, *family));
+            pod.apply(args);
+            pod
+        };
+        let pod = with_remedy(&EVERYTHING);
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        Program { routes: Routes::Elsewhere, ..*program }.captures(&pod, false);
+        // A proxy that answers queries by itself: the name server is behind the tunnel.
+        let pod = with_remedy(&[&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat());
+        let listen = fixture.families().iter().map(|family| Listen::Udp(at(family.loopback(), 15053)));
+        let _proxy = pod.proxy().serve("proxy", &listen.collect::<Vec<_>>());
+        for family in fixture.families() {
+            pod.app().ask(at(family.name_server(), 53)).served_by("proxy");
+        }
+    }
+}
+
+fn accept_on_lo(pod: &Pod, rules: Rules, family: Family) {
+    match rules {
+        Rules::Iptables(_) => drop(pod.iptables(family, "-t raw -I PREROUTING -i lo -j ACCEPT")),
+        Rules::Nft(_) => {
+            let name = if family == Family::V4 { "ip" } else { "ip6" };
+            let rule = ["insert", "rule", name, "wg-quick-wg0", "preraw", "iifname", "lo", "accept"];
+            pod.namespace.run(|| tool("nft", &rule, ""));
+        }
     }
 }
