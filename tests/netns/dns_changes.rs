@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::lab::fixture::at;
+use crate::lab::kill::When;
 use crate::lab::program::Program;
 use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
@@ -11,6 +12,8 @@ use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 for_each_backend_and_native!(
     dns_capture_is_switched_on,
     dns_capture_is_switched_off,
+    dns_capture_ends_with_a_cleanup,
+    dns_capture_ends_with_a_killed_cleanup,
     included_groups_become_all_groups,
     another_group_is_included,
     a_group_is_included_no_more,
@@ -93,6 +96,20 @@ impl Outcomes {
         assert!(after.direct == 0 && after.lost == 0, "queries bypass the proxy: {after:?}");
     }
 
+    /// Not captured any more.
+    #[track_caller]
+    fn direct_afterwards(&self) {
+        assert_eq!((self.after.proxy, self.after.lost), (0, 0), "{:?}", self.after);
+    }
+
+    /// Never captured, and every query was answered.
+    #[track_caller]
+    fn direct_all_the_time(&self) {
+        for tally in [&self.before, &self.meanwhile, &self.after] {
+            assert_eq!((tally.proxy, tally.lost), (0, 0), "{tally:?}");
+        }
+    }
+
     /// Captured all the time, and every query was answered.
     #[track_caller]
     fn captured(&self) {
@@ -120,6 +137,63 @@ fn dns_capture_is_switched_off(fixture: Fixture) {
         // The answers that are waited for come by the entry that has to go.
         assert_eq!(outcomes.before.direct, 0, "{:?}", outcomes.before);
         assert_eq!((outcomes.after.proxy, outcomes.after.lost), (0, 0), "{:?}", outcomes.after);
+    }
+}
+
+/// Foreign rules that have packets tracked and translated when ours are gone.
+fn translate(pod: &Pod) {
+    for family in pod.fixture.families() {
+        pod.iptables(*family, "-t nat -A POSTROUTING -o net9 -j MASQUERADE");
+        pod.iptables(*family, "-A INPUT -m conntrack --ctstate INVALID -j ACCEPT");
+    }
+}
+
+/// One socket sends all the time, another one only before and afterwards.
+fn dns_capture_ends_with_a_cleanup(fixture: Fixture) {
+    for cleanup in [&["--cleanup-only"][..], &["--cleanup-only", "--keep-connections"]] {
+        for is_tracked in [false, true] {
+            let pod = fixture.pod();
+            let _servers = name_servers(&pod);
+            if is_tracked {
+                translate(&pod);
+            }
+            pod.apply(&DNS);
+            let quiet = resolvers(&pod, 1000, 23_000);
+            quiet.iter().for_each(|resolver| resolver.wait_for(QUERIES));
+            for resolver in quiet {
+                let sent = resolver.sent();
+                let [captured] = resolver.end([0..sent; 1]);
+                assert_eq!(captured.direct, 0);
+            }
+            for outcomes in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(cleanup))) {
+                assert_eq!(outcomes.before.direct, 0, "{:?}", outcomes.before);
+                outcomes.direct_afterwards();
+            }
+            for outcomes in through(resolvers(&pod, 1000, 23_000), || {}) {
+                outcomes.direct_all_the_time();
+            }
+        }
+    }
+}
+
+/// The clean-up is killed at some of its messages, the next one completes it.
+fn dns_capture_ends_with_a_killed_cleanup(fixture: Fixture) {
+    for number in (1..).step_by(9) {
+        let pod = fixture.pod();
+        let _servers = name_servers(&pod);
+        translate(&pod);
+        pod.apply(&DNS);
+        let mut is_killed = false;
+        for outcomes in through(resolvers(&pod, 1000, 22_000), || {
+            let ended = pod.istio_iptables(&["--cleanup-only"]).run_and_kill_at_send(number, When::Before);
+            is_killed = ended.code() == -1;
+            pod.apply(&["--cleanup-only"]);
+        }) {
+            outcomes.direct_afterwards();
+        }
+        if !is_killed {
+            break;
+        }
     }
 }
 
