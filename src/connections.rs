@@ -226,6 +226,17 @@ pub fn only_keeps_translation(rules: &FamilyRules) -> bool {
 pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
     let nat = observed.tables.get(&Table::Nat);
     let lines = nat.into_iter().flat_map(|nat| nat.chains.values().flatten());
+    ports_of(lines.filter_map(|line| line.statement.as_ref()))
+}
+
+/// The ports that desired rules redirect to.
+#[must_use]
+pub fn desired_ports<'a>(rules: impl IntoIterator<Item = &'a FamilyRules>) -> BTreeSet<u16> {
+    let nat = rules.into_iter().filter_map(|rules| rules.tables.get(&Table::Nat));
+    ports_of(nat.flat_map(TableRules::rules).map(|rule| &rule.statement))
+}
+
+fn ports_of<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet<u16> {
     let port = |statement: &Statement| match statement.target {
         Target::Redirect(port) => Some(port.number()),
         Target::Accept
@@ -238,7 +249,7 @@ pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
         | Target::SetMark(_)
         | Target::Tproxy { .. } => None,
     };
-    lines.filter_map(|line| port(line.statement.as_ref()?)).into_set()
+    statements.filter_map(port).into_set()
 }
 
 #[cfg(test)]

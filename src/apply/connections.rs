@@ -177,9 +177,11 @@ fn may_begin(mut families: BTreeSet<Family>, current: &CurrentState) -> BTreeSet
     families
 }
 
+/// The ports to which rules of ours redirect, or did with earlier options.
 fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {
     let ports = live(current, family).flat_map(connections::redirect_ports);
-    ports.chain(current.native.redirect_ports()).into_set()
+    let earlier = current.record().map(|record| record.earlier_ports).unwrap_or_default();
+    ports.chain(current.native.redirect_ports()).chain(earlier).into_set()
 }
 
 /// How many connections live rules of ours have translated in each of these families.
@@ -211,7 +213,7 @@ const fn is_open(entry: &Entry) -> bool {
     !matches!(entry.tcp_state, Some(TcpState::TimeWait | TcpState::Close))
 }
 
-/// The ports to which live rules of ours redirect, in each family.
+/// The ports to which rules of ours redirect, or did with earlier options, in each family.
 pub(super) fn redirect_ports(current: &CurrentState) -> PerFamily<BTreeSet<u16>> {
     Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
 }
@@ -240,8 +242,8 @@ pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSe
 }
 
 /// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to an address of its
-/// own, or to another port of the address that it was for. Earlier options may have had other ports, and where a run has
-/// ended capture already none is known.
+/// own, or to another port of the address that it was for. Where a run has ended capture already, or there was no room for a record,
+/// no port is known.
 fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>, local: &BTreeSet<IpAddr>) -> bool {
     let server = entry.reply.source;
     entry.status.destination_translated()

@@ -112,11 +112,13 @@ fn read_rules(
 ) -> Result<(), Failure> {
     for variant in Variant::ALL {
         for family in Family::ALL {
-            let holds_ours =
-                snapshot.has_chains(variant, family) || may_be_left(current, snapshot, variant, family);
+            let may_be_left = may_be_left(current, snapshot, variant, family);
+            let is_interrupted = current.record().is_some_and(|record| record.is_changing());
+            let holds_ours = snapshot.has_chains(variant, family) || (may_be_left && is_interrupted);
+            let is_chosen = backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family);
             let read = if holds_ours {
                 Some(read_back(host, variant, family, findings)?)
-            } else if backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family) {
+            } else if is_chosen || may_be_left {
                 read_foreign(host, variant, family)
             } else {
                 None
@@ -131,7 +133,8 @@ fn read_rules(
     Ok(())
 }
 
-/// Whether an interrupted run may have left rules of ours after our chains were deleted, or before they were made.
+/// Whether rules of ours may be there without chains of ours: an interrupted run has deleted those, or had not made them yet, or
+/// another program has deleted them.
 fn may_be_left(current: &CurrentState, snapshot: &Snapshot, variant: Variant, family: Family) -> bool {
     snapshot.hooks_in_use(variant, family)
         && current.record().is_some_and(|record| record.may_have_left(variant, family))

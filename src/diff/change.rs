@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::model::{Chain, Family, Hook, HookRules, Rule, Table};
-use crate::record;
+use crate::model::{Chain, Family, Hook, HookRules, Rule, Table, Variant};
+use crate::record::{self, Block, Part};
 
 /// A rule to take out of a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,56 @@ impl fmt::Display for Deleted {
     }
 }
 
+/// A rule in a shared chain that may be ours or foreign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// Its table.
+    pub table: Table,
+    /// Its chain.
+    pub hook: Hook,
+    /// Its words.
+    pub text: String,
+    /// Digest of its statement.
+    pub digest: u32,
+}
+
+impl Ambiguous {
+    /// The command that deletes it, or the first one of several identical ones.
+    #[must_use]
+    pub fn deletion(&self, variant: Variant, family: Family) -> String {
+        let (table, hook) = (self.table.name(), self.hook.name());
+        format!("{} -t {table} -D {hook} {}", variant.tool(family), self.text)
+    }
+
+    /// Whether nothing distinguishes them.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.table, self.hook, self.digest) == (other.table, other.hook, other.digest)
+    }
+
+    /// What the record says of it.
+    #[must_use]
+    pub fn block(&self, variant: Variant, family: Family) -> Block {
+        Block {
+            variant,
+            family,
+            table: self.table,
+            hook: self.hook,
+            part: Part::Tail,
+            behind_jump: false,
+            count: 1,
+            digest: self.digest,
+            at: None,
+        }
+    }
+}
+
+impl fmt::Display for Ambiguous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.table.name(), self.hook.name(), self.text)
+    }
+}
+
 /// The changes of one table, in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableChange {
@@ -64,8 +114,8 @@ pub struct TableChange {
     pub empty: Vec<Chain>,
     /// Rules that are taken out by handle, after the rules file: an identical foreign rule before each of them does the same.
     pub by_handle: Vec<RuleByHandle>,
-    /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
-    pub ambiguous: Vec<String>,
+    /// What may be ours or foreign, is not asked for, and stays.
+    pub ambiguous: Vec<Ambiguous>,
     /// Whether rules are deleted in a shared chain that the tool cannot list: by handle, and before our chains, to which they
     /// may jump.
     pub unlisted: bool,
@@ -136,8 +186,8 @@ pub struct Change {
     pub family: Family,
     /// One transaction each.
     pub tables: Vec<TableChange>,
-    /// What may be ours or foreign, is not asked for, and stays: `table CHAIN words`.
-    pub ambiguous: Vec<String>,
+    /// What may be ours or foreign, is not asked for, and stays.
+    pub ambiguous: Vec<Ambiguous>,
 }
 
 impl Change {

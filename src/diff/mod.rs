@@ -8,9 +8,9 @@ mod projection;
 mod written;
 
 pub use chains::{ChainDifference, RuleDifference, distance, of_iptables, of_native};
-pub use change::{Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
+pub use change::{Ambiguous, Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
 pub(crate) use limit::limited_save_mark;
-pub use ownership::found;
+pub use ownership::{found, is_ambiguous};
 pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -39,10 +39,7 @@ impl Change {
             table_change((family, table), desired, observed, record, rewrite)
         });
         let (writing, idle): (Vec<_>, Vec<_>) = changes.partition(|change| !change.writes_nothing());
-        let ambiguous = writing
-            .iter()
-            .chain(&idle)
-            .flat_map(|change| change.ambiguous.iter().map(|line| format!("{} {line}", change.table.name())));
+        let ambiguous = writing.iter().chain(&idle).flat_map(|change| change.ambiguous.iter().cloned());
         Self { family, ambiguous: ambiguous.collect(), tables: writing }
     }
 }
@@ -150,7 +147,7 @@ fn hook_change(
     record: Option<&Record>,
     rewrite: bool,
 ) {
-    let (none, (_, _, hook)) = (HookRules::default(), place);
+    let (none, (family, table, hook)) = (HookRules::default(), place);
     let Known { lines, ours, ambiguous, chains: _, unlisted } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let right = |ours: &&BTreeSet<usize>| {
@@ -166,15 +163,23 @@ fn hook_change(
             let statement = lines.get(*at).and_then(|line| line.statement.as_ref());
             wanted.iter().any(|rule| Some(&rule.statement) == statement)
         };
-        // A rule like one of ours is foreign, unless a killed run had to leave some of ours. No later run knows of those.
-        let may_be_left = record.is_some_and(Record::is_incomplete);
-        let is_stray = |at: &&usize| !chosen.contains(at) && (may_be_left || !asked_for(at));
+        // A rule like one of ours is foreign, unless a killed run had to leave some of ours.
+        let may_be_left = |at: &usize| {
+            let left = |record: &Record| {
+                record.is_incomplete()
+                    || lines.get(*at).is_some_and(|line| {
+                        ownership::left_like(line, (family, table, hook), record).is_some()
+                    })
+            };
+            record.is_some_and(left)
+        };
+        let is_stray = |at: &&usize| !chosen.contains(at) && (may_be_left(at) || !asked_for(at));
         let stray = ambiguous.iter().filter(is_stray).filter_map(|at| lines.get(*at));
-        change.ambiguous.extend(stray.map(|line| format!("{} {}", hook.name(), line.text)));
+        change.ambiguous.extend(stray.filter_map(|line| ownership::named(line, table, hook)));
         return;
     }
     let left = ambiguous.iter().filter_map(|at| lines.get(*at));
-    change.ambiguous.extend(left.map(|line| format!("{} {}", hook.name(), line.text)));
+    change.ambiguous.extend(left.filter_map(|line| ownership::named(line, table, hook)));
     if !rewrite && let Some((wrong, written)) = differing_end(wanted, lines, ours) {
         delete(change, hook, lines, &wrong, *unlisted);
         change.hooks.insert(hook, written);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::Family;
+
 /// The two kinds of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
@@ -32,6 +34,16 @@ impl Variant {
             Self::Legacy => "legacy",
             Self::Nft => "nft",
         }
+    }
+
+    /// The tool that changes one rule.
+    #[must_use]
+    pub fn tool(self, family: Family) -> String {
+        let family = match family {
+            Family::V4 => "iptables",
+            Family::V6 => "ip6tables",
+        };
+        format!("{family}-{}", self.word())
     }
 }
 

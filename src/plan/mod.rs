@@ -3,22 +3,24 @@
 //! A dry run prints these very steps; a real run executes them.
 
 mod phases;
+mod recording;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use phases::Phases;
+use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections};
 use crate::conntrack;
-use crate::diff::{self, Change, holder, marks_in_use};
+use crate::diff::{Change, holder, marks_in_use};
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
-use crate::record::{Found, Record};
+use crate::record::Record;
 use crate::routing;
 use crate::text::count;
 
@@ -200,6 +202,7 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
         let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
         phases.record(desired, passthrough)
     });
+    let left = left(desired, current);
     let found = found(current);
     let transitional = phases.transitional(&found);
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
@@ -214,7 +217,8 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
     }
-    recorded(steps, current, wanted, &found, transitional.as_ref())
+    let earlier = earlier_ports(desired, current);
+    recorded(steps, current, (wanted, left, earlier), &found, transitional.as_ref())
 }
 
 /// The families whose TCP capture the steps change, or may change.
@@ -238,74 +242,6 @@ fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
 /// The marks that live rules of ours use.
 fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
     observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
-}
-
-/// The steps with the record around them: while one set of rules takes over from another, it says what either wrote,
-/// so that a run that is killed half way leaves nothing that the next one would not recognise.
-fn recorded(
-    mut steps: Vec<Step>,
-    current: &CurrentState,
-    wanted: Option<Record>,
-    found: &Found,
-    transitional: Option<&Record>,
-) -> Vec<Step> {
-    let live = current.record();
-    // An alias that another program set is not touched.
-    if current.alias.is_some() && live.is_none() {
-        return steps;
-    }
-    let Some(wanted) = wanted else {
-        return recorded_removal(steps, current, live.as_ref(), found);
-    };
-    let settled = match &live {
-        // Rules of Istio's binary that are right already stay Istio's.
-        None => steps.is_empty(),
-        Some(live) => steps.is_empty() && live.covers(&wanted),
-    };
-    if settled {
-        return steps;
-    }
-    let wanted = wanted.with_places_of(found);
-    let last = wanted.alias();
-    let changing = wanted.taking_over(&live.unwrap_or_default(), found, transitional);
-    let is_first = steps.is_empty() || !changing.names_more_than(&wanted);
-    let first = if is_first { last.clone() } else { changing.alias() };
-    let is_last = first == last;
-    let is_new = current.alias.as_ref() != Some(&first);
-    steps.splice(0..0, is_new.then_some(Step::Record(first))).for_each(drop);
-    steps.extend((!is_last).then_some(Step::Record(last)));
-    steps
-}
-
-/// The same for a clean-up: until its end, the record says what it takes out.
-fn recorded_removal(
-    mut steps: Vec<Step>,
-    current: &CurrentState,
-    live: Option<&Record>,
-    found: &Found,
-) -> Vec<Step> {
-    let record = live.cloned().unwrap_or_default().removing(found);
-    let removes = !steps.is_empty() && live.is_some() && record.tells_of_rules();
-    let first = removes.then(|| record.alias()).filter(|alias| Some(alias) != current.alias.as_ref());
-    steps.splice(0..0, first.map(Step::Record)).for_each(drop);
-    steps.extend(live.map(|_| Step::Record(String::new())));
-    steps
-}
-
-/// Our rules in the shared chains, of the variants named in the record and of the chosen one.
-fn found(current: &CurrentState) -> Found {
-    let (mut all, live) = (Found::default(), current.record());
-    for ((variant, _), observed) in &current.rules {
-        if current.backend == Backend::Iptables(*variant)
-            || live.as_ref().is_some_and(|live| live.names(*variant))
-        {
-            let Found { blocks, numbering, is_ambiguous } = diff::found(*variant, observed);
-            all.is_ambiguous |= is_ambiguous;
-            all.blocks.extend(blocks);
-            all.numbering.extend(numbering.into_iter().filter(|_| *variant == Variant::Nft));
-        }
-    }
-    all
 }
 
 /// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.
@@ -410,10 +346,18 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
         {
             let lines: Vec<_> = change.ambiguous.iter().map(|line| format!("`{line}`")).collect();
+            let mut commands: Vec<String> = Vec::new();
+            for line in &change.ambiguous {
+                let command = line.deletion(variant, change.family);
+                if !commands.contains(&command) {
+                    commands.push(command);
+                }
+            }
             notices.push(format!(
-                "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed",
+                "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed: {}",
                 change.family,
-                lines.join(", ")
+                lines.join(", "),
+                commands.join("; ")
             ));
         }
     }

@@ -122,12 +122,8 @@ impl fmt::Display for Step {
                 f.write_str(&commands.collect::<Vec<_>>().join("; "))
             }
             Self::Restore(Restore { variant, family, text: _, tables, by_position: _ }) => {
-                let tool = match family {
-                    Family::V4 => "iptables",
-                    Family::V6 => "ip6tables",
-                };
                 let tables: Vec<_> = tables.iter().map(|table| table.name()).collect();
-                write!(f, "{tool}-{}-restore --noflush (tables {})", variant.word(), tables.join(", "))
+                write!(f, "{}-restore --noflush (tables {})", variant.tool(*family), tables.join(", "))
             }
         }
     }

@@ -4,103 +4,20 @@
 //! very same one, and comments are unavailable on some kernels. So each run leaves a digest of such rules as the alias of
 //! `lo`, which every kernel keeps per network namespace and which no packet, rule or route depends on.
 
+mod block;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, TableHandles, Target, Variant};
+use crate::model::{Family, Table, Variant};
 use crate::ordered::Ordered as _;
 
+pub use block::{Block, ForeignRules, Numbering, Part, Place, Position};
+pub(crate) use block::{blocks_of, chain_digest, digest, hash, hash_of_words, runs};
 pub use text::NotOurs;
 
 /// Longest alias that the kernel keeps (`IFALIASZ` without the NUL).
 const LONGEST: usize = 255;
-
-/// Where a run of rules was put in a shared chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// Before the rules that were there.
-    Head,
-    /// Behind the rules that were there.
-    Tail,
-}
-
-/// Consecutive rules of ours in a shared chain, none of which jumps to a chain of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Block {
-    /// Whose tables they are in.
-    pub variant: Variant,
-    /// Their family.
-    pub family: Family,
-    /// Their table.
-    pub table: Table,
-    /// Their chain.
-    pub hook: Hook,
-    /// Where in the chain.
-    pub part: Part,
-    /// Whether a jump of ours that was put there with them comes before them.
-    pub behind_jump: bool,
-    /// How many rules.
-    pub count: usize,
-    /// Digest of the rules in order.
-    pub digest: u32,
-    /// Where they are, as far as it is known.
-    pub at: Option<Place>,
-}
-
-/// Where recorded rules are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Where they were put, in a table without handles.
-    Position(Position),
-    /// Written by the run that made the record: their handles are above [`Numbering::highest`].
-    New,
-    /// Found with this nf_tables handle and the ones that follow it. No other rule of the table ever gets these.
-    Handle(u64),
-}
-
-/// Distinguishes the rules that an nf_tables table has from rules added later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Numbering {
-    /// Handle of the table. The kernel never reuses it, while rule handles restart in every new table.
-    pub table: u64,
-    /// The highest handle of a rule.
-    pub highest: u64,
-}
-
-impl From<&TableHandles> for Numbering {
-    fn from(handles: &TableHandles) -> Self {
-        let highest = handles.rules.values().flatten().max().copied().unwrap_or_default();
-        Self { table: handles.table, highest }
-    }
-}
-
-/// A place in a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// How many rules come before.
-    pub before: usize,
-    /// Digest of all rules of the chain, ours and foreign ones, in order.
-    pub chain: u32,
-}
-
-/// The foreign rules of a shared chain that ours are written into.
-#[derive(Clone, Copy, Debug)]
-pub struct ForeignRules<'a> {
-    /// Their hashes, in order.
-    pub hashes: &'a [u32],
-    /// How many of them come before our tail.
-    pub before: usize,
-}
-
-impl ForeignRules<'_> {
-    /// Digest of the chain with these rules of ours.
-    fn chain(&self, rules: &HookRules) -> u32 {
-        let (before, after) = self.hashes.split_at(self.before.min(self.hashes.len()));
-        let ours = |rules: &[Rule]| rules.iter().map(|rule| hash(&rule.statement)).collect::<Vec<_>>();
-        chain_digest([&ours(&rules.head), before, &ours(&rules.tail), after].concat())
-    }
-}
 
 /// What one or more runs recorded.
 ///
@@ -119,6 +36,11 @@ pub struct Record {
     /// Whether there may be rules of ours that it does not name: there was no room, an interrupted run found some that may be
     /// foreign, or the record is one of another version.
     incomplete: bool,
+    /// Rules that may be ours or foreign and that finished runs left: each with the digest of its statement and the number of
+    /// identical ones.
+    left: BTreeSet<Block>,
+    /// Ports that earlier options redirected to, and these do not: connections to them may be open.
+    pub earlier_ports: BTreeSet<u16>,
     /// Whether `::6` on `lo` was added by us, for kernels that keep no protocol number of addresses (before 5.18).
     pub passthrough: bool,
 }
@@ -176,10 +98,12 @@ impl Record {
         let here = |blocks: &BTreeSet<Block>| -> BTreeSet<Block> {
             blocks.iter().filter(|block| block.variant == variant).copied().into_set()
         };
-        (self.incomplete || self.variants.contains(&variant)).then(|| Self {
+        let covers = self.incomplete || self.variants.contains(&variant) || !here(&self.left).is_empty();
+        covers.then(|| Self {
             variants: [variant].into(),
             live: here(&self.live),
             unfinished: self.unfinished.iter().map(here).collect(),
+            left: here(&self.left),
             ..self.clone()
         })
     }
@@ -191,6 +115,7 @@ impl Record {
         Self {
             variants: unfinished.clone().fold(live.variants.clone(), |all, more| &all | &more.variants),
             unfinished: unfinished.map(|record| record.live.clone()).collect(),
+            earlier_ports: self.earlier_ports.iter().chain(&live.earlier_ports).copied().into_set(),
             passthrough: self.passthrough || live.passthrough,
             ..live.found(found)
         }
@@ -207,10 +132,27 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
+    /// The same, with rules that may be ours or foreign and stay.
+    #[must_use]
+    pub(crate) fn leaving(self, left: BTreeSet<Block>) -> Self {
+        Self { left, ..self }
+    }
+
+    /// The same, with ports that earlier options redirected to.
+    #[must_use]
+    pub(crate) fn after(self, earlier_ports: BTreeSet<u16>) -> Self {
+        Self { earlier_ports, ..self }
+    }
+
+    /// Rules that may be ours or foreign and that finished runs left. Each block is one statement, however often it was there.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &Block> {
+        self.left.iter()
+    }
+
     /// Whether it names rules that nothing else distinguishes from foreign ones, or says that there may be others.
     #[must_use]
     pub fn tells_of_rules(&self) -> bool {
-        self.incomplete || self.blocks().next().is_some()
+        self.incomplete || !self.left.is_empty() || self.blocks().next().is_some()
     }
 
     /// Whether it tells of rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
@@ -220,12 +162,13 @@ impl Record {
         self.tells_of_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
     }
 
-    /// Whether a run was interrupted that may have left rules of ours in these tables without a chain of ours.
+    /// Whether rules of ours may be in these tables without a chain of ours: a run was interrupted, or another program has deleted
+    /// the chains.
     #[must_use]
     pub fn may_have_left(&self, variant: Variant, family: Family) -> bool {
         let here = |block: &Block| (block.variant, block.family) == (variant, family);
         let unnamed = || self.incomplete && self.variants.contains(&variant);
-        self.is_changing() && (unnamed() || self.blocks().any(here))
+        (self.is_changing() && unnamed()) || self.blocks().chain(&self.left).any(here)
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
@@ -291,6 +234,8 @@ impl Record {
             && !self.incomplete
             && self.variants == other.variants
             && self.passthrough >= other.passthrough
+            && self.left == other.left
+            && self.earlier_ports == other.earlier_ports
             && other.live.iter().all(|block| self.has(block))
     }
 
@@ -307,9 +252,16 @@ impl Record {
         }
     }
 
-    /// Leaves something out: transitional rules, then what was to be written, then what was found; `false` if nothing is left.
+    /// Leaves something out: earlier ports, rules that may be foreign, transitional rules, then what was to be written, then what was
+    /// found; `false` if nothing is left.
     fn shorten(&mut self) -> bool {
+        if !std::mem::take(&mut self.earlier_ports).is_empty() {
+            return true;
+        }
         self.incomplete = true;
+        if self.left.pop_last().is_some() {
+            return true;
+        }
         if self.unfinished.len() > 1 {
             self.unfinished.remove(0);
             return true;
@@ -320,75 +272,4 @@ impl Record {
         }
         self.live.pop_last().is_some() || !std::mem::take(&mut self.numbering).is_empty()
     }
-}
-
-/// The blocks of rules that go into a shared chain with these foreign rules.
-pub(crate) fn blocks_of(
-    variant: Variant,
-    family: Family,
-    (table, hook): (Table, Hook),
-    rules: &HookRules,
-    foreign: Option<ForeignRules<'_>>,
-) -> Vec<Block> {
-    let chain = foreign.map(|foreign| foreign.chain(rules));
-    let tail = foreign.map_or(0, |foreign| foreign.before) + rules.head.len();
-    let of = |part, rules: &[Rule], begin: usize| -> Vec<Block> {
-        let jumps = |rule: &Rule| rule.statement.target.jump().is_some();
-        runs(rules)
-            .map(move |(offset, run)| Block {
-                variant,
-                family,
-                table,
-                hook,
-                part,
-                behind_jump: offset.checked_sub(1).and_then(|before| rules.get(before)).is_some_and(jumps),
-                count: run.len(),
-                digest: digest(run.iter().map(|rule| hash(&rule.statement))),
-                at: chain.map(|chain| Place::Position(Position { before: begin + offset, chain })),
-            })
-            .collect()
-    };
-    [of(Part::Head, &rules.head, 0), of(Part::Tail, &rules.tail, tail)].concat()
-}
-
-/// The runs of rules that jump to no chain of ours, with the place of the first one. A rule that saves marks is a run of
-/// its own: it has another form while a run moves from one backend to another.
-pub(crate) fn runs(rules: &[Rule]) -> impl Iterator<Item = (usize, &[Rule])> {
-    let jumps = |rule: &Rule| rule.statement.target.jump().is_some();
-    let saves = |rule: &Rule| rule.statement.target == Target::SaveMark;
-    let mut offset = 0;
-    rules
-        .chunk_by(move |one, next| !jumps(one) && !jumps(next) && !saves(one) && !saves(next))
-        .map(move |run| {
-            let place = offset;
-            offset += run.len();
-            (place, run)
-        })
-        .filter(move |(_, run)| !run.iter().any(jumps))
-}
-
-/// FNV-1a of a statement's words.
-pub(crate) fn hash(statement: &Statement) -> u32 {
-    fnv(statement.to_string().bytes())
-}
-
-/// FNV-1a of a foreign rule's words that are not understood.
-pub(crate) fn hash_of_words(words: &str) -> u32 {
-    fnv(words.bytes())
-}
-
-/// FNV-1a of the hashes of all rules of a chain.
-pub(crate) fn chain_digest(hashes: impl IntoIterator<Item = u32>) -> u32 {
-    // As much as the record has room for.
-    digest(hashes) & 0xff_ffff
-}
-
-/// FNV-1a of the hashes of several statements.
-pub(crate) fn digest(hashes: impl IntoIterator<Item = u32>) -> u32 {
-    // As much as the record has room for.
-    fnv(hashes.into_iter().flat_map(u32::to_be_bytes)) & 0x3fff_ffff
-}
-
-fn fnv(bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

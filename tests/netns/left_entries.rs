@@ -12,6 +12,7 @@ for_each_backend_and_native!(
     ports_are_free_beside_foreign_translation,
     ports_of_earlier_options_are_free_beside_foreign_translation,
     ports_are_free_after_a_killed_cleanup,
+    direct_connection_on_ports_of_earlier_options_survives_the_next_capture,
     direct_connection_on_ports_that_the_proxy_marked_survives_the_next_capture,
 );
 
@@ -84,6 +85,23 @@ fn ports_of_earlier_options_are_free_beside_foreign_translation(fixture: Fixture
     cut_off(&pod, &[&OTHER_PORTS, &REDIRECT]);
     translate(&pod);
     are_direct(&pod);
+}
+
+/// The proxy's sockets for the earlier connections live on: they do not hear of their end.
+fn direct_connection_on_ports_of_earlier_options_survives_the_next_capture(fixture: Fixture) {
+    const KEPT: [&str; 2] = ["--cleanup-only", "--keep-connections"];
+    for between in [&REDIRECT[..], &TPROXY, &KEPT] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _earlier = pod.proxy_also_listens(&[16001, 16006]);
+        cut_off(&pod, &[&OTHER_PORTS, between]);
+        let direct: Vec<_> = calls(&pod).iter().map(open).collect();
+        pod.apply(&REDIRECT);
+        for (mut conversation, (.., server)) in direct.into_iter().zip(calls(&pod)) {
+            assert_eq!(conversation.greeting.server, server, "{between:?}");
+            conversation.echo("still there").expect("the connection lives on");
+        }
+    }
 }
 
 /// At each message; the next run is a clean-up, too.

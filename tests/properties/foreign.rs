@@ -95,7 +95,7 @@ impl Shared {
 
 fn check(shared: &mut Shared, wanted: &FamilyRules) -> Result<Vec<String>, TestCaseError> {
     let before = shared.foreign();
-    let ambiguous = shared.pod.change(wanted).ambiguous;
+    let ambiguous = shared.pod.change(wanted).ambiguous.iter().map(ToString::to_string).collect();
     shared.pod.converge(wanted);
     prop_assert_eq!(&shared.foreign(), &before, "foreign rules, by handle");
     prop_assert!(shared.pod.change(wanted).is_empty(), "one run is enough");

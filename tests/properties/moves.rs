@@ -53,10 +53,14 @@ impl Namespace {
         let record = self.1.as_ref().and_then(|alias| alias.parse().ok());
         let observed = self.0.iter().map(|(key, tables)| {
             let record: Option<Record> = record.clone();
+            let may_be_left = record.as_ref().is_some_and(|record| record.may_have_left(key.0, key.1));
             let record = record.and_then(|record| record.of_variant(key.0));
-            (*key, Observed { record, ..parse::iptables_save(key.1, &tables.save()) })
+            (may_be_left, *key, Observed { record, ..parse::iptables_save(key.1, &tables.save()) })
         });
-        let rules = observed.filter(|(key, observed)| key.0 == variant || observed.has_ours()).collect();
+        let is_read = |(may_be_left, key, observed): &(bool, (Variant, Family), Observed)| {
+            key.0 == variant || observed.has_ours() || *may_be_left
+        };
+        let rules = observed.filter(is_read).map(|(_, key, observed)| (key, observed)).collect();
         CurrentState { rules, alias: self.1.clone(), ..CurrentState::empty(variant.into()) }
     }
 
@@ -64,12 +68,25 @@ impl Namespace {
         plan(desired, &self.current(variant))
     }
 
-    /// Whether identical foreign rules leave it open which rules are ours: those stay then, and are named.
-    fn is_ambiguous(&self, desired: &DesiredState, variant: Variant) -> bool {
-        notices(desired, &self.current(variant))
-            .others
-            .iter()
-            .any(|notice| notice.contains("may be ours or foreign"))
+    /// Where identical foreign rules leave it open which rules are ours, those stay, and are named.
+    fn names(&self, desired: &DesiredState, variant: Variant) -> Vec<String> {
+        let notices = notices(desired, &self.current(variant)).others;
+        notices.into_iter().filter(|notice| notice.contains("may be ours or foreign")).collect()
+    }
+
+    /// The rules that are not in `expected`, as they are named; `None` if one of those is missing.
+    fn additional(&self, expected: &Self) -> Option<Vec<String>> {
+        let (mut found, mut additional) = (self.contents(), Vec::new());
+        for (key, rules) in expected.contents() {
+            let found = found.get_mut(&key)?;
+            for rule in rules {
+                found.remove(found.iter().position(|other| *other == rule)?);
+            }
+        }
+        for ((_, _, table, chain), rules) in found {
+            additional.extend(rules.iter().map(|rule| format!("`{table} {chain} {rule}`")));
+        }
+        Some(additional)
     }
 
     /// One state per commit: each table of each rules file.
@@ -174,9 +191,13 @@ proptest! {
         }
         let end = resumed.last().unwrap();
         let expected = Namespace::holding(config, variant);
-        if !state.is_ambiguous(&desired(config), variant) {
+        let named = state.names(&desired(config), variant);
+        if named.is_empty() {
             prop_assert_eq!(end.contents(), expected.contents());
         }
+        let additional = end.additional(&expected);
+        let is_named = |rule: &String| named.iter().any(|notice| notice.contains(rule));
+        prop_assert!(additional.iter().flatten().all(is_named) && additional.is_some(), "{:?}", additional);
         prop_assert!(end.steps(&desired(config), variant).is_empty());
     }
 

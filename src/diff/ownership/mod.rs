@@ -23,7 +23,7 @@ use crate::record::{
     Block, Found, Numbering, Part, Place, Position, Record, chain_digest, digest, hash, runs,
 };
 
-use super::{line_hash, statements};
+use super::{Ambiguous, line_hash, statements};
 
 pub(crate) use forms::is_our_jump;
 
@@ -86,6 +86,7 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
     match record {
         Some(record) => {
             recorded::rules((family, table), observed, record, &mut ours);
+            left(family, table, observed, record, &mut ours);
         }
         None if observed.chains.is_empty() => {}
         None => istio::leftovers(table, observed, &mut ours),
@@ -93,11 +94,52 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
     ours
 }
 
+/// Rules that earlier runs left, unless one of several identical ones is gone since: whoever deleted it knew which to keep.
+fn left(family: Family, table: Table, observed: &ObservedTable, record: &Record, ours: &mut Ours) {
+    for block in record.left().filter(|block| (block.family, block.table) == (family, table)) {
+        let certain = ours.of(block.hook);
+        let lines = observed.hook(block.hook).iter().enumerate().filter(|(at, _)| !certain.contains(at));
+        let alike: Vec<usize> = lines.filter(|(_, line)| is_like(line, block)).map(|(at, _)| at).collect();
+        if alike.len() >= block.count {
+            ours.ambiguous.entry(block.hook).or_default().extend(alike);
+        }
+    }
+}
+
+fn is_like(line: &Line, block: &Block) -> bool {
+    line.statement.as_ref().is_some_and(|statement| digest([hash(statement)]) == block.digest)
+}
+
+/// What the record says of rules like this one that earlier runs left.
+pub(super) fn left_like<'a>(
+    line: &Line,
+    (family, table, hook): (Family, Table, Hook),
+    record: &'a Record,
+) -> Option<&'a Block> {
+    let here = |block: &&Block| (block.family, block.table, block.hook) == (family, table, hook);
+    record.left().filter(here).find(|block| is_like(line, block))
+}
+
+/// A line, as it is named to be deleted.
+pub(super) fn named(line: &Line, table: Table, hook: Hook) -> Option<Ambiguous> {
+    let digest = digest([hash(line.statement.as_ref()?)]);
+    Some(Ambiguous { table, hook, text: line.text.clone(), digest })
+}
+
 /// Our rules in one shared chain of a table, in their order.
 pub(crate) fn our_rules(observed: &Observed, table: Table, hook: Hook) -> Vec<&Line> {
     let Some(rules) = observed.tables.get(&table) else { return Vec::new() };
     let ours = ours(observed.family, table, rules, observed.record.as_ref()).of(hook);
     rules.hook(hook).iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line).collect()
+}
+
+/// Whether there are rules of which nothing shows whether they are ours.
+#[must_use]
+pub fn is_ambiguous(observed: &Observed) -> bool {
+    observed.tables.iter().any(|(table, rules)| {
+        let ours = ours(observed.family, *table, rules, observed.record.as_ref());
+        Hook::ALL.into_iter().any(|hook| !ours.ambiguous(hook).is_empty())
+    })
 }
 
 /// What is recorded of our rules while the run is under way that found these.
@@ -109,7 +151,12 @@ pub fn found(variant: Variant, observed: &Observed) -> Found {
         for hook in Hook::ALL {
             let place = (variant, observed.family, *table, hook);
             found.blocks.extend(blocks(place, rules.hook(hook), &ours));
-            found.is_ambiguous |= !ours.ambiguous(hook).is_empty();
+            let (lines, place) = (rules.hook(hook), (observed.family, *table, hook));
+            let is_recorded = |line: &Line| {
+                observed.record.as_ref().is_some_and(|record| left_like(line, place, record).is_some())
+            };
+            let mut ambiguous = ours.ambiguous(hook).into_iter().filter_map(|at| lines.get(at));
+            found.is_ambiguous |= ambiguous.any(|line| !is_recorded(line));
         }
         let numbering = rules.handles.as_ref().map(Numbering::from);
         found.numbering.extend(numbering.map(|numbering| ((observed.family, *table), numbering)));

@@ -26,6 +26,7 @@ pub(super) fn rules(
     let known =
         record.numbering(family, table).filter(|known| live.is_some_and(|live| live.table == known.table));
     let mut generations = record.generations(family, table);
+    let is_in_every_set = generations.iter().all(|blocks| !blocks.is_empty());
     let mut is_replaced = false;
     if known.is_some() {
         by_handle(observed, &generations, ours);
@@ -45,6 +46,16 @@ pub(super) fn rules(
     let floor = known.map_or(0, |known| known.highest);
     let found: Vec<Generation> =
         generations.iter().filter(possible).map(|blocks| find(table, observed, blocks, floor)).collect();
+    // Where each set has rules in the table, each has chains there: without them, another program has deleted those. It cannot have
+    // left our rules in a table that it made again.
+    let is_same_table = known.is_some() || live.is_none() || record.numbering(family, table).is_none();
+    if is_in_every_set && is_same_table {
+        for blocks in generations.iter().filter(|blocks| !possible(blocks)) {
+            for (block, places) in find(table, observed, blocks, floor) {
+                ours.ambiguous.entry(block.hook).or_default().extend(places.into_iter().flatten());
+            }
+        }
+    }
     if !record.is_changing() {
         found.iter().for_each(|found| claim(table, observed, found, false, ours));
     } else if live.is_some() {

@@ -1,15 +1,15 @@
 //! Foreign tables beside native nftables, and foreign rules in its own tables: sequences of runs, kills and foreign changes.
 //!
-//! The variables are those of [`crate::ownership`].
+//! The variables are those of [`super`].
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use super::{FORMS, OPTIONS, sequences};
 use crate::chaos::random::Random;
 use crate::lab::kill::When;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
-use crate::ownership::{FORMS, OPTIONS, sequences};
 
 for_these_fixtures!(native: Native Dual; [foreign_tables_survive_and_our_own_are_restored]);
 
