@@ -12,6 +12,7 @@ for_each_fixture_and_native!(
     proxy_call_to_own_tunnel_port_is_not_captured,
     a_passed_through_call_reaches_the_app_and_does_not_loop,
     the_proxy_reaches_the_app_on_loopback,
+    one_port_for_both_directions_sends_the_proxys_calls_back_to_it,
 );
 
 fn a_call_of_the_proxy_leaves_the_pod(fixture: Fixture) {
@@ -107,5 +108,19 @@ fn the_proxy_reaches_the_app_on_loopback(fixture: Fixture) {
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
+    }
+}
+
+/// Istio accepts `-z` equal to `-p`, too, and makes the same rules.
+fn one_port_for_both_directions_sends_the_proxys_calls_back_to_it(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_also_listens(&[15001]), pod.app_listens(&[8080]));
+    let words = "what the proxy forwards to the pod's own address returns to the same listener, in a loop";
+    pod.apply(&["-b", "*", "-i", "*", "-z", "15001"]).output_contains(words);
+    for family in fixture.families() {
+        let (own, service) = (at(family.pod(), 8080), at(family.service(), 80));
+        pod.outside().call(own).captured(15001, own);
+        pod.app().call(service).captured(15001, service);
+        pod.proxy().call(own).captured(15001, own);
     }
 }
