@@ -149,7 +149,7 @@ fn rules_that_a_killed_run_could_not_take_out_are_named(fixture: Fixture) {
     }
     let left = shared.left();
     assert_eq!(left.is_empty(), shared.is_nft(), "{left:?}");
-    shared.is_named(&left);
+    shared.is_named(&left, &[&shared]);
 }
 
 /// Identical foreign rules are beside all of ours, and the clean-up is killed when it has taken out the chains, so nothing but the
@@ -170,7 +170,7 @@ fn rules_that_a_killed_cleanup_has_passed_are_named(fixture: Fixture) {
         shared.check(&shared.steps.join("\n"));
         let left = shared.left();
         assert_eq!(left.len(), if shared.is_nft() { 0 } else { 4 }, "killed after restore {call}: {left:?}");
-        shared.is_named(&left);
+        shared.is_named(&left, &[&shared]);
     }
 }
 
@@ -197,7 +197,7 @@ fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
     shared.run(&mut random, &["--cleanup-only"], false);
     shared.check(&shared.steps.join("\n"));
     let left = shared.left();
-    shared.is_named(&left);
+    shared.is_named(&left, &[&shared]);
     let state = shared.pod.save(Family::V4) + &shared.pod.save(Family::V6);
     assert!(!state.contains("ISTIO_"), "{}\n{state}", shared.steps.join("\n"));
     if !left.is_empty() {

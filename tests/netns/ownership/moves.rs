@@ -149,7 +149,8 @@ fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
     moving.run(&["--cleanup-only"], None);
     let (steps, left) = (moving.steps.join("\n"), moving.left());
     moving.variants[0].steps = vec![steps.clone()];
-    moving.variants[0].is_named(&left);
+    let [nft, legacy] = &moving.variants;
+    nft.is_named(&left, &[nft, legacy]);
     assert!(BACKENDS.into_iter().all(|backend| !moving.chains_of_ours(backend)), "{steps}");
     if !left.is_empty() {
         eprintln!("{steps}\nnamed: {left:?}");

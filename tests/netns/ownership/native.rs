@@ -170,7 +170,9 @@ impl Beside {
             4 => format!("add set inet {table} agent {{ type inet_service; elements = {{ 1, 2 }} }}"),
             _ => {
                 let base = random.pick(&BASES);
-                format!("table inet {table} {{ chain agent {{ {base}\n{}\n}}\n}}", random.pick(&RULES))
+                // Its own name each time: the type of a chain cannot be changed.
+                let name = format!("agent{}", self.steps.len());
+                format!("table inet {table} {{ chain {name} {{ {base}\n{}\n}}\n}}", random.pick(&RULES))
             }
         };
         self.nft(&step);

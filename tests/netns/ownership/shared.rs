@@ -59,6 +59,10 @@ pub(super) struct Shared {
     added: u64,
     /// What the last run printed that ended by itself.
     pub(super) said: String,
+    /// The same of all runs.
+    all_said: String,
+    /// Foreign rules that were deleted. Identical rules are not named any more then: one of them was not needed.
+    deleted: Vec<(Place, String)>,
     pub(super) steps: Vec<String>,
 }
 
@@ -68,7 +72,16 @@ impl Shared {
     }
 
     pub(super) fn of_variant(pod: Rc<Pod>, backend: Backend, name: String) -> Self {
-        Self { pod, backend, foreign: BTreeMap::new(), added: 0, said: String::new(), steps: vec![name] }
+        Self {
+            pod,
+            backend,
+            foreign: BTreeMap::new(),
+            added: 0,
+            said: String::new(),
+            all_said: String::new(),
+            deleted: Vec::new(),
+            steps: vec![name],
+        }
     }
 
     pub(super) fn is_nft(&self) -> bool {
@@ -148,6 +161,7 @@ impl Shared {
         let (id, _) = self.foreign.get_mut(&place).unwrap().remove(at);
         let rules = self.live().remove(&place).unwrap();
         let number = rules.iter().position(|rule| rule.id == id).unwrap() + 1;
+        self.deleted.push((place, rules[number - 1].text.clone()));
         self.steps.push(format!("foreign {place:?} -D {number}: {id}"));
         self.iptables(place, "-D", &number.to_string());
     }
@@ -217,7 +231,10 @@ impl Shared {
         let alias = alias.split("alias ").nth(1).unwrap_or("-").trim().to_owned();
         self.steps.push(format!("run {name} killed at {moment:?}: {}, {alias}", ended.code()));
         match ended.code() {
-            0 => self.said = ended.output(),
+            0 => {
+                self.said = ended.output();
+                self.all_said += &self.said;
+            }
             -1 if moment.is_some() => {}
             _ => panic!("{}{}", self.steps.join("\n"), ended.output()),
         }
@@ -237,11 +254,14 @@ impl Shared {
         }
     }
 
-    /// The last run has named each of these rules.
-    pub(super) fn is_named(&self, left: &[(Place, String)]) {
-        let (steps, said) = (self.steps.join("\n"), &self.said);
-        for ((_, table, chain), text) in left {
-            let named = said.contains(&format!("`{table} {chain} {text}`"));
+    /// The last run has named each of these rules; an earlier one, if an identical rule was deleted since.
+    pub(super) fn is_named(&self, left: &[(Place, String)], deleted: &[&Self]) {
+        for (place, text) in left {
+            let (_, table, chain) = place;
+            let is_one_less =
+                deleted.iter().flat_map(|shared| &shared.deleted).any(|rule| *rule == (*place, text.clone()));
+            let said = if is_one_less { &self.all_said } else { &self.said };
+            let (steps, named) = (self.steps.join("\n"), said.contains(&format!("`{table} {chain} {text}`")));
             assert!(named, "{steps}\n{table} {chain} {text} is left and not named:\n{said}");
         }
     }
