@@ -42,6 +42,9 @@ pub struct State {
     pub netns: u64,
     /// Capture options by name.
     pub options: BTreeMap<String, String>,
+    /// Digest of the rules that were written; empty in files of earlier versions.
+    #[serde(default)]
+    rules: String,
 }
 
 impl State {
@@ -58,7 +61,21 @@ impl State {
             uid,
             netns,
             options: BTreeMap::new(),
+            rules: String::new(),
         }
+    }
+
+    /// With the digest of the rules that were written.
+    #[must_use]
+    pub fn with_rules(mut self, digest: u64) -> Self {
+        self.rules = hexadecimal(digest);
+        self
+    }
+
+    /// Whether rules with this digest were written.
+    #[must_use]
+    pub fn has_rules(&self, digest: u64) -> bool {
+        self.rules == hexadecimal(digest)
     }
 
     /// With these options.
@@ -74,6 +91,11 @@ impl State {
         let known = |(name, text): (&String, &String)| Some((Key::by_name(name)?, text.clone()));
         self.options.iter().map(known).collect()
     }
+}
+
+/// JSON numbers have 53 bits.
+fn hexadecimal(digest: u64) -> String {
+    format!("{digest:016x}")
 }
 
 /// The directory of state files.
@@ -178,6 +200,13 @@ impl StateDir {
             }
         }
         first.map(|()| removed)
+    }
+
+    /// How many state files there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json")).count()
     }
 
     /// Whether files can be written: writes one as ADD does, and removes it. Permissions do not say whether there is space.

@@ -47,14 +47,15 @@ use crate::routing;
 pub use dry_run::dry_run;
 pub use inspect::{Access, Inspection, inspect};
 
-/// Applies the desired state.
+/// Applies the desired state. Returns what holds the rules.
 ///
 /// # Errors
 /// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the choice is
 /// open and the kernel lacks modules for the backend, the next one is taken.
-pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
+pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
     let start = Instant::now();
-    let Applied { desired, connections, is_written, has_notices } = fallback::apply(host, desired, run)?;
+    let Applied { desired, backend, connections, is_written, has_notices } =
+        fallback::apply(host, desired, run)?;
     if connection_policy(run) == Policy::Reset {
         for outcome in connections.outcome(Policy::Reset, true) {
             log::info!("{outcome}");
@@ -65,12 +66,13 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     let outcome = if is_written { "done" } else { "already converged, nothing written" };
     let but = if desired.is_empty() && has_notices { " but what is named above" } else { "" };
     log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
-    Ok(())
+    Ok(backend)
 }
 
 /// What was applied.
 struct Applied {
     desired: DesiredState,
+    backend: Backend,
     connections: Connections,
     is_written: bool,
     has_notices: bool,
@@ -160,7 +162,7 @@ fn change(
         log_final_state(host, &desired, backend);
     }
     let connections = inspection.current.connections;
-    Ok(Applied { desired, connections, is_written, has_notices: !notices.is_empty() })
+    Ok(Applied { desired, backend, connections, is_written, has_notices: !notices.is_empty() })
 }
 
 /// The plan, in commits that the kernel accepts.

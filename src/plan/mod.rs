@@ -2,6 +2,7 @@
 //!
 //! A dry run prints these very steps; a real run executes them.
 
+mod digest;
 mod phases;
 mod recording;
 mod step;

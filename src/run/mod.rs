@@ -58,27 +58,18 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
         log::info!("options: {}", options.join(" "));
     }
-    if !run.dry_run && !run.skip_rule_apply {
-        require_net_admin()?;
-    }
-    if run.action == Action::Apply && !run.skip_rule_apply {
-        require_other_namespace(&run)?;
-    }
-    enter(&run)?;
-    let config = decide(intent, &run)?;
-    if run.action == Action::Apply {
-        warn_of_name_servers(&config);
-    }
-    let desired = desired(&config, run.action, run.force_apply);
-    let printed = if run.skip_rule_apply {
-        log::info!("rules are not changed (--skip-rule-apply)");
-        String::new()
-    } else if run.dry_run {
-        apply::dry_run(host, &desired, &run)?
+    let (printed, config, desired) = if run.dry_run || run.skip_rule_apply {
+        let (config, desired) = prepare(intent, &run)?;
+        let printed = if run.skip_rule_apply {
+            log::info!("rules are not changed (--skip-rule-apply)");
+            String::new()
+        } else {
+            apply::dry_run(host, &desired, &run)?
+        };
+        (printed, config, desired)
     } else {
-        let _lock = exclusive()?;
-        apply::apply(host, &desired, &run)?;
-        String::new()
+        let Written { config, desired, backend: _ } = write(host, intent, &run)?;
+        (String::new(), config, desired)
     };
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
         validate(host, &config, &desired, &run, validation)?;
@@ -86,16 +77,54 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     Ok((printed, Exit::Done))
 }
 
-/// Compares the live rules of this thread's network namespace with what the options ask for. Nothing is changed.
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    config: CaptureConfig,
+    /// The rules, the address and the routes.
+    pub desired: DesiredState,
+    /// What holds the rules.
+    pub backend: Backend,
+}
+
+/// Writes the rules that the options ask for into this thread's network namespace, or that which they name.
+///
+/// # Errors
+/// The first stage that fails.
+pub fn write(host: &impl Host, intent: Intent, run: &RunOptions) -> Result<Written, Failure> {
+    require_net_admin()?;
+    let (config, desired) = prepare(intent, run)?;
+    let _lock = exclusive()?;
+    let backend = apply::apply(host, &desired, run)?;
+    Ok(Written { config, desired, backend })
+}
+
+/// Enters the network namespace, and decides on the rules there.
+fn prepare(intent: Intent, run: &RunOptions) -> Result<(CaptureConfig, DesiredState), Failure> {
+    if run.action == Action::Apply && !run.skip_rule_apply {
+        require_other_namespace(run)?;
+    }
+    enter(run)?;
+    let config = decide(intent, run)?;
+    if run.action == Action::Apply {
+        warn_of_name_servers(&config);
+    }
+    let desired = desired(&config, run.action, run.force_apply);
+    Ok((config, desired))
+}
+
+/// Compares the live rules of this thread's network namespace with what the options ask for, whose digest is returned, too. Nothing
+/// is changed.
 ///
 /// # Errors
 /// They cannot be read.
-pub fn check(host: &impl Host, resolved: Resolved) -> Result<Differences, Failure> {
+pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, u64), Failure> {
     let Resolved { run, intent, .. } = resolved;
     require_net_admin()?;
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
-    apply::differences::differences(host, &desired(&config, Action::Apply, false), run.backend)
+    let desired = desired(&config, Action::Apply, false);
+    Ok((apply::differences::differences(host, &desired, run.backend)?, desired.digest()))
 }
 
 /// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use istio_iptables::model::{Chain, Family, Hook, Match, Owner, Statement, Table, TableRules, Target};
-use istio_iptables::{parse, policy, render};
+use istio_iptables::config::Tproxy;
+use istio_iptables::model::{
+    Chain, Family, FamilyRules, Hook, Match, Owner, Statement, Table, TableRules, Target,
+};
+use istio_iptables::plan::DesiredState;
+use istio_iptables::{parse, policy, render, routing};
 use proptest::prelude::*;
 
 use super::configs::config;
@@ -34,6 +38,40 @@ fn met(table: &TableRules, hook: Hook) -> Vec<&Statement> {
 }
 
 proptest! {
+    #[test]
+    fn digest_changes_with_any_rule_address_or_route(config in config(), at in any::<prop::sample::Index>()) {
+        let rules = policy::ruleset(&config);
+        let state = DesiredState {
+            rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
+            network: routing::Desired::of(&config),
+            rewrite: false,
+        };
+        prop_assert_eq!(DesiredState { rewrite: true, ..state.clone() }.digest(), state.digest());
+        let differs = |change: &dyn Fn(&mut DesiredState)| {
+            let mut other = state.clone();
+            change(&mut other);
+            other.digest() != state.digest()
+        };
+        prop_assert!(differs(&|other| other.network.passthrough ^= true));
+        for (family, tproxy) in &state.network.tproxy {
+            let moved = Tproxy { table: tproxy.table + 1, ..*tproxy };
+            prop_assert!(differs(&|other| other.network.tproxy.extend([(*family, moved)])));
+        }
+        let count = |state: &DesiredState| state.rules.values().map(FamilyRules::count).sum::<usize>();
+        let removed = |other: &mut DesiredState| {
+            let all = other.rules.iter_mut().flat_map(|(_, rules)| rules.tables.values_mut());
+            let mut chains: Vec<_> = all.flat_map(|table| table.chains.values_mut()).filter(|rules| !rules.is_empty()).collect();
+            if !chains.is_empty() {
+                let chain = at.index(chains.len());
+                let rule = at.index(chains[chain].len());
+                chains[chain].remove(rule);
+            }
+        };
+        let mut other = state.clone();
+        removed(&mut other);
+        prop_assert!(count(&other) == count(&state) || differs(&removed));
+    }
+
     #[test]
     fn every_rule_round_trips(config in config()) {
         let rules = policy::ruleset(&config);

@@ -1,6 +1,7 @@
 //! ADD: captures a pod, or says why it must not start.
 
 use istio_iptables::run;
+use istio_iptables::text::one_line;
 
 use super::{Context, NOT_CAPTURED, log_not_captured};
 use crate::capture::CaptureOptions;
@@ -89,7 +90,7 @@ pub(super) fn options(
             Decision::Capture(options) => return Ok(Decided::Capture(options)),
             Decision::NotCaptured(reason) => return Ok(Decided::NotCaptured(reason.to_string())),
             Decision::Refuse(Refusal::BadAnnotation(problem)) => {
-                return Err(CniError::new(Code::InvalidConfig, problem));
+                return Err(invalid_annotation(&problem));
             }
             Decision::Refuse(Refusal::Unknown(problem)) => unknown.push(*kind, problem),
         }
@@ -98,6 +99,13 @@ pub(super) fn options(
         OnUnknown::Fail => Err(unknown.error(pod)),
         OnUnknown::Pass => Ok(Decided::Unknown(unknown.reasons().join("; "))),
     }
+}
+
+/// The message is the pod's event, which is all that its owner sees.
+fn invalid_annotation(problem: &str) -> CniError {
+    const MORE: &str = "; `sidecar-injector check -f pod.yaml` lists all problems";
+    let room = LONGEST_MESSAGE - MORE.len();
+    CniError::new(Code::InvalidConfig, shortened(&one_line(problem), room) + MORE)
 }
 
 /// Why each source knows nothing of a pod.
@@ -120,10 +128,11 @@ impl Unknown {
     /// Each reason gets its part of the message; the details have all of each.
     fn error(&self, pod: &PodName) -> CniError {
         const NAME: usize = 80;
+        const MORE: &str = "; on the node: `istio-cni status`";
         let head = format!("unknown whether pod {} is captured", shortened(&pod.to_string(), NAME));
-        let mut left = LONGEST_MESSAGE.saturating_sub(head.chars().count());
+        let mut left = LONGEST_MESSAGE.saturating_sub(head.chars().count() + MORE.len());
         let mut reasons = self.reasons();
-        let full = reasons.join("\n");
+        let full = reasons.join("; ");
         // The shortest first: what they do not need is for the others.
         let mut order: Vec<&mut String> = reasons.iter_mut().collect();
         order.sort_by_key(|reason| reason.chars().count());
@@ -134,8 +143,10 @@ impl Unknown {
             left = left.saturating_sub(reason.chars().count() + SEPARATOR);
             count -= 1;
         }
-        let error = CniError::new(Code::TryAgainLater, format!("{head}: {}", reasons.join("; ")));
-        if error.msg.ends_with(full.as_str()) { error } else { error.details(full) }
+        let shown = reasons.join("; ");
+        let is_whole = shown == full;
+        let error = CniError::new(Code::TryAgainLater, format!("{head}: {shown}{MORE}"));
+        if is_whole { error } else { error.details(full) }
     }
 }
 
@@ -149,13 +160,11 @@ fn capture(
     settings: &Settings,
     options: &CaptureOptions,
 ) -> Result<(), CniError> {
-    let mut resolved = options
-        .resolve(settings.backend.as_ref())
-        .map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
+    let mut resolved =
+        options.resolve(settings.backend.as_ref()).map_err(|problem| invalid_annotation(&problem))?;
     for warning in std::mem::take(&mut resolved.warnings) {
         log::debug!("{}", warning.calling(&|origin| options.name(origin)));
     }
-    resolved.given.clear(); // they are in the state file
     resolved.run.pod_interface = Some(attachment.id.interface.clone());
     // Before rules are written: what is wrong with these is known then.
     let (network, run_dir) = (context.conf.name()?, context.conf.run_dir()?);
@@ -164,18 +173,21 @@ fn capture(
     // The other half is for the rules.
     let patience = (context.watch.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
-    let ((), netns) = namespace::run(&attachment.netns, context.watch, move || {
+    let (written, netns) = namespace::run(&attachment.netns, context.watch, move || {
         loopback::wait_until_set_up(&container, patience);
-        let written = run::run(&machine, resolved);
-        written.map(drop).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
+        let written = run::write(&machine, resolved.intent, &resolved.run);
+        written.map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;
     let captured = context.watch.elapsed();
     let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
-        .with_options(options.values());
+        .with_options(options.values())
+        .with_rules(written.desired.digest());
     StateDir::new(&run_dir).write(&attachment.id, &state)?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     log::info!(
         pod:% = pod,
+        backend:% = written.backend,
+        rules:% = written.desired.counts(),
         decide_us = micros(decided),
         rules_us = micros(captured.saturating_sub(decided)),
         total_us = micros(context.watch.elapsed()),
@@ -202,10 +214,24 @@ mod tests {
         let error = unknown.error(&pod(&"p".repeat(253)));
         assert_eq!(error.code, Code::TryAgainLater);
         assert!(error.msg.chars().count() <= LONGEST_MESSAGE, "{}", error.msg);
-        for part in ["pod default/ppp", "annotations: xxx", "agent: short", "api: yyy"] {
+        for part in ["pod default/ppp", "annotations: xxx", "agent: short", "api: yyy", "`istio-cni status`"]
+        {
             assert!(error.msg.contains(part), "{part}: {}", error.msg);
         }
         assert!(error.details.contains(&"x".repeat(1000)) && error.details.contains(&"y".repeat(400)));
+    }
+
+    #[test]
+    fn message_about_an_annotation_ends_with_the_command_that_lists_all() {
+        for problem in ["short".to_owned(), "x\n".repeat(1000)] {
+            let error = invalid_annotation(&problem);
+            assert!(error.msg.chars().count() <= LONGEST_MESSAGE, "{}", error.msg);
+            assert!(
+                error.msg.ends_with("; `sidecar-injector check -f pod.yaml` lists all problems"),
+                "{}",
+                error.msg
+            );
+        }
     }
 
     #[test]
@@ -215,7 +241,9 @@ mod tests {
         unknown.push(SourceKind::Agent, "no socket".to_owned());
         unknown.push(SourceKind::Api, "no socket".to_owned());
         let error = unknown.error(&pod("a"));
-        let wanted = "unknown whether pod default/a is captured: annotations: none; agent, api: no socket";
+        assert_eq!(error.details, "");
+        let wanted = "unknown whether pod default/a is captured: annotations: none; agent, api: no socket; \
+                      on the node: `istio-cni status`";
         assert_eq!(error.msg, wanted);
     }
 }

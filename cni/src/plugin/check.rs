@@ -36,12 +36,12 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     // Whatever holds them: pods keep their rules when the option of the node changes.
     let resolved = options.resolve(None).map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
     let machine = context.machine.clone();
-    // Another version may have written them in another form. Of this one every difference is a change by another program.
-    let is_of_this_version = state.is_some_and(|state| state.plugin == env!("CARGO_PKG_VERSION"));
     let compared = namespace::run(&attachment.netns, context.watch, move || {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
-        let differences = run::check(&machine, resolved.clone()).map_err(failed)?;
-        if is_of_this_version || first(&differences).is_none() || !differences.is_of_rules_only() {
+        let (differences, digest) = run::check(&machine, resolved.clone()).map_err(failed)?;
+        // Of the rules that ADD wrote, every difference is a change by another program. Another version may have written others.
+        let is_of_add = state.is_some_and(|state| state.has_rules(digest));
+        if is_of_add || first(&differences).is_none() || !differences.is_of_rules_only() {
             return Ok((differences, Err(String::new())));
         }
         let packets = run::check_packets(&machine, resolved, differences.backend).map_err(failed)?;
@@ -54,7 +54,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     let Some(first) = first(&differences) else { return Ok(()) };
     let comparison = match packets {
         Ok(()) => {
-            log::info!(pod:% = pod; "the rules of another version do the same with every packet");
+            log::info!(pod:% = pod; "the live rules are others than this version writes, and do the same with every packet");
             return Ok(());
         }
         Err(comparison) => comparison,

@@ -52,9 +52,16 @@ fn check_compares_packets_where_another_version_wrote_the_rules() {
             ("istio-redirect", "ISTIO_REDIRECT"),
             ["tcp dport 7 return", "-p tcp --dport 7 -j RETURN"],
         );
-        assert!(check().error(101).contains("unexpected"), "{backend}: this version did not write that");
+        assert!(check().error(101).contains("unexpected"), "{backend}: ADD did not write that");
         rewrite(&node, |state| state["plugin"] = json!("0.0.1"));
+        assert!(
+            check().error(101).contains("unexpected"),
+            "{backend}: nor did another version, whose rules are the same"
+        );
+        rewrite(&node, |state| state["rules"] = json!("0123456789abcdef"));
         assert_eq!(check().printed(), "", "{backend}");
+        rewrite(&node, |state| drop(state.as_object_mut().unwrap().remove("rules")));
+        assert_eq!(check().printed(), "", "{backend}: a state file without a digest");
         // Options that this version does not know, and files of a later format: the annotations decide.
         rewrite(&node, |state| state["options"]["option-of-another-version"] = json!("x"));
         assert_eq!(check().printed(), "", "{backend}");
@@ -65,7 +72,7 @@ fn check_compares_packets_where_another_version_wrote_the_rules() {
         assert!(check().error(101).contains("differ"), "{backend}");
         rewrite(&node, |state| {
             state["version"] = json!(1);
-            state["plugin"] = json!("0.0.1");
+            state["rules"] = json!("0123456789abcdef");
         });
         assert!(check().error(101).contains("differ"), "{backend}");
     }
@@ -78,7 +85,7 @@ fn check_of_another_version_finds_missing_routes() {
     let pod = Pod::new("checked", &[INJECTED, tproxy]);
     let result = node.add(&pod);
     let check = || node.ours(&pod, "CHECK", &result);
-    rewrite(&node, |state| state["plugin"] = json!("0.0.1"));
+    rewrite(&node, |state| state["rules"] = json!("0123456789abcdef"));
     append(&pod, "nftables", ("istio-redirect", ""), ["tcp dport 7 return", ""]);
     assert_eq!(check().printed(), "");
     pod.netns.run(|| run("ip", &["route", "flush", "table", "133"]));

@@ -190,7 +190,8 @@ fn reasons_of_the_agent_are_in_the_message() {
     let long = json!({"unknown": "x".repeat(2000)});
     let problem = Case::new().serve(move |_| json_reply(&long)).refused();
     assert!(
-        problem.contains("annotations: the runtime hands over none") && problem.ends_with("…"),
+        problem.contains("annotations: the runtime hands over none")
+            && problem.ends_with("xxx…; on the node: `istio-cni status`"),
         "{problem}"
     );
 }
