@@ -9,6 +9,7 @@ A CNI plugin, which a container runtime calls with CNI_COMMAND and other variabl
 
 Commands:
   install      put the plugin and its entry on this node, and keep them there; see `istio-cni install --help`
+  status       print what is installed on this node; exit code 1 if pods are not captured
   uninstall    take them out; see `istio-cni uninstall --help`
 
 Options:
@@ -32,8 +33,9 @@ pub fn reply(argument: Option<&str>) -> Option<Reply> {
         "--help" | "-h" | "help" => (HELP.to_owned(), Exit::Done),
         "--version" | "-V" => (version("istio-cni"), Exit::Done),
         other => {
-            let problem =
-                format!("unknown argument {other:?}, expected install, uninstall, --help or --version\n");
+            let problem = format!(
+                "unknown argument {other:?}, expected install, status, uninstall, --help or --version\n"
+            );
             (problem, Exit::Usage)
         }
     };

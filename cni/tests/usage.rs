@@ -27,6 +27,7 @@ fn help_and_version_are_text() {
         (&["--help"][..], "Usage: istio-cni COMMAND"),
         (&["-h"], "istio-cni uninstall --help"),
         (&["install", "-h"], "--exclude-namespaces=NAMES"),
+        (&["status", "--help"], "Usage: istio-cni status"),
         (&["uninstall", "--help"], "Usage: istio-cni uninstall"),
     ] {
         let (code, stdout, stderr) = run(args, &[]);
@@ -37,7 +38,7 @@ fn help_and_version_are_text() {
 #[test]
 fn bad_usage_is_exit_64_with_one_line() {
     for (args, parts) in [
-        (&["foo"][..], ["\"foo\"", "install, uninstall"]),
+        (&["foo"][..], ["\"foo\"", "install, status, uninstall"]),
         (&["install", "--foo"], ["\"--foo\"", "--help"]),
         (
             &["install", "--exclude-namespaces=kube-system,$(POD_NAMESPACE)"],
@@ -50,6 +51,7 @@ fn bad_usage_is_exit_64_with_one_line() {
         (&["install", "--exclude-namespaces=-a"], ["--exclude-namespaces: \"-a\"", "lower-case"]),
         (&["install", "--pod-namespace=../x"], ["--pod-namespace: \"../x\"", "lower-case"]),
         (&["install", "--pod-namespace="], ["--pod-namespace: \"\"", "lower-case"]),
+        (&["status", "--binary"], ["\"--binary\"", "--help"]),
         (&["uninstall", "--run-dir=x"], ["--run-dir: \"x\"", "absolute path"]),
     ] {
         let (code, stdout, stderr) = run(args, &[]);

@@ -1,17 +1,24 @@
 //! The plugin's program on the node.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use istio_iptables::kernel::process::{Command, Host, SystemHost};
 use istio_iptables::text::path_shown;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir};
 use super::splice::TYPE;
+
+/// How long a call of the plugin may take: more than its own deadline.
+const CALL: Duration = Duration::from_secs(250);
 
 /// How long `VERSION` may take. It takes milliseconds; a node that has just booted is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -83,4 +90,32 @@ pub fn version(host: &SystemHost, path: &Path) -> Result<(), InstallError> {
     }
     let (code, out) = (output.code, output.stdout.trim());
     Err(InstallError::new(format!("{shown}: VERSION failed (exit code {code:?}): {out}")))
+}
+
+/// Calls a plugin with these variables, and this configuration on standard input.
+///
+/// # Errors
+/// The message of its error, or why it cannot be run.
+pub fn call(
+    host: &SystemHost,
+    program: &Path,
+    variables: &[(&str, &str)],
+    config: &Value,
+) -> Result<(), String> {
+    let input = || {
+        let mut input = File::from(memfd_create(c"config", MFdFlags::MFD_CLOEXEC)?);
+        input.write_all(config.to_string().as_bytes())?;
+        input.rewind()?;
+        Ok::<_, std::io::Error>(input)
+    };
+    let mut command = Command::new(program.to_owned());
+    command.env = variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
+    command.input = Some(input().map_err(|error| error.to_string())?);
+    command.timeout = CALL;
+    let output = host.run(command).map_err(|error| error.to_string())?;
+    if output.code == Some(0) {
+        return Ok(());
+    }
+    let error: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+    Err(error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim()).to_owned())
 }

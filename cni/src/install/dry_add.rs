@@ -1,25 +1,19 @@
 //! One ADD by the installed program, in a network namespace that vanishes: rules of the kind that pods get can be written here.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
-use istio_iptables::kernel::process::{Command, Host, SystemHost};
+use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::kernel::rtnetlink::loopback;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::{Value, json};
 
+use super::binary;
 use super::error::InstallError;
 use crate::netconf::POD_ANNOTATIONS;
-
-/// How long the program may take: more than its own deadline.
-const TIMEOUT: Duration = Duration::from_secs(250);
 
 /// What names the pod and, with the inode of its namespace, the attachment: two agents may try at the same time.
 const CONTAINER: &str = "istio-cni-dry-add";
@@ -98,14 +92,6 @@ fn call(
     attachment: &Attachment<'_>,
     config: &Value,
 ) -> Result<(), InstallError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        InstallError::new(format!("test run of {name} in a temporary network namespace: {error}"))
-    };
-    let input = memfd_create(c"config", MFdFlags::MFD_CLOEXEC).map_err(|error| failed(&error))?;
-    let mut input = File::from(input);
-    let written = input.write_all(config.to_string().as_bytes()).and_then(|()| input.rewind());
-    written.map_err(|error| failed(&error))?;
-    let mut command = Command::new(program.to_owned());
     let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={CONTAINER};K8S_POD_NAME={CONTAINER}");
     let variables = [
         ("CNI_COMMAND", name),
@@ -115,13 +101,7 @@ fn call(
         ("CNI_ARGS", &args),
         ("CNI_PATH", "/"),
     ];
-    command.env = variables.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
-    command.input = Some(input);
-    command.timeout = TIMEOUT;
-    let output = host.run(command).map_err(|error| failed(&error))?;
-    if output.code == Some(0) {
-        return Ok(());
-    }
-    let error: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
-    Err(failed(&error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim())))
+    binary::call(host, program, &variables, config).map_err(|error| {
+        InstallError::new(format!("test run of {name} in a temporary network namespace: {error}"))
+    })
 }

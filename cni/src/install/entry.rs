@@ -87,6 +87,26 @@ pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bo
     }
 }
 
+/// The file with our entry that the runtime uses, and the entry's text.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn find(net: &Path) -> Result<(PathBuf, String), InstallError> {
+    let own = |path: PathBuf| {
+        let bytes = if is_ours(&path)? { files::read(&path)? } else { None };
+        Ok::<_, InstallError>(bytes.map(|bytes| (path, String::from_utf8_lossy(&bytes).into_owned())))
+    };
+    if let Some(found) = own(standalone(net))? {
+        return Ok(found);
+    }
+    let file = net_dir::choose(net)?;
+    if let Some(entry) = file.list().and_then(|list| list.entry().map(str::to_owned)) {
+        return Ok((file.path, entry));
+    }
+    let dropped = drop_in(net).ok().map(own).transpose()?.flatten();
+    dropped.ok_or_else(|| InstallError::new(format!("{}: no entry of type {TYPE}", path_shown(&file.path))))
+}
+
 /// Where the configuration is that multus calls.
 #[must_use]
 pub fn standalone(net: &Path) -> PathBuf {

@@ -23,6 +23,7 @@ mod requests;
 pub mod runtime;
 mod socket;
 pub mod splice;
+pub mod status;
 pub mod uninstall;
 
 use std::ffi::OsString;
@@ -42,14 +43,14 @@ use options::{Command, PodsOptions};
 use pods::Pods;
 
 /// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
-/// argument is `install` or `uninstall`.
+/// argument is `install`, `status` or `uninstall`.
 #[must_use]
 pub fn requested(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?;
     match rest.first().map(String::as_str) {
-        Some("install" | "uninstall") => Some(rest.to_vec()),
+        Some("install" | "status" | "uninstall") => Some(rest.to_vec()),
         _ if name == "install-cni" => Some([vec!["install".to_owned()], rest.to_vec()].concat()),
         Some(_) | None => None,
     }
@@ -71,6 +72,7 @@ pub type Connect = fn(&PodsOptions) -> Result<Arc<dyn Pods>, InstallError>;
 #[must_use]
 pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
     let parsed = match args.split_first() {
+        Some((command, rest)) if command == "status" => options::status(rest),
         Some((command, rest)) if command == "uninstall" => options::uninstall(rest),
         Some((_, rest)) => options::install(rest),
         None => options::install(&[]),
@@ -96,6 +98,13 @@ fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCo
     match command {
         Command::Print(text) => print(text),
         Command::Install(options) => agent::run(options, host, program)?,
+        Command::Status(dirs) => {
+            let (text, captured) = status::status(dirs, host)?;
+            print(&text);
+            if !captured {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Uninstall(options) => {
             let report = uninstall::uninstall(options)?;
             let mut text = String::new();

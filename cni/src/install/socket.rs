@@ -130,7 +130,7 @@ fn lock(path: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
 }
 
 /// Whether a process listens on a socket.
-fn is_served(path: &Path) -> bool {
+pub(super) fn is_served(path: &Path) -> bool {
     matches!(connect_nonblocking(path), Ok(_) | Err(Errno::EAGAIN))
 }
 

@@ -23,4 +23,5 @@ mod published;
 mod reader;
 mod removal;
 mod special;
+mod status;
 mod versions;

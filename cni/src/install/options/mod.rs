@@ -1,4 +1,4 @@
-//! The options of `install-cni` and `istio-cni uninstall`: one table, from which `--help` is made.
+//! The options of `install-cni`, `istio-cni status` and `istio-cni uninstall`: one table, from which `--help` is made.
 
 mod given;
 mod table;
@@ -90,6 +90,8 @@ pub struct Uninstall {
 pub enum Command {
     /// Installs.
     Install(Box<Install>),
+    /// Looks at the node with these directories.
+    Status(Dirs),
     /// Uninstalls.
     Uninstall(Uninstall),
     /// Prints a text: the help, or the version.
@@ -195,6 +197,20 @@ pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallErro
     let dirs = given.dirs(given.platform()?)?;
     let results = given.directory("results-dir", "/var/lib/cni/results")?;
     Ok((Command::Uninstall(Uninstall { dirs, binary: given.flag("binary"), results }), level))
+}
+
+/// Reads the arguments of `istio-cni status`. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let given = Given::read(&COMMON, args)?;
+    let level = given.log_level()?;
+    let command = match text(&given, "istio-cni status", &COMMON) {
+        Some(text) => Command::Print(text),
+        None => Command::Status(given.dirs(given.platform()?)?),
+    };
+    Ok((command, level))
 }
 
 /// Our object of the list: what the plugin reads, as `netconf` has it.

@@ -105,7 +105,13 @@ impl<'a> List<'a> {
     /// Whether one of the plugins is ours.
     #[must_use]
     pub fn has_entry(&self) -> bool {
-        self.owners().any(|owner| owner == Owner::Ours)
+        self.entry().is_some()
+    }
+
+    /// The text of our plugin.
+    #[must_use]
+    pub fn entry(&self) -> Option<&'a str> {
+        self.plugins.iter().find(|plugin| plugin.owner == Owner::Ours).map(|plugin| self.slice(&plugin.span))
     }
 
     /// Whose the plugins are.
