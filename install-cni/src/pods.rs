@@ -9,7 +9,7 @@ use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{Pods, TAINT};
 use istio_cni::lookup::{Answer, Query};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::serde_json::json;
+use k8s_openapi::serde_json::{self, json};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use sidecar_injector::cluster::{Cached, connect_with_rate, describe, watch_selected};
@@ -23,6 +23,8 @@ const LONGEST: Duration = Duration::from_secs(240);
 
 /// For a request about the Node object. The installation waits for it, and must not depend on an API server.
 const NODE_REQUEST: Duration = Duration::from_secs(3);
+/// The status of a JSON patch whose test fails.
+const CHANGED: u16 = 422;
 /// How often a Node that another client changes meanwhile is read again.
 const ATTEMPTS: usize = 5;
 /// Requests in 10 s, as kubelet may send (`kubeAPIQPS`: 50 per second): each pod that starts may need one, and after a reboot
@@ -97,21 +99,25 @@ impl NodePods {
     }
 }
 
-/// Removes the taint with any value and effect, if nothing else has changed the Node since it was read.
+/// Removes the taint with any value and effect. Kubelet changes the Node often: only the taints must be those that were read.
 async fn remove_taint(nodes: &Api<Node>, name: &str) -> kube::Result<bool> {
     let mut attempts = 0;
     loop {
         let node = nodes.get(name).await?;
-        let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        let before = taints.len();
-        taints.retain(|taint| taint.key != TAINT);
-        if taints.len() == before {
+        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let mut patch = Vec::new();
+        // From the last one on: those before keep their places.
+        for (place, _) in taints.iter().enumerate().rev().filter(|(_, taint)| taint.key == TAINT) {
+            let path = format!("/spec/taints/{place}");
+            patch.push(json!({"op": "test", "path": format!("{path}/key"), "value": TAINT}));
+            patch.push(json!({"op": "remove", "path": path}));
+        }
+        if patch.is_empty() {
             return Ok(false);
         }
-        let version = node.metadata.resource_version;
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
-        match nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 && attempts < ATTEMPTS => attempts += 1,
+        let patch = serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?;
+        match nodes.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == CHANGED && attempts < ATTEMPTS => attempts += 1,
             patched => return patched.map(|_| true),
         }
     }
