@@ -67,15 +67,49 @@ impl InjectedFields {
 
 /// The start of a digest that does not depend on the order of keys.
 fn digest(value: &Value) -> String {
-    let mut sorted = value.clone();
-    sorted.sort_all_objects();
-    let digest = Sha256::digest(sorted.to_string());
+    let mut sorted = Vec::with_capacity(256);
+    write_sorted(value, &mut sorted);
+    let digest = Sha256::digest(&sorted);
     let mut text = String::with_capacity(2 * DIGEST_BYTES);
     for byte in digest.iter().take(DIGEST_BYTES) {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// JSON with the keys in order, without a sorted copy of the value: every field of every injected container is written so.
+fn write_sorted(value: &Value, to: &mut Vec<u8>) {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable_by_key(|(key, _)| *key);
+            to.push(b'{');
+            for (index, (key, value)) in fields.into_iter().enumerate() {
+                if index > 0 {
+                    to.push(b',');
+                }
+                // Writing to memory does not fail.
+                let _ = serde_json::to_writer(&mut *to, key);
+                to.push(b':');
+                write_sorted(value, to);
+            }
+            to.push(b'}');
+        }
+        Value::Array(items) => {
+            to.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    to.push(b',');
+                }
+                write_sorted(item, to);
+            }
+            to.push(b']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let _ = serde_json::to_writer(to, value);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +143,16 @@ mod tests {
             digest(&json!({"d": 3, "a": [{"c": 2, "b": 1}]}))
         );
         assert_ne!(digest(&json!(["a", "b"])), digest(&json!(["b", "a"])));
+    }
+
+    #[test]
+    fn what_is_digested_is_json_with_sorted_keys() {
+        let value = json!({"b": [], "a": [null, true, -1, 1.5, "\"é\n"], "d": {}, "c": {"y": {"2": 0, "10": 0}, "x": [{}, [1]]}});
+        let mut written = Vec::new();
+        write_sorted(&value, &mut written);
+        let mut sorted = value;
+        sorted.sort_all_objects();
+        assert_eq!(String::from_utf8(written).unwrap(), sorted.to_string());
     }
 
     #[test]
