@@ -163,10 +163,6 @@ impl Watch {
         let mut buffer = vec![0; 64 << 10];
         loop {
             self.wait(&input).map_err(late)?;
-            // Input without end is always readable.
-            if self.remaining().is_zero() {
-                return Err(late(Interrupted::Deadline(self.limit.get())));
-            }
             match input.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(length) => bytes.extend(buffer.get(..length).unwrap_or_default()),
@@ -176,6 +172,10 @@ impl Watch {
             }
             if bytes.len() > LARGEST {
                 return Err(io::Error::other(format!("larger than {} MiB", LARGEST >> 20)));
+            }
+            // Input without end is always readable. What is there is read on a node that lets this process wait, too.
+            if self.remaining().is_zero() {
+                return Err(late(Interrupted::Deadline(self.limit.get())));
             }
         }
     }

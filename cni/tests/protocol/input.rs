@@ -40,6 +40,14 @@ fn pending_command(command: &str) -> std::process::Child {
         .unwrap()
 }
 
+/// Until the process watches signals, and counts its time.
+fn wait_until_watching(child: &std::process::Child) {
+    let status = format!("/proc/{}/status", child.id());
+    while !std::fs::read_to_string(&status).unwrap().lines().any(|line| line == "SigBlk:\t0000000000004002") {
+        std::thread::yield_now();
+    }
+}
+
 fn answered(child: std::process::Child) -> Answer {
     let output = child.wait_with_output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
@@ -62,10 +70,7 @@ fn sigterm_is_reported_as_an_error() {
     let mut child = pending();
     let input = child.stdin.take();
     // Until the signals are watched, one would end the process at once.
-    let status = format!("/proc/{}/status", child.id());
-    while !std::fs::read_to_string(&status).unwrap().lines().any(|line| line == "SigBlk:\t0000000000004002") {
-        std::thread::yield_now();
-    }
+    wait_until_watching(&child);
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(child.id().cast_signed()),
         nix::sys::signal::Signal::SIGTERM,
@@ -94,4 +99,25 @@ fn version_and_del_do_not_wait_for_input_that_does_not_end() {
         drop(input);
     }
     assert!(!state.join("c1.eth0.json").exists(), "the configuration that came was used");
+}
+
+/// On a node with too much to do: the input is there before the process gets to look at it.
+#[test]
+fn del_of_a_process_that_is_stopped_for_long_uses_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("c1.eth0.json"), "{}").unwrap();
+    let conf = conf(&folder, &json!({"cniVersion": "0.4.0"})).to_string();
+    let mut child = pending_command("DEL");
+    wait_until_watching(&child);
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(conf.as_bytes()).unwrap();
+    drop(input);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert_eq!(answered(child).printed(), "");
+    assert!(!state.join("c1.eth0.json").exists(), "the configuration was used");
 }
