@@ -157,7 +157,7 @@ checks: lint # and the tests' binaries, which would wait for the same directory
 
 programs: static cni injector relay
 
-tests: parity pod proxies cluster unit
+tests: parity pod containerd proxies cluster unit
 
 parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)
 ifneq ($(CONFORMANCE_DATA),)
