@@ -1,10 +1,12 @@
 //! The rules in the kernel, for `explain --live`.
 
+use nfnetlink::nftables::{Members, TableName};
+
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, Live, Runtime};
 use crate::foreign;
-use crate::kernel::process::Host;
+use crate::kernel::{self, process::Host};
 use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
     TableRules, Target, Variant,
@@ -53,13 +55,14 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let sets = kernel::nftables::members(&current.foreign);
     let of = |family: Family| {
         let mut rules = match observed(&current, family) {
             Some(observed) if current.native.is_empty() => explain::Rules::live(observed),
             None if current.native.is_empty() => explain::Rules::default(),
             _ => explain::Rules::native(&current.native, family),
         };
-        add_behind(&mut rules, family, &current);
+        add_behind(&mut rules, family, &current, &sets);
         (family, rules)
     };
     let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
@@ -92,7 +95,12 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
 }
 
 /// What packets of a family meet behind our rules.
-fn add_behind(rules: &mut explain::Rules, family: Family, current: &CurrentState) {
+fn add_behind(
+    rules: &mut explain::Rules,
+    family: Family,
+    current: &CurrentState,
+    sets: &[(TableName, Vec<Members>)],
+) {
     for variant in Variant::ALL {
         // Beside native tables of ours those of iptables-nft are read as tables of nftables.
         let is_text = variant == Variant::Legacy || current.backend == Backend::Iptables(variant);
@@ -103,7 +111,8 @@ fn add_behind(rules: &mut explain::Rules, family: Family, current: &CurrentState
         }
     }
     let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, current.backend);
-    rules.add_base_chains(family, &current.foreign, is_read);
+    let links = current.network.links.each.as_slice();
+    rules.add_base_chains(family, &current.foreign, (sets, links), is_read);
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {

@@ -6,6 +6,7 @@ use ipnetwork::IpNetwork;
 
 use super::set::{Range, Set};
 use crate::model::{Family, Interface};
+use crate::parse::matches;
 
 /// A field of a packet, as rules test it. Each value is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,17 +60,12 @@ pub(super) const INSIDE: u128 = 2;
 /// From the pod to another host.
 pub(super) const TO_OUTSIDE: u128 = 3;
 
-pub(super) const NEW: u128 = 0;
-pub(super) const ESTABLISHED: u128 = 1;
-pub(super) const INVALID: u128 = 2;
-/// Never a packet's own state: what `NOTRACK` makes of it.
-pub(super) const UNTRACKED: u128 = 3;
+/// `UNTRACKED` is never a packet's own state: it is what `NOTRACK` makes of it.
+pub(super) use matches::{ESTABLISHED, INVALID, NEW, NO_SOCKET, UNTRACKED, name_number};
 
 pub(super) const TCP: u128 = 6;
 pub(super) const UDP: u128 = 17;
 
-/// The uid and gid of a packet without a socket: no user has this number.
-pub(super) const NO_SOCKET: u128 = 1 << 32;
 /// The largest value of a mark, and beyond that of any uid or gid.
 pub(super) const MAX_U32: u128 = 0xffff_ffff;
 
@@ -78,26 +74,9 @@ pub(super) fn loopback_interface() -> u128 {
     name_number(b"lo")
 }
 
-/// Name of an interface as a number: names with a common prefix are a range.
-pub(super) fn name_number(name: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(name).for_each(|(byte, letter)| *byte = *letter);
-    u128::from_be_bytes(bytes)
-}
-
-/// The names that begin with these bytes.
-pub(super) fn name_prefix(prefix: &[u8]) -> Range {
-    let first = name_number(prefix);
-    let bits = u32::try_from(prefix.len() * 8).unwrap_or(u32::BITS);
-    (first, first | u128::MAX.checked_shr(bits).unwrap_or(0))
-}
-
 /// The names that are meant by one that may end with `+`.
 pub(super) fn interfaces(name: &Interface) -> Set {
-    match name.as_str().strip_suffix('+') {
-        Some(prefix) => Set::of(vec![name_prefix(prefix.as_bytes())]),
-        None => Set::one(name_number(name.as_str().as_bytes())),
-    }
+    Set::of(vec![matches::interface_numbers(name)])
 }
 
 /// The interface's name, if the number is one that an interface may have.

@@ -3,21 +3,19 @@
 use ipnetwork::IpNetwork;
 
 use super::field::{
-    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED, interfaces, network,
+    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, TCP, UDP, interfaces, network,
 };
 use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use super::set::{Range, Set};
-use crate::explain::{Chains, Effect, Entry, Rules, effect, tests_of};
+use crate::explain::{Chains, Effect, Entry, Rules, effect};
 use crate::model::{
     CtState, Family, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
 };
+use crate::parse::matches::{self, FieldMatch, Limit, Matches};
 use crate::parse::{self, Observed, ObservedTable};
 
 /// The built-in chains that are not walked.
 const NOT_WALKED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
-/// Match extensions with tests that can be evaluated.
-const MODULES: [&str; 10] =
-    ["addrtype", "comment", "connmark", "conntrack", "mark", "multiport", "owner", "state", "tcp", "udp"];
 
 /// The rules of one family.
 pub(super) fn program(family: Family, rules: &Rules) -> Program {
@@ -110,12 +108,12 @@ impl Reader<'_> {
         entries.is_some_and(|entries| entries.iter().all(decides))
     }
 
-    /// The rule; `None` if it is for no packet of this family, or does nothing.
+    /// The rule; `None` if it does nothing.
     fn rule(&self, entry: &Entry) -> Option<Rule> {
         let text = entry.text();
         let (tests, is_unknown) = match &entry.statement {
             Some(Statement { matcher, .. }) => (of_matcher(matcher, entry.is_native), false),
-            None => of_words(self.family, &text)?,
+            None => of_words(&text, entry.is_native),
         };
         let actions = self.actions(entry, &text);
         (!actions.is_empty()).then(|| Rule::new(tests, is_unknown, actions, text.into_owned(), entry.why))
@@ -240,85 +238,75 @@ fn port_set(ports: &Ports) -> Set {
     Set::of(ports.iter().map(|port| (port.number().into(), port.number().into())).collect())
 }
 
-/// The tests of a rule for which the model has no words, and whether it has others that cannot be evaluated. `None` if it is
-/// for no packet.
-fn of_words(family: Family, text: &str) -> Option<(Vec<Test>, bool)> {
-    let Some(words) = parse::words_of(text) else { return Some((Vec::new(), true)) };
-    let (mut found, mut is_unknown, mut module) = (Vec::new(), false, "");
-    for test in tests_of(&words) {
-        let (is_negated, bare) = match test.as_slice() {
-            ["!", bare @ ..] => (true, bare),
-            bare => (false, bare),
-        };
-        match bare {
-            ["--comment", ..] => {}
-            ["-p", name] if !is_negated && parse::protocol_number(name) == Some(0) => {}
-            ["-m", name] if MODULES.contains(name) => module = name,
-            bare => match word_test(family, module, bare) {
-                Some((field, values)) => found.push(Test::new(field, values, is_negated)),
-                // With `-m` it may test something without any option, as `-m socket` does.
-                None => is_unknown = true,
-            },
+/// The tests of a rule for which the model has no words, and whether it has others that cannot be evaluated.
+fn of_words(text: &str, is_native: bool) -> (Vec<Test>, bool) {
+    let Some(Matches { known, unknown }) = matches::read(text) else { return (Vec::new(), true) };
+    let mut is_unknown = !unknown.is_empty();
+    let mut tests = Vec::new();
+    for test in &known {
+        match values_of(test) {
+            Some((field @ (Field::Uid | Field::Gid), values)) if test.is_negated && is_native => {
+                tests.push(is(field, values.complement().and(&Set::range(0, MAX_U32))));
+            }
+            Some((field, values)) => tests.push(Test::new(field, values, test.is_negated)),
+            None => is_unknown = true,
         }
     }
-    Some((found, is_unknown))
+    (tests, is_unknown)
 }
 
-/// One test without its negation; `None` if it cannot be evaluated.
-fn word_test(family: Family, module: &str, test: &[&str]) -> Option<(Field, Set)> {
-    if let ["--syn"] | ["--tcp-flags", "FIN,SYN,RST,ACK", "SYN"] = test {
-        return Some((Field::Syn, Set::one(1)));
-    }
-    let [option, value] = test else { return None };
-    let number = || value.parse::<u32>().ok().map(|number| Set::one(number.into()));
-    let address = || {
-        let range: IpNetwork = value.parse().ok()?;
-        family.holds(&range).then(|| Set::of(vec![network(range)]))
-    };
-    let ports = || {
-        let range = |range: &std::ops::RangeInclusive<u16>| ((*range.start()).into(), (*range.end()).into());
-        let ranges: Vec<Range> = parse::port_ranges(value)?.iter().map(range).collect();
-        ranges.iter().all(|(first, last)| first <= last).then(|| Set::of(ranges))
-    };
-    Some(match (*option, module) {
-        ("-p", _) => (Field::Protocol, Set::one(parse::protocol_number(value)?.into())),
-        ("-i", _) => (Field::InInterface, interfaces(&value.parse().ok()?)),
-        ("-o", _) => (Field::OutInterface, interfaces(&value.parse().ok()?)),
-        ("-s", _) => (Field::Source, address()?),
-        ("-d", _) => (Field::Destination, address()?),
-        ("--dport", "tcp" | "udp") | ("--dports", "multiport") => (Field::DestinationPort, ports()?),
-        ("--sport", "tcp" | "udp") | ("--sports", "multiport") => (Field::SourcePort, ports()?),
-        ("--uid-owner", "owner") => (Field::Uid, number()?),
-        ("--gid-owner", "owner") => (Field::Gid, number()?),
-        ("--mark", "mark") => (Field::Mark, whole_mark(value)?),
-        ("--mark", "connmark") => (Field::Connmark, whole_mark(value)?),
-        ("--ctstate", "conntrack") | ("--state", "state") => (Field::State, states(value)?),
+/// The field and its values; `None` if classes of packets do not tell them.
+fn values_of(test: &FieldMatch) -> Option<(Field, Set)> {
+    use matches::Field as Tested;
+    let values = || Set::of(test.values.clone());
+    Some(match test.field {
+        Tested::Protocol => (Field::Protocol, values()),
+        Tested::Source => (Field::Source, values()),
+        Tested::Destination => (Field::Destination, values()),
+        Tested::SourcePort => (Field::SourcePort, values()),
+        Tested::DestinationPort => (Field::DestinationPort, values()),
+        Tested::InInterface => (Field::InInterface, values()),
+        Tested::OutInterface => (Field::OutInterface, values()),
+        Tested::Uid => (Field::Uid, values()),
+        Tested::Gid => (Field::Gid, values()),
+        Tested::Socket => (Field::Uid, Set::range(0, MAX_U32)),
+        Tested::Mark => (Field::Mark, masked(test.mask, &test.values)?),
+        Tested::Connmark => (Field::Connmark, masked(test.mask, &test.values)?),
+        Tested::State => (Field::State, states(test)?),
+        Tested::TcpFlags if test.mask == 0x17 && test.values == [(2, 2)] => (Field::Syn, Set::one(1)),
         // Where a packet goes is known where it was sent; of what arrives, too.
-        ("--dst-type", "addrtype") if *value == "LOCAL" => {
+        Tested::DestinationType(Limit::None) if test.values == [(matches::LOCAL, matches::LOCAL)] => {
             (Field::Path, Set::one(FROM_OUTSIDE).or(&Set::one(INSIDE)))
         }
-        _ => return None,
+        Tested::TcpFlags | Tested::EitherPort | Tested::SourceType(_) | Tested::DestinationType(_) => {
+            return None;
+        }
     })
 }
 
-fn whole_mark(text: &str) -> Option<Set> {
-    let statement = parse::statement(Family::V4, &format!("-m mark --mark {text} -j RETURN"))?;
-    statement.matcher.mark.map(|mark| Set::one(mark.value().0.into()))
+/// Marks with these bits; `None` if that are too many ranges.
+pub(super) fn masked(mask: u128, values: &[Range]) -> Option<Set> {
+    const MOST_BITS: u32 = 12;
+    if mask == MAX_U32 {
+        return Some(Set::of(values.to_vec()));
+    }
+    let low = mask.trailing_zeros().min(u32::BITS);
+    let free: Vec<u128> = (low..u32::BITS).map(|bit| 1 << bit).filter(|bit| mask & bit == 0).collect();
+    let is_small = u32::try_from(free.len()).is_ok_and(|bits| bits <= MOST_BITS);
+    let single = |(first, last): &Range| (first == last).then_some(*first);
+    let mut firsts: Vec<u128> = values.iter().map(single).collect::<Option<_>>().filter(|_| is_small)?;
+    for bit in free {
+        let with_bit: Vec<u128> = firsts.iter().map(|first| first | bit).collect();
+        firsts.extend(with_bit);
+    }
+    Some(Set::of(firsts.into_iter().map(|first| (first, first | ((1 << low) - 1))).collect()))
 }
 
-/// A list of states. A packet of a connection that belongs to another one is not told from one of a connection.
-fn states(list: &str) -> Option<Set> {
-    let state = |name: &str| match name {
-        "NEW" | "new" => Some(NEW),
-        "ESTABLISHED" | "established" | "RELATED" | "related" => Some(ESTABLISHED),
-        "INVALID" | "invalid" => Some(INVALID),
-        "UNTRACKED" | "untracked" => Some(UNTRACKED),
-        _ => None,
-    };
-    let has = |name: &str| list.split(',').any(|found| found.eq_ignore_ascii_case(name));
-    if has("RELATED") && !has("ESTABLISHED") {
+/// A packet of a connection that belongs to another one is not told from one of a connection, and a translation is not followed.
+fn states(test: &FieldMatch) -> Option<Set> {
+    let has = |state| test.lists(state);
+    if has(matches::DNAT) || has(matches::SNAT) || has(matches::RELATED) && !has(ESTABLISHED) {
         return None;
     }
-    let states: Option<Vec<_>> = list.split(',').map(|name| state(name.trim())).collect();
-    Some(Set::of(states?.into_iter().map(|state| (state, state)).collect()))
+    Some(Set::of(test.values.iter().copied().filter(|(state, _)| *state != matches::RELATED).collect()))
 }

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// The first and the last number of a range.
-pub(super) type Range = (u128, u128);
+pub(super) use crate::parse::matches::Range;
 
 /// Numbers as ranges: sorted, neither overlapping nor adjacent. Copies share their ranges.
 #[derive(Clone, Debug)]

@@ -2,11 +2,12 @@
 //! them those of other programs' tables of nftables.
 
 use nfnetlink::nftables::{
-    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Rule, Table as NftTable, Verdict,
+    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Rule, Table as NftTable,
+    TableName, Verdict,
 };
 
 use super::rules::{BaseChain, Chains, Entry, INPUT, Rules};
-use crate::model::{Family, Hook, Table};
+use crate::model::{Family, Hook, Link, Table};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
 
@@ -47,17 +48,24 @@ impl Rules {
         self.later.sort_by_key(|base| base.priority);
     }
 
-    /// Adds the base chains in tables of nftables that other programs wrote. `is_read`: whether a chain is one of those that
-    /// iptables shares, which have been read as text.
+    /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets. `is_read`: whether a chain
+    /// is one of those that iptables shares, which have been read as text.
     pub fn add_base_chains(
         &mut self,
         family: Family,
         tables: &[NftTable],
+        (sets, links): (&[(TableName, Vec<Members>)], &[Link]),
         is_read: impl Fn(&NftTable, &NftChain) -> bool,
     ) {
         for table in tables.iter().filter(|table| is_met(table, family)) {
+            let sets = sets
+                .iter()
+                .find(|(name, _)| *name == table.name)
+                .map_or(&[][..], |(_, sets)| sets.as_slice());
             let entries = |rules: &[Rule]| -> Vec<Entry> {
-                let words = rules.iter().filter_map(|rule| parse::words_of_foreign_rule(family, rule));
+                let words = rules.iter().flat_map(|rule| {
+                    parse::words_of_foreign_rule(family, rule, parse::Beside { sets, links })
+                });
                 words.map(|text| Entry::foreign(family, &text, true)).collect()
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());

@@ -1,8 +1,9 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
-use super::matching::{AtHook, mismatch};
+use super::field_match::{Facts, Holds, holds};
+use super::matching::AtHook;
 use crate::model::{Family, Target};
-use crate::parse;
+use crate::parse::{self, matches::Matches};
 
 /// Whether a rule is for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,131 +40,20 @@ const TAKING: [&str; 10] =
     ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
 /// Targets that change marks.
 const MARKING: [&str; 3] = ["CONNMARK", "HMARK", "MARK"];
-/// Match extensions with tests that can be evaluated.
-const MODULES: [&str; 9] =
-    ["comment", "connmark", "conntrack", "mark", "multiport", "owner", "state", "tcp", "udp"];
 
 /// Whether the rule with these words is for the packet.
-pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
-    let Some(words) = parse::words_of(text) else { return Applies::Maybe(text.to_owned()) };
-    let tests = tests(&words);
-    let protocol = tests.iter().find(|test| test.first().is_some_and(|word| *word == "-p"));
-    let protocol = protocol.map(|test| test.join(" ")).unwrap_or_default();
-    let mut module = "";
-    let mut unknown = Vec::new();
-    for test in &tests {
-        match test.as_slice() {
-            ["--comment", ..] => {}
-            ["-p", name] if parse::protocol_number(name) == Some(0) => {}
-            ["-m", name] if MODULES.contains(name) => module = name,
-            // It may test something without any option, as `-m socket` does.
-            ["-m", ..] => {
-                module = "";
-                unknown.push(test.join(" "));
-            }
-            ["-p", name] if parse::protocol_number(name).is_some_and(|number| ![6, 17].contains(&number)) => {
-                return Applies::No(format!("not {}", name.to_uppercase()));
-            }
-            ["!", option @ ("-i" | "-o"), name] => {
-                let found = if *option == "-i" { &packet.in_interface } else { &packet.out_interface };
-                if found.as_deref().is_some_and(|found| covers(name, found)) {
-                    return Applies::No(format!("interface is {name}"));
-                }
-            }
-            _ => match ports(test, packet)
-                .or_else(|| states(test, packet))
-                .or_else(|| evaluate(family, &protocol, module, test, packet))
-            {
-                Some(None) => {}
-                Some(Some(mismatch)) => return Applies::No(mismatch),
-                None => unknown.push(test.join(" ")),
-            },
+pub(super) fn applies(text: &str, packet: &AtHook, facts: Facts<'_>) -> Applies {
+    let Some(Matches { known, mut unknown }) = parse::matches::read(text) else {
+        return Applies::Maybe(text.to_owned());
+    };
+    for test in &known {
+        match holds(test, packet, facts) {
+            Holds::Yes => {}
+            Holds::No(mismatch) => return Applies::No(mismatch),
+            Holds::Unknown => unknown.push(test.words.clone()),
         }
     }
     if unknown.is_empty() { Applies::Yes } else { Applies::Maybe(unknown.join(" ")) }
-}
-
-/// The options before the target, each with its values.
-pub(crate) fn tests(words: &[String]) -> Vec<Vec<&str>> {
-    let mut tests: Vec<Vec<&str>> = Vec::new();
-    let mut words = words.iter().map(String::as_str).peekable();
-    while let Some(word) = words.next() {
-        if word == "-j" || word == "-g" {
-            break;
-        }
-        let mut test = vec![word];
-        if word == "!" {
-            test.extend(words.next());
-        }
-        // What is in a comment may look like an option.
-        if word == "--comment" {
-            test.extend(words.next());
-        }
-        while let Some(value) = words.next_if(|next| !next.starts_with('-') && *next != "!") {
-            test.push(value);
-        }
-        tests.push(test);
-    }
-    tests
-}
-
-/// Whether an interface is meant; a name with a trailing `+` means all that begin so.
-fn covers(name: &str, found: &str) -> bool {
-    name.strip_suffix('+').map_or(name == found, |prefix| found.starts_with(prefix))
-}
-
-/// A test of the connection's state; `None` if it is none, or names what a packet cannot be asked about with.
-#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
-fn states(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
-    const KNOWN: [&str; 5] = ["ESTABLISHED", "INVALID", "NEW", "RELATED", "UNTRACKED"];
-    let (is_negated, test) = match test {
-        ["!", test @ ..] => (true, test),
-        test => (false, test),
-    };
-    let ["--ctstate" | "--state", list] = test else { return None };
-    let states: Vec<&str> = list.split(',').collect();
-    if !states.iter().all(|state| KNOWN.contains(state)) {
-        return None;
-    }
-    let found = if packet.is_tracked { packet.state.conntrack_name() } else { "UNTRACKED" };
-    let not = if is_negated { "" } else { "not " };
-    Some((states.contains(&found) == is_negated).then(|| format!("connection is {found}, {not}{list}")))
-}
-
-/// A test of ports, with ranges and lists; `None` if it is none.
-#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
-fn ports(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
-    let (is_negated, test) = match test {
-        ["!", test @ ..] => (true, test),
-        test => (false, test),
-    };
-    let [option, list] = test else { return None };
-    let port = match *option {
-        "--dport" | "--dports" => packet.destination.port(),
-        "--sport" | "--sports" => packet.source.port(),
-        _ => return None,
-    };
-    let ranges = parse::port_ranges(list)?;
-    let is_listed = ranges.iter().any(|range| range.contains(&port));
-    let not = if is_negated { "" } else { "not " };
-    Some((is_listed == is_negated).then(|| format!("port {port} is {not}{list}")))
-}
-
-/// One test, as a rule of its own that the model may have words for; `None` if it has none.
-#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
-fn evaluate(
-    family: Family,
-    protocol: &str,
-    module: &str,
-    test: &[&str],
-    packet: &AtHook,
-) -> Option<Option<String>> {
-    let is_protocol = test.first() == Some(&"-p");
-    let protocol = if is_protocol { "" } else { protocol };
-    let is_of_module = test.iter().any(|word| word.starts_with("--"));
-    let module = if module.is_empty() || !is_of_module { String::new() } else { format!("-m {module}") };
-    let alone = parse::statement(family, &format!("{protocol} {module} {} -j RETURN", test.join(" ")))?;
-    Some(mismatch(&alone.matcher, packet))
 }
 
 /// The effect of the rule with these words.
@@ -199,8 +89,8 @@ mod tests {
     use crate::config::ConnectionState;
     use crate::model::{Mark, Transport};
 
-    #[test]
-    fn tests_of_foreign_rules_are_evaluated_or_named() {
+    /// `yes`, `no` or what is not known.
+    fn evaluated(rule: &str) -> String {
         let packet = AtHook {
             process: None,
             transport: Transport::Tcp,
@@ -213,11 +103,19 @@ mod tests {
             state: ConnectionState::New,
             is_tracked: true,
         };
-        let applies = |rule: &str| match applies(Family::V4, rule, &packet) {
+        match applies(
+            rule,
+            &packet,
+            Facts { fib: None, has_known_marks: true, is_redirected: false, is_early: false },
+        ) {
             Applies::Yes => "yes".to_owned(),
             Applies::No(_) => "no".to_owned(),
             Applies::Maybe(unknown) => unknown,
-        };
+        }
+    }
+
+    #[test]
+    fn tests_of_foreign_rules_are_evaluated_or_named() {
         for (rule, expected) in [
             ("-j ACCEPT", "yes"),
             ("-p tcp -m tcp --dport 80 -m comment --comment \"-p udp\" -j ACCEPT", "yes"),
@@ -231,8 +129,16 @@ mod tests {
             ("! -i eth1 -j cali-IN", "yes"),
             ("-s 10.0.0.0/8 ! -d 10.1.0.0/16 -j ACCEPT", "no"),
             ("-m mark --mark 0x1 -j ACCEPT", "no"),
-            ("-m mark --mark 0x1/0x1 -j ACCEPT", "--mark 0x1/0x1"),
-            ("-m addrtype --dst-type LOCAL -j DOCKER", "-m addrtype --dst-type LOCAL"),
+            ("-m mark --mark 0x1/0x1 -j ACCEPT", "no"),
+            ("-m mark ! --mark 0x1/0x1 -j ACCEPT", "yes"),
+            ("-m addrtype --dst-type LOCAL -j DOCKER", "--dst-type LOCAL"),
+            ("-m addrtype --src-type MULTICAST -j DROP", "--src-type MULTICAST"),
+            ("-m iprange --src-range 10.0.0.1-10.0.0.9 -j ACCEPT", "yes"),
+            ("-m iprange ! --dst-range 10.1.0.5-10.1.0.6 -j ACCEPT", "no"),
+            ("-m owner --uid-owner 1000-2000 -j ACCEPT", "no"),
+            ("-m owner ! --socket-exists -j ACCEPT", "yes"),
+            ("-p tcp -m tcp --tcp-flags SYN,ACK SYN -j ACCEPT", "yes"),
+            ("-p tcp -m multiport --ports 443,50000 -j ACCEPT", "yes"),
             ("-m set --match-set allowed src -j ACCEPT", "-m set --match-set allowed src"),
             ("-m set ! --match-set allowed src -p udp -j ACCEPT", "no"),
             ("-m socket --transparent -j DIVERT", "-m socket --transparent"),
@@ -242,9 +148,11 @@ mod tests {
             ("-m conntrack --ctstate NEW -j ACCEPT", "yes"),
             ("-m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT", "yes"),
             ("-m state --state INVALID -j ACCEPT", "no"),
-            ("-m conntrack --ctstate NEW,DNAT -j ACCEPT", "--ctstate NEW,DNAT"),
+            ("-m conntrack --ctstate NEW,DNAT -j ACCEPT", "yes"),
+            ("-m conntrack --ctstate DNAT -j ACCEPT", "no"),
+            ("-m conntrack ! --ctstate SNAT -j ACCEPT", "yes"),
         ] {
-            assert_eq!(applies(rule), expected, "{rule}");
+            assert_eq!(evaluated(rule), expected, "{rule}");
         }
     }
 

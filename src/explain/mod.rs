@@ -7,6 +7,7 @@ mod answers;
 mod beside;
 mod decisive;
 mod diagram;
+mod field_match;
 mod foreign_rule;
 mod json;
 mod live;
@@ -27,7 +28,7 @@ use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::model::{Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
-pub(crate) use foreign_rule::{Effect, effect, tests as tests_of};
+pub(crate) use foreign_rule::{Effect, effect};
 pub use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};

@@ -182,7 +182,7 @@ impl From<&FamilyRules> for Rules {
             }
         };
         let tables = rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).into_map();
-        Self { tables, before: Vec::new(), later: Vec::new() }
+        Self { tables, ..Self::default() }
     }
 }
 
@@ -192,7 +192,7 @@ impl Rules {
     pub fn live(observed: &Observed) -> Self {
         let tables = observed.tables.iter();
         let tables = tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).into_map();
-        Self { tables, before: Vec::new(), later: Vec::new() }
+        Self { tables, ..Self::default() }
     }
 
     /// The live rules of native nftables, by what the kernel holds.
@@ -206,7 +206,7 @@ impl Rules {
         };
         let tables = parse::native(&live.active_tables(), family);
         let tables = tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map();
-        Self { tables, before: Vec::new(), later: Vec::new() }
+        Self { tables, ..Self::default() }
     }
 
     /// Those of ours, without those that are not understood.

@@ -5,14 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::foreign_rule::tests;
 use super::packet::{Packet, Process};
 use super::rules::Rules;
 use super::walk::{Step, Verdict, Walk, walk};
 use super::{Pod, Routing};
 use crate::config::{PacketQuery, ProxyOwner, Sender};
 use crate::model::{Mark, Owner, PolicyRule};
-use crate::parse;
+use crate::parse::matches::{self, Field};
 
 /// Most walks for one answer.
 const MOST: usize = 64;
@@ -55,7 +54,7 @@ impl Open {
 /// A value, or a range of them, that a rule tests.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
-    Source(IpNetwork),
+    Source(IpAddr, IpAddr),
     SourcePort(u16, u16),
     Uid(u32, u32),
     Gid(u32, u32),
@@ -120,7 +119,7 @@ fn collect(steps: &[Step<'_>], routing: Routing<'_>, tests: &mut Vec<Vec<Value>>
             continue;
         };
         let matcher = &statement.matcher;
-        values.extend(matcher.source.map(|test| Value::Source(*test.value())));
+        values.extend(matcher.source.map(|test| source_in(*test.value())));
         let port = matcher.protocol.as_ref().and_then(|protocol| protocol.source);
         values.extend(port.map(|port| Value::SourcePort(port.number(), port.number())));
         values.extend(matcher.owners.iter().map(|owner| match *owner.value() {
@@ -135,11 +134,16 @@ fn collect(steps: &[Step<'_>], routing: Routing<'_>, tests: &mut Vec<Vec<Value>>
     for rule in routing.fib.iter().flat_map(|fib| &fib.rules) {
         let PolicyRule { source, source_ports, uids, .. } = rule;
         let mut values = Vec::new();
-        values.extend(source.map(Value::Source));
+        values.extend(source.map(source_in));
         values.extend(source_ports.map(|(first, last)| Value::SourcePort(first, last)));
         values.extend(uids.map(|(first, last)| Value::Uid(first, last)));
         combine(&values, tests);
     }
+}
+
+fn source_in(range: IpNetwork) -> Value {
+    let (first, last) = ends(range);
+    Value::Source(first, last)
 }
 
 /// Each value of a rule, each two of different fields, and one of every field.
@@ -161,26 +165,43 @@ fn combine(values: &[Value], tests: &mut Vec<Vec<Value>>) {
 
 /// The values in the words of a rule for which the model has none.
 fn of_words(text: &str, values: &mut Vec<Value>) {
-    for test in tests(&parse::words_of(text).unwrap_or_default()) {
-        let [option, value] = (if let ["!", test @ ..] = test.as_slice() { test } else { test.as_slice() })
-        else {
-            continue;
-        };
-        let ids = || {
-            let (first, last) = value.split_once('-').unwrap_or((value, value));
-            first.parse().ok().zip(last.parse().ok())
-        };
-        match *option {
-            "-s" => values.extend(value.parse().ok().map(Value::Source)),
-            "--sport" | "--sports" => {
-                let ranges = parse::port_ranges(value).into_iter().flatten();
-                values.extend(ranges.map(|range| Value::SourcePort(*range.start(), *range.end())));
-            }
-            "--uid-owner" => values.extend(ids().map(|(first, last)| Value::Uid(first, last))),
-            "--gid-owner" => values.extend(ids().map(|(first, last)| Value::Gid(first, last))),
-            _ => {}
+    for test in matches::read(text).unwrap_or_default().known {
+        for (&(first, last), listed) in test.values.iter().zip(test.listed().split(',')) {
+            let ids = || Some((u32::try_from(first).ok()?, u32::try_from(last).ok()?));
+            let ports = || Some((u16::try_from(first).ok()?, u16::try_from(last).ok()?));
+            values.extend(match test.field {
+                Field::Source => addresses(listed).map(|(first, last)| Value::Source(first, last)),
+                Field::SourcePort => ports().map(|(first, last)| Value::SourcePort(first, last)),
+                Field::Uid => ids().map(|(first, last)| Value::Uid(first, last)),
+                Field::Gid => ids().map(|(first, last)| Value::Gid(first, last)),
+                Field::Mark => ids().map(|(first, _)| Value::Mark(first)),
+                Field::Protocol
+                | Field::Destination
+                | Field::DestinationPort
+                | Field::EitherPort
+                | Field::InInterface
+                | Field::OutInterface
+                | Field::Socket
+                | Field::Connmark
+                | Field::State
+                | Field::TcpFlags
+                | Field::SourceType(_)
+                | Field::DestinationType(_) => None,
+            });
         }
     }
+}
+
+/// The first and the last address of a network or a range.
+fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
+    match text.split_once('-') {
+        Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
+        None => text.parse().ok().map(ends),
+    }
+}
+
+fn ends(range: IpNetwork) -> (IpAddr, IpAddr) {
+    (range.network(), range.broadcast())
 }
 
 /// The packet with other values, and the condition in words.
@@ -204,12 +225,11 @@ fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<
         format!("its {what} is {not}{range}")
     };
     let condition = match value {
-        Value::Source(range) if open.source => {
-            let is_in = range.contains(packet.source.ip());
-            let address = source(packet, *range, is_in, pod)?;
+        Value::Source(first, last) if open.source => {
+            let is_in = (first..=last).contains(&&packet.source.ip());
+            let address = source(packet, (*first, *last), is_in, pod)?;
             other.source.set_ip(address);
-            let host = range.prefix() == if range.is_ipv4() { 32 } else { 128 };
-            is("source address", is_in, if host { range.ip().to_string() } else { format!("in {range}") })
+            is("source address", is_in, address_range(*first, *last))
         }
         Value::SourcePort(first, last) if open.source_port => {
             let is_in = (first..=last).contains(&&packet.source.port());
@@ -244,7 +264,7 @@ fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<
             other.interface.clone_from(name);
             format!("it arrives on {name}")
         }
-        Value::Source(_)
+        Value::Source(..)
         | Value::SourcePort(..)
         | Value::Uid(..)
         | Value::Gid(..)
@@ -266,11 +286,23 @@ fn beside(first: u32, last: u32, is_in: bool, most: u32) -> Option<u32> {
     last.checked_add(1).filter(|next| *next <= most).or_else(|| first.checked_sub(1))
 }
 
+/// A range of addresses in words: as a network, if it is one.
+fn address_range(first: IpAddr, last: IpAddr) -> String {
+    if first == last {
+        return first.to_string();
+    }
+    let networks = (0..=128).filter_map(|prefix| IpNetwork::new(first, prefix).ok());
+    let same = |network: &IpNetwork| ends(*network) == (first, last);
+    let network = { networks }.find(same);
+    network.map_or_else(|| format!("in {first}-{last}"), |network| format!("in {network}"))
+}
+
 /// A source address in a range, or one outside, that such a packet may have.
-fn source(packet: &Packet, range: IpNetwork, is_in: bool, pod: &Pod<'_>) -> Option<IpAddr> {
+fn source(packet: &Packet, (first, last): (IpAddr, IpAddr), is_in: bool, pod: &Pod<'_>) -> Option<IpAddr> {
     let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
     let fits = |address: IpAddr| {
-        let is_other = address.is_ipv4() == packet.source.is_ipv4() && range.contains(address) != is_in;
+        let is_other =
+            address.is_ipv4() == packet.source.is_ipv4() && (first..=last).contains(&address) != is_in;
         let is_possible = match packet.interface.as_str() {
             // Every address of loopback may be bound.
             "lo" => address.is_loopback() || is_own(address),
@@ -279,11 +311,10 @@ fn source(packet: &Packet, range: IpNetwork, is_in: bool, pod: &Pod<'_>) -> Opti
         };
         is_other && is_possible
     };
-    let last = match range.broadcast() {
+    let next = match last {
         IpAddr::V4(last) => u32::from(last).checked_add(1).map(|next| Ipv4Addr::from(next).into()),
         IpAddr::V6(last) => u128::from(last).checked_add(1).map(|next| Ipv6Addr::from(next).into()),
     };
     let own = pod.network.addresses.iter().map(|own| own.address);
-    let first = [range.ip(), range.network()].into_iter();
-    first.chain(last).chain(own).find(|address| fits(*address))
+    std::iter::once(first).chain(next).chain(own).find(|address| fits(*address))
 }

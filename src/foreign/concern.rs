@@ -1,18 +1,15 @@
 //! Which foreign rules can match captured traffic: TCP, and with DNS capture UDP of its ports.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
-use ipnetwork::IpNetwork;
-
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, FamilyRules, Port, Target, Transport};
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Target, Transport};
 use crate::ordered::Ordered as _;
-use crate::parse;
+use crate::parse::matches::{self, Field, FieldMatch};
 
 /// What the desired rules of a family capture.
 #[derive(Clone, Debug)]
 pub(super) struct Captured {
+    family: Family,
     /// DNS over UDP besides TCP.
     pub(super) dns: bool,
     /// The proxy's ports: redirected packets have one of them from then on.
@@ -23,6 +20,7 @@ pub(super) struct Captured {
 
 impl Captured {
     pub(super) fn of(rules: &FamilyRules) -> Self {
+        let family = rules.family;
         let rules = || rules.tables.values().flat_map(|table| table.rules());
         let mut protocols = rules().filter_map(|rule| rule.statement.matcher.protocol.as_ref());
         let redirect = |target: Target| match target {
@@ -38,6 +36,7 @@ impl Captured {
             | Target::Tproxy { .. } => None,
         };
         Self {
+            family,
             dns: protocols.any(|protocol| protocol.transport == Transport::Udp),
             ports: rules().filter_map(|rule| redirect(rule.statement.target)).into_set(),
             keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
@@ -51,115 +50,87 @@ impl Captured {
 
     /// Whether a rule with these words may match captured packets. What is not understood may.
     pub(super) fn may_match(&self, words: &[String]) -> bool {
-        // Behind these there may be any word: in a comment, for instance.
-        let ends = |word: &String| ["-m", "-j", "-g"].contains(&word.as_str());
-        let protocol = words.iter().take_while(|word| !ends(word)).position(|word| word == "-p");
-        let negated = |at: usize| {
-            at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "!")
-        };
-        if is_for_invalid(words) {
-            return false;
-        }
-        let Some((at, name)) = protocol.and_then(|at| Some((at, words.get(at + 1)?.as_str()))) else {
-            return true;
-        };
-        let [tcp, udp] = [["tcp", "6"], ["udp", "17"]].map(|names| names.contains(&name));
-        match (negated(at), tcp || name == "all", udp) {
-            (false, true, _) | (true, false, _) => true,
-            (true, true, _) => self.dns,
-            (false, false, true) => self.dns && may_be_dns(words),
-            (false, false, false) => false,
-        }
+        self.may_meet(&matches::of_words(words).known)
+    }
+
+    fn may_meet(&self, tests: &[FieldMatch]) -> bool {
+        let may_meet = |protocol: u128| tests.iter().all(|test| may_hold(test, protocol));
+        may_meet(TCP) || self.dns && may_meet(UDP) && may_be_dns(tests)
     }
 
     /// Whether a rule with these words may match packets that our rules have taken: in the chains of the input hook, and behind
     /// ours in those of the output hook, where a redirected packet is for loopback.
     pub(super) fn may_match_taken(&self, words: &[String], is_output: bool) -> bool {
+        let tests = matches::of_words(words).known;
+        if !self.may_meet(&tests) {
+            return false;
+        }
+        let of = |field: Field| tests.iter().filter(move |test| test.field == field);
         // All packets of a redirected connection have the state DNAT.
-        let skips_redirected =
-            option(words, &["--ctstate"]).is_some_and(|(not, states)| not && states.contains("DNAT"));
-        if !self.may_match(words) || (skips_redirected && !self.keeps_port) {
+        if !self.keeps_port && of(Field::State).any(|test| test.is_negated && test.lists(matches::DNAT)) {
             return false;
         }
-        let ports = option(words, &["--dport", "--dports"]).filter(|(not, _)| !not);
-        let is_ours = |ports: &Vec<RangeInclusive<u16>>| {
-            self.ports.iter().any(|port| ports.iter().any(|range| range.contains(port)))
+        let ports: Vec<u128> = self.ports.iter().map(|port| (*port).into()).collect();
+        if (is_output || !self.keeps_port)
+            && !of(Field::DestinationPort).all(|test| test.holds_for_any(&ports))
+        {
+            return false;
+        }
+        // The first one is that to which packets are redirected.
+        let (first, last) = match self.family {
+            Family::V4 => (0x7f00_0001, 0x7fff_ffff),
+            Family::V6 => (1, 1),
         };
-        let of_other_ports =
-            || ports.and_then(|(_, text)| parse::port_ranges(text)).is_some_and(|ports| !is_ours(&ports));
-        if (is_output || !self.keeps_port) && of_other_ports() {
-            return false;
-        }
-        let destination = option(words, &["-d"]);
-        let is_loopback = |text: &str| text.parse().is_ok_and(|range: IpNetwork| range.ip().is_loopback());
         if is_output {
-            let is_other = |range: &str| {
-                let range: Option<IpNetwork> = range.parse().ok();
-                let loopback = |range: &IpNetwork| match range {
-                    IpNetwork::V4(_) => IpAddr::from([127, 0, 0, 1]),
-                    IpNetwork::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-                };
-                range.is_some_and(|range| !range.contains(loopback(&range)))
-            };
-            return !destination
-                .is_some_and(|(not, range)| if not { is_loopback(range) } else { is_other(range) });
+            return of(Field::Destination).all(|test| test.holds_for_any(&[first]));
         }
         // What claims to be local and comes from outside.
-        let from_outside = option(words, &["-i"]) == Some((true, "lo"));
-        let local =
-            |names: &[&str]| option(words, names).is_some_and(|(not, range)| !not && is_loopback(range));
-        !(from_outside && (local(&["-d"]) || local(&["-s"])))
+        let lo = matches::name_number(b"lo");
+        let from_outside = of(Field::InInterface).any(|test| test.is_negated && test.lists(lo));
+        let is_local = |test: &FieldMatch| {
+            !test.is_negated && test.values.iter().all(|(from, to)| *from >= first & !1 && *to <= last)
+        };
+        !(from_outside && of(Field::Source).chain(of(Field::Destination)).any(is_local))
     }
 }
 
-/// The value of the first of these options, and whether it is negated. What is in a comment does not count.
-fn option<'a>(words: &'a [String], names: &[&str]) -> Option<(bool, &'a str)> {
-    let is_text = |at: usize| {
-        at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "--comment")
-    };
-    let at = words
-        .iter()
-        .take_while(|word| !["-j", "-g"].contains(&word.as_str()))
-        .enumerate()
-        .position(|(at, word)| names.contains(&word.as_str()) && !is_text(at))?;
-    let not = at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "!");
-    Some((not, words.get(at + 1)?))
-}
+const TCP: u128 = 6;
+const UDP: u128 = 17;
 
-/// Whether a rule looks only at packets that are of no connection.
-fn is_for_invalid(words: &[String]) -> bool {
-    let Some((not, states)) = option(words, &["--ctstate", "--state"]) else { return false };
-    let has = |wanted: &str| states.split(',').any(|state| state == wanted);
-    if not {
-        has("NEW") && has("ESTABLISHED")
-    } else {
-        states.split(',').all(|state| ["INVALID", "UNTRACKED"].contains(&state))
+/// Whether a match may hold for a packet that is captured, of this protocol.
+fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
+    use matches::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
+    match test.field {
+        Field::Protocol => test.holds_for_any(&[protocol]),
+        // One that is translated has another state besides.
+        Field::State if test.is_negated => test.holds_for_any(&[NEW, ESTABLISHED, RELATED]),
+        Field::State => test.holds_for_any(&[NEW, ESTABLISHED, RELATED, DNAT, SNAT]),
+        Field::SourceType(_) | Field::DestinationType(_) => test.holds_for_any(&[UNICAST, LOCAL]),
+        Field::Source
+        | Field::Destination
+        | Field::SourcePort
+        | Field::DestinationPort
+        | Field::EitherPort
+        | Field::InInterface
+        | Field::OutInterface
+        | Field::Uid
+        | Field::Gid
+        | Field::Socket
+        | Field::Mark
+        | Field::Connmark
+        | Field::TcpFlags => true,
     }
 }
 
 /// Whether a rule for UDP may match queries, answers, or those to and from the proxy.
-fn may_be_dns(words: &[String]) -> bool {
-    let excludes = |pair: &[String]| matches!(pair, [not, option] if not == "!" && option.starts_with("--"));
+fn may_be_dns(tests: &[FieldMatch]) -> bool {
+    let is_port = |test: &&FieldMatch| {
+        [Field::SourcePort, Field::DestinationPort, Field::EitherPort].contains(&test.field)
+    };
+    let mut ports = tests.iter().filter(is_port).peekable();
+    let dns = [DNS_PORT, DNS_CAPTURE_PORT].map(|port| port.number().into());
     // A negated list of ports is rare: it may match.
-    if words.windows(2).any(excludes) {
-        return true;
-    }
-    let value = |names: &[&str]| {
-        let at = words.iter().position(|word| names.contains(&word.as_str()))?;
-        words.get(at + 1).and_then(|ports| parse::port_ranges(ports))
-    };
-    let source = value(&["--sport", "--sports"]);
-    let destination = value(&["--dport", "--dports", "--ports"]);
-    let has_dns = |ranges: &Vec<RangeInclusive<u16>>| {
-        [DNS_PORT, DNS_CAPTURE_PORT]
-            .map(Port::number)
-            .iter()
-            .any(|port| ranges.iter().any(|range| range.contains(port)))
-    };
-    match (source, destination) {
-        (None, None) => true,
-        (source, destination) => source.iter().chain(&destination).any(has_dns),
-    }
+    ports.peek().is_none() || ports.any(|test| test.is_negated || dns.iter().any(|port| test.lists(*port)))
 }
 
 #[cfg(test)]
@@ -168,7 +139,7 @@ mod tests {
 
     fn may_match(dns: bool, rule: &str) -> bool {
         let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
-        Captured { dns, ports: BTreeSet::new(), keeps_port: false }.may_match(&words)
+        Captured { family: Family::V4, dns, ports: BTreeSet::new(), keeps_port: false }.may_match(&words)
     }
 
     #[test]

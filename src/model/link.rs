@@ -5,6 +5,8 @@
 pub struct Link {
     /// Its name.
     pub name: String,
+    /// Its number.
+    pub index: u32,
     /// Whether it is up.
     pub is_up: bool,
     /// Whether it is a port of another one, such as a bridge, on which packets then arrive.

@@ -5,6 +5,7 @@
 
 mod counters;
 mod expressions;
+pub mod matches;
 mod native;
 mod refused;
 mod statement;
@@ -17,7 +18,7 @@ use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
-pub use expressions::{words_of_foreign_rule, words_of_rule};
+pub use expressions::{Beside, words_of_foreign_rule, words_of_rule};
 pub use native::{NativeLine, NativeRules, chain_name, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};

@@ -200,7 +200,7 @@ fn mark(text: &str) -> Option<Mark> {
 }
 
 /// A number as the C library reads it: hexadecimal, octal or decimal.
-fn number(text: &str) -> Option<u32> {
+pub(super) fn number(text: &str) -> Option<u32> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (text, if text.starts_with('0') { 8 } else { 10 }),

@@ -8,6 +8,7 @@ use super::super::field::{
     ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED, address_number,
     interfaces, network,
 };
+use super::super::iptables::masked;
 use super::super::program::{Action, Rule, Test};
 use super::super::set::{Range, Set};
 use super::listing::{Listed, listed};
@@ -104,13 +105,13 @@ impl<'a> Reader<'a> {
             "oifname" | "oif" => self.values(Field::OutInterface, interface),
             "skuid" => self.owner(Field::Uid),
             "skgid" => self.owner(Field::Gid),
-            "mark" => self.values(Field::Mark, number),
+            "mark" => self.masked(Field::Mark),
             "ip" => self.header(Family::V4),
             "ip6" => self.header(Family::V6),
             "tcp" => self.transport(TCP),
             "udp" => self.transport(UDP),
             "ct" => match self.take()? {
-                "mark" => self.values(Field::Connmark, number),
+                "mark" => self.masked(Field::Connmark),
                 "state" => self.states(),
                 _ => None,
             },
@@ -141,11 +142,29 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
+    /// A mark, or some of its bits.
+    fn masked(&mut self, field: Field) -> Option<()> {
+        if self.skip(&["&"]).is_none() {
+            return self.values(field, number);
+        }
+        let (mask, _) = number(self.take()?)?;
+        let ((value, _), is_negated) = match self.take()? {
+            "==" => (number(self.take()?)?, false),
+            "!=" => (number(self.take()?)?, true),
+            _ => return None,
+        };
+        self.tests.push(Test::new(field, masked(mask, &[(value, value)])?, is_negated));
+        Some(())
+    }
+
     fn operand(&mut self, read: fn(&str) -> Option<Range>) -> Option<(Set, bool)> {
         let is_negated = self.is_negated();
         let word = self.take()?;
         let set = |items: &[String]| -> Option<Set> {
-            let ranges: Option<Vec<Range>> = items.iter().map(|item| read(item)).collect();
+            // Behind a value there may be its time limit.
+            let value =
+                |item: &String| read(item.split_once(" timeout ").map_or(item.as_str(), |(value, _)| value));
+            let ranges: Option<Vec<Range>> = items.iter().map(value).collect();
             ranges.map(Set::of)
         };
         let values = if word == "{" {

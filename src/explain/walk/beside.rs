@@ -43,6 +43,7 @@ impl Walker<'_, '_> {
                 continue;
             }
             let (is_translated, is_tracked) = (self.is_translated, self.at.is_tracked);
+            self.is_early = base.priority < CONNTRACK_PRIORITY && !self.is_seen;
             let place = Place {
                 hook: base.hook,
                 table: &base.table,

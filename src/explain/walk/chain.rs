@@ -1,10 +1,11 @@
 //! The rules of one chain, and of those that it jumps to.
 
+use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::matching::{NO_SOCKET, mismatch};
 use super::super::rules::Entry;
 use super::{Flow, Match, Place, Step, Walker};
-use crate::model::{Mark, Matcher, Statement, Target};
+use crate::model::{CtState, Mark, Matcher, Statement, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
@@ -47,6 +48,14 @@ impl<'a> Walker<'a, '_> {
         }
         match &rule.statement {
             Some(Statement { matcher, .. })
+                if self.is_early && (matcher.ct_state, matcher.connmark) != (None, None) =>
+            {
+                let apart = Matcher { ct_state: None, connmark: None, ..matcher.clone() };
+                let is_invalid = matcher.ct_state == Some(CtState::Invalid) && matcher.connmark.is_none();
+                let untracked = || (!is_invalid).then(|| "connection tracking comes later".to_owned());
+                mismatch(&apart, &self.at).or_else(untracked).map_or(Match::Matches, Match::Mismatch)
+            }
+            Some(Statement { matcher, .. })
                 if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
             {
                 let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
@@ -57,11 +66,20 @@ impl<'a> Walker<'a, '_> {
                 None => Match::Matches,
                 Some(mismatch) => Match::Mismatch(mismatch),
             },
-            None => match applies(self.packet.family(), &rule.text(), &self.at) {
+            None => match applies(&rule.text(), &self.at, self.facts()) {
                 Applies::Yes => Match::Matches,
                 Applies::No(mismatch) => Match::Mismatch(mismatch),
                 Applies::Maybe(unknown) => Match::Maybe(unknown),
             },
+        }
+    }
+
+    fn facts(&self) -> Facts<'a> {
+        Facts {
+            fib: self.routing.fib,
+            has_known_marks: self.has_known_marks,
+            is_redirected: self.at.destination != self.packet.destination,
+            is_early: self.is_early,
         }
     }
 

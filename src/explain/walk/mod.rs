@@ -133,6 +133,8 @@ pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk
         steps,
         uncertain,
         is_translated,
+        is_early: true,
+        is_seen: false,
         has_known_marks: true,
         routed: Vec::new(),
         later: None,
@@ -154,6 +156,10 @@ struct Walker<'a, 'b> {
     uncertain: Vec<usize>,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
+    /// Whether connection tracking sees the packet behind the rules that are tried.
+    is_early: bool,
+    /// Whether it has seen it: it keeps its connection over `lo`.
+    is_seen: bool,
     /// Whether the marks are known: a foreign rule may have set others.
     has_known_marks: bool,
     routed: Vec<Looked<'a>>,
@@ -283,6 +289,7 @@ impl<'a> Walker<'a, '_> {
             if table == Table::Nat && std::mem::replace(&mut self.is_translated, true) {
                 continue;
             }
+            self.is_early = table == Table::Raw && !self.is_seen;
             let Some(chains) = self.rules.tables.get(&table) else { continue };
             let place =
                 Place { hook: hook.name(), table: table.name(), chains, chain: hook.name(), depth: 0 };
@@ -305,6 +312,7 @@ impl<'a> Walker<'a, '_> {
                 Flow::Continue | Flow::Return | Flow::Accept => {}
             }
         }
+        (self.is_early, self.is_seen) = (false, true);
         outcome
     }
 

@@ -8,7 +8,7 @@ mod staged;
 use std::collections::BTreeMap;
 use std::io;
 
-pub use native::{read, read_without_elements, tables_on_the_way, try_scratch, write};
+pub use native::{members, read, read_without_elements, tables_on_the_way, try_scratch, write};
 pub use nfnetlink::nftables::{Family as TableFamily, Table, TableName};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};

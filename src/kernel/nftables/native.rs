@@ -5,7 +5,7 @@ use std::io;
 
 use nfnetlink::nftables::{
     Base, Batch, Chain, ChainKind, Client, CommitError, CtKey, Elements, Expression, Family, Hook, KeyType,
-    MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
+    Members, MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
 use super::staged;
@@ -42,6 +42,14 @@ pub fn read_without_elements<'a>(names: impl Iterator<Item = &'a TableName>) -> 
     let mut client = Client::open()?;
     let tables = names.map(|name| client.table_without_elements(name));
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The members of the sets and maps of tables; those of a table that cannot be read are left out.
+#[must_use]
+pub fn members(tables: &[Table]) -> Vec<(TableName, Vec<Members>)> {
+    let with_sets = tables.iter().filter(|table| !table.sets.is_empty());
+    let read = |table: &Table| Some((table.name.clone(), Client::open().ok()?.members(&table.name).ok()?));
+    with_sets.filter_map(read).collect()
 }
 
 /// The tables with a base chain that captured packets pass. Asked about are those that `concerns` selects by table and name.

@@ -50,6 +50,7 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
     let is_up = u32::try_from(libc::IFF_UP).is_ok_and(|up| reply.word(FLAGS) & up != 0);
     Some(Link {
         name: attributes.of(IFLA_IFNAME)?.text(),
+        index,
         is_up,
         is_port: attributes.of(IFLA_MASTER).is_some(),
         has_v4: with_address.contains(&index),

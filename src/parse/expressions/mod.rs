@@ -4,7 +4,9 @@
 //! protocol and its target. Forms that iptables writes for rules of ours differ by version, and all of them are read.
 
 mod extension;
+mod foreign;
 mod native;
+mod values;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,6 +16,7 @@ use super::UNREADABLE;
 use crate::model::Family;
 
 use extension::{XT_NAME, extension, of_match, of_target};
+pub use foreign::{Beside, words_of_foreign_rule};
 pub(super) use native::words_of_native_rule;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
@@ -33,48 +36,38 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
     reader.into_words()
 }
 
-/// The words of a rule of another program's nftables; `None` if it is for packets of the other family only.
-#[must_use]
-pub fn words_of_foreign_rule(family: Family, rule: &Rule) -> Option<String> {
-    let mut reader = Reader { family, ..Reader::default() };
-    // What is logged goes on.
-    let is_log =
-        |expression: &Expression| matches!(expression, Expression::Foreign { name, .. } if name == "log");
-    for expression in rule.expressions.iter().filter(|expression| !is_log(expression)) {
-        let understood = reader.native(expression).or_else(|| reader.read(expression));
-        reader.note(understood);
-    }
-    // Which packets it is for is known all the same.
-    reader.has_unread_target = false;
-    (!reader.is_other_family).then(|| reader.into_words())
-}
-
 /// What the register holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loaded {
-    InInterface,
-    OutInterface,
+    /// The option for the interface; whether it is its number instead of its name.
+    Interface(&'static str, bool),
     Protocol,
-    Mark,
-    /// The mark of the connection.
-    Connmark,
-    /// The flags of TCP, and whether those that count are selected.
-    Flags(bool),
+    /// The extension for the mark of the packet or of the connection, and the bits that count.
+    Mark(&'static str, u32),
+    /// The flags of TCP that count.
+    Flags(u8),
     /// The network protocol.
     Family,
     /// The option for the socket's user or group.
     Owner(&'static str),
     /// The option for it.
     Port(&'static str),
-    /// The state of the connection: these bits of it.
+    /// The state of the connection: these bits of it; as a whole with 0.
     State(u32),
-    /// The option, the bits that count, and whether there is a mask.
+    /// The option, and the bits that count.
     Address(&'static str, u8),
+    /// The option for the type of an address, and its limit to an interface.
+    AddressType(&'static str, &'static str),
 }
 
+#[derive(Clone)]
 struct Reader {
     family: Family,
     loaded: Option<Loaded>,
+    /// What was loaded since the last test, each into a register of its own.
+    fields: Vec<Loaded>,
+    /// Whether its bytes are in network byte order, unlike those that the kernel loads.
+    is_swapped: bool,
     address: String,
     interface: String,
     protocol: String,
@@ -98,6 +91,8 @@ impl Default for Reader {
         Self {
             family: Family::V4,
             loaded: None,
+            fields: Vec::new(),
+            is_swapped: false,
             address,
             interface,
             protocol,
@@ -121,6 +116,7 @@ impl Reader {
     fn note(&mut self, understood: Option<()>) {
         if understood.is_none() {
             self.loaded = None;
+            self.fields.clear();
             self.unknown();
         }
     }
@@ -156,10 +152,7 @@ impl Reader {
             Expression::Redirect { .. } => self.jump("REDIRECT"),
             Expression::Tproxy { .. } => self.jump("TPROXY"),
             Expression::Foreign { name, data } => self.foreign(name, data),
-            Expression::Ct { key: CtKey::State, .. } => {
-                self.loaded = Some(Loaded::State(0));
-                Some(())
-            }
+            Expression::Ct { key: CtKey::State, .. } => self.load(Loaded::State(0)),
             Expression::SetMeta { .. }
             | Expression::Payload { .. }
             | Expression::Lookup { .. }
@@ -170,104 +163,75 @@ impl Reader {
         }
     }
 
+    fn load(&mut self, loaded: Loaded) -> Option<()> {
+        (self.loaded, self.is_swapped) = (Some(loaded), false);
+        self.fields.push(loaded);
+        self.constant.clear();
+        Some(())
+    }
+
     fn meta(&mut self, key: MetaKey) -> Option<()> {
-        self.loaded = Some(match key {
-            MetaKey::InInterface => Loaded::InInterface,
-            MetaKey::OutInterface => Loaded::OutInterface,
+        let loaded = match key {
+            MetaKey::InInterface => Loaded::Interface("-i", false),
+            MetaKey::OutInterface => Loaded::Interface("-o", false),
             MetaKey::TransportProtocol => Loaded::Protocol,
-            MetaKey::Mark => Loaded::Mark,
+            MetaKey::Mark => Loaded::Mark("mark", u32::MAX),
             MetaKey::InInterfaceIndex
             | MetaKey::OutInterfaceIndex
             | MetaKey::SocketUid
             | MetaKey::SocketGid
             | MetaKey::NetworkProtocol => return None,
-        });
-        Some(())
+        };
+        self.load(loaded)
     }
 
     fn network_header(&mut self, offset: u32, length: u32) -> Option<()> {
         let bits = u8::try_from(length.checked_mul(8)?).ok()?;
-        self.loaded = Some(match (self.family, offset, length) {
-            (Family::V4, 9, 1) => Loaded::Protocol,
+        let loaded = match (self.family, offset, length) {
+            (Family::V4, 9, 1) | (Family::V6, 6, 1) => Loaded::Protocol,
             (Family::V4, 12, 1..=4) | (Family::V6, 8, 1..=16) => Loaded::Address("-s", bits),
             (Family::V4, 16, 1..=4) | (Family::V6, 24, 1..=16) => Loaded::Address("-d", bits),
             _ => return None,
-        });
-        Some(())
+        };
+        self.load(loaded)
     }
 
     fn transport_header(&mut self, offset: u32, length: u32) -> Option<()> {
-        self.loaded = Some(match (offset, length) {
+        let loaded = match (offset, length) {
             (0, 2) => Loaded::Port("--sport"),
             (2, 2) => Loaded::Port("--dport"),
             _ => return None,
-        });
-        Some(())
+        };
+        self.load(loaded)
     }
 
-    /// A range of ports.
     fn range(&mut self, from: &[u8], to: &[u8], inverted: bool) -> Option<()> {
-        let Loaded::Port(option) = self.loaded.take()? else { return None };
-        let not = if inverted { "! " } else { "" };
-        self.ports += &format!("{not}{option} {}:{} ", port(from)?, port(to)?);
-        Some(())
+        self.tested(inverted, &[(from, to)])
     }
 
-    /// The mask of a range, or of states.
+    /// The mask of what is loaded.
     fn bitwise(&mut self, mask: &[u8], xor: &[u8]) -> Option<()> {
-        let option = match self.loaded? {
-            Loaded::Address(option, _) => option,
-            Loaded::State(_) => {
-                self.loaded = Some(Loaded::State(number(mask, 0)?));
-                return xor.iter().all(|byte| *byte == 0).then_some(());
-            }
-            Loaded::InInterface
-            | Loaded::OutInterface
+        xor.iter().all(|byte| *byte == 0).then_some(())?;
+        let loaded = match self.loaded? {
+            Loaded::Address(option, _) => Loaded::Address(option, values::prefix(mask)?),
+            Loaded::State(_) => Loaded::State(number(mask, 0)?),
+            Loaded::Mark(module, u32::MAX) => Loaded::Mark(module, number(mask, 0)?),
+            Loaded::Flags(u8::MAX) => Loaded::Flags(*mask.first()?),
+            Loaded::Interface(..)
             | Loaded::Protocol
-            | Loaded::Mark
-            | Loaded::Connmark
+            | Loaded::Mark(..)
             | Loaded::Flags(_)
             | Loaded::Family
             | Loaded::Owner(_)
-            | Loaded::Port(_) => return None,
+            | Loaded::Port(_)
+            | Loaded::AddressType(..) => return None,
         };
-        let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
-        let rest = mask.get(usize::try_from(ones / 8).ok()?..)?;
-        let partial = rest.first().map_or(0, |byte| byte.leading_ones());
-        let is_prefix = rest.first().is_none_or(|byte| byte.count_ones() == partial)
-            && rest.iter().skip(1).all(|byte| *byte == 0)
-            && xor.iter().all(|byte| *byte == 0);
-        let bits = u8::try_from(ones + partial).ok().filter(|_| is_prefix)?;
-        self.loaded = Some(Loaded::Address(option, bits));
+        self.loaded = Some(loaded);
         Some(())
     }
 
     fn compare(&mut self, operator: Operator, value: &[u8]) -> Option<()> {
-        let not = match operator {
-            Operator::Equal => "",
-            Operator::NotEqual => "! ",
-            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
-                return None;
-            }
-        };
-        match self.loaded.take()? {
-            Loaded::InInterface => self.interface += &format!("{not}-i {} ", interface(value)?),
-            Loaded::OutInterface => self.interface += &format!("{not}-o {} ", interface(value)?),
-            Loaded::Protocol => self.protocol += &format!("{not}-p {} ", protocol(value)?),
-            Loaded::State(states) => {
-                // Not none of them is one of them.
-                let not = if not.is_empty() { "! " } else { "" };
-                let states = states_of(states).filter(|_| number(value, 0) == Some(0))?;
-                self.tests += &format!("-m conntrack {not}--ctstate {states} ");
-            }
-            Loaded::Port(option) => self.ports += &format!("{not}{option} {} ", port(value)?),
-            Loaded::Mark => self.tests += &format!("-m mark {not}--mark {:#x} ", number(value, 0)?),
-            Loaded::Address(option, bits) => {
-                self.address += &format!("{not}{option} {}/{bits} ", address(self.family, value)?);
-            }
-            Loaded::Connmark | Loaded::Flags(_) | Loaded::Family | Loaded::Owner(_) => return None,
-        }
-        Some(())
+        self.tested(is_not(operator)?, &[(value, value)])
     }
 
     fn verdict(&mut self, verdict: &Verdict) -> Option<()> {
@@ -314,6 +278,15 @@ impl Reader {
             }
             _ => None,
         }
+    }
+}
+
+/// Whether a comparison for equality is negated.
+const fn is_not(operator: Operator) -> Option<bool> {
+    match operator {
+        Operator::Equal => Some(false),
+        Operator::NotEqual => Some(true),
+        Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => None,
     }
 }
 

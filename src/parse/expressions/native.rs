@@ -3,7 +3,7 @@
 use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Verdict};
 
 use super::super::native::chain_name;
-use super::{Loaded, Reader, half, number, port, quoted};
+use super::{Loaded, Reader, half, is_not, number, port, quoted};
 use crate::model::Family;
 
 /// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other family only.
@@ -24,13 +24,9 @@ impl Reader {
             Expression::Meta { key: MetaKey::SocketUid, .. } => Loaded::Owner("--uid-owner"),
             Expression::Meta { key: MetaKey::SocketGid, .. } => Loaded::Owner("--gid-owner"),
             Expression::Meta { key: MetaKey::NetworkProtocol, .. } => Loaded::Family,
-            Expression::Ct { key: CtKey::Mark, .. } => Loaded::Connmark,
+            Expression::Ct { key: CtKey::Mark, .. } => Loaded::Mark("connmark", u32::MAX),
             Expression::Payload { base: PayloadBase::Transport, offset: 13, length: 1, .. } => {
-                Loaded::Flags(false)
-            }
-            Expression::Bitwise { mask, xor, .. } if self.loaded == Some(Loaded::Flags(false)) => {
-                const FIN_SYN_RST_ACK: u8 = 0x17;
-                (mask == &[FIN_SYN_RST_ACK] && xor == &[0]).then_some(Loaded::Flags(true))?
+                Loaded::Flags(u8::MAX)
             }
             Expression::Compare { operator, value, .. } => return self.native_test(*operator, value),
             Expression::Immediate { value, .. } => {
@@ -50,43 +46,34 @@ impl Reader {
             }
             _ => return self.native_target(expression),
         };
-        self.loaded = Some(loaded);
-        Some(())
+        self.load(loaded)
     }
 
+    /// A test that is the same as in a rule of iptables is read as one of these.
     fn native_test(&mut self, operator: Operator, value: &[u8]) -> Option<()> {
-        let not = match operator {
-            Operator::Equal => "",
-            Operator::NotEqual => "! ",
-            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
-                return None;
-            }
-        };
+        let is_negated = is_not(operator)?;
         match self.loaded? {
-            Loaded::Owner(option) => self.tests += &format!("-m owner {not}{option} {} ", number(value, 0)?),
-            Loaded::Connmark => self.tests += &format!("-m connmark {not}--mark {:#x} ", number(value, 0)?),
-            Loaded::Flags(true) if value == [2] => {
-                self.ports += &format!("{not}--tcp-flags FIN,SYN,RST,ACK SYN ")
-            }
-            Loaded::Port("--dport") if !not.is_empty() => self.other_ports.push(port(value)?),
+            Loaded::Port("--dport") if is_negated => self.other_ports.push(port(value)?),
             Loaded::Family => {
                 let expected = match self.family {
                     Family::V4 => libc::NFPROTO_IPV4,
                     Family::V6 => libc::NFPROTO_IPV6,
                 };
                 let [found] = value else { return None };
-                self.is_other_family |= (i32::from(*found) == expected) != not.is_empty();
+                self.is_other_family |= (i32::from(*found) == expected) == is_negated;
             }
-            Loaded::InInterface
-            | Loaded::OutInterface
+            Loaded::Interface(..)
             | Loaded::Protocol
-            | Loaded::Mark
+            | Loaded::Mark(..)
             | Loaded::Flags(_)
+            | Loaded::Owner(_)
             | Loaded::Port(_)
             | Loaded::State(_)
-            | Loaded::Address(..) => return None,
+            | Loaded::Address(..)
+            | Loaded::AddressType(..) => return None,
         }
         self.loaded = None;
+        self.fields.clear();
         Some(())
     }
 
@@ -96,7 +83,7 @@ impl Reader {
                 format!("-j REDIRECT --to-ports {}", port(&self.constant)?)
             }
             (Expression::Tproxy { .. }, _) => format!("-j TPROXY --on-port {}", port(&self.constant)?),
-            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Connmark)) => {
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Mark("connmark", u32::MAX))) => {
                 "-j CONNMARK --restore-mark".to_owned()
             }
             (Expression::SetMeta { key: MetaKey::Mark, .. }, _) => {
@@ -107,7 +94,7 @@ impl Reader {
                     |options| format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff"),
                 )
             }
-            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark)) => {
+            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark("mark", u32::MAX))) => {
                 "-j CONNMARK --save-mark".to_owned()
             }
             (Expression::SetCt { key: CtKey::Zone, .. }, _) => {
@@ -116,6 +103,7 @@ impl Reader {
             _ => return None,
         };
         self.loaded = None;
+        self.fields.clear();
         self.constant.clear();
         self.target = target;
         Some(())

@@ -18,7 +18,7 @@ const BATCH_OVERHEAD: usize = 256;
 /// A socket for nf_tables, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Client {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl Client {

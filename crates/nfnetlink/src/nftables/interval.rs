@@ -1,5 +1,7 @@
 //! Ranges of values of equal length, as the kernel keeps them in interval sets.
 
+use super::{Member, Verdict};
+
 /// The value after `value`, as a number in network byte order; `None` after the last one.
 pub(super) fn successor(value: &[u8]) -> Option<Vec<u8>> {
     let mut next = value.to_vec();
@@ -45,23 +47,42 @@ pub fn merge(mut ranges: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     merged
 }
 
+/// A value, whether a range ends before it, and the verdict of a range that starts with it.
+pub(super) type Bound = (Vec<u8>, bool, Option<Verdict>);
+
+pub(super) fn sort(elements: &mut [Bound]) {
+    // At the same value one range ends before the next one starts.
+    elements.sort_unstable_by(|(a, a_ends, _), (b, b_ends, _)| a.cmp(b).then(b_ends.cmp(a_ends)));
+}
+
 /// The ranges that start and end elements describe. Ends are exclusive; an end without a start, which `nft` writes
 /// first, describes nothing.
-pub(super) fn ranges_of(mut elements: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    // At the same value one range ends before the next one starts.
-    elements.sort_unstable_by(|(a, a_ends), (b, b_ends)| a.cmp(b).then(b_ends.cmp(a_ends)));
-    let mut ranges = Vec::with_capacity(elements.len() / 2 + 1);
-    let mut open: Option<Vec<u8>> = None;
-    for (value, ends) in elements {
-        let closed = open.take().zip(predecessor(&value));
-        ranges.extend(closed.filter(|(first, last)| first <= last));
-        open = (!ends).then_some(value);
+pub(super) fn ranges_of(elements: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let members = members_of(elements.into_iter().map(|(value, ends)| (value, ends, None)).collect());
+    members.into_iter().map(|member| (member.first, member.last)).collect()
+}
+
+/// The same, each with the verdict of its start.
+pub(super) fn members_of(mut elements: Vec<Bound>) -> Vec<Member> {
+    sort(&mut elements);
+    let mut members = Vec::with_capacity(elements.len() / 2 + 1);
+    let mut open: Option<(Vec<u8>, Option<Verdict>)> = None;
+    let mut close = |(first, verdict): (Vec<u8>, Option<Verdict>), last: Vec<u8>| {
+        if first <= last {
+            members.push(Member { first, last, verdict });
+        }
+    };
+    for (value, ends, verdict) in elements {
+        if let Some((open, last)) = open.take().zip(predecessor(&value)) {
+            close(open, last);
+        }
+        open = (!ends).then_some((value, verdict));
     }
-    if let Some(first) = open {
-        let last = vec![u8::MAX; first.len()];
-        ranges.push((first, last));
+    if let Some(open) = open {
+        let last = vec![u8::MAX; open.0.len()];
+        close(open, last);
     }
-    ranges
+    members
 }
 
 #[cfg(test)]

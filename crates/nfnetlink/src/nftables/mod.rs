@@ -32,6 +32,7 @@ mod decode;
 mod encode;
 mod expression;
 mod interval;
+mod members;
 mod number;
 mod object;
 mod set;
@@ -46,6 +47,7 @@ pub use expression::{
     Base as PayloadBase, CtKey, Expression, MetaKey, Operator, Register, SocketKey, Verdict,
 };
 pub use interval::merge;
+pub use members::{Member, Members};
 pub use object::{Base, Chain, ChainKind, Hook, Rule, Table};
 pub use set::{Elements, KeyType, Set};
 

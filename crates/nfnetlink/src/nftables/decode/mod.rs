@@ -314,20 +314,21 @@ fn read_immediate(fields: Fields<'_>) -> Option<Expression> {
     if register != Register(0) {
         return Some(Expression::Immediate { register, value: fields.value(immediate::DATA)? });
     }
-    let verdict = Fields(fields.0.of(immediate::DATA)?.nested().of(data::VERDICT)?.nested());
-    let chain = verdict.0.of(data::VERDICT_CHAIN).map(|chain| chain.text());
-    let verdict = match (
-        verdict.only(&[data::VERDICT_CODE, data::VERDICT_CHAIN])?.number(data::VERDICT_CODE)?,
-        chain,
-    ) {
+    let data = fields.0.of(immediate::DATA)?.nested();
+    verdict(data.of(data::VERDICT)?.nested()).map(Expression::Verdict)
+}
+
+pub(super) fn verdict(attributes: Attributes<'_>) -> Option<Verdict> {
+    let fields = Fields(attributes).only(&[data::VERDICT_CODE, data::VERDICT_CHAIN])?;
+    let chain = attributes.of(data::VERDICT_CHAIN).map(|chain| chain.text());
+    Some(match (fields.number(data::VERDICT_CODE)?, chain) {
         (0, None) => Verdict::Drop,
         (1, None) => Verdict::Accept,
         (0xffff_fffd, Some(chain)) => Verdict::Jump(chain),
         (0xffff_fffc, Some(chain)) => Verdict::Goto(chain),
         (0xffff_fffb, None) => Verdict::Return,
         _ => return None,
-    };
-    Some(Expression::Verdict(verdict))
+    })
 }
 
 fn read_redirect(fields: Fields<'_>) -> Option<Expression> {

@@ -1,0 +1,233 @@
+//! Matches of foreign rules against a packet, as the kernel evaluates them.
+
+use std::net::IpAddr;
+
+use super::matching::{AtHook, NO_SOCKET};
+use crate::config::ConnectionState;
+use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
+use crate::parse::matches::{
+    self, BROADCAST, DNAT, ESTABLISHED, Field, FieldMatch, INVALID, LOCAL, Limit, MULTICAST, NEW, SNAT,
+    UNICAST, UNTRACKED, name_number,
+};
+
+/// What matches look at besides the packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts<'a> {
+    /// The routes, if they are known.
+    pub(super) fib: Option<&'a Fib>,
+    /// Whether the marks of the packet are known.
+    pub(super) has_known_marks: bool,
+    /// Whether a rule has changed the destination of the connection.
+    pub(super) is_redirected: bool,
+    /// Whether connection tracking has not seen the packet yet.
+    pub(super) is_early: bool,
+}
+
+/// Whether a match holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Yes,
+    /// It does not, and why.
+    No(String),
+    /// What it looks at is not known.
+    Unknown,
+}
+
+/// Whether a match of a foreign rule holds for a packet.
+pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
+    let number = |value: u128| of_value(test, value, u128::MAX, packet);
+    let port = |port: u16| u128::from(port);
+    match test.field {
+        Field::Protocol => number(match packet.transport {
+            Transport::Tcp => 6,
+            Transport::Udp => 17,
+        }),
+        Field::Source => number(address(packet.source.ip())),
+        Field::Destination => number(address(packet.destination.ip())),
+        Field::SourcePort => number(port(packet.source.port())),
+        Field::DestinationPort => number(port(packet.destination.port())),
+        Field::EitherPort => {
+            let ports = [packet.source.port(), packet.destination.port()];
+            decided(test, ports.into_iter().any(|number| test.lists(port(number))), packet)
+        }
+        Field::InInterface => number(interface(packet.in_interface.as_deref())),
+        Field::OutInterface => number(interface(packet.out_interface.as_deref())),
+        Field::Uid => number(packet.process.map_or(matches::NO_SOCKET, |process| process.uid.into())),
+        Field::Gid => number(packet.process.map_or(matches::NO_SOCKET, |process| process.gid.into())),
+        Field::Socket => number(packet.process.is_some().into()),
+        Field::Mark if !facts.has_known_marks => Holds::Unknown,
+        Field::Mark => number(packet.mark.0.into()),
+        // Without a connection it fails, negated or not.
+        Field::Connmark if !packet.is_tracked || facts.is_early => {
+            Holds::No("has no connection, so no mark of one".to_owned())
+        }
+        Field::Connmark if !facts.has_known_marks => Holds::Unknown,
+        Field::Connmark => number(packet.connmark.0.into()),
+        Field::State => state(test, packet, facts),
+        Field::TcpFlags => {
+            const SYN: u128 = 2;
+            const ACK: u128 = 16;
+            // Of later packets it is known that they do not open a connection.
+            match packet.state {
+                ConnectionState::New => number(SYN),
+                ConnectionState::Established if test.mask & (SYN | ACK) == SYN | ACK => {
+                    let opens = test.lists(SYN);
+                    if opens && test.values.len() == 1 {
+                        of_value(test, ACK, SYN | ACK, packet)
+                    } else {
+                        Holds::Unknown
+                    }
+                }
+                ConnectionState::Established => of_value(test, ACK, ACK, packet),
+                ConnectionState::Invalid => Holds::Unknown,
+            }
+        }
+        Field::SourceType(limit) => address_type(test, packet.source.ip(), limit, packet, facts),
+        Field::DestinationType(limit) => address_type(test, packet.destination.ip(), limit, packet, facts),
+    }
+}
+
+fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &AtHook) -> Holds {
+    match test.holds(value, known) {
+        Some(true) => Holds::Yes,
+        Some(false) => Holds::No(mismatch(test, packet)),
+        None => Holds::Unknown,
+    }
+}
+
+/// Whether it holds, where it is known whether the packet has one of the values.
+fn decided(test: &FieldMatch, is_listed: bool, packet: &AtHook) -> Holds {
+    if is_listed == test.is_negated { Holds::No(mismatch(test, packet)) } else { Holds::Yes }
+}
+
+/// A connection whose addresses are translated has two states, any of which counts.
+fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
+    let first = match packet.state {
+        _ if !packet.is_tracked => UNTRACKED,
+        ConnectionState::New => NEW,
+        ConnectionState::Established => ESTABLISHED,
+        ConnectionState::Invalid => INVALID,
+    };
+    if facts.is_early {
+        let later = || Holds::No("connection tracking comes later".to_owned());
+        return if test.lists(INVALID) == test.is_negated { later() } else { Holds::Yes };
+    }
+    let has_connection = [NEW, ESTABLISHED].contains(&first);
+    let is_new = first == NEW;
+    if test.lists(first) || is_new && facts.is_redirected && test.lists(DNAT) {
+        return decided(test, true, packet);
+    }
+    // Of an earlier connection it is not known; the source is translated by rules that are not followed, before `lo`.
+    let is_behind_postrouting = packet.in_interface.as_deref() == Some("lo");
+    let may_be = test.lists(DNAT) && !is_new || test.lists(SNAT) && (!is_new || is_behind_postrouting);
+    if has_connection && may_be { Holds::Unknown } else { decided(test, false, packet) }
+}
+
+/// `xt_addrtype`: of IPv4 an address has one type, one of a list; of IPv6 it has to have all types of a list.
+fn address_type(
+    test: &FieldMatch,
+    address: IpAddr,
+    limit: Limit,
+    packet: &AtHook,
+    facts: Facts<'_>,
+) -> Holds {
+    let device = match limit {
+        Limit::None => None,
+        Limit::In => packet.in_interface.as_deref(),
+        Limit::Out => packet.out_interface.as_deref(),
+    };
+    let listed = |kind: u128| test.lists(kind);
+    match address {
+        IpAddr::V4(v4) => {
+            let kind = if v4.octets()[0] == 0 || v4.is_broadcast() {
+                Some(BROADCAST)
+            } else if v4.is_multicast() {
+                Some(MULTICAST)
+            } else {
+                facts.fib.map(|fib| match own_route(fib, address, device).map(|route| route.kind) {
+                    Some(RouteKind::Local) => LOCAL,
+                    Some(RouteKind::Other) => BROADCAST,
+                    _ => UNICAST,
+                })
+            };
+            kind.map_or(Holds::Unknown, |kind| decided(test, listed(kind), packet))
+        }
+        IpAddr::V6(v6) => {
+            let is_unicast = !v6.is_multicast() && !v6.is_unspecified() && v6.to_ipv4_mapped().is_none();
+            if listed(BROADCAST) || listed(MULTICAST) && !v6.is_multicast() || listed(UNICAST) && !is_unicast
+            {
+                return decided(test, false, packet);
+            }
+            if !listed(LOCAL) {
+                return decided(test, true, packet);
+            }
+            let is_local = |fib| {
+                own_route(fib, address, device).is_some_and(|route: &FibRoute| route.kind == RouteKind::Local)
+            };
+            facts.fib.map_or(Holds::Unknown, |fib| decided(test, is_local(fib), packet))
+        }
+    }
+}
+
+/// The route of the table with the machine's own addresses, if its interface is this one.
+fn own_route<'a>(fib: &'a Fib, address: IpAddr, device: Option<&str>) -> Option<&'a FibRoute> {
+    let is_for = |route: &&FibRoute| {
+        route.table == LOCAL_TABLE && route.destination.is_some_and(|range| range.contains(address))
+    };
+    let best = fib.routes.iter().filter(is_for).max_by_key(|route| route.prefix());
+    best.filter(|route| device.is_none() || route.interface.as_deref() == device)
+}
+
+fn address(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4).into(),
+        IpAddr::V6(v6) => v6.into(),
+    }
+}
+
+fn interface(name: Option<&str>) -> u128 {
+    name.map_or(0, |name| name_number(name.as_bytes()))
+}
+
+/// Why the match does not hold, in a sentence.
+fn mismatch(test: &FieldMatch, packet: &AtHook) -> String {
+    let (not, listed) = (if test.is_negated { "" } else { "not " }, test.listed());
+    let number = |what: &str, value: &dyn std::fmt::Display| format!("{what} {value} is {not}{listed}");
+    let arrives = |how: &str, name: &Option<String>| match name {
+        _ if test.is_negated => format!("interface is {listed}"),
+        Some(name) => format!("{how} {name}, not {listed}"),
+        None => format!("{how} no interface"),
+    };
+    match test.field {
+        Field::Protocol => format!("{}{}", if test.is_negated { "is " } else { not }, listed.to_uppercase()),
+        Field::Source => format!("source {} is {not}in {listed}", packet.source.ip()),
+        Field::Destination => format!("destination {} is {not}in {listed}", packet.destination.ip()),
+        Field::SourcePort => number("source port", &packet.source.port()),
+        Field::DestinationPort => number("port", &packet.destination.port()),
+        Field::EitherPort => {
+            format!("ports {} and {}: {not}{listed}", packet.source.port(), packet.destination.port())
+        }
+        Field::InInterface => arrives("arrives on", &packet.in_interface),
+        Field::OutInterface => arrives("leaves by", &packet.out_interface),
+        Field::Uid | Field::Gid => match packet.process {
+            None => NO_SOCKET.to_owned(),
+            Some(process) if test.field == Field::Uid => number("uid", &process.uid),
+            Some(process) => number("gid", &process.gid),
+        },
+        Field::Socket if test.is_negated => "has a socket".to_owned(),
+        Field::Socket => NO_SOCKET.to_owned(),
+        Field::Mark => number("mark", &packet.mark),
+        Field::Connmark => number("connection mark", &packet.connmark),
+        Field::State => {
+            let found = if packet.is_tracked { packet.state.conntrack_name() } else { "UNTRACKED" };
+            format!("connection is {found}, {not}{listed}")
+        }
+        Field::TcpFlags if listed.is_empty() && test.is_negated => "opens a connection".to_owned(),
+        Field::TcpFlags if listed.is_empty() => "does not open a connection".to_owned(),
+        Field::TcpFlags => format!("its TCP flags are {not}{listed}"),
+        Field::SourceType(_) => format!("source {} is {not}of type {listed}", packet.source.ip()),
+        Field::DestinationType(_) => {
+            format!("destination {} is {not}of type {listed}", packet.destination.ip())
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Rules of other programs' nftables: sets, verdict maps, ranges, numbers of interfaces.
+
+use nfnetlink::nftables::{Expression, Members, MetaKey, Operator, Rule, Verdict};
+
+use super::values::Values;
+use super::{Loaded, Reader, is_not, number, quoted};
+use crate::model::{Family, Link};
+
+/// What rules refer to.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// The sets and maps of their table.
+    pub sets: &'a [Members],
+    /// The interfaces.
+    pub links: &'a [Link],
+}
+
+/// Most rules for which one rule is read, by the members of its sets.
+const MOST: usize = 1000;
+
+/// The words of a rule: a line for each member of a verdict map, or of a set of several fields; none if it is for no packet of the
+/// family.
+#[must_use]
+pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<String> {
+    let mut readers = vec![Reader { family, ..Reader::default() }];
+    let mut mapped = Vec::new();
+    for expression in ranges_of(&rule.expressions) {
+        let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
+            Some((set_of(set, beside.sets), *inverted))
+        } else {
+            None
+        };
+        let map = if let Expression::Foreign { name, data } = &expression
+            && name == "lookup"
+        {
+            map_of(data, beside.sets)
+        } else {
+            None
+        };
+        let mut next = Vec::new();
+        for mut reader in readers {
+            if let Some(lines) = map.and_then(|map| reader.mapped(map)) {
+                mapped.extend(lines);
+            } else if let Some(among) = of_set.and_then(|(set, not)| reader.among(set?, not, beside)) {
+                next.extend(among);
+                continue;
+            } else {
+                let understood = reader.read_foreign(&expression, beside);
+                reader.note(understood);
+            }
+            next.push(reader);
+        }
+        readers = next;
+        if readers.len() > MOST {
+            readers.truncate(1);
+            readers.iter_mut().for_each(Reader::unknown);
+        }
+    }
+    let is_done = !mapped.is_empty();
+    let rest = readers.into_iter().filter(|reader| !is_done || !reader.target.is_empty());
+    let lines = mapped.into_iter().chain(rest).filter(|reader| !reader.is_other_family);
+    // Which packets it is for is known all the same.
+    lines.map(|reader| Reader { has_unread_target: false, ..reader }.into_words()).collect()
+}
+
+fn values_of(set: &Members) -> Vec<Values<'_>> {
+    set.list.iter().map(|member| (member.first.as_slice(), member.last.as_slice())).collect()
+}
+
+fn set_of<'a>(name: &str, sets: &'a [Members]) -> Option<&'a Members> {
+    sets.iter().find(|set| set.name == name)
+}
+
+/// The verdict map that a look-up names.
+fn map_of<'a>(data: &[u8], sets: &'a [Members]) -> Option<&'a Members> {
+    const SET: u16 = 1;
+    const DESTINATION: u16 = 3;
+    let attributes = nfnetlink::Attributes::new(data);
+    let gives_verdict = attributes.of(DESTINATION)?.be32()? == 0;
+    set_of(&attributes.of(SET)?.text(), sets).filter(|_| gives_verdict)
+}
+
+impl Reader {
+    const fn is_interface_number(&self) -> bool {
+        matches!(self.loaded, Some(Loaded::Interface(_, true)))
+    }
+
+    /// The rules, one for each member, that a look-up in a verdict map stands for.
+    fn mapped(&self, map: &Members) -> Option<Vec<Self>> {
+        let with = |mut reader: Self, verdict: &Verdict| {
+            reader.native(&Expression::Verdict(verdict.clone())).or_else(|| reader.verdict(verdict))?;
+            Some(reader)
+        };
+        let mut rules = Vec::new();
+        for member in &map.list {
+            let reader = self.with_member((&member.first, &member.last))?;
+            rules.push(with(reader, member.verdict.as_ref()?)?);
+        }
+        if let Some(verdict) = &map.otherwise {
+            let mut reader = self.clone();
+            if !map.list.is_empty() {
+                reader.fields.len().eq(&1).then(|| reader.tested(true, &values_of(map)))??;
+            }
+            rules.push(with(reader, verdict)?);
+        }
+        Some(rules)
+    }
+
+    /// The rules that a look-up in a set stands for: one, if that is of one field.
+    fn among(&self, set: &Members, is_negated: bool, beside: Beside<'_>) -> Option<Vec<Self>> {
+        if self.fields.len() > 1 && !is_negated {
+            return set.list.iter().map(|member| self.with_member((&member.first, &member.last))).collect();
+        }
+        let mut reader = self.clone();
+        if set.list.is_empty() {
+            // No packet is in it.
+            return Some(if is_negated { vec![reader] } else { Vec::new() });
+        }
+        (self.fields.len() == 1).then_some(())?;
+        reader.tested_by_name(is_negated, &values_of(set), beside)?;
+        Some(vec![reader])
+    }
+
+    /// With a test for one member of a set of the fields that are loaded.
+    fn with_member(&self, (first, last): Values<'_>) -> Option<Self> {
+        let mut reader = self.clone();
+        if let [_] = self.fields.as_slice() {
+            reader.tested(false, &[(first, last)])?;
+            return Some(reader);
+        }
+        let mut rest = first;
+        for field in &self.fields {
+            let (length, padded) = self.length_of(*field);
+            let (part, behind) = rest.split_at_checked(padded).filter(|_| first == last)?;
+            let value = part.get(..length)?;
+            reader.loaded = Some(*field);
+            reader.tested(false, &[(value, value)])?;
+            rest = behind;
+        }
+        rest.is_empty().then_some(reader)
+    }
+
+    /// Bytes of a field, and those that it takes in a set of several fields.
+    const fn length_of(&self, field: Loaded) -> (usize, usize) {
+        match field {
+            Loaded::Protocol => (1, 4),
+            Loaded::Port(_) => (2, 4),
+            Loaded::Interface(_, false) => (16, 16),
+            Loaded::Address(..) if matches!(self.family, Family::V6) => (16, 16),
+            Loaded::Interface(_, true)
+            | Loaded::Mark(..)
+            | Loaded::Flags(_)
+            | Loaded::Family
+            | Loaded::Owner(_)
+            | Loaded::State(_)
+            | Loaded::Address(..)
+            | Loaded::AddressType(..) => (4, 4),
+        }
+    }
+
+    fn read_foreign(&mut self, expression: &Expression, beside: Beside<'_>) -> Option<()> {
+        if let Expression::Foreign { name, .. } = expression
+            && name == "log"
+        {
+            // What is logged goes on.
+            return Some(());
+        }
+        if let Expression::Compare { operator, value, .. } = expression
+            && self.is_interface_number()
+        {
+            return self.tested_by_name(is_not(*operator)?, &[(value, value)], beside);
+        }
+        let read = self.foreign_load(expression).or_else(|| self.native(expression));
+        read.or_else(|| self.read(expression))
+    }
+
+    /// A test of what is loaded, the number of an interface too.
+    fn tested_by_name(&mut self, is_negated: bool, values: &[Values<'_>], beside: Beside<'_>) -> Option<()> {
+        let Some(Loaded::Interface(option, true)) = self.loaded else {
+            return self.tested(is_negated, values);
+        };
+        let name = |(first, last): &Values<'_>| {
+            let index = number(first, 0).filter(|_| first == last)?;
+            beside.links.iter().find(|link| link.index == index).map(|link| quoted(&link.name))
+        };
+        let names: Vec<String> = values.iter().map(name).collect::<Option<_>>()?;
+        let not = if is_negated { "! " } else { "" };
+        self.interface += &format!("{not}{option} {} ", names.join(","));
+        self.fields.clear();
+        Some(())
+    }
+
+    /// What no rule of ours loads.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "everything else is read as in a rule of ours")]
+    fn foreign_load(&mut self, expression: &Expression) -> Option<()> {
+        let loaded = match expression {
+            Expression::Meta { key: MetaKey::InInterfaceIndex, .. } => Loaded::Interface("-i", true),
+            Expression::Meta { key: MetaKey::OutInterfaceIndex, .. } => Loaded::Interface("-o", true),
+            Expression::Foreign { name, data } if name == "fib" => fib(data)?,
+            Expression::Foreign { name, .. } if name == "byteorder" && self.loaded.is_some() => {
+                self.is_swapped = !self.is_swapped;
+                return Some(());
+            }
+            _ => return None,
+        };
+        self.load(loaded)
+    }
+}
+
+/// The type of an address, if that is what is looked up.
+fn fib(data: &[u8]) -> Option<Loaded> {
+    const RESULT: u16 = 2;
+    const FLAGS: u16 = 3;
+    const ADDRESS_TYPE: u32 = 3;
+    let attributes = nfnetlink::Attributes::new(data);
+    (attributes.of(RESULT)?.be32()? == ADDRESS_TYPE).then_some(())?;
+    // By source or destination, of the interfaces in and out.
+    Some(match attributes.of(FLAGS)?.be32()? {
+        1 => Loaded::AddressType("--src-type", ""),
+        2 => Loaded::AddressType("--dst-type", ""),
+        9 => Loaded::AddressType("--src-type", "--limit-iface-in "),
+        10 => Loaded::AddressType("--dst-type", "--limit-iface-in "),
+        17 => Loaded::AddressType("--src-type", "--limit-iface-out "),
+        18 => Loaded::AddressType("--dst-type", "--limit-iface-out "),
+        _ => return None,
+    })
+}
+
+/// Comparisons of order as ranges.
+fn ranges_of(expressions: &[Expression]) -> Vec<Expression> {
+    let mut found: Vec<Expression> = Vec::with_capacity(expressions.len());
+    for expression in expressions {
+        let range = if let Expression::Compare { register, operator, value } = expression {
+            let ends = match operator {
+                Operator::Less => neighbour(value, u8::MAX).map(|last| (vec![0; value.len()], last)),
+                Operator::LessOrEqual => Some((vec![0; value.len()], value.clone())),
+                Operator::Greater => neighbour(value, 1).map(|first| (first, vec![u8::MAX; value.len()])),
+                Operator::GreaterOrEqual => Some((value.clone(), vec![u8::MAX; value.len()])),
+                Operator::Equal | Operator::NotEqual => None,
+            };
+            ends.map(|(from, to)| Expression::Range { register: *register, inverted: false, from, to })
+        } else {
+            None
+        };
+        let joined = match (found.last_mut(), &range) {
+            // From one comparison and to the next one.
+            (
+                Some(Expression::Range { register: known, inverted: false, to, .. }),
+                Some(Expression::Range { register, to: last, .. }),
+            ) if known == register && to.iter().all(|byte| *byte == u8::MAX) => {
+                to.clone_from(last);
+                true
+            }
+            _ => false,
+        };
+        if !joined {
+            found.push(range.unwrap_or_else(|| expression.clone()));
+        }
+    }
+    found
+}
+
+/// The number before (with 255) or behind (with 1) one in network byte order; `None` if there is none.
+fn neighbour(value: &[u8], step: u8) -> Option<Vec<u8>> {
+    let mut next = value.to_vec();
+    let end = if step == 1 { u8::MAX } else { 0 };
+    for byte in next.iter_mut().rev() {
+        let carries = *byte == end;
+        *byte = byte.wrapping_add(step);
+        if !carries {
+            return Some(next);
+        }
+    }
+    None
+}

@@ -1,0 +1,174 @@
+//! What is compared with a register, in words.
+
+use std::net::IpAddr;
+
+use super::{Loaded, Reader, address, interface, number, port, protocol, states_of};
+use crate::model::Family;
+
+/// INVALID, ESTABLISHED, RELATED, NEW and UNTRACKED.
+const EVERY_STATE: u32 = 1 | 2 | 4 | 8 | 64;
+
+/// The first and the last of some values.
+pub(super) type Values<'a> = (&'a [u8], &'a [u8]);
+
+impl Reader {
+    /// A test of what is loaded: it is, or is not, among these values.
+    pub(super) fn tested(&mut self, is_negated: bool, values: &[Values<'_>]) -> Option<()> {
+        let not = if is_negated { "! " } else { "" };
+        let single = |read: &dyn Fn(&[u8]) -> Option<String>| {
+            listed(values, |first, last| if first == last { read(first) } else { None })
+        };
+        match self.loaded? {
+            Loaded::Interface(option, false) => {
+                self.interface += &format!("{not}{option} {} ", single(&interface)?);
+            }
+            Loaded::Protocol => {
+                let test = format!("{not}-p {} ", single(&protocol)?);
+                if self.protocol != test {
+                    self.protocol += &test;
+                }
+            }
+            Loaded::Port(option) => {
+                let ports = listed(values, |first, last| Some(ranged(port(first)?, port(last)?, ':')))?;
+                if values.len() == 1 {
+                    self.ports += &format!("{not}{option} {ports} ");
+                } else {
+                    self.tests += &format!("-m multiport {not}{option}s {ports} ");
+                }
+            }
+            Loaded::Address(option, bits) => {
+                let (module, test) = addresses(not, option, bits, &self.ranges(values)?);
+                if module.is_empty() {
+                    self.address += &test;
+                } else {
+                    self.tests += &format!("{module}{test}");
+                }
+            }
+            Loaded::Mark(module, mask) => {
+                let marks = single(&|value| Some(masked(self.number(value)?, mask)))?;
+                self.tests += &format!("-m {module} {not}--mark {marks} ");
+            }
+            Loaded::Owner(option) => {
+                let owners =
+                    listed(values, |first, last| Some(ranged(self.number(first)?, self.number(last)?, '-')))?;
+                self.tests += &format!("-m owner {not}{option} {owners} ");
+            }
+            Loaded::State(bits) => self.tests += &states(bits, is_negated, values)?,
+            Loaded::Flags(mask) => {
+                let [([set], [last])] = values else { return None };
+                (set == last).then_some(())?;
+                self.ports += &format!("{not}--tcp-flags {} {} ", flags_of(mask)?, flags_of(*set)?);
+            }
+            Loaded::AddressType(option, limit) => {
+                let types = single(&|value: &[u8]| type_of(number(value, 0)?))?;
+                // Of IPv6 the extension of iptables tests something else than the type, for some of them.
+                let is_alike = self.family == Family::V4 || ["LOCAL", "MULTICAST"].contains(&types.as_str());
+                is_alike.then_some(())?;
+                self.tests += &format!("-m addrtype {not}{option} {types} {limit}");
+            }
+            Loaded::Interface(_, true) | Loaded::Family => return None,
+        }
+        self.fields.clear();
+        Some(())
+    }
+
+    /// Ranges of addresses.
+    fn ranges(&self, values: &[Values<'_>]) -> Option<Vec<(IpAddr, IpAddr)>> {
+        let range =
+            |(first, last): &Values<'_>| Some((address(self.family, first)?, address(self.family, last)?));
+        values.iter().map(range).collect()
+    }
+
+    /// A number, in the byte order in which it is loaded.
+    fn number(&self, value: &[u8]) -> Option<u32> {
+        let number = number(value, 0).filter(|_| value.len() == 4)?;
+        Some(if self.is_swapped { u32::from_be(number) } else { number })
+    }
+}
+
+fn listed(values: &[Values<'_>], read: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
+    let values: Option<Vec<String>> = values.iter().map(|(first, last)| read(first, last)).collect();
+    Some(values?.join(",")).filter(|list| !list.is_empty())
+}
+
+fn ranged<T: Copy + PartialEq + std::fmt::Display>(first: T, last: T, to: char) -> String {
+    if first == last { first.to_string() } else { format!("{first}{to}{last}") }
+}
+
+fn masked(mark: u32, mask: u32) -> String {
+    if mask == u32::MAX { format!("{mark:#x}") } else { format!("{mark:#x}/{mask:#x}") }
+}
+
+/// A test of the state of the connection: of these bits of it, or with 0 as a whole.
+fn states(bits: u32, is_negated: bool, values: &[Values<'_>]) -> Option<String> {
+    // A packet has one state: it never equals several, which nft compares it with for `!= established,related`.
+    let listed = values.iter().try_fold(0, |listed, (first, last)| {
+        let state = number(first, 0).filter(|_| first == last)?;
+        Some(if state.is_power_of_two() { listed | state } else { listed })
+    })?;
+    let (bits, is_negated) = match (bits, listed, values) {
+        (0, 0, _) => (EVERY_STATE, !is_negated),
+        (0, listed, _) => (listed, is_negated),
+        // Not none of them is one of them.
+        (bits, 0, [(first, _)]) if number(first, 0) == Some(0) => (bits, !is_negated),
+        _ => return None,
+    };
+    let not = if is_negated { "! " } else { "" };
+    Some(format!("-m conntrack {not}--ctstate {} ", states_of(bits)?))
+}
+
+/// Addresses, of which so many bits count: networks, or ranges that are none; and the extension for a range.
+fn addresses(not: &str, option: &str, bits: u8, ranges: &[(IpAddr, IpAddr)]) -> (&'static str, String) {
+    let network = |(first, last): &(IpAddr, IpAddr)| {
+        if first == last { Some(format!("{first}/{bits}")) } else { network(*first, *last) }
+    };
+    let of = |range: &(IpAddr, IpAddr)| network(range).unwrap_or_else(|| format!("{}-{}", range.0, range.1));
+    match ranges {
+        [range] if network(range).is_none() => {
+            let option = if option == "-s" { "--src-range" } else { "--dst-range" };
+            ("-m iprange ", format!("{not}{option} {} ", of(range)))
+        }
+        ranges => ("", format!("{not}{option} {} ", ranges.iter().map(of).collect::<Vec<_>>().join(","))),
+    }
+}
+
+/// The network that a range is, if it is one.
+fn network(first: IpAddr, last: IpAddr) -> Option<String> {
+    let (first_bits, last_bits, all) = match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => (u32::from(first).into(), u32::from(last).into(), 32),
+        (IpAddr::V6(first), IpAddr::V6(last)) => (u128::from(first), u128::from(last), 128),
+        _ => return None,
+    };
+    let hosts = first_bits ^ last_bits;
+    let is_network = hosts & hosts.wrapping_add(1) == 0 && first_bits & hosts == 0;
+    is_network.then(|| format!("{first}/{}", all - hosts.count_ones()))
+}
+
+/// Length of the prefix that a mask selects, if it is one.
+pub(super) fn prefix(mask: &[u8]) -> Option<u8> {
+    let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
+    let rest = mask.get(usize::try_from(ones / 8).ok()?..)?;
+    let partial = rest.first().map_or(0, |byte| byte.leading_ones());
+    let is_prefix = rest.first().is_none_or(|byte| byte.count_ones() == partial)
+        && rest.iter().skip(1).all(|byte| *byte == 0);
+    u8::try_from(ones + partial).ok().filter(|_| is_prefix)
+}
+
+/// The names of TCP's flags by their bits.
+fn flags_of(bits: u8) -> Option<String> {
+    const FLAGS: [&str; 6] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG"];
+    const NAMED: u8 = 0x3f;
+    if bits == u8::MAX {
+        return Some("ALL".to_owned());
+    }
+    let names = FLAGS.iter().enumerate().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name);
+    let names: Vec<_> = names.collect();
+    let none = || "NONE".to_owned();
+    (bits & !NAMED == 0).then(|| if names.is_empty() { none() } else { names.join(",") })
+}
+
+/// The name of an address' type by its number in linux/rtnetlink.h.
+fn type_of(number: u32) -> Option<String> {
+    const TYPES: [(u32, &str); 4] = [(1, "UNICAST"), (2, "LOCAL"), (3, "BROADCAST"), (5, "MULTICAST")];
+    TYPES.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
+}

@@ -1,0 +1,160 @@
+//! Values of matches as numbers.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::super::statement::number;
+use super::super::{port_ranges, protocol_number};
+use super::{
+    BROADCAST, DNAT, ESTABLISHED, Field, INVALID, LOCAL, Limit, MULTICAST, NEW, RELATED, Range, SNAT,
+    UNICAST, UNTRACKED,
+};
+use crate::model::Interface;
+
+/// Every bit.
+const ALL: u128 = u128::MAX;
+/// The flags of TCP by their bits.
+const FLAGS: [&str; 6] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG"];
+
+/// What an option of an extension looks at, the bits that it compares and the values with which it holds; `None` if it is not
+/// understood.
+pub(super) fn read(module: &str, option: &[&str]) -> Option<(Field, u128, Vec<Range>)> {
+    let (name, value) = match *option {
+        ["--syn"] => return Some((Field::TcpFlags, 0x17, vec![(2, 2)])),
+        ["--tcp-flags", mask, set] => return Some((Field::TcpFlags, flags(mask)?, vec![one(flags(set)?)])),
+        ["--socket-exists"] => return (module == "owner").then(|| (Field::Socket, ALL, vec![one(1)])),
+        [name, value] => (name, value),
+        _ => return None,
+    };
+    let (field, values) = match (name, module) {
+        ("-p", _) => (Field::Protocol, list(value, |name| Some(one(protocol_number(name)?.into())))?),
+        ("-s", _) | ("--src-range", "iprange") => (Field::Source, list(value, addresses)?),
+        ("-d", _) | ("--dst-range", "iprange") => (Field::Destination, list(value, addresses)?),
+        ("-i", _) => (Field::InInterface, list(value, interface)?),
+        ("-o", _) => (Field::OutInterface, list(value, interface)?),
+        ("--dport", "tcp" | "udp" | "") | ("--dports", "multiport") => {
+            (Field::DestinationPort, ports(value)?)
+        }
+        ("--sport", "tcp" | "udp" | "") | ("--sports", "multiport") => (Field::SourcePort, ports(value)?),
+        ("--ports", "multiport") => (Field::EitherPort, ports(value)?),
+        ("--uid-owner", "owner") => (Field::Uid, list(value, ids)?),
+        ("--gid-owner", "owner") => (Field::Gid, list(value, ids)?),
+        ("--mark", "mark") => return marks(Field::Mark, value),
+        ("--mark", "connmark") => return marks(Field::Connmark, value),
+        ("--ctstate", "conntrack") | ("--state", "state") => (Field::State, list(value, state)?),
+        ("--src-type", "addrtype") => (Field::SourceType(Limit::None), list(value, address_type)?),
+        ("--dst-type", "addrtype") => (Field::DestinationType(Limit::None), list(value, address_type)?),
+        _ => return None,
+    };
+    Some((field, ALL, values))
+}
+
+const fn one(number: u128) -> Range {
+    (number, number)
+}
+
+fn list(text: &str, read: fn(&str) -> Option<Range>) -> Option<Vec<Range>> {
+    text.split(',').map(read).collect()
+}
+
+fn ports(text: &str) -> Option<Vec<Range>> {
+    let ranges = port_ranges(text)?;
+    Some(ranges.iter().map(|range| ((*range.start()).into(), (*range.end()).into())).collect())
+}
+
+/// A network, or a range.
+fn addresses(text: &str) -> Option<Range> {
+    let number = |address: IpAddr| match address {
+        IpAddr::V4(v4) => u32::from(v4).into(),
+        IpAddr::V6(v6) => v6.into(),
+    };
+    match text.split_once('-') {
+        Some((first, last)) => Some((number(first.parse().ok()?), number(last.parse().ok()?))),
+        None => {
+            let network: IpNetwork = text.parse().ok()?;
+            Some((number(network.network()), number(network.broadcast())))
+        }
+    }
+}
+
+fn ids(text: &str) -> Option<Range> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some((first.parse::<u32>().ok()?.into(), last.parse::<u32>().ok()?.into()))
+}
+
+/// Marks with the same mask, if they have one.
+fn marks(field: Field, text: &str) -> Option<(Field, u128, Vec<Range>)> {
+    let mut masks = Vec::new();
+    let mut values = Vec::new();
+    for mark in text.split(',') {
+        let (value, mask) = mark.split_once('/').unwrap_or((mark, "0xffffffff"));
+        masks.push(number(mask)?);
+        values.push(one(number(value)?.into()));
+    }
+    let mask = *masks.first()?;
+    masks.iter().all(|other| *other == mask).then(|| (field, mask.into(), values))
+}
+
+fn state(name: &str) -> Option<Range> {
+    Some(one(match name {
+        "NEW" => NEW,
+        "ESTABLISHED" => ESTABLISHED,
+        "INVALID" => INVALID,
+        "UNTRACKED" => UNTRACKED,
+        "RELATED" => RELATED,
+        "DNAT" => DNAT,
+        "SNAT" => SNAT,
+        _ => return None,
+    }))
+}
+
+fn address_type(name: &str) -> Option<Range> {
+    Some(one(match name {
+        "UNICAST" => UNICAST,
+        "LOCAL" => LOCAL,
+        "BROADCAST" => BROADCAST,
+        "MULTICAST" => MULTICAST,
+        _ => return None,
+    }))
+}
+
+fn flags(text: &str) -> Option<u128> {
+    match text {
+        "ALL" => Some(0x3f),
+        "NONE" => Some(0),
+        names => names.split(',').try_fold(0, |bits, name| {
+            let bit = FLAGS.iter().position(|known| *known == name)?;
+            Some(bits | 1 << bit)
+        }),
+    }
+}
+
+fn interface(name: &str) -> Option<Range> {
+    Some(interface_numbers(&name.parse().ok()?))
+}
+
+/// Name of an interface as a number: names with a common prefix are a range.
+#[must_use]
+pub fn name_number(name: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(name).for_each(|(byte, letter)| *byte = *letter);
+    u128::from_be_bytes(bytes)
+}
+
+/// The names that begin with these bytes.
+#[must_use]
+pub fn interface_prefix(prefix: &[u8]) -> Range {
+    let first = name_number(prefix);
+    let bits = u32::try_from(prefix.len() * 8).unwrap_or(u32::BITS);
+    (first, first | u128::MAX.checked_shr(bits).unwrap_or(0))
+}
+
+/// The names that are meant by one that may end with `+`.
+#[must_use]
+pub fn interface_numbers(name: &Interface) -> Range {
+    match name.as_str().strip_suffix('+') {
+        Some(prefix) => interface_prefix(prefix.as_bytes()),
+        None => one(name_number(name.as_str().as_bytes())),
+    }
+}

@@ -1,0 +1,195 @@
+//! Random foreign rules before ours: what `explain --live` says of a packet is what the kernel does with it, and every match of
+//! these rules is evaluated.
+
+mod rules;
+
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+
+use netlab::User;
+use netlab::socket::Binding;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+use serde_json::Value;
+
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, Topology, for_these_fixtures};
+use rules::{RuleSet, rule_set};
+
+for_these_fixtures!(
+    nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
+    [random_foreign_rules_are_evaluated_as_the_kernel_does]
+);
+
+/// Sets of foreign rules per run; `EXPLAIN_CASES` gives another number.
+const CASES: u32 = 16;
+/// Packets beside each.
+const PACKETS: usize = 12;
+/// Ports of servers.
+const PORTS: [u16; 4] = [80, 443, 5432, 9090];
+/// Where foreign rules redirect to.
+pub(super) const FOREIGN_PORT: u16 = 9999;
+
+/// A packet.
+#[derive(Clone, Debug)]
+struct Question {
+    family: Family,
+    sender: Sender,
+    /// Of these services or, from outside, of these addresses of the pod.
+    destination: usize,
+    port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sender {
+    /// A process of this user and group.
+    Process(u32, u32),
+    /// A process of root with this mark of its socket.
+    Marked(u32),
+    Outside,
+}
+
+fn question() -> impl Strategy<Value = Question> {
+    let sender = prop_oneof![
+        4 => (select(vec![1000, 1500, 2001]), select(vec![101, 1000])).prop_map(|(uid, gid)| Sender::Process(uid, gid)),
+        1 => select(vec![1, 2, 5, 0x4001]).prop_map(Sender::Marked),
+        3 => Just(Sender::Outside),
+    ];
+    let family = select(vec![Family::V4, Family::V6]);
+    (family, sender, 0_usize..3, select(PORTS.to_vec()))
+        .prop_map(|(family, sender, destination, port)| Question { family, sender, destination, port })
+}
+
+impl Question {
+    fn to(&self) -> SocketAddr {
+        let family = self.family;
+        let addresses = match self.sender {
+            Sender::Outside => [family.pod(), family.pod(), family.pod_second()],
+            Sender::Process(..) | Sender::Marked(_) => {
+                [family.service(), family.other_service(), family.outside()]
+            }
+        };
+        at(addresses[self.destination], self.port)
+    }
+
+    fn source(&self) -> IpAddr {
+        match (self.sender, self.to().ip() == self.family.pod_second()) {
+            (Sender::Outside, false) => self.family.outside(),
+            (Sender::Outside, true) => self.family.outside_second(),
+            (Sender::Process(..) | Sender::Marked(_), _) => self.family.pod(),
+        }
+    }
+
+    fn send(&self, pod: &Pod, source_port: u16) -> Outcome {
+        let (user, spoofed_mark) = match self.sender {
+            Sender::Process(uid, gid) => (pod.user(uid, gid), None),
+            Sender::Marked(mark) => (User::new(&pod.namespace, 0, 0), Some(mark)),
+            Sender::Outside => (pod.outside(), None),
+        };
+        user.call_bound(self.to(), Binding { source: Some(at(self.source(), source_port)), spoofed_mark })
+    }
+
+    fn ask(&self, pod: &Pod, source_port: u16) -> Value {
+        let (from, mark) = match self.sender {
+            Sender::Process(uid, gid) => (format!("uid:{uid},gid:{gid}"), 0),
+            Sender::Marked(mark) => ("uid:0,gid:0".to_owned(), mark),
+            Sender::Outside => ("outside".to_owned(), 0),
+        };
+        let (to, source) = (self.to().to_string(), at(self.source(), source_port).to_string());
+        let mark = mark.to_string();
+        let words = ["--from", &from, "--to", &to, "--src", &source, "--mark", &mark, "--output", "json"];
+        let output = pod
+            .bare_istio_iptables(&[&["explain", "--live"], &words[..]].concat())
+            .run()
+            .succeeded()
+            .stdout();
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
+    }
+}
+
+/// What became of a packet, in the words of `explain`.
+fn verdict(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Answered(answer) if answer.port == FOREIGN_PORT => "taken-by-foreign-rule".to_owned(),
+        Outcome::Answered(answer) if answer.server == "proxy" => format!("captured {}", answer.port),
+        Outcome::Answered(_) => "not-captured".to_owned(),
+        Outcome::Refused => "dropped".to_owned(),
+        Outcome::TimedOut | Outcome::Failed(_) => format!("{outcome:?}"),
+    }
+}
+
+fn said(explained: &Value) -> String {
+    match (explained["verdict"].as_str(), explained["port"].as_u64()) {
+        (Some("captured"), Some(port)) => format!("captured {port}"),
+        (verdict, _) => verdict.unwrap_or_default().to_owned(),
+    }
+}
+
+fn compare(
+    pod: &Pod,
+    rules: &RuleSet,
+    questions: &[Question],
+    (all, captured): (&Cell<u16>, &Cell<u16>),
+) -> Result<(), TestCaseError> {
+    rules.add(pod);
+    let mut wrong = Vec::new();
+    for question in questions {
+        // Each has a port of its own: an earlier connection decides nothing.
+        let source_port = 40000 + all.get() % 4000;
+        all.set(all.get() + 1);
+        let (outcome, explained) = (question.send(pod, source_port), question.ask(pod, source_port));
+        let kernel = verdict(&outcome);
+        captured.set(captured.get() + u16::from(kernel.starts_with("captured")));
+        let unknown = explained["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
+        if kernel != said(&explained) || unknown {
+            wrong.push(format!("{question:?}: {outcome:?}, {kernel}: {explained:#}"));
+        }
+    }
+    rules.delete(pod);
+    prop_assert!(wrong.is_empty(), "{rules:?}\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn random_foreign_rules_are_evaluated_as_the_kernel_does(fixture: Fixture) {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: a number is needed: {error}")))
+    };
+    let cases = number("EXPLAIN_CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into();
+    let seed = number("EXPLAIN_SEED").unwrap_or_else(now);
+    eprintln!("{:?}: EXPLAIN_SEED={seed}", fixture.backend);
+    let pod = fixture.pod_in(Topology::SecondNic);
+    let _servers = (
+        pod.proxy_listens(),
+        pod.app_listens(&PORTS),
+        pod.outside_listens(&PORTS),
+        pod.proxy_also_listens(&[FOREIGN_PORT]),
+    );
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let (captured, all) = (Cell::new(0), Cell::new(0));
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 30,
+        max_shrink_time: 20_000,
+        rng_seed: RngSeed::Fixed(seed),
+        ..Config::default()
+    };
+    let strategy = (rule_set(fixture.backend), proptest::collection::vec(question(), PACKETS));
+    let outcome = TestRunner::new(config)
+        .run(&strategy, |(rules, questions)| compare(&pod, &rules, &questions, (&all, &captured)));
+    if let Err(error) = outcome {
+        panic!("EXPLAIN_SEED={seed}: {error}");
+    }
+    let (captured, all) = (captured.get(), all.get());
+    eprintln!("{:?}: {all} packets, {captured} of them captured", fixture.backend);
+    assert!(captured > 0 && captured < all, "captured {captured} of {all}: nothing was compared");
+}
+
+/// Rules of nftables are deleted with their tables.
+fn nft(pod: &Pod, text: &str) {
+    drop(pod.namespace.run(|| tool("nft", &["-f", "-"], text)));
+}
