@@ -85,7 +85,7 @@ fn installs(options: &NodeAgent, objects: &[Value]) -> Install {
     assert_eq!(all[0], "install");
     match install(&all[1..]).unwrap().0 {
         Command::Install(install) => *install,
-        other @ (Command::Uninstall(_) | Command::Print(_)) => panic!("{other:?}"),
+        other @ (Command::Status(_) | Command::Uninstall(_) | Command::Print(_)) => panic!("{other:?}"),
     }
 }
 
