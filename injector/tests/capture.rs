@@ -1,17 +1,7 @@
 //! Options that the init container refuses are refused before, by `check`, `inject` and the webhook alike.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
 
-mod builtin;
-mod reviews;
-
-use builtin::{deployment, inject, injector, with};
-use reviews::{admission, response, review, send, sent};
+use crate::builtin::{deployment, inject, injector, with};
+use crate::reviews::{admission, response, review, send, sent};
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment};
 use sidecar_injector::config::{Source, Sources};

@@ -1,17 +1,8 @@
 //! Pods that a CNI plugin captures: what injection writes for it, and what the plugin makes of that.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-mod builtin;
 
 use std::collections::BTreeMap;
 
-use builtin::{deployment, inject, with};
+use crate::builtin::{self, deployment, inject, with};
 use istio_cni::decide::{Decision, NotCaptured, decide};
 use istio_cni::netconf::Defaults;
 use istio_cni::pod::Pod;

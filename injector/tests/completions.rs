@@ -1,12 +1,5 @@
 //! The completion scripts in the shells that they are for, and the man page in groff.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "runs shells, and fails by panicking"
-)]
-
 #[path = "../../tests/completions/shells.rs"]
 mod shells;
 

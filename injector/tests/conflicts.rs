@@ -1,9 +1,6 @@
 //! What a pod has of its own that a sidecar collides with.
-#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
-mod builtin;
-
-use builtin::{deployment, inject, injector, native, workload};
+use crate::builtin::{deployment, inject, injector, native, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::Sources;
 use sidecar_injector::inject::{InjectError, Injector, Options, Request, functions};

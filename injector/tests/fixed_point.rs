@@ -1,15 +1,11 @@
 //! A pod that is injected stays as it is when it is injected again, whatever its author wrote: by the engine, and by
 //! the patch that the API server applies.
-#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
-
-mod builtin;
-mod reviews;
 
 use std::sync::{Arc, LazyLock};
 
-use builtin::{deployment, injector};
+use crate::builtin::{self, deployment, injector};
+use crate::reviews::{operations, patched, response, review, send, sent};
 use proptest::prelude::*;
-use reviews::{operations, patched, response, review, send, sent};
 use serde_json::{Map, Value, json};
 use sidecar_injector::annotations::{KeyKind, TABLE};
 use sidecar_injector::cluster::ClusterState;

@@ -1,16 +1,6 @@
 //! Bad input: a clear error in bounded time, and no value that escapes from where it is printed.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
 
-mod builtin;
-
-use builtin::{deployment, injector, with};
+use crate::builtin::{self, deployment, injector, with};
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit};
 use sidecar_injector::config::{Source, Sources};

@@ -1,16 +1,6 @@
 //! The built-in config: what a newcomer gets, and what holds for every pod.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
 
-mod builtin;
-
-use builtin::{deployment, inject, injector, native, with, workload};
+use crate::builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};

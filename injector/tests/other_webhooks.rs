@@ -1,9 +1,6 @@
 //! What other webhooks change in an injected pod, before the API server calls the injector again.
-#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
-mod builtin;
-
-use builtin::{deployment, inject, injector, native, with, workload};
+use crate::builtin::{self, deployment, inject, injector, native, with, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};

@@ -1,16 +1,7 @@
 //! Pods that a CNI plugin captures satisfy the restricted Pod Security Standard if they did before injection: every field of the
 //! standard, baseline's included, for the built-in templates and for Istio's own (`CONFORMANCE_DATA`).
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
 
-mod builtin;
-
-use builtin::{with, workload};
+use crate::builtin::{with, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};

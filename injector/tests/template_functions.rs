@@ -1,7 +1,5 @@
 //! Istio's functions, and origins of printed text.
 
-#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
-
 use gotemplate::{EnumType, Field, Functions, Kind, Limits, Options, Rendered, Schema, Template, Value};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, UNIX_EPOCH};

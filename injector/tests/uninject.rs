@@ -1,18 +1,9 @@
 //! What an injection does not record is named when it is taken out: nothing is lost in silence.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
-
-mod builtin;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use builtin::{injector, workload};
+use crate::builtin::{injector, workload};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;

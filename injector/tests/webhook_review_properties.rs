@@ -1,20 +1,10 @@
 //! Every request gets a valid response or an error, and every patch yields the injected pod.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-mod builtin;
-mod reviews;
 
 use std::sync::LazyLock;
 
-use builtin::{deployment, injector};
+use crate::builtin::{self, deployment, injector};
+use crate::reviews::{UID, admission, config_store, patched, response, review, send_bytes, sent};
 use proptest::prelude::*;
-use reviews::{UID, admission, config_store, patched, response, review, send_bytes, sent};
 use serde_json::{Map, Value, json};
 use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::pod::ids::Ids;

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
 use super::connect::{merged, unavailable, with_cluster};
+use super::input::{Examined, examine, is_read, item_place, placed, read, unreadable};
 use super::load::{Loaded, load, load_from, sources, text_of};
 use super::own_capture;
 use super::report::{CheckResult, Gate, as_json, as_summary, as_text};
-use super::rewrite::{is_read, read};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
 use crate::decide::{self, Called, Webhook, Webhooks};
@@ -118,27 +118,25 @@ fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure>
     let mut results = Vec::new();
     let mut problems = Vec::new();
     for (name, bytes) in &files {
-        match yaml::read_documents(bytes) {
-            Ok(documents) => {
-                for document in &documents {
-                    if let Some(duplicate) = document.duplicate.as_ref().filter(|_| is_read(&document.value))
-                    {
-                        problems.push(format!("{name}: {duplicate}"));
-                        continue;
-                    }
-                    each(&document.value, &mut |object| {
-                        let malformed = Shape::malformed(object);
-                        let title = object::title(object);
-                        let place = format!("{name}: {title}");
-                        problems.extend(malformed.iter().map(|problem| format!("{place}: {problem}")));
-                        let Some(shape) = Shape::of(object).filter(|_| malformed.is_empty()) else {
-                            return;
-                        };
-                        results.push(check_object(args, &loaded, &webhooks, name, object, shape));
-                    });
-                }
+        let documents = match yaml::read_documents(bytes) {
+            Ok(documents) => documents,
+            Err(error) => {
+                problems.push(unreadable(name, bytes, &error.to_string()));
+                continue;
             }
-            Err(error) => problems.push(format!("{name}: {error}")),
+        };
+        for (place, document) in placed(name, &documents) {
+            if let Some(duplicate) = document.duplicate.as_ref().filter(|_| is_read(&document.value)) {
+                problems.push(format!("{name}: {duplicate}"));
+                continue;
+            }
+            each(&document.value, &place, &mut |object, place| match examine(object) {
+                Ok(Examined::Pod(shape)) => {
+                    results.push(check_object(args, &loaded, &webhooks, name, object, shape));
+                }
+                Ok(Examined::NoPod { .. } | Examined::Nothing) => {}
+                Err(found) => problems.extend(found.iter().map(|problem| format!("{place}: {problem}"))),
+            });
         }
     }
     if !problems.is_empty() {
@@ -150,14 +148,14 @@ fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure>
     Ok(finish(args, &results, Vec::new()))
 }
 
-/// Every object, the items of Lists rather than the Lists.
-fn each(object: &Value, visit: &mut dyn FnMut(&Value)) {
+/// Every object with its place, the items of Lists rather than the Lists.
+fn each(object: &Value, place: &str, visit: &mut dyn FnMut(&Value, &str)) {
     if let Some(items) = object::items(object) {
-        for item in items {
-            each(&object::item(object, item), visit);
+        for (at, item) in items.iter().enumerate() {
+            each(&object::item(object, item), &item_place(place, at), visit);
         }
     } else {
-        visit(object);
+        visit(object, place);
     }
 }
 

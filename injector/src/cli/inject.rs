@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::args::RewriteArgs;
+use super::input::read;
 use super::load::{Loaded, load, local_image};
-use super::rewrite::{Change, read, rewrite};
+use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
 use crate::config::BUILTIN_INIT_IMAGE;
 use crate::decide::{self, Reason};

@@ -8,6 +8,7 @@ mod connect;
 mod doctor;
 mod exit;
 mod inject;
+mod input;
 mod list;
 mod load;
 mod manifests;

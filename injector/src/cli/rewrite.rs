@@ -5,14 +5,12 @@ use std::time::Duration;
 use serde_json::Value;
 use similar::TextDiff;
 
-use super::args::{InputArgs, OutputArgs};
-use super::load::called;
+use super::args::OutputArgs;
+use super::input::{Examined, examine, is_read, item_place, placed, unreadable};
 use super::{Exit, Failure, Output};
-use crate::config::ProxyConfig;
 use crate::object::{self, Shape};
-use crate::pod::list;
+use crate::yaml;
 use crate::yaml::Document;
-use crate::{files, yaml};
 
 /// What happens to one object that holds a pod.
 pub(super) enum Change {
@@ -24,17 +22,6 @@ pub(super) enum Change {
 
 /// Changes an object that holds a pod; notes are for standard error, an error has one problem a line.
 pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + 'a;
-
-/// The files of the flags, each with its content.
-pub(super) fn read(input: &InputArgs) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let read = |name: String| match files::read(&name) {
-        Ok(bytes) => Ok((called(&name).to_owned(), bytes)),
-        Err(error) => {
-            Err(Failure::one(Exit::NoInput, format!("{}: {}", called(&name), files::plain(&error))))
-        }
-    };
-    names(input)?.into_iter().map(read).collect()
-}
 
 /// The format of what is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,28 +81,6 @@ pub(super) fn rewrite(
     Ok(Output { text, notes, summary, refused: output.diff && differs, target: target.to_owned() })
 }
 
-/// The files of the flags, directories expanded.
-pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
-    for name in &input.filename {
-        if name.starts_with("http://") || name.starts_with("https://") {
-            let problem =
-                format!("{name}: a URL, expected a file: curl -fsSL {name} | sidecar-injector ... -f -");
-            return Err(Failure::one(Exit::NoInput, problem));
-        }
-        let more = files::expand(name, input.recursive)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {}", files::plain(&error))))?;
-        if more.is_empty() {
-            return Err(Failure::one(
-                Exit::NoInput,
-                format!("{name}: no .yaml, .yml or .json file in this directory"),
-            ));
-        }
-        names.extend(more);
-    }
-    Ok(names)
-}
-
 struct Run<'a> {
     text: String,
     notes: Vec<String>,
@@ -136,13 +101,11 @@ impl Run<'_> {
             Ok(documents) => documents,
             Err(error) => {
                 self.any = true;
-                return self.problems.push(format!("{name}: {}", unreadable(bytes, &error.to_string())));
+                return self.problems.push(unreadable(name, bytes, &error.to_string()));
             }
         };
         self.any |= documents.iter().any(|document| !document.value.is_null());
-        let count = documents.len();
-        for (at, document) in documents.iter().enumerate() {
-            let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
+        for (place, document) in placed(name, &documents) {
             let replaced = self.written != Written::AsRead && !document.value.is_null();
             if let Some(duplicate) =
                 document.duplicate.as_ref().filter(|_| replaced || is_read(&document.value))
@@ -201,9 +164,8 @@ impl Run<'_> {
 
     /// The changed List, if an item changes.
     fn list(&mut self, list: &Value, items: &[Value], place: &str) -> Option<Value> {
-        let change = |(at, item): (usize, &Value)| {
-            self.object(&object::item(list, item), &format!("{place}, item {}", at + 1))
-        };
+        let change =
+            |(at, item): (usize, &Value)| self.object(&object::item(list, item), &item_place(place, at));
         let changed: Vec<Option<Value>> = items.iter().enumerate().map(change).collect();
         if changed.iter().all(Option::is_none) {
             return None;
@@ -223,37 +185,19 @@ impl Run<'_> {
         if let Some(items) = object::items(object) {
             return self.list(object, items, place);
         }
-        let malformed = Shape::malformed(object);
-        if !malformed.is_empty() {
-            let title = object::title(object);
-            self.problems.extend(malformed.iter().map(|problem| format!("{place}: {title}: {problem}")));
-            return None;
-        }
-        if object.get("kind").and_then(Value::as_str).is_none_or(str::is_empty) {
-            if !object.is_null() {
-                let found = if object.is_object() { "an object without kind" } else { "no object" };
-                self.problems.push(format!(
-                    "{place}: {found}, expected objects of Kubernetes, each with apiVersion and kind"
-                ));
-            }
-            return None;
-        }
         let title = object::title(object);
-        let Some(shape) = Shape::of(object) else {
-            // Such as an Argo Rollout: istioctl passes it through, too.
-            let why = if object::has_containers(object) {
-                "the pods of this kind are injected by the webhook only"
-            } else {
-                "no pod"
-            };
-            self.summary.push(format!("{title}: {why}, not changed"));
-            return None;
+        let shape = match examine(object) {
+            Ok(Examined::Pod(shape)) => shape,
+            Ok(Examined::NoPod { reason }) => {
+                self.summary.push(format!("{title}: {reason}, not changed"));
+                return None;
+            }
+            Ok(Examined::Nothing) => return None,
+            Err(problems) => {
+                self.problems.extend(problems.iter().map(|problem| format!("{place}: {problem}")));
+                return None;
+            }
         };
-        if let Some(field) = template_action(object, shape) {
-            self.problems
-                .push(format!("{place}: {title}: {field} has a template action: run helm template first"));
-            return None;
-        }
         let mut notes = Vec::new();
         let result = (self.change)(object, shape, &mut notes);
         self.notes.extend(notes);
@@ -272,40 +216,6 @@ impl Run<'_> {
             }
         }
     }
-}
-
-/// Whether anything depends on what a document says: others are passed through.
-pub(super) fn is_read(object: &Value) -> bool {
-    match object::items(object) {
-        Some(items) => items.iter().any(|item| is_read(&object::item(object, item))),
-        None => {
-            Shape::of(object).is_some() || !Shape::malformed(object).is_empty() || ProxyConfig::is_one(object)
-        }
-    }
-}
-
-/// What is wrong with a file that is no YAML: a chart's template, JSON, or just that.
-fn unreadable(bytes: &[u8], error: &str) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    if text.contains("{{") && text.contains("}}") {
-        return format!("{error}; it has template actions ({{{{ ... }}}}): run helm template first");
-    }
-    match serde_json::from_str::<Value>(&text) {
-        Err(json) if text.trim_start().starts_with(['{', '[']) => format!("not valid JSON: {json}"),
-        _ => error.to_owned(),
-    }
-}
-
-/// The name or image that helm has yet to fill in.
-fn template_action(object: &Value, shape: Shape) -> Option<String> {
-    let is_action = |value: &Value| value.as_str().is_some_and(|text| text.contains("{{"));
-    if object.pointer("/metadata/name").is_some_and(is_action) {
-        return Some("metadata.name".to_owned());
-    }
-    let pod = shape.pod(object);
-    let mut found = list::all_containers(&pod)
-        .filter(|one| one.get("image").is_some_and(is_action) || one.get("name").is_some_and(is_action));
-    found.next().map(|container| format!("container {}", list::name(container)))
 }
 
 /// The difference between two objects as YAML, in the format of `diff -u`; empty if there is none.

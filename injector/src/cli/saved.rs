@@ -5,8 +5,8 @@ use std::io;
 use serde_json::Value;
 
 use super::args::InputArgs;
+use super::input::names;
 use super::load::called;
-use super::rewrite::names;
 use super::{Exit, Failure};
 use crate::{files, yaml};
 

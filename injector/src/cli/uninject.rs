@@ -1,8 +1,9 @@
 //! `uninject`.
 
 use super::args::RewriteArgs;
+use super::input::read;
 use super::load::load;
-use super::rewrite::{Change, read, rewrite};
+use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
 use crate::inject::Request;
 use crate::object;

@@ -12,8 +12,8 @@ mod replace;
 
 pub use replace::replace;
 
-/// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
-const LARGEST: u64 = 16 << 20;
+/// The largest input that is read: 6 MiB, as much as the webhook takes.
+pub(crate) const MAX_BYTES: usize = 6 << 20;
 
 /// What the system says, without its number.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn plain(error: &io::Error) -> String {
 ///
 /// What the system says, or that it is too large: a part of a file is not its content.
 pub fn read(name: &str) -> io::Result<Vec<u8>> {
-    read_at_most(name, LARGEST)
+    read_at_most(name, MAX_BYTES as u64)
 }
 
 /// The same, for what may be larger.
@@ -87,7 +87,8 @@ pub(crate) fn read_regular(name: &str) -> io::Result<Vec<u8>> {
         ));
     }
     let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes)?;
+    // One more byte than is accepted: the reader of the text says that it is too long.
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

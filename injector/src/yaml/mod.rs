@@ -39,8 +39,8 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// The largest text that is read: 6 MiB, as much as the webhook takes.
-pub(crate) const MAX_BYTES: usize = 6 << 20;
+/// The largest text that is read.
+pub(crate) const MAX_BYTES: usize = crate::files::MAX_BYTES;
 /// The most nodes a document may have once its aliases are expanded, unless the caller sets another limit.
 pub(crate) const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.

@@ -259,8 +259,8 @@ impl<'t> Reader<'t> {
         };
         let bad_tag =
             |text: &str| self.error(Problem::BadTag { tag: tag.original(), value: text.to_owned() });
-        if tag.original() == "!!binary" {
-            return Err(bad_tag(&text));
+        if is_yaml_tag(tag, "binary") {
+            return scalar::binary(&text).map(Value::String).ok_or_else(|| bad_tag(&text));
         }
         let fits: fn(&Value) -> bool = match tag.core_suffix() {
             Some("null") => Value::is_null,
@@ -287,7 +287,12 @@ fn scalar_span(event: &Event<'_>, span: &Span) -> Option<Range<usize>> {
 }
 
 fn is_merge(tag: Option<&Tag>) -> bool {
-    tag.is_none_or(|tag| tag.core_suffix() == Some("merge"))
+    tag.is_none_or(|tag| is_yaml_tag(tag, "merge"))
+}
+
+/// Whether it is `!!NAME`, of the types that YAML 1.1 has and the core schema of YAML 1.2 has not.
+fn is_yaml_tag(tag: &Tag, name: &str) -> bool {
+    tag.suffix_in_namespace("tag:yaml.org,2002:").is_some_and(|suffix| suffix == name)
 }
 
 /// The byte ranges of all scalars of `text`, keys included, in order; quotes and block headers belong to them, empty

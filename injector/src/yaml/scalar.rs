@@ -1,6 +1,26 @@
 //! What a plain scalar means in YAML 1.1, as Go's yaml.v2 reads it.
 
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Number, Value};
+
+/// Base64 as Go's `StdEncoding` reads it: padded, the bits behind the last byte do not count.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// The text of a `!!binary` value. What is no UTF-8 is replaced byte by byte, as Go's encoding/json does.
+pub(super) fn binary(text: &str) -> Option<String> {
+    let bytes = BASE64.decode(text.replace(['\r', '\n'], "")).ok()?;
+    let mut decoded = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        decoded.push_str(chunk.valid());
+        decoded.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Some(decoded)
+}
 
 /// The meaning of a plain scalar.
 #[derive(Clone, Debug, PartialEq)]

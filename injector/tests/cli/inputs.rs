@@ -397,13 +397,50 @@ fn a_bad_value_is_named_with_its_file() {
 fn a_file_that_is_too_large_is_refused_as_such() {
     let folder = Folder::new();
     let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": {"a": "PAD"}}, "spec": {"containers": []}}"#;
-    let file = folder.file("large.json", &pod.replace("PAD", &"x".repeat(17 << 20)));
-    let failure = run(&["inject", "-f", &file]).unwrap_err();
-    assert_eq!(failure.exit, Exit::NoInput);
-    assert!(
-        failure.problems[0].ends_with("large.json: larger than 16 MiB, the most that is read"),
-        "{failure}"
-    );
+    for mebibytes in [6, 17] {
+        let file = folder.file("large.json", &pod.replace("PAD", &"x".repeat(mebibytes << 20)));
+        let failure = run(&["inject", "-f", &file]).unwrap_err();
+        assert_eq!(failure.exit, Exit::NoInput);
+        assert!(
+            failure.problems[0].ends_with("large.json: larger than 6 MiB, the most that is read"),
+            "{failure}"
+        );
+    }
+}
+
+/// As kubectl takes them.
+#[test]
+fn binary_values_pass_through_and_are_decoded() {
+    let folder = Folder::new();
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: !!binary aGVsbG8=}\n";
+    let file = folder.file("s.yaml", &format!("{secret}---\n{DEPLOYMENT}"));
+    assert!(run(&["inject", "-f", &file]).unwrap().text.starts_with(secret));
+    let text = run(&["inject", "-o", "yaml", "-f", &file]).unwrap().text;
+    assert!(text.contains("  a: hello\n"), "{text}");
+}
+
+#[test]
+fn commands_refuse_the_same_objects() {
+    let folder = Folder::new();
+    let list = |item: &str| format!("apiVersion: v1\nkind: List\nitems:\n- {SERVICE_IN_FLOW}\n- {item}\n");
+    const SERVICE_IN_FLOW: &str = "{apiVersion: v1, kind: Service, metadata: {name: s}}";
+    let chart = "{apiVersion: v1, kind: Pod, metadata: {name: '{{ .Release.Name }}'}, spec: {containers: [{name: a, image: a}]}}";
+    for (item, expected) in [
+        ("{spec: {containers: [{name: a, image: a}]}}", "an object without kind"),
+        ("7", "no object"),
+        (chart, "metadata.name has a template action: run helm template first"),
+        ("{apiVersion: v1, kind: Pod, spec: {containers: 7}}", "spec.containers"),
+    ] {
+        let file = folder.file("list.yaml", &format!("{DEPLOYMENT}---\n{}", list(item)));
+        let problems = ["inject", "uninject", "check"]
+            .map(|command| run(&[command, "-f", &file]).expect_err(command).problems);
+        let [problem] = problems[0].as_slice() else { panic!("{problems:?}") };
+        assert!(
+            problem.contains("list.yaml, document 2, item 2: ") && problem.contains(expected),
+            "{problem}"
+        );
+        assert!(problems.iter().all(|one| *one == problems[0]), "{problems:?}");
+    }
 }
 
 #[test]

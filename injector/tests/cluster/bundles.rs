@@ -6,8 +6,8 @@ use serde_json::json;
 use sidecar_injector::cluster::{CertificateSource, ClusterOptions, Part};
 use tokio::sync::watch;
 
-use crate::fake::Fake;
-use crate::replica::{
+use super::fake::Fake;
+use super::replica::{
     HOOKS, NAME, NAMESPACE, Replica, SECRET, ca_bundle, hooks, injector_config, nothing, self_signed, stored,
     until,
 };
@@ -134,7 +134,7 @@ async fn an_outdated_replica_does_not_write_an_old_ca() {
     fake.disconnect();
     until("it is late", || matches!(late.status().certificate, Part::Stale(_))).await;
     let other =
-        sidecar_injector::certs::Bundle::fresh(&crate::replica::secret().names, std::time::SystemTime::now());
+        sidecar_injector::certs::Bundle::fresh(&super::replica::secret().names, std::time::SystemTime::now());
     let mut secret = fake.object(SECRET).expect("the Secret");
     for (key, bytes) in other.expect("a bundle").to_secret_data() {
         use base64::Engine as _;
@@ -162,7 +162,7 @@ async fn nothing_is_written_when_managed_externally() {
     fake.put("cainjector", hooks());
     fake.put("kubectl", injector_config());
     until("all is well", || replica.status().waiting().is_empty()).await;
-    let about = |received: &&crate::fake::Received| received.path.contains("mutatingwebhookconfigurations");
+    let about = |received: &&super::fake::Received| received.path.contains("mutatingwebhookconfigurations");
     assert_eq!(fake.received().iter().filter(about).count(), 0, "they are not even looked at");
     assert!(replica.status().ca_bundles.is_empty());
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use sidecar_injector::certs::{Bundle, Names};
 use sidecar_injector::cluster::Part;
 
-use crate::fake::Fake;
-use crate::replica::{
+use super::fake::Fake;
+use super::replica::{
     HOOKS, NAME, NAMESPACE, Replica, SECRET, accepted, ca_bundle, hooks, secret, serves, stored, until,
 };
 

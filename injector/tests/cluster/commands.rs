@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 
-use crate::fake::Fake;
-use crate::replica::{NAME, NAMESPACE};
+use super::fake::Fake;
+use super::replica::{NAME, NAMESPACE};
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: web, image: w}]}\n";
 

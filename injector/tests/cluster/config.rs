@@ -3,8 +3,8 @@
 use serde_json::json;
 use sidecar_injector::cluster::{ClusterOptions, Part};
 
-use crate::fake::Fake;
-use crate::replica::{NAME, NAMESPACE, Replica, config_map, injector_config, mesh_config, nothing, until};
+use super::fake::Fake;
+use super::replica::{NAME, NAMESPACE, Replica, config_map, injector_config, mesh_config, nothing, until};
 
 const KEY: &str = "namespaces/istio-system/configmaps/istio-sidecar-injector";
 
@@ -80,7 +80,7 @@ async fn expired_versions_and_broken_connections_are_recovered() {
 
     // Expired while connected: the next watch gets 410.
     fake.disconnect();
-    fake.change(crate::fake::Store::forget);
+    fake.change(super::fake::Store::forget);
     fake.put("kubectl", changed("a"));
     until("listed again", || replica.store.active().generation == 3).await;
 
@@ -128,7 +128,7 @@ async fn an_unchanged_config_is_not_loaded_again() {
     let replica = Replica::start(&fake, wanted()).await;
     until("ready", || replica.store.active().generation == 2).await;
     let lists = fake.count("GET", "limit=", 200);
-    fake.change(crate::fake::Store::forget);
+    fake.change(super::fake::Store::forget);
     fake.disconnect();
     until("both were listed again", || fake.count("GET", "limit=", 200) >= lists + 2).await;
     let mut labelled = injector_config();

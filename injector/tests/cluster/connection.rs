@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sidecar_injector::certs::{Bundle, Names, ServingCert, serving_cert};
 use sidecar_injector::cluster::{ClusterOptions, client, fetch};
 
-use crate::fake::Fake;
-use crate::replica::{
+use super::fake::Fake;
+use super::replica::{
     NAMESPACE, Replica, SECRET, accepted, connect, hooks, injector_config, nothing, stored, until,
 };
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 
-use crate::fake::Fake;
-use crate::replica::{HOOKS, NAME, NAMESPACE, Replica, ca_bundle, until};
+use super::fake::Fake;
+use super::replica::{HOOKS, NAME, NAMESPACE, Replica, ca_bundle, until};
 
 fn command(arguments: &[&str]) -> Result<Output, Failure> {
     cli::run(["sidecar-injector"].iter().chain(arguments).map(Into::into), &Environment::default())

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 
-use crate::fake::Fake;
-use crate::replica::{NAME, NAMESPACE};
+use super::fake::Fake;
+use super::replica::{NAME, NAMESPACE};
 
 async fn check(fake: &Fake, arguments: &'static [&'static str]) -> Result<Output, Failure> {
     manifests(fake, "--check", arguments).await

@@ -5,8 +5,8 @@ use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use sidecar_injector::manifests::{Certificates, FailurePolicy, Options, Platform, Texts, objects};
 
-use crate::fake::{Fake, Received, Store};
-use crate::replica::{HOOKS, NAME, NAMESPACE, Replica, SECRET, hooks, injector_config, self_signed, until};
+use super::fake::{Fake, Received, Store};
+use super::replica::{HOOKS, NAME, NAMESPACE, Replica, SECRET, hooks, injector_config, self_signed, until};
 
 /// The ClusterRole and the Role that are installed.
 fn roles() -> Vec<Value> {

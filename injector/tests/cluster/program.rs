@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fake::{Fake, lock};
-use crate::replica::{NAME, NAMESPACE, ca_bundle, config_map, decoded, hooks, injector_config, until};
-use crate::state::node;
+use super::fake::{Fake, lock};
+use super::replica::{NAME, NAMESPACE, ca_bundle, config_map, decoded, hooks, injector_config, until};
+use super::state::node;
 
 struct Program {
     child: Child,

@@ -11,8 +11,8 @@ use sidecar_injector::cluster::{client, fetch};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::fake::Fake;
-use crate::replica::{NAMESPACE, hooks};
+use super::fake::Fake;
+use super::replica::{NAMESPACE, hooks};
 
 /// No name server knows it: only the proxy leads there.
 const HOST: &str = "kubernetes.default.svc";

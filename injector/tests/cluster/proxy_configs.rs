@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::config::{ProxyConfig, ProxyConfigs};
 
-use crate::fake::Fake;
-use crate::replica::{Replica, nothing, until};
+use super::fake::Fake;
+use super::replica::{Replica, nothing, until};
 
 fn resource(namespace: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "networking.istio.io/v1beta1", "kind": "ProxyConfig",

@@ -14,7 +14,7 @@ use sidecar_injector::webhook::config_store::ConfigStore;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{Fake, lock};
+use super::fake::{Fake, lock};
 
 pub(crate) const NAMESPACE: &str = "istio-system";
 pub(crate) const NAME: &str = "istio-sidecar-injector";

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::pod::ids::Ids;
 
-use crate::fake::Fake;
-use crate::replica::{Replica, nothing, until};
+use super::fake::Fake;
+use super::replica::{Replica, nothing, until};
 
 pub(crate) fn node(name: &str, version: &str) -> Value {
     let words = [

@@ -13,7 +13,6 @@
     reason = "tests"
 )]
 
-#[path = "../common/mod.rs"]
 mod common;
 mod templates;
 mod values;

@@ -124,7 +124,7 @@ fn a_second_injection_of_a_customized_pod_changes_no_byte() {
         let inject = |pod: &Value| injector.inject(Request { pod, workload: &workload, place });
         let Ok(once) = inject(pod) else { return Ok(false) };
         let twice = inject(&once.pod).map_err(|error| error.to_string())?;
-        let difference = crate::difference("", &once.pod, &twice.pod);
+        let difference = super::difference("", &once.pod, &twice.pod);
         difference.map_or(Ok(true), Err)
     });
 }

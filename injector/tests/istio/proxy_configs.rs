@@ -9,8 +9,8 @@ use sidecar_injector::config::{ProxyConfig, ProxyConfigs};
 use sidecar_injector::inject::{Placement, Request};
 use sidecar_injector::webhook::admission::Admission;
 
+use super::proxy_config::proxy_config;
 use crate::builtin::{deployment, injector, with, workload};
-use crate::proxy_config::proxy_config;
 use crate::reviews::{config_store, patched, review, send, sent};
 
 fn resource(age: u8, spec: &Value) -> ProxyConfig {

@@ -7,8 +7,8 @@ use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::webhook::admission::{Admission, Request};
 
+use super::denied;
 use crate::builtin::{deployment, injector};
-use crate::denied;
 use crate::reviews::{cluster_state, config_store, patched, review, send, sent};
 
 #[test]

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::{denied, with_config};
 use crate::builtin::{deployment, injector, with};
 use crate::reviews::{admission, review, send, send_bytes, sent};
-use crate::{denied, with_config};
 
 #[test]
 fn invalid_pods_are_denied_with_the_reason() {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::{customised, injected, unmanaged};
 use crate::builtin::{deployment, injector};
 use crate::reviews::{UID, admission, operations, patched, response, review, send, sent};
-use crate::{customised, injected, unmanaged};
 
 #[test]
 fn both_versions_get_the_injected_pod() {

@@ -6,10 +6,10 @@ use serde_json::Value;
 use sidecar_injector::inject::Request;
 use sidecar_injector::pod::workload::Workload;
 
+use super::unmanaged;
 use crate::builtin;
 use crate::builtin::injector;
 use crate::reviews::{admission, patched, response, send_bytes};
-use crate::unmanaged;
 
 /// The folder with recorded reviews: below `CONFORMANCE_DATA`, or beside this repository.
 fn recorded() -> Option<PathBuf> {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::with_config;
 use crate::builtin::{deployment, injector, with};
 use crate::reviews::{admission, response, review, send, sent};
-use crate::with_config;
 
 #[test]
 fn an_unexpected_verdict_gets_a_warning() {

@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; `None` if it cannot be sent because the server has ended the connection.
+    /// Sends a request; `None` if the server does not process it because it ends the connection.
     pub(crate) async fn try_send(&mut self, request: Request<Sent>) -> hyper::Result<Option<Answer>> {
         if !self.is_open().await {
             return Ok(None);
@@ -126,7 +126,8 @@ impl Client {
             Ok(response) => response,
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
-                return if unsent { Ok(None) } else { Err(error.into_error()) };
+                let error = error.into_error();
+                return if unsent || goes_away(&error) { Ok(None) } else { Err(error) };
             }
         };
         let (head, body) = response.into_parts();
@@ -146,6 +147,16 @@ impl Client {
     pub(crate) async fn inject(&mut self, uid: &str) -> Answer {
         self.post("/inject?timeout=10s", review(uid)).await.unwrap()
     }
+}
+
+/// Whether the server ends an HTTP/2 connection and this request is not among those that it still answers. `hyper` ends requests
+/// with this error alone where GOAWAY arrives between its check of the connection and the request: as the API server's client does,
+/// the caller repeats it on another connection. Which requests a server must answer is tested frame by frame (`shutdown`).
+fn goes_away(error: &hyper::Error) -> bool {
+    let http2 = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    http2.is_some_and(|error| {
+        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+    })
 }
 
 pub(crate) fn request(method: &str, path: &str, content_type: &str, body: Sent) -> Request<Sent> {

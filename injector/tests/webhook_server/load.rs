@@ -63,7 +63,7 @@ impl Load {
 }
 
 /// Until it is stopped, or connections are no longer accepted. What fails after a connection was made and a request
-/// was sent counts as a failure; nothing is tried twice.
+/// was sent counts as a failure; what the server does not process because it ends the connection is sent on another one.
 async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, seen: Arc<Seen>) {
     let protocols: &[&[u8]] = match kind {
         Use::KeepHttp1 => &[b"http/1.1"],

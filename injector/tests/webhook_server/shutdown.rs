@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use tokio::io::AsyncWriteExt as _;
 
 use super::client::tls;
+use super::frames::{Connection, GOAWAY, PING, goaway, pong, request};
 use super::load::Load;
 use super::server::Server;
 
@@ -29,6 +30,32 @@ async fn no_request_is_lost_during_shutdown() {
         assert_eq!(server.ended().await.code(), Some(0));
         load.end().await;
     }
+}
+
+/// RFC 9113, 6.8: the first GOAWAY names no stream, so that requests on their way are answered; the second one, after a round
+/// trip, names the last stream that is. Clients repeat requests of later streams elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_up_to_the_last_stream_of_the_second_goaway_are_answered() {
+    const NO_ERROR: u32 = 0;
+    let mut server = Server::start(&["--drain-delay", "0", "--grace", "40s"]);
+    let mut client = Connection::open(&server).await;
+    client.send(&request(1, "before")).await;
+    assert!(client.response(1).await.contains("\"before\""));
+    server.signal(Signal::SIGTERM);
+    let announced = client.next_of(GOAWAY).await;
+    assert_eq!(goaway(&announced), (u32::MAX >> 1, NO_ERROR));
+    let ping = client.next_of(PING).await;
+    client.send(&request(3, "on its way")).await;
+    assert!(client.response(3).await.contains("\"on its way\""));
+    client.send(&[pong(&ping), request(5, "too late")].concat()).await;
+    assert_eq!(goaway(&client.next_of(GOAWAY).await), (3, NO_ERROR));
+    while let Some(frame) = client.next().await {
+        assert!(!String::from_utf8_lossy(&frame.payload).contains("too late"), "{frame:?}");
+    }
+    assert_eq!(server.ended().await.code(), Some(0));
+    server.wait_for_last_line("shutdown complete");
+    let reviewed: Vec<_> = server.lines().into_iter().filter(|line| line["msg"] == "pod reviewed").collect();
+    assert_eq!(reviewed.iter().map(|line| &line["uid"]).collect::<Vec<_>>(), ["before", "on its way"]);
 }
 
 /// A client that has begun a request and never finishes it.

@@ -1,12 +1,4 @@
 //! The objects of an installation: what Kubernetes knows of them, what hangs together, what `deploy/` holds.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
 
 mod coherence;
 mod command;

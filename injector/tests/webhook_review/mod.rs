@@ -1,21 +1,10 @@
 //! Reviews: verdicts, patches, denials, warnings, and requests that are not a review.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
 
-#[path = "../builtin/mod.rs"]
-mod builtin;
 mod context;
 mod denials;
 mod patches;
 mod recorded;
 mod requests;
-#[path = "../reviews/mod.rs"]
-mod reviews;
 mod warnings;
 
 use serde_json::{Value, json};
@@ -24,8 +13,8 @@ use sidecar_injector::inject::{Injector, Options, Request, functions};
 use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::webhook::admission::Response;
 
-use builtin::{deployment, injector};
-use reviews::{UID, response, sent};
+use crate::builtin::{self, deployment, injector};
+use crate::reviews::{UID, response, sent};
 
 /// The pod as the injector returns it, without `managedFields`.
 fn injected(pod: &Value) -> Value {

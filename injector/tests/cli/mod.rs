@@ -1,12 +1,4 @@
 //! The commands, with files as people have them.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
 
 mod inputs;
 mod own;

@@ -1,12 +1,4 @@
 //! `doctor`: a healthy cluster has no finding; every breakage has its own, with the command that mends it.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "tests"
-)]
 
 mod breakages;
 mod command;
