@@ -1,4 +1,4 @@
-//! Which backend: decided from kernel facts.
+//! Which backend: detected from kernel facts (nft or legacy, as `iptables` has its rules, or native nftables).
 //!
 //! No rule is written into any table and no tool is run to find out: running a legacy tool makes empty legacy tables,
 //! which would change the next decision. Where native nftables and iptables-legacy are both possible, the kernel is
