@@ -129,7 +129,7 @@ fuzz: ## a minute of fuzzing (FUZZ=cni_input, conflist, iptables_save, netlink, 
 # of two definitions is taken.
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- \
-	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld --cfg no_unwind_tables -C link-arg=-Wl,-z,muldefs
+	    -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld --cfg no_unwind_tables -C link-arg=-Wl,-z,muldefs
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped

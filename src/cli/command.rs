@@ -48,56 +48,68 @@ pub(super) fn command() -> Command {
 }
 
 fn command_line(scope: Scope) -> Command {
-    let options = Key::ALL
-        .iter()
-        .filter(|key| key.spec().has_flag())
-        .map(|key| argument(*key).global(scope == Scope::Everywhere));
-    let ignored = IGNORED.iter().map(|name| {
-        Arg::new(*name)
-            .long(*name)
-            .hide(true)
-            .global(scope == Scope::Everywhere)
-            .allow_hyphen_values(true)
-            .value_parser(SuggestedValues(&[]))
-    });
-    Command::new("istio-iptables")
+    let is_global = scope == Scope::Everywhere;
+    let mut command = Command::new("istio-iptables")
         .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
         .about(help::ABOUT)
         .after_help(help::after())
         .max_term_width(110)
         .args_override_self(true)
-        .disable_help_subcommand(true)
-        .args(options)
-        .args(ignored)
-        .subcommands(SubCommand::ALL.into_iter().map(|sub| match scope {
+        .disable_help_subcommand(true);
+    for key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
+        command = command.arg(argument(*key).global(is_global));
+    }
+    for name in IGNORED {
+        let ignored = Arg::new(name).long(name).hide(true).allow_hyphen_values(true);
+        command = command.arg(ignored.global(is_global).value_parser(SuggestedValues(&[])));
+    }
+    for sub in SubCommand::ALL {
+        command = command.subcommand(match scope {
             Scope::Root => Command::new(sub.name()).about(sub.about()),
             Scope::Everywhere => sub_command(sub),
-        }))
+        });
+    }
+    command
 }
 
 fn sub_command(sub: SubCommand) -> Command {
-    let compared = COMPARED.iter().filter(|_| sub == SubCommand::Diff).map(|name| rule_set_argument(name));
-    let live = (sub == SubCommand::Explain).then(|| {
-        let help = "Ask about the rules in the kernel, foreign ones among them, not those of the options";
-        Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
-    });
-    let watch = (sub == SubCommand::Show).then(|| {
-        let help = "Print them again every second, with packets per second, until interrupted";
-        Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
-    });
-    let packet = sub.own_options().iter().map(|key| packet_argument(*key, sub));
-    let shell = (sub == SubCommand::Completions).then(|| {
-        Arg::new(SHELL)
-            .value_name(SHELL)
-            .value_parser(SuggestedValues(&completion::SHELLS))
-            .hide_possible_values(true)
-            .help("bash, fish or zsh")
-    });
-    let own = packet.chain(live).chain(watch).chain(compared).chain(shell);
     let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
     let examples = std::iter::once("Examples:").chain(examples).collect::<String>();
-    Command::new(sub.name()).about(sub.about()).args(own).after_help(examples)
+    let mut command = Command::new(sub.name()).about(sub.about()).after_help(examples);
+    for key in sub.own_options() {
+        command = command.arg(packet_argument(*key, sub));
+    }
+    match sub {
+        SubCommand::Explain => {
+            command.arg(
+                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(
+                    "Ask about the rules in the kernel, foreign ones among them, not those of the options",
+                ),
+            )
+        }
+        SubCommand::Show => command.arg(
+            Arg::new(WATCH)
+                .long(WATCH)
+                .action(ArgAction::SetTrue)
+                .help("Print them again every second, with packets per second, until interrupted"),
+        ),
+        SubCommand::Diff => {
+            COMPARED.iter().fold(command, |command, name| command.arg(rule_set_argument(name)))
+        }
+        SubCommand::Completions => command.arg(
+            Arg::new(SHELL)
+                .value_name(SHELL)
+                .value_parser(SuggestedValues(&completion::SHELLS))
+                .hide_possible_values(true)
+                .help("bash, fish or zsh"),
+        ),
+        SubCommand::Apply
+        | SubCommand::Bundle
+        | SubCommand::Check
+        | SubCommand::Cleanup
+        | SubCommand::Man => command,
+    }
 }
 
 /// The flag of `explain` without a value.
