@@ -15,6 +15,15 @@ pub(super) const NAT_PRIORITY: i32 = -100;
 /// Connection tracking has this priority.
 pub(super) const CONNTRACK_PRIORITY: i32 = -200;
 
+/// The priority of a table of iptables, and of ours of native nftables.
+pub(super) const fn priority(table: Table) -> i32 {
+    match table {
+        Table::Raw => -300,
+        Table::Mangle => -150,
+        Table::Nat => NAT_PRIORITY,
+    }
+}
+
 impl Rules {
     /// Adds the chains behind ours of one variant of iptables.
     pub fn add_behind(&mut self, observed: &Observed) {
@@ -34,8 +43,18 @@ impl Rules {
             let mut add = |hook, rules: Vec<Entry>, drops| {
                 if drops || !rules.is_empty() {
                     let (table, chain, chains) = (table.to_owned(), String::from(hook), chains.clone());
-                    let is_nat = false;
-                    self.later.push(BaseChain { hook, priority, table, chain, rules, is_nat, drops, chains });
+                    let (is_nat, reroutes) = (false, false);
+                    self.later.push(BaseChain {
+                        hook,
+                        priority,
+                        table,
+                        chain,
+                        rules,
+                        is_nat,
+                        reroutes,
+                        drops,
+                        chains,
+                    });
                 }
             };
             add(INPUT, chains.named.get(INPUT).cloned().unwrap_or_default(), live.input_drops);
@@ -57,7 +76,7 @@ impl Rules {
     ) {
         for table in tables.iter().filter(|table| is_met(table, family)) {
             let entries = |rules: &[Rule]| -> Vec<Entry> {
-                let words = rules.iter().filter_map(|rule| parse::words_of_foreign_rule(family, rule));
+                let words = rules.iter().flat_map(|rule| parse::words_of_foreign_rule(family, rule));
                 words.map(|text| Entry::foreign(family, &text, true)).collect()
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());
@@ -76,10 +95,10 @@ impl Rules {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
                 });
                 let is_nat = base.kind == ChainKind::Nat;
-                if is_read || is_nat && !is_before {
+                if is_read {
                     continue;
                 }
-                let list = if is_before { &mut self.before } else { &mut self.later };
+                let list = if is_before || is_nat { &mut self.before } else { &mut self.later };
                 list.push(BaseChain {
                     hook,
                     priority: base.priority,
@@ -87,6 +106,7 @@ impl Rules {
                     chain: chain.name.clone(),
                     rules: entries(&chain.rules),
                     is_nat,
+                    reroutes: base.kind == ChainKind::Route,
                     drops: base.policy == Verdict::Drop,
                     chains: chains.clone(),
                 });

@@ -1,6 +1,9 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
-use super::matching::{AtHook, mismatch};
+use std::net::{IpAddr, SocketAddr};
+
+use super::changes::{MarkChange, Zone, masked};
+use super::matching::{AtHook, NO_CONNECTION, mismatch};
 use crate::model::{Family, Target};
 use crate::parse;
 
@@ -24,19 +27,26 @@ pub(crate) enum Effect {
     Chain { name: String, is_goto: bool },
     /// It takes the packet away from the rules behind it.
     Takes,
+    /// It gives the packet another destination: that address, if it is not the machine's own, and port.
+    Translates { address: Option<IpAddr>, port: Option<u16> },
     /// The same, if a program is there that takes it.
     MayTake,
     /// It gives the packet or its connection a mark that is not known.
     Marks,
+    /// It changes a mark.
+    ChangesMark(MarkChange),
     /// The packet is not tracked: nat does not see it.
     Untracks,
+    /// Its connection is looked for in this zone; `None` if that is not known.
+    SetsZone(Option<Zone>),
     /// Nothing that ends the chain.
     Continues,
 }
 
 /// Targets that take a packet away from the rules behind them.
-const TAKING: [&str; 10] =
-    ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+const TAKING: [&str; 7] = ["MASQUERADE", "NFQUEUE", "QUEUE", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+/// Targets that give it another destination.
+const TRANSLATING: [&str; 3] = ["DNAT", "NETMAP", "REDIRECT"];
 /// Targets that change marks.
 const MARKING: [&str; 3] = ["CONNMARK", "HMARK", "MARK"];
 /// Match extensions with tests that can be evaluated.
@@ -72,6 +82,7 @@ pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
             }
             _ => match ports(test, packet)
                 .or_else(|| states(test, packet))
+                .or_else(|| marks(module, test, packet))
                 .or_else(|| evaluate(family, &protocol, module, test, packet))
             {
                 Some(None) => {}
@@ -149,6 +160,27 @@ fn ports(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
     Some((is_listed == is_negated).then(|| format!("port {port} is {not}{list}")))
 }
 
+/// A test of some bits of a mark; `None` if it is none, or the mark is not known.
+#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
+fn marks(module: &str, test: &[&str], packet: &AtHook) -> Option<Option<String>> {
+    let (is_negated, test) = match test {
+        ["!", test @ ..] => (true, test),
+        test => (false, test),
+    };
+    let ["--mark", text] = test else { return None };
+    let (value, mask) = masked(text)?;
+    let (what, mark) = match module {
+        "connmark" if !packet.has_connection() => return Some(Some(NO_CONNECTION.to_owned())),
+        "connmark" => ("connection mark", packet.connmark),
+        _ => ("mark", packet.mark),
+    };
+    if !packet.has_known_marks {
+        return None;
+    }
+    let not = if is_negated { "" } else { "not " };
+    Some((((mark.0 & mask) == value) == is_negated).then(|| format!("{what} {mark} is {not}{text}")))
+}
+
 /// One test, as a rule of its own that the model may have words for; `None` if it has none.
 #[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
 fn evaluate(
@@ -176,7 +208,15 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
     if let Some(known) = parse::statement(family, &target.join(" ")) {
         return Effect::Known(known.target);
     }
-    let has = |word: &str| target.iter().any(|found| found == word);
+    let words: Vec<&str> = target.iter().skip(1).map(String::as_str).collect();
+    let has = |word: &str| words.contains(&word);
+    // No bit is changed.
+    if name == "MARK" && has("0x0/0x0") {
+        return Effect::Continues;
+    }
+    if let Some(change) = MarkChange::of(&words) {
+        return Effect::ChangesMark(change);
+    }
     match name {
         // An empty chain has no rules that could be seen.
         name if option == "-g" || is_chain(name) => {
@@ -184,13 +224,25 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         }
         "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
-        // No bit is changed.
-        "MARK" if has("0x0/0x0") => Effect::Continues,
+        name if TRANSLATING.contains(&name) => translation(&words),
         name if MARKING.contains(&name) => Effect::Marks,
         "NOTRACK" => Effect::Untracks,
         "CT" if has("--notrack") => Effect::Untracks,
+        "CT" => Effect::SetsZone(Zone::of(&words)),
         _ => Effect::Continues,
     }
+}
+
+/// The destination that a packet gets.
+fn translation(words: &[&str]) -> Effect {
+    let value = |name: &str| {
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at + 1).copied()
+    };
+    let to: Option<SocketAddr> = value("--to-destination").and_then(|to| to.parse().ok());
+    let port = value("--to-ports").or_else(|| value("--to-destination")?.strip_prefix(':'));
+    let port = to.map(|to| to.port()).or_else(|| port?.parse().ok());
+    Effect::Translates { address: to.map(|to| to.ip()), port }
 }
 
 #[cfg(test)]
@@ -210,8 +262,11 @@ mod tests {
             out_interface: None,
             mark: Mark(0),
             connmark: Mark(0),
+            has_known_marks: true,
             state: ConnectionState::New,
             is_tracked: true,
+            zone: Zone::default(),
+            is_assigned: false,
         };
         let applies = |rule: &str| match applies(Family::V4, rule, &packet) {
             Applies::Yes => "yes".to_owned(),
@@ -231,7 +286,10 @@ mod tests {
             ("! -i eth1 -j cali-IN", "yes"),
             ("-s 10.0.0.0/8 ! -d 10.1.0.0/16 -j ACCEPT", "no"),
             ("-m mark --mark 0x1 -j ACCEPT", "no"),
-            ("-m mark --mark 0x1/0x1 -j ACCEPT", "--mark 0x1/0x1"),
+            ("-m mark --mark 0x1/0x1 -j ACCEPT", "no"),
+            ("-m mark --mark 0x0/0x1 -j ACCEPT", "yes"),
+            ("-m mark ! --mark 0x0/0x1 -j ACCEPT", "no"),
+            ("-m connmark ! --mark 0x1/0x1 -j ACCEPT", "yes"),
             ("-m addrtype --dst-type LOCAL -j DOCKER", "-m addrtype --dst-type LOCAL"),
             ("-m set --match-set allowed src -j ACCEPT", "-m set --match-set allowed src"),
             ("-m set ! --match-set allowed src -p udp -j ACCEPT", "no"),
@@ -253,10 +311,21 @@ mod tests {
         let effect = |rule: &str| effect(Family::V4, rule, |name| name == "cali-IN");
         assert_eq!(effect("-p tcp -j ACCEPT"), Effect::Known(Target::Accept));
         assert_eq!(effect("-g cali-IN"), Effect::Chain { name: "cali-IN".to_owned(), is_goto: true });
-        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), Effect::Takes);
+        let to = |address: Option<&str>, port| Effect::Translates {
+            address: address.map(|address| address.parse().expect("an address")),
+            port,
+        };
+        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), to(Some("10.0.0.1"), Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination [::1]:80"), to(Some("::1"), Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination :80"), to(None, Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1"), to(None, None));
+        assert_eq!(effect("-j REDIRECT --to-ports 80 --random"), to(None, Some(80)));
         assert_eq!(effect("-j REJECT --reject-with tcp-reset"), Effect::Takes);
         assert_eq!(effect("-j LOG --log-prefix x"), Effect::Continues);
-        assert_eq!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::Marks);
+        assert!(matches!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::ChangesMark(_)));
+        assert_eq!(effect("-j HMARK --hmark-mod 2"), Effect::Marks);
+        assert_eq!(effect("-j CT --zone-orig 5"), Effect::SetsZone(Some(Zone { original: 5, reply: 0 })));
+        assert_eq!(effect("-j CT --zone mark"), Effect::SetsZone(None));
         assert_eq!(effect("-g empty"), Effect::Chain { name: "empty".to_owned(), is_goto: true });
         assert_eq!(effect("-j NFQUEUE --queue-num 5 --queue-bypass"), Effect::MayTake);
         assert_eq!(effect("-j CT --notrack"), Effect::Untracks);

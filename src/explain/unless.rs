@@ -208,11 +208,13 @@ fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<
             let is_in = range.contains(packet.source.ip());
             let address = source(packet, *range, is_in, pod)?;
             other.source.set_ip(address);
+            other.has_source = true;
             let host = range.prefix() == if range.is_ipv4() { 32 } else { 128 };
             is("source address", is_in, if host { range.ip().to_string() } else { format!("in {range}") })
         }
         Value::SourcePort(first, last) if open.source_port => {
             let is_in = (first..=last).contains(&&packet.source.port());
+            other.has_port = true;
             other
                 .source
                 .set_port(beside(u32::from(*first), u32::from(*last), is_in, 65_535)?.try_into().ok()?);

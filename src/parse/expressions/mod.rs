@@ -33,20 +33,22 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
     reader.into_words()
 }
 
-/// The words of a rule of another program's nftables; `None` if it is for packets of the other family only.
+/// The words of a rule of another program's nftables, once for each thing that it does; none if it is for packets of the other family
+/// only.
 #[must_use]
-pub fn words_of_foreign_rule(family: Family, rule: &Rule) -> Option<String> {
+pub fn words_of_foreign_rule(family: Family, rule: &Rule) -> Vec<String> {
     let mut reader = Reader { family, ..Reader::default() };
     // What is logged goes on.
     let is_log =
         |expression: &Expression| matches!(expression, Expression::Foreign { name, .. } if name == "log");
     for expression in rule.expressions.iter().filter(|expression| !is_log(expression)) {
         let understood = reader.native(expression).or_else(|| reader.read(expression));
+        let understood = understood.or_else(|| reader.change(expression));
         reader.note(understood);
     }
     // Which packets it is for is known all the same.
     reader.has_unread_target = false;
-    (!reader.is_other_family).then(|| reader.into_words())
+    if reader.is_other_family { Vec::new() } else { reader.into_each() }
 }
 
 /// What the register holds.
@@ -58,6 +60,8 @@ enum Loaded {
     Mark,
     /// The mark of the connection.
     Connmark,
+    /// The option for one of them, and which bits of it are cleared and toggled.
+    MarkBits(&'static str, u32, u32),
     /// The flags of TCP, and whether those that count are selected.
     Flags(bool),
     /// The network protocol.
@@ -90,6 +94,8 @@ struct Reader {
     /// The last constant that was loaded.
     constant: Vec<u8>,
     target: String,
+    /// What the rule does before that.
+    earlier: Vec<String>,
 }
 
 impl Default for Reader {
@@ -109,6 +115,7 @@ impl Default for Reader {
             is_other_family: false,
             constant: Vec::new(),
             target,
+            earlier: Vec::new(),
         }
     }
 }
@@ -123,6 +130,21 @@ impl Reader {
             self.loaded = None;
             self.unknown();
         }
+    }
+
+    /// The words, once for each target.
+    fn into_each(mut self) -> Vec<String> {
+        let mut targets = std::mem::take(&mut self.earlier);
+        targets.push(std::mem::take(&mut self.target));
+        let tests = self.into_words();
+        let words = |target: String| format!("{tests} {target}").trim().to_owned();
+        targets.into_iter().map(words).collect()
+    }
+
+    /// The rule has this target, too.
+    fn aim(&mut self, target: String) {
+        let earlier = std::mem::replace(&mut self.target, target);
+        self.earlier.extend(Some(earlier).filter(|earlier| !earlier.is_empty()));
     }
 
     fn into_words(self) -> String {
@@ -226,6 +248,7 @@ impl Reader {
             | Loaded::Protocol
             | Loaded::Mark
             | Loaded::Connmark
+            | Loaded::MarkBits(..)
             | Loaded::Flags(_)
             | Loaded::Family
             | Loaded::Owner(_)
@@ -265,25 +288,29 @@ impl Reader {
             Loaded::Address(option, bits) => {
                 self.address += &format!("{not}{option} {}/{bits} ", address(self.family, value)?);
             }
-            Loaded::Connmark | Loaded::Flags(_) | Loaded::Family | Loaded::Owner(_) => return None,
+            Loaded::Connmark
+            | Loaded::MarkBits(..)
+            | Loaded::Flags(_)
+            | Loaded::Family
+            | Loaded::Owner(_) => return None,
         }
         Some(())
     }
 
     fn verdict(&mut self, verdict: &Verdict) -> Option<()> {
-        self.target = match verdict {
+        self.aim(match verdict {
             Verdict::Accept => "-j ACCEPT".to_owned(),
             Verdict::Drop => "-j DROP".to_owned(),
             Verdict::Return => "-j RETURN".to_owned(),
             Verdict::Jump(chain) => format!("-j {}", quoted(chain)),
             Verdict::Goto(chain) => format!("-g {}", quoted(chain)),
-        };
+        });
         Some(())
     }
 
     /// A target whose parameters are not read.
     fn jump(&mut self, target: &str) -> Option<()> {
-        self.target = format!("-j {}", quoted(target));
+        self.aim(format!("-j {}", quoted(target)));
         self.has_unread_target = true;
         Some(())
     }
@@ -297,7 +324,7 @@ impl Reader {
             }
             "target" => match extension(data, of_target) {
                 Some(words) => {
-                    self.target = words;
+                    self.aim(words);
                     Some(())
                 }
                 None => self.jump(&nfnetlink::Attributes::new(data).of(XT_NAME)?.text()),

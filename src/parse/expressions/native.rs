@@ -32,6 +32,12 @@ impl Reader {
                 const FIN_SYN_RST_ACK: u8 = 0x17;
                 (mask == &[FIN_SYN_RST_ACK] && xor == &[0]).then_some(Loaded::Flags(true))?
             }
+            Expression::Bitwise { mask, xor, .. }
+                if matches!(self.loaded, Some(Loaded::Mark | Loaded::Connmark)) =>
+            {
+                let module = if self.loaded == Some(Loaded::Mark) { "mark" } else { "connmark" };
+                Loaded::MarkBits(module, !number(mask, 0)?, number(xor, 0)?)
+            }
             Expression::Compare { operator, value, .. } => return self.native_test(*operator, value),
             Expression::Immediate { value, .. } => {
                 self.constant.clone_from(value);
@@ -41,11 +47,11 @@ impl Reader {
             // TPROXY of iptables sets the mark and accepts by itself.
             Expression::Verdict(Verdict::Accept) if self.target.starts_with("-j TPROXY ") => return Some(()),
             Expression::Verdict(Verdict::Jump(chain)) => {
-                self.target = format!("-j {}", quoted(&chain_name(chain)));
+                self.aim(format!("-j {}", quoted(&chain_name(chain))));
                 return Some(());
             }
             Expression::Verdict(Verdict::Goto(chain)) => {
-                self.target = format!("-g {}", quoted(&chain_name(chain)));
+                self.aim(format!("-g {}", quoted(&chain_name(chain))));
                 return Some(());
             }
             _ => return self.native_target(expression),
@@ -65,6 +71,9 @@ impl Reader {
         match self.loaded? {
             Loaded::Owner(option) => self.tests += &format!("-m owner {not}{option} {} ", number(value, 0)?),
             Loaded::Connmark => self.tests += &format!("-m connmark {not}--mark {:#x} ", number(value, 0)?),
+            Loaded::MarkBits(module, cleared, 0) => {
+                self.tests += &format!("-m {module} {not}--mark {:#x}/{:#x} ", number(value, 0)?, !cleared);
+            }
             Loaded::Flags(true) if value == [2] => {
                 self.ports += &format!("{not}--tcp-flags FIN,SYN,RST,ACK SYN ")
             }
@@ -81,6 +90,7 @@ impl Reader {
             | Loaded::OutInterface
             | Loaded::Protocol
             | Loaded::Mark
+            | Loaded::MarkBits(..)
             | Loaded::Flags(_)
             | Loaded::Port(_)
             | Loaded::State(_)
@@ -99,13 +109,25 @@ impl Reader {
             (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Connmark)) => {
                 "-j CONNMARK --restore-mark".to_owned()
             }
-            (Expression::SetMeta { key: MetaKey::Mark, .. }, _) => {
+            (
+                Expression::SetMeta { key: MetaKey::Mark, .. },
+                Some(Loaded::MarkBits("mark", cleared, toggled)),
+            ) => format!("-j MARK --set-xmark {toggled:#x}/{cleared:#x}"),
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, None) => {
                 let mark = number(&self.constant, 0)?;
-                let tproxy = self.target.strip_prefix("-j TPROXY ");
-                tproxy.map_or_else(
-                    || format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
-                    |options| format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff"),
-                )
+                if let Some(options) = self.target.strip_prefix("-j TPROXY ") {
+                    self.target = format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff");
+                    self.constant.clear();
+                    return Some(());
+                }
+                format!("-j MARK --set-xmark {mark:#x}/0xffffffff")
+            }
+            (
+                Expression::SetCt { key: CtKey::Mark, .. },
+                Some(Loaded::MarkBits("connmark", cleared, toggled)),
+            ) => format!("-j CONNMARK --set-xmark {toggled:#x}/{cleared:#x}"),
+            (Expression::SetCt { key: CtKey::Mark, .. }, None) if !self.constant.is_empty() => {
+                format!("-j CONNMARK --set-xmark {:#x}/0xffffffff", number(&self.constant, 0)?)
             }
             (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark)) => {
                 "-j CONNMARK --save-mark".to_owned()
@@ -117,7 +139,19 @@ impl Reader {
         };
         self.loaded = None;
         self.constant.clear();
-        self.target = target;
+        self.aim(target);
         Some(())
+    }
+
+    /// What a foreign rule changes, where it is not read to what.
+    pub(super) fn change(&mut self, expression: &Expression) -> Option<()> {
+        self.loaded = None;
+        let sets_mark = matches!(
+            expression,
+            Expression::SetMeta { key: MetaKey::Mark, .. } | Expression::SetCt { key: CtKey::Mark, .. }
+        );
+        let sets_zone = matches!(expression, Expression::SetCt { key: CtKey::Zone, .. });
+        let target = if sets_mark { "-j HMARK" } else { "-j CT --zone mark" };
+        (sets_mark || sets_zone).then(|| self.aim(target.to_owned()))
     }
 }
