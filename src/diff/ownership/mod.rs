@@ -94,7 +94,7 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
     ours
 }
 
-/// Rules that earlier runs left, unless one of several identical ones is gone since: whoever deleted it knew which to keep.
+/// Rules that earlier runs left, unless one of several identical ones is gone since: the program or person that deleted it knew which to keep.
 fn left(family: Family, table: Table, observed: &ObservedTable, record: &Record, ours: &mut Ours) {
     for block in record.left().filter(|block| (block.family, block.table) == (family, table)) {
         let certain = ours.of(block.hook);
