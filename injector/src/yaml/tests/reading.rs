@@ -55,9 +55,9 @@ fn binary_values_are_the_text_that_they_encode() {
 
 #[test]
 fn merge_keys_may_have_their_tag() {
-    let expected = json!({"a": {"x": 1}, "b": {"x": 1, "y": 2}});
+    let expected = json!({"a": {"x": 1}, "b": {"x": 1, "z": 2}});
     for key in ["<<", "!!merge <<", "!<tag:yaml.org,2002:merge> <<"] {
-        let text = format!("a: &a\n  x: 1\nb:\n  {key}: *a\n  y: 2\n");
+        let text = format!("a: &a\n  x: 1\nb:\n  {key}: *a\n  z: 2\n");
         assert_eq!(read(&text), Ok(expected.clone()), "{key}");
     }
 }
