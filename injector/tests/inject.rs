@@ -453,7 +453,7 @@ proptest! {
     }
 }
 
-/// Empty lists and maps are as good as none.
+/// Empty lists and maps count as absent.
 fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -111,7 +111,7 @@ fn items(key: &str, before: &[Value], after: &[Value]) -> Vec<String> {
     lost
 }
 
-/// Empty lists and maps are as good as none.
+/// Empty lists and maps count as absent.
 fn without_empty(value: &Value) -> Value {
     match value {
         Value::Object(map) => {

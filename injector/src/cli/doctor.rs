@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::args::Format;
 use super::connect::with_cluster;
-use super::load::called;
 use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
+use crate::files;
 use crate::manifests::Namespace;
 use crate::object;
 use crate::path::text;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
     if from_files && diagnosis.objects == 0 {
-        let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();
+        let names: Vec<&str> = args.filename.iter().map(|name| files::called(name)).collect();
         let problem =
             format!("{}: no Kubernetes objects: expected JSON or YAML, saved with: {SAVE}", names.join(", "));
         return Err(Failure::one(Exit::Data, problem));

@@ -1,9 +1,11 @@
 //! Exit codes and failures.
 
-use std::fmt;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::files;
 
 /// How a run ended. The numbers follow `sysexits.h`, as the init binary's do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,12 @@ impl Failure {
 
     pub(super) fn one(exit: Exit, problem: impl Into<String>) -> Self {
         Self::new(exit, vec![problem.into()])
+    }
+
+    /// A file that was not read: one that is too large is an input that cannot be used.
+    pub(super) fn reading(name: &str, error: &io::Error) -> Self {
+        let exit = if error.kind() == io::ErrorKind::FileTooLarge { Exit::Data } else { Exit::NoInput };
+        Self::one(exit, format!("{}: {}", files::called(name), files::plain(error)))
     }
 
     /// All of them as one, with the exit code of the last.

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::args::InputArgs;
-use super::load::called;
 use super::{Exit, Failure};
 use crate::config::ProxyConfig;
 use crate::files;
@@ -14,10 +13,8 @@ use crate::yaml::Document;
 /// The files of the flags, each with its content.
 pub(super) fn read(input: &InputArgs) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let read = |name: String| match files::read(&name) {
-        Ok(bytes) => Ok((called(&name).to_owned(), bytes)),
-        Err(error) => {
-            Err(Failure::one(Exit::NoInput, format!("{}: {}", called(&name), files::plain(&error))))
-        }
+        Ok(bytes) => Ok((files::called(&name).to_owned(), bytes)),
+        Err(error) => Err(Failure::reading(&name, &error)),
     };
     names(input)?.into_iter().map(read).collect()
 }
@@ -31,8 +28,7 @@ pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
                 format!("{name}: a URL, expected a file: curl -fsSL {name} | sidecar-injector ... -f -");
             return Err(Failure::one(Exit::NoInput, problem));
         }
-        let more = files::expand(name, input.recursive)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {}", files::plain(&error))))?;
+        let more = files::expand(name, input.recursive).map_err(|error| Failure::reading(name, &error))?;
         if more.is_empty() {
             return Err(Failure::one(
                 Exit::NoInput,

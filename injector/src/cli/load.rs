@@ -19,11 +19,9 @@ use crate::yaml;
 
 /// Reads a file as text.
 fn text(name: &str) -> Result<String, Failure> {
-    let bytes = files::read(name).map_err(|error| {
-        Failure::one(Exit::NoInput, format!("{}: {}", called(name), files::plain(&error)))
-    })?;
+    let bytes = files::read(name).map_err(|error| Failure::reading(name, &error))?;
     String::from_utf8(bytes)
-        .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
+        .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", files::called(name))))
 }
 
 /// Reads a file that a flag names as text; problems name both.
@@ -34,16 +32,11 @@ pub(super) fn text_of(flag: &str, name: &str) -> Result<String, Failure> {
     })
 }
 
-/// How messages call a file.
-pub(super) fn called(name: &str) -> &str {
-    if name == "-" { "standard input" } else { name }
-}
-
 /// The files that were named.
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let read = |kind: SourceKind, name: &str| {
         let flag = kind.flag();
-        Source::of_file(kind, called(name), text_of(flag, name)?)
+        Source::of_file(kind, files::called(name), text_of(flag, name)?)
             .map_err(|error| Failure::one(Exit::Data, format!("{flag} {error}")))
     };
     args.files.read(read).map_err(Failure::all)

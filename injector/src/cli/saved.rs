@@ -1,12 +1,9 @@
 //! Saved objects of a cluster: many of them, in files as large as clusters are.
 
-use std::io;
-
 use serde_json::Value;
 
 use super::args::InputArgs;
 use super::input::names;
-use super::load::called;
 use super::{Exit, Failure};
 use crate::{files, yaml};
 
@@ -20,13 +17,14 @@ pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
     let mut objects = Vec::new();
     for name in names(&InputArgs { filename: filenames.to_vec(), recursive: false })? {
         let bytes = files::read_at_most(&name, LARGEST).map_err(|error| {
-            let large = error.kind() == io::ErrorKind::FileTooLarge;
-            let exit = if large { Exit::Data } else { Exit::NoInput };
-            let hint = if large { ": save large clusters in parts" } else { "" };
-            Failure::one(exit, format!("{}: {error}{hint}", called(&name)))
+            let mut failure = Failure::reading(&name, &error);
+            let is_large = failure.exit == Exit::Data;
+            let hint = if is_large { ": save large clusters in parts" } else { "" };
+            failure.problems.iter_mut().for_each(|problem| problem.push_str(hint));
+            failure
         })?;
         let values = parse(&bytes)
-            .map_err(|problem| Failure::one(Exit::Data, format!("{}: {problem}", called(&name))))?;
+            .map_err(|problem| Failure::one(Exit::Data, format!("{}: {problem}", files::called(&name))))?;
         for value in values {
             if let Value::Array(items) = value {
                 objects.extend(items); // as jq prints the items of a List

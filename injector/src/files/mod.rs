@@ -15,6 +15,12 @@ pub use replace::replace;
 /// The largest input that is read: 6 MiB, as much as the webhook takes.
 pub(crate) const MAX_BYTES: usize = 6 << 20;
 
+/// How messages call a file.
+#[must_use]
+pub(crate) fn called(name: &str) -> &str {
+    if name == "-" { "standard input" } else { name }
+}
+
 /// What the system says, without its number.
 #[must_use]
 pub fn plain(error: &io::Error) -> String {

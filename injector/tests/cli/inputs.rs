@@ -400,7 +400,7 @@ fn a_file_that_is_too_large_is_refused_as_such() {
     for mebibytes in [6, 17] {
         let file = folder.file("large.json", &pod.replace("PAD", &"x".repeat(mebibytes << 20)));
         let failure = run(&["inject", "-f", &file]).unwrap_err();
-        assert_eq!(failure.exit, Exit::NoInput);
+        assert_eq!(failure.exit, Exit::Data);
         assert!(
             failure.problems[0].ends_with("large.json: larger than 6 MiB, the most that is read"),
             "{failure}"

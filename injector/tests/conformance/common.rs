@@ -1,13 +1,4 @@
 //! Cases from a folder, and pods in a form in which they can be compared.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "for tests only"
-)]
 
 use std::path::PathBuf;
 

@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(150);
 /// Reads until the server closes; what it sent before.
 async fn until_closed(mut stream: impl AsyncRead + Unpin) -> String {
     let mut output = Vec::new();
-    // A reset is as good as an end.
+    // A reset ends the connection, too.
     let _ = timeout(LONG, stream.read_to_end(&mut output)).await.expect("the server closes the connection");
     String::from_utf8_lossy(&output).into_owned()
 }

@@ -119,6 +119,7 @@ fn rules_of_a_killed_run_go_where_foreign_rules_changed_since(fixture: Fixture) 
     let (family, ..) = FAMILIES[1];
     for call in 1..=5 {
         let mut shared = Shared::new(fixture, format!("killed after tool call {call}"));
+        shared.pod.iptables(family, "-t mangle -A OUTPUT -p udp --dport 9 -j ACCEPT");
         let tools = KillingTools::at_call(call, When::After);
         let tproxy = shared.pod.istio_iptables(&["-i", "*", "-b", "*", "-m", "TPROXY"]);
         tproxy.env("PATH", &tools.path()).run();
