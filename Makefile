@@ -125,16 +125,16 @@ FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=cni_input, conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
-# The binary has its own, empty _Unwind_Backtrace (src/kernel/link_stubs.rs); libgcc's is in a file with others that are needed. The first
-# of two definitions is taken.
+# These binaries have functions of the C library of their own (src/kernel/link_stubs.rs), some of which glibc and libgcc have in a file
+# with others that are needed. The first of two definitions is taken.
+WITH_STUBS := --cfg no_unwind_tables -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld,-z,muldefs
+
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- \
-	    -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld --cfg no_unwind_tables -C link-arg=-Wl,-z,muldefs
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(WITH_STUBS)
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- \
-	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(WITH_STUBS)
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni
 	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"

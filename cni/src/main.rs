@@ -1,5 +1,8 @@
 //! `istio-cni`: read the request and the configuration, run the command, print one JSON document.
 
+#[cfg(no_unwind_tables)]
+#[path = "../../src/kernel/link_stubs.rs"]
+mod link_stubs;
 #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
 #[path = "../../src/kernel/untranslated.rs"]
 mod untranslated;

@@ -1,8 +1,14 @@
-//! Two functions of the C library that the program as `make static` builds it has in an empty form. std links them for output that
-//! this program cannot print, and with them 0.3 MB: `sscanf`, and a reader of debug information.
+//! Functions of the C library that istio-iptables and istio-cni have in an empty or a short form as `make static cni` builds them. std and
+//! glibc itself link them for output that these programs cannot print, and with them half a megabyte: `sscanf`, a reader of debug
+//! information, and `printf` with streams, wide characters, converters of encodings and the loader of those.
 #![allow(unsafe_code, reason = "a function that stands for one of the C library has its name")]
+#![allow(non_upper_case_globals, reason = "so has a variable")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::io::Write as _;
+use std::ptr;
+
+use nix::libc;
 
 /// The bounds of a thread's stack, by which std tells a stack overflow from other faults. glibc reads them with `sscanf` from
 /// `/proc/self/maps`, at each start. Without them a stack overflow is a plain SIGSEGV.
@@ -21,3 +27,100 @@ extern "C" fn _Unwind_Backtrace(
     const END_OF_STACK: c_int = 5;
     END_OF_STACK
 }
+
+/// `struct gconv_fcts` of the C locale: how wide characters are converted. No stream is wide.
+#[unsafe(no_mangle)]
+static __wcsmbs_gconv_fcts_c: [usize; 4] = [0; 4];
+
+unsafe extern "C" {
+    /// The text of an error; null for an unknown one.
+    fn strerrordesc_np(number: c_int) -> *const c_char;
+}
+
+/// `strerror_r(3)` of POSIX, without `snprintf`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __xpg_strerror_r(number: c_int, buffer: *mut c_char, size: usize) -> c_int {
+    // SAFETY: any number is accepted; what is returned is a constant.
+    let known = unsafe { strerrordesc_np(number).as_ref().map(|text| CStr::from_ptr(text)) };
+    // SAFETY: the caller gives a buffer of this size.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), size) };
+    let Some((end, mut text)) = buffer.split_last_mut() else { return libc::ERANGE };
+    *end = 0;
+    let written = match known {
+        Some(known) => text.write_all(known.to_bytes()),
+        None => write!(text, "Unknown error {number}"),
+    };
+    if let Some(end) = text.first_mut() {
+        *end = 0;
+    }
+    if written.is_ok() { 0 } else { libc::ERANGE }
+}
+
+/// Of a fatal error of the C library, behind which it ends the program.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __snprintf(buffer: *mut c_char, size: usize) -> c_int {
+    if size > 0 {
+        // SAFETY: the caller gives a buffer of this size.
+        unsafe { buffer.write(0) };
+    }
+    0
+}
+
+/// An assertion of the C library fails.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __assert_fail(assertion: *const c_char, _file: *const c_char, _line: c_uint) -> ! {
+    // SAFETY: it is a constant of the C library.
+    let assertion = unsafe { CStr::from_ptr(assertion) };
+    // SAFETY: the text has this length.
+    unsafe { libc::write(libc::STDERR_FILENO, assertion.as_ptr().cast(), assertion.count_bytes()) };
+    std::process::abort()
+}
+
+/// Where `malloc_stats` prints, which nothing calls: it is in the same object as `malloc`.
+#[unsafe(no_mangle)]
+static stderr: usize = 0;
+
+#[unsafe(no_mangle)]
+extern "C" fn fprintf() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_fputs() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fwrite() -> usize {
+    0
+}
+
+/// The streams whose locks `fork` takes, and frees in the child: none.
+#[unsafe(no_mangle)]
+extern "C" fn _IO_iter_begin() -> *const c_void {
+    ptr::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_iter_end() -> *const c_void {
+    ptr::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_iter_next() -> *const c_void {
+    ptr::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_iter_file() -> *const c_void {
+    ptr::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_list_lock() {}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_list_unlock() {}
+
+#[unsafe(no_mangle)]
+extern "C" fn _IO_list_resetlock() {}

@@ -138,9 +138,8 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
 
 /// The name of a link, `if5` for one that has gone meanwhile.
 pub(super) fn link_name(index: u32) -> String {
-    let name = recording::text(&format!("name of interface {index}"), &mut || {
-        Ok(nix::net::if_::if_indextoname(index)?.to_string_lossy().into_owned())
-    });
+    let name =
+        recording::text(&format!("name of interface {index}"), &mut || Rtnetlink::open()?.link_name(index));
     name.unwrap_or_else(|_| format!("if{index}"))
 }
 
