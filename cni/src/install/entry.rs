@@ -8,12 +8,10 @@ use serde_json::Value;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
-use super::net_dir::{self, Placed};
+use super::net_dir::{self, DROP_IN, Placed};
 use super::options::Placement;
 use super::splice::{self, Owner, Single, TYPE};
 
-/// In the drop-in directory of a network. Behind those with lower numbers.
-const DROP_IN: &str = "50-istio-cni.conf";
 /// Beside the configurations of other networks that multus calls.
 const STANDALONE: &str = "istio-cni.conf";
 

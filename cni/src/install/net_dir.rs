@@ -9,7 +9,7 @@ use istio_iptables::text::path_shown;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
-use super::splice::{Invalid, List, Owner, Single};
+use super::splice::{Invalid, List, NO_PLUGINS, Owner, Single};
 
 /// Configurations that libcni converts into lists of one plugin.
 const SINGLE: [&str; 2] = [".conf", ".json"];
@@ -18,6 +18,9 @@ const LIST: &str = ".conflist";
 const CONVERTED: &str = "-istio.conflist";
 /// The single configuration that a list was made of.
 const BACKUP: &str = ".istio-cni-backup";
+
+/// Our file in the drop-in directory of a network. Behind those with lower numbers.
+pub const DROP_IN: &str = "50-istio-cni.conf";
 
 /// How often a file that another process changes meanwhile is read again.
 const ATTEMPTS: usize = 20;
@@ -62,7 +65,12 @@ impl ConfigFile {
         }
         let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
         let parse = |text: &str| {
-            if is_list { List::parse(text).map(drop) } else { Single::parse(text).map(drop) }
+            if !is_list {
+                return Single::parse(text).map(drop);
+            }
+            let list = List::parse(text)?;
+            let has_plugins = !list.is_of_drop_ins() || has_drop_ins(&path, list.name());
+            if has_plugins { Ok(()) } else { Err(Invalid::new(NO_PLUGINS)) }
         };
         let text = match String::from_utf8(bytes) {
             Ok(text) => text,
@@ -73,6 +81,12 @@ impl ConfigFile {
         };
         Ok(parse(&text).map(|()| Self { path, text, is_list }))
     }
+}
+
+/// Whether other programs have drop-in files for a list.
+fn has_drop_ins(list: &Path, network: &str) -> bool {
+    let names = files::names(&list.with_file_name(network)).unwrap_or_default();
+    names.iter().any(|name| files::has_ending(name, SINGLE[0]) && name != DROP_IN)
 }
 
 /// The file that the runtime uses: the first valid one, as in libcni.
@@ -141,7 +155,7 @@ pub fn invalid(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
 /// There is none, or it cannot be read.
 pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
     let file = choose(dir)?;
-    Ok(file.list().is_some_and(|list| list.with_entry(entry).is_none()))
+    Ok(file.list().is_some_and(|list| !list.is_of_drop_ins() && list.with_entry(entry).is_none()))
 }
 
 /// The names of the files that libcni reads.
@@ -167,6 +181,13 @@ pub fn insert(dir: &LockedDir, entry: &str, istio: bool) -> Result<Placed, Insta
             // Since it was looked for.
             let path = path_shown(&file.path);
             return Err(InstallError::new(format!("{path}: Istio's agent wrote its entry meanwhile")));
+        }
+        if file.list().is_some_and(|list| list.is_of_drop_ins()) {
+            return Err(InstallError::new(format!(
+                "{}: its plugins are drop-in files, which need libcni 1.3: use --drop-in=yes where the runtime has it, or write them \
+                 into the list",
+                path_shown(&file.path)
+            )));
         }
         let placed = match (file.list(), source(dir, &file)?) {
             (Some(_), Some(single)) => convert(dir, &single, entry)?,

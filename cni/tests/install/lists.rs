@@ -104,6 +104,41 @@ fn drop_in_file_leaves_the_list_as_it_is() {
     }
 }
 
+/// A runtime with libcni 1.3 uses such a list, an earlier one the next file: the entry in that would be in none.
+#[test]
+fn list_whose_plugins_are_drop_in_files_is_not_passed_over() {
+    let list = r#"{"cniVersion": "1.0.0", "name": "dropped"}"#;
+    let node = Node::with_program(&[("10-b.conflist", LIST)]);
+    node.write_old("05-a.conflist", list);
+    // Without drop-in files no runtime loads it.
+    node.install(&FAST);
+    assert_eq!(node.types("10-b.conflist"), ["bridge", "portmap", "istio-cni"]);
+    std::fs::create_dir(node.net.join("dropped")).unwrap();
+    node.write("dropped/10-bridge.conf", r#"{"type": "bridge"}"#);
+    node.fails("install", &["--once", "--no-dry-add"], "05-a.conflist: its plugins are drop-in files");
+    assert_eq!(node.types("10-b.conflist"), ["bridge", "portmap", "istio-cni"], "an earlier one uses that");
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    assert_eq!(names(&node.net.join("dropped")), ["10-bridge.conf", "50-istio-cni.conf"]);
+    assert_eq!(node.read("05-a.conflist"), list);
+    assert_eq!(node.read("10-b.conflist"), LIST, "the entry moves");
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    node.uninstall(&[]);
+    assert_eq!(names(&node.net.join("dropped")), ["10-bridge.conf"]);
+    assert_eq!(node.read("05-a.conflist"), list);
+}
+
+/// Plugins of other types than the runtime can read: it skips the list.
+#[test]
+fn list_with_a_field_of_another_type_is_passed_over() {
+    let bad = LIST.replace("\"mtu\": 1.50e3", "\"ipam\": \"host-local\"");
+    assert_ne!(bad, LIST);
+    let node = Node::with_program(&[("10-b.conflist", LIST)]);
+    node.write_old("05-a.conflist", &bad);
+    node.install(&FAST);
+    assert_eq!(node.read("05-a.conflist"), bad);
+    assert_eq!(node.types("10-b.conflist"), ["bridge", "portmap", "istio-cni"]);
+}
+
 /// They watch the directory, and none in it: containerd reads the configuration again when a file of any name is written, renamed or
 /// removed there, CRI-O when one is made, written or renamed.
 #[test]

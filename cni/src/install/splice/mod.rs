@@ -1,5 +1,7 @@
 //! The text of a network configuration list, and edits of it that leave all other bytes as they are.
 
+mod object;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -10,8 +12,13 @@ use serde_json::value::RawValue;
 use crate::netconf::{OWN_KEYS, POD_ANNOTATIONS};
 use crate::version::Version;
 
+use object::Object;
+
 /// The type under which the plugin is in a list: the name of its program.
 pub const TYPE: &str = "istio-cni";
+
+/// A list has no plugins.
+pub(super) const NO_PLUGINS: &str = "missing plugins";
 
 /// Why a text is no configuration that libcni loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +63,10 @@ pub struct List<'a> {
     text: &'a str,
     name: String,
     inlined_only: bool,
-    /// Where the white space before the first plugin begins.
-    opened: usize,
+    /// Where the white space before the first plugin begins; `None`: all plugins are in drop-in files.
+    opened: Option<usize>,
     plugins: Vec<Plugin>,
 }
-
-type Keys<'a> = BTreeMap<String, &'a RawValue>;
 
 impl<'a> List<'a> {
     /// Reads a list by the rules of libcni.
@@ -69,25 +74,28 @@ impl<'a> List<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let keys: Keys<'a> = object(text)?;
-        let name = string(&keys, "name")?.ok_or_else(|| Invalid::new("missing name"))?;
-        string(&keys, "cniVersion")?;
-        let array = keys.get("plugins").ok_or_else(|| Invalid::new("missing plugins"))?;
+        let keys = Object::parse(text)?;
+        let name = keys.string("name")?.ok_or_else(|| Invalid::new("missing name"))?;
+        keys.string("cniVersion")?;
+        let inlined_only = keys
+            .get("loadOnlyInlinedPlugins")
+            .is_some_and(|value| value.get().trim_matches('"').eq_ignore_ascii_case("true"));
+        let Some(array) = keys.get("plugins") else {
+            let list = Self { text, name, inlined_only, opened: None, plugins: Vec::new() };
+            return if inlined_only { Err(Invalid::new(NO_PLUGINS)) } else { Ok(list) };
+        };
         let elements: Vec<&'a RawValue> =
             serde_json::from_str(array.get()).map_err(|error| Invalid(format!("plugins: {error}")))?;
         if elements.is_empty() {
             return Err(Invalid::new("plugins: empty"));
         }
         let plugin = |(index, element): (usize, &&'a RawValue)| {
-            let owner =
-                owner(element.get()).map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
+            let owner = Object::parse(element.get()).and_then(|object| owner(&object.as_map()));
+            let owner = owner.map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
             Ok(Plugin { span: span(text, element.get()), owner })
         };
         let plugins = elements.iter().enumerate().map(plugin).collect::<Result<_, Invalid>>()?;
-        let inlined_only = keys
-            .get("loadOnlyInlinedPlugins")
-            .is_some_and(|value| value.get().trim_matches('"').eq_ignore_ascii_case("true"));
-        Ok(Self { text, name, inlined_only, opened: span(text, array.get()).start + 1, plugins })
+        Ok(Self { text, name, inlined_only, opened: Some(span(text, array.get()).start + 1), plugins })
     }
 
     /// The name of the network.
@@ -100,6 +108,12 @@ impl<'a> List<'a> {
     #[must_use]
     pub const fn inlined_only(&self) -> bool {
         self.inlined_only
+    }
+
+    /// Whether all plugins are in drop-in files, which libcni loads from 1.3 on; to earlier ones the list is invalid.
+    #[must_use]
+    pub const fn is_of_drop_ins(&self) -> bool {
+        self.opened.is_none()
     }
 
     /// Whether one of the plugins is ours.
@@ -127,12 +141,12 @@ impl<'a> List<'a> {
     }
 
     /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
-    /// or else last. `None` if it has this entry.
+    /// or else last. `None` if it has this entry, or no plugins of its own.
     #[must_use]
     pub fn with_entry(&self, entry: &str) -> Option<String> {
         let same: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.is_of_type()).collect();
         match same.as_slice() {
-            [] => Some(self.append(entry)),
+            [] => Some(self.append(self.opened?, entry)),
             [one] if is_equal(self.slice(&one.span), entry) => None,
             [first, more @ ..] => {
                 let kept = |plugin: &Plugin| !plugin.is_of_type() || plugin == *first;
@@ -166,10 +180,10 @@ impl<'a> List<'a> {
     }
 
     /// Behind the last plugin, with the white space that is before the first one.
-    fn append(&self, entry: &str) -> String {
-        let first = self.plugins.first().map_or(self.opened, |plugin| plugin.span.start);
-        let end = self.plugins.last().map_or(self.opened, |plugin| plugin.span.end);
-        let inserted = format!(",{}{entry}", self.slice(&(self.opened..first)));
+    fn append(&self, opened: usize, entry: &str) -> String {
+        let first = self.plugins.first().map_or(opened, |plugin| plugin.span.start);
+        let end = self.plugins.last().map_or(opened, |plugin| plugin.span.end);
+        let inserted = format!(",{}{entry}", self.slice(&(opened..first)));
         self.edit(&[(end..end, &inserted)])
     }
 
@@ -221,10 +235,12 @@ impl<'a> Single<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let owner = owner(text)?;
-        let keys = object(text)?;
-        let version = string(&keys, "cniVersion")?;
-        Ok(Self { text: text.trim(), name: string(&keys, "name")?, version, owner })
+        let object = Object::parse(text)?;
+        require_fields(&object)?;
+        // The list that is made of it has its keys as a map.
+        let owner = owner(&object.as_map())?;
+        let (name, version) = (object.text("name")?, object.text("cniVersion")?);
+        Ok(Self { text: text.trim(), name, version, owner })
     }
 
     /// Whose it is.
@@ -262,8 +278,8 @@ impl<'a> Single<'a> {
 /// # Errors
 /// It has none of ours.
 pub fn require_version(text: &str) -> Result<(), Invalid> {
-    let keys = object(text)?;
-    let own = string(&keys, "cniVersion")?.filter(|version| !version.is_empty());
+    let keys = Object::parse(text)?;
+    let own = keys.string("cniVersion")?.filter(|version| !version.is_empty());
     let listed = keys.get("cniVersions").and_then(|value| serde_json::from_str(value.get()).ok());
     let versions = own.map_or_else(|| listed.unwrap_or_default(), |own| vec![own]);
     if versions.iter().any(|version| Version::by_name(version).is_some()) {
@@ -275,42 +291,46 @@ pub fn require_version(text: &str) -> Result<(), Invalid> {
     Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}")))
 }
 
-fn object(text: &str) -> Result<Keys<'_>, Invalid> {
-    serde_json::from_str(text).map_err(|error| Invalid(error.to_string()))
+fn of_field<'a>(field: &str, value: &'a RawValue) -> Result<Object<'a>, Invalid> {
+    Object::parse(value.get()).map_err(|error| Invalid(format!("{field}: {error}")))
 }
 
-fn string(keys: &Keys<'_>, key: &str) -> Result<Option<String>, Invalid> {
-    let read = keys.get(key).map(|value| serde_json::from_str(value.get()));
-    read.transpose().map_err(|_| Invalid(format!("{key}: not a string")))
+/// Refuses what has fields that libcni cannot read.
+fn require_fields(plugin: &Object<'_>) -> Result<(), Invalid> {
+    type Texts = Option<Vec<Option<String>>>;
+    for field in ["cniVersion", "name", "type"] {
+        plugin.text(field)?;
+    }
+    plugin.values::<BTreeMap<String, Option<bool>>>("capabilities", "an object of booleans")?;
+    plugin.values::<BTreeMap<String, Value>>("prevResult", "an object")?;
+    for ipam in plugin.values::<Box<RawValue>>("ipam", "an object")? {
+        of_field("ipam", &ipam)?.text("type")?;
+    }
+    for dns in plugin.values::<Box<RawValue>>("dns", "an object")? {
+        let dns = of_field("dns", &dns)?;
+        dns.text("domain")?;
+        for field in ["nameservers", "search", "options"] {
+            dns.values::<Texts>(field, "a list of strings")?;
+        }
+    }
+    Ok(())
 }
 
-/// Whose a plugin's object is.
-fn owner(text: &str) -> Result<Owner, Invalid> {
-    let keys = object(text)?;
-    // Go reads the keys of a plugin without regard to case.
-    let field = |name: &str| {
-        let other = || keys.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-        keys.get(name)
-            .or_else(other)
-            .map(|value| serde_json::from_str::<Value>(value.get()).unwrap_or_default())
-    };
-    let kind = match field("type") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(kind)) => kind,
-        Some(_) => return Err(Invalid::new("type: not a string")),
-    };
-    match kind.as_str() {
-        "" => Err(Invalid::new("missing type")),
-        TYPE if OWN_KEYS.iter().any(|key| keys.contains_key(*key))
-            || field("capabilities").is_some_and(|value| value.get(POD_ANNOTATIONS).is_some()) =>
+/// Whose a plugin is.
+fn owner(plugin: &Object<'_>) -> Result<Owner, Invalid> {
+    require_fields(plugin)?;
+    let kind = plugin.text("type")?.filter(|kind| !kind.is_empty());
+    let is_set = |value: &Value| *value != Value::Null && *value != false;
+    match kind.ok_or_else(|| Invalid::new("missing type"))?.as_str() {
+        TYPE if OWN_KEYS.iter().any(|key| plugin.get(key).is_some())
+            || plugin
+                .values("capabilities", "")?
+                .iter()
+                .any(|one: &Value| one.get(POD_ANNOTATIONS).is_some()) =>
         {
             Ok(Owner::Ours)
         }
-        TYPE => {
-            let ambient =
-                field("ambient_enabled").is_some_and(|value| value != Value::Null && value != false);
-            Ok(Owner::Istio { ambient })
-        }
+        TYPE => Ok(Owner::Istio { ambient: plugin.values("ambient_enabled", "")?.iter().any(is_set) }),
         _ => Ok(Owner::Other),
     }
 }

@@ -100,7 +100,7 @@ fn what_libcni_does_not_load_is_invalid() {
         "",
         "[]",
         "{}",
-        r#"{"name":"x"}"#,
+        r#"{"name":"x","loadOnlyInlinedPlugins":true}"#,
         r#"{"name":1,"plugins":[{"type":"a"}]}"#,
         r#"{"name":"x","plugins":null}"#,
         r#"{"name":"x","plugins":{}}"#,
@@ -119,11 +119,101 @@ fn what_libcni_does_not_load_is_invalid() {
     }
 }
 
+/// Keys of a list and of its plugins are those of a map first.
 #[test]
 fn last_of_several_equal_keys_counts_as_in_go() {
-    let text = r#"{"name":"x","plugins":[{"type":"a"}],"plugins":[{"type":"b"}]}"#;
+    let text = r#"{"name":"x","plugins":[{"type":"a"}],"name":"y","plugins":[{"type":"b"}],"Plugins":[{"type":"c"}]}"#;
     let with = parse(text).with_entry(ENTRY).unwrap();
     assert_eq!(with, text.replace(r#"{"type":"b"}"#, &format!(r#"{{"type":"b"}},{ENTRY}"#)));
+    assert_eq!(parse(&with).name(), "y");
+    assert_eq!(parse(&with).without_entry(false), Ok(Some(text.to_owned())));
+    // An entry in an array that is not read is none.
+    let shadowed = format!(r#"{{"name":"x","plugins":[{ENTRY}],"\u0070lugins":[{{"type":"b"}}]}}"#);
+    assert!(!parse(&shadowed).has_entry());
+    let with = parse(&shadowed).with_entry(ENTRY).unwrap();
+    assert!(with.ends_with(&format!(r#"[{{"type":"b"}},{ENTRY}]}}"#)), "{with}");
+    let owner = |plugin: &str| {
+        let text = format!(r#"{{"name":"x","plugins":[{plugin}]}}"#);
+        parse(&text).owners().next().unwrap()
+    };
+    assert_eq!(owner(r#"{"type":"istio-cni","on_unknown":"fail","type":"a"}"#), Owner::Other);
+    assert_eq!(owner(r#"{"type":"a","on_unknown":"fail","type":"istio-cni"}"#), Owner::Ours);
+    let capabilities = r#""capabilities":{"io.kubernetes.cri.pod-annotations":true}"#;
+    let istio = Owner::Istio { ambient: false };
+    assert_eq!(owner(&format!(r#"{{"type":"istio-cni",{capabilities},"capabilities":{{}}}}"#)), istio);
+    let version = r#"{"cniVersion":"9.9.9","cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"}]}"#;
+    assert_eq!(require_version(version), Ok(()));
+    for bad in [
+        r#"{"name":"x","name":null,"plugins":[{"type":"a"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"a"}],"plugins":null}"#,
+        r#"{"name":"x","plugins":[{"type":"a"}],"plugins":[]}"#,
+        r#"{"name":"x","plugins":[{"type":"a","type":""}]}"#,
+        r#"{"name":"x","cniVersion":"1.0.0","cniVersion":1,"plugins":[{"type":"a"}]}"#,
+    ] {
+        assert!(List::parse(bad).is_err(), "{bad}");
+    }
+}
+
+/// A plugin's fields are found whatever their case, in the order of the keys.
+#[test]
+fn last_of_several_keys_of_other_case_counts_as_in_go() {
+    let owner = |plugin: &str| {
+        let text = format!(r#"{{"name":"x","plugins":[{plugin}]}}"#);
+        List::parse(&text).map(|list| list.owners().next().unwrap())
+    };
+    // Libcni sorts keys: `TYPE`, `Type`, `type`.
+    let ours = r#""on_unknown":"fail""#;
+    for (plugin, wanted) in [
+        (format!(r#"{{"Type":"istio-cni","TYPE":"a",{ours}}}"#), Owner::Ours),
+        (format!(r#"{{"type":"istio-cni","Type":"a",{ours}}}"#), Owner::Ours),
+        (format!(r#"{{"Type":"istio-cni","type":null,{ours}}}"#), Owner::Ours),
+        (format!(r#"{{"TYPE":"istio-cni","Type":"a",{ours}}}"#), Owner::Other),
+    ] {
+        assert_eq!(owner(&plugin), Ok(wanted), "{plugin}");
+    }
+    for bad in [r#"{"type":null}"#, r#"{"type":"a","TYPE":1}"#, r#"{"type":"a","Type":[]}"#] {
+        assert!(owner(bad).is_err(), "{bad}");
+    }
+    // Those of a single configuration come in its own order.
+    let single =
+        Single::parse(r#"{"type":"a","name":"x","Name":"y","name":null,"cniVersion":null}"#).unwrap();
+    let list = single.to_list(ENTRY).unwrap();
+    assert_eq!(parse(&list).name(), "y");
+    assert!(Single::parse(r#"{"type":"a","type":null}"#).is_err(), "a list of it has no type");
+}
+
+/// The runtime skips a list with a plugin that it cannot read, or uses none at all: an entry in it has no effect.
+#[test]
+fn fields_of_other_types_make_a_list_invalid_as_in_go() {
+    for field in [
+        r#""capabilities":["portMappings"]"#,
+        r#""capabilities":{"portMappings":"true"}"#,
+        r#""ipam":"host-local""#,
+        r#""ipam":{"type":1}"#,
+        r#""dns":["10.0.0.10"]"#,
+        r#""dns":{"nameservers":"10.0.0.10"}"#,
+        r#""dns":{"search":[1]}"#,
+        r#""dns":{"domain":true}"#,
+        r#""name":1"#,
+        r#""CNIVersion":1"#,
+        r#""prevResult":[]"#,
+    ] {
+        let plugin = format!(r#"{{"type":"a",{field}}}"#);
+        assert!(Single::parse(&plugin).is_err(), "{field}");
+        let list = format!(r#"{{"name":"x","plugins":[{{"type":"b"}},{plugin}]}}"#);
+        assert!(List::parse(&list).unwrap_err().to_string().starts_with("plugins[1]: "), "{field}");
+    }
+    for field in [
+        r#""capabilities":null"#,
+        r#""capabilities":{"portMappings":null,"a":false}"#,
+        r#""ipam":{}"#,
+        r#""ipam":{"type":null,"ranges":[[{}]]}"#,
+        r#""dns":{"nameservers":null,"Search":["a",null]}"#,
+        r#""runtimeConfig":7"#,
+    ] {
+        let plugin = format!(r#"{{"type":"a",{field}}}"#);
+        assert!(Single::parse(&plugin).is_ok(), "{field}");
+    }
 }
 
 #[test]
