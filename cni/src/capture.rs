@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use istio_iptables::cli::{Given, Key, Origin, RawOptions};
-use istio_iptables::config::{self, CAPTURE_ANNOTATION, Resolved, parse_bool, read_capture_annotation};
+use istio_iptables::config::{
+    self, CAPTURE_ANNOTATION, Resolved, is_about_traffic, parse_bool, read_capture_annotation,
+};
 use istio_iptables::facts::Files;
 
 use crate::netconf::Defaults;
@@ -16,8 +18,13 @@ const PROXY_PORTS: [&str; 3] = ["15020", "15021", "15090"];
 /// Outbound ports that are excluded where the annotation is absent: as in Istio's plugin.
 const OUTBOUND_EXCLUDED: &str = "15020";
 
-/// How inbound traffic is captured.
-pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
+/// The annotation that says how inbound traffic is captured.
+pub const INTERCEPTION_MODE: &str = match Key::InboundInterceptionMode.spec().annotation {
+    Some(annotation) => annotation,
+    None => "",
+};
+/// The former name of the annotation about virtual interfaces.
+const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
 
 /// Capture options of a pod, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,11 +40,11 @@ impl CaptureOptions {
     }
 
     /// Sets the option to the annotation's value, if it is there.
-    fn annotation(&mut self, pod: &Pod, key: Key, annotation: &str) -> bool {
-        let Some(text) = pod.annotations.get(annotation) else { return false };
+    fn annotation(&mut self, pod: &Pod, key: Key, annotation: Option<&str>) {
+        let Some(annotation) = annotation else { return };
+        let Some(text) = pod.annotations.get(annotation) else { return };
         self.set(key, text.as_str());
         self.names.insert(key, format!("annotation {annotation}"));
-        true
     }
 
     /// The values, as options of the init binary.
@@ -133,21 +140,13 @@ pub fn of_istio_annotations(pod: &Pod, defaults: &Defaults) -> Result<CaptureOpt
     options.set(Key::ServiceCidr, "*");
     options.set(Key::InboundPorts, "*");
     options.set(Key::LocalOutboundPortsExclude, OUTBOUND_EXCLUDED);
-    for (key, annotation) in [
-        (Key::InboundInterceptionMode, INTERCEPTION_MODE),
-        (Key::ServiceCidr, "traffic.sidecar.istio.io/includeOutboundIPRanges"),
-        (Key::ServiceExcludeCidr, "traffic.sidecar.istio.io/excludeOutboundIPRanges"),
-        (Key::InboundPorts, "traffic.sidecar.istio.io/includeInboundPorts"),
-        (Key::LocalExcludePorts, "traffic.sidecar.istio.io/excludeInboundPorts"),
-        (Key::OutboundPorts, "traffic.sidecar.istio.io/includeOutboundPorts"),
-        (Key::LocalOutboundPortsExclude, "traffic.sidecar.istio.io/excludeOutboundPorts"),
-        (Key::ExcludeInterfaces, "traffic.sidecar.istio.io/excludeInterfaces"),
-    ] {
-        options.annotation(pod, key, annotation);
+    for key in Key::ALL.iter().filter(|key| is_about_traffic(**key)) {
+        options.annotation(pod, *key, key.spec().annotation);
     }
     // The deprecated one counts only where the other is absent.
-    let _ = options.annotation(pod, Key::KubeVirtInterfaces, "istio.io/reroute-virtual-interfaces")
-        || options.annotation(pod, Key::KubeVirtInterfaces, "traffic.sidecar.istio.io/kubevirtInterfaces");
+    if !options.names.contains_key(&Key::KubeVirtInterfaces) {
+        options.annotation(pod, Key::KubeVirtInterfaces, Some(KUBEVIRT_INTERFACES));
+    }
     exclude_proxy_ports(&mut options);
     match &pod.containers {
         Some(containers) => of_proxy(&mut options, &containers.proxy),

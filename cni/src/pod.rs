@@ -11,6 +11,9 @@ pub const VALIDATION: &str = "istio-validation";
 /// The proxy's container.
 pub const PROXY: &str = "istio-proxy";
 
+/// The annotation in which injection says what it added.
+pub const STATUS: &str = "sidecar.istio.io/status";
+
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
@@ -44,7 +47,7 @@ pub struct Proxy {
     pub gid: Option<u32>,
 }
 
-/// What injection says that it added: the annotation `sidecar.istio.io/status`.
+/// What injection says that it added: the value of [`STATUS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {

@@ -4,13 +4,11 @@ use crate::environment::PodName;
 use crate::error::{CniError, Code};
 use crate::lookup::{self, Failure};
 use crate::netconf::{NetConf, POD_ANNOTATIONS, SourceKind};
-use crate::pod::Pod;
+use crate::pod::{Pod, STATUS};
 use crate::watch::Watch;
 
 /// Kubelet sets it on every pod: the annotations are complete.
-const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Injection sets it.
-const STATUS: &str = "sidecar.istio.io/status";
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
 /// The part of the deadline that the agent may take for a pod, and that is left for the rules when the API server takes longest.
 const PART: u32 = 10;
@@ -44,7 +42,10 @@ pub fn pod(
 
 /// The annotations that the runtime passes. A pod that seems not to be injected counts as known only if kubelet's own
 /// annotation is there too: a runtime that passes none must not leave pods uncaptured.
-fn annotations(conf: &NetConf<'_>) -> Result<Result<Pod, String>, CniError> {
+///
+/// # Errors
+/// Code 7: the runtime's configuration is invalid.
+pub fn annotations(conf: &NetConf<'_>) -> Result<Result<Pod, String>, CniError> {
     let Some(annotations) = conf.pod_annotations()? else {
         let problem = format!(
             "the runtime hands over none; set \"capabilities\": {{{POD_ANNOTATIONS:?}: true}} in the entry \

@@ -6,10 +6,8 @@ use istio_iptables::config::{CAPTURE_ANNOTATION, parse_bool};
 
 use crate::capture::{self, CaptureOptions, INTERCEPTION_MODE};
 use crate::netconf::Defaults;
-use crate::pod::{INIT, PROXY, Pod, Status, VALIDATION};
+use crate::pod::{INIT, PROXY, Pod, STATUS, Status, VALIDATION};
 
-/// What injection added.
-const STATUS: &str = "sidecar.istio.io/status";
 /// Whether the pod is injected: a label, or an annotation.
 const INJECT: &str = "sidecar.istio.io/inject";
 /// The injection templates of a pod.

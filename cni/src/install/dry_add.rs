@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use super::binary;
 use super::error::InstallError;
 use crate::netconf::POD_ANNOTATIONS;
+use crate::pod::{PROXY, STATUS, VALIDATION};
+use crate::source::CONFIG_SOURCE;
 
 /// What names the pod and, with the inode of its namespace, the attachment: two agents may try at the same time.
 const CONTAINER: &str = "istio-cni-dry-add";
@@ -74,12 +76,12 @@ fn namespace() -> Result<File, InstallError> {
 /// The entry as the runtime passes it, for a pod that was injected.
 fn config(entry: &Value) -> Value {
     let mut config = entry.clone();
-    let status = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+    let status = json!({"initContainers": [VALIDATION], "containers": [PROXY]}).to_string();
     if let Some(keys) = config.as_object_mut() {
         keys.insert("name".to_owned(), json!(CONTAINER));
         keys.insert("cniVersion".to_owned(), json!("1.0.0"));
         keys.insert("prevResult".to_owned(), json!({"cniVersion": "1.0.0", "interfaces": [], "ips": []}));
-        let annotations = json!({"sidecar.istio.io/status": status, "kubernetes.io/config.source": "api"});
+        let annotations = json!({STATUS: status, CONFIG_SOURCE: "api"});
         keys.insert("runtimeConfig".to_owned(), json!({ POD_ANNOTATIONS: annotations }));
     }
     config
