@@ -181,6 +181,7 @@ fn read(variables: &Variables) -> Result<Request, String> {
 /// The pod that `CNI_ARGS` name: `K8S_POD_NAME=x;K8S_POD_NAMESPACE=y`. Arguments for other plugins are ignored.
 fn pod(args: &str) -> Result<Option<PodName>, String> {
     let mut pod = PodName { namespace: String::new(), name: String::new(), uid: String::new() };
+    let mut of_kubernetes = None;
     for pair in args.split(';').filter(|pair| !pair.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!(
@@ -188,13 +189,28 @@ fn pod(args: &str) -> Result<Option<PodName>, String> {
             ));
         };
         match key {
-            "K8S_POD_NAME" => value.clone_into(&mut pod.name),
+            // podman gives each container's name as that of a pod, and nothing else about pods.
+            "K8S_POD_NAME" => {
+                value.clone_into(&mut pod.name);
+                continue;
+            }
             "K8S_POD_NAMESPACE" => value.clone_into(&mut pod.namespace),
             "K8S_POD_UID" => value.clone_into(&mut pod.uid),
-            _ => {}
+            "K8S_POD_INFRA_CONTAINER_ID" => {}
+            _ => continue,
+        }
+        if !value.is_empty() {
+            of_kubernetes = Some(key);
         }
     }
-    Ok((!pod.name.is_empty() && !pod.namespace.is_empty()).then_some(pod))
+    match of_kubernetes {
+        _ if !pod.name.is_empty() && !pod.namespace.is_empty() => Ok(Some(pod)),
+        None => Ok(None),
+        // It may have to be captured.
+        Some(key) => {
+            Err(format!("CNI_ARGS: {key} is given: expected K8S_POD_NAMESPACE and K8S_POD_NAME with it"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +254,7 @@ mod tests {
         ] {
             assert_eq!(of(&[("CNI_COMMAND", command)]), Ok(request));
         }
-        for args in ["", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=a;K8S_POD_NAME="] {
+        for args in ["", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=;K8S_POD_NAME=;K8S_POD_UID="] {
             assert_eq!(
                 with("CNI_ARGS", args),
                 Ok(Request::Add(Attachment { pod: None, ..attachment.clone() }))
@@ -257,6 +273,11 @@ mod tests {
             ("CNI_NETNS", &["proc/1/ns/net", "x"]),
             ("CNI_IFNAME", &["a/b", "..", ".", "a b", "a:b", "sixteen-bytes-xx"]),
             ("CNI_ARGS", &["K8S_POD_NAME", "a=b;c"]),
+            (
+                "CNI_ARGS",
+                &["K8S_POD_NAMESPACE=a;K8S_POD_NAME=", "K8S_POD_NAMESPACE=a", "K8S_POD_NAME=b;K8S_POD_UID=u"],
+            ),
+            ("CNI_ARGS", &["K8S_POD_INFRA_CONTAINER_ID=c"]),
         ] {
             for value in values {
                 let error = with(name, value).unwrap_err();

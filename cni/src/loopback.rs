@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::process::parent_id;
+use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,10 +50,12 @@ fn is_being_set_up(container: &str) -> io::Result<bool> {
 
 fn is_set_up_by(parent: &str, container: &str) -> io::Result<bool> {
     let wanted = [format!("CNI_CONTAINERID={container}"), "CNI_IFNAME=lo".to_owned()];
+    // Called for `lo`, this process has these variables as well.
+    let own = process::id().to_string();
     for thread in fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
         // A thread may end meanwhile. Where the kernel does not list children, there are none.
         let children = read(&thread.path().join("children").to_string_lossy()).unwrap_or_default();
-        for child in children.split_whitespace() {
+        for child in children.split_whitespace().filter(|child| *child != own) {
             // A process that has ended, or that may not be looked at.
             let Ok(environment) = read(&format!("/proc/{child}/environ")) else { continue };
             let has = |wanted: &String| environment.split('\0').any(|variable| variable == wanted);

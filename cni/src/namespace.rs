@@ -18,7 +18,7 @@ use crate::watch::Watch;
 pub fn run<T: Send + 'static>(
     path: &Path,
     watch: &Watch,
-    work: impl FnOnce() -> Result<T, CniError> + Send + 'static,
+    work: impl FnOnce(&Namespace) -> Result<T, CniError> + Send + 'static,
 ) -> Result<(T, NamespaceId), CniError> {
     let namespace = Namespace::open(path).map_err(|error| not_entered(&error))?;
     let id = namespace.id().map_err(|error| internal("the namespace cannot be identified", &error))?;
@@ -32,7 +32,7 @@ pub fn run<T: Send + 'static>(
     let done = Arc::new(done);
     let signal = Arc::clone(&done);
     let inside = thread::Builder::new().name("netns".to_owned()).spawn(move || {
-        let result = namespace.enter().map_err(|error| not_entered(&error)).and_then(|()| work());
+        let result = namespace.enter().map_err(|error| not_entered(&error)).and_then(|()| work(&namespace));
         // Writing 1 to an event that is 0 does not fail.
         let _ = signal.write(1);
         result

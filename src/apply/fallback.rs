@@ -16,7 +16,8 @@ use crate::report::Failure;
 /// trying costs nothing where the first one works.
 ///
 /// # Errors
-/// What fails for another reason; or that no backend is left, with the failure of each. A first run is rolled back then.
+/// What fails for another reason; or that no backend is left, with the failure of each. A first run is rolled back then, unless it is a
+/// plugin's ([`RunOptions::pod_interface`]) and no modules are missing.
 pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Applied, Failure> {
     let mut refused = BTreeMap::new();
     let mut failures = Vec::new();
@@ -35,7 +36,8 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
             Err(failure) => failure,
             Ok(applied) => return Ok(applied),
         };
-        if !is_first {
+        let is_kept = run.pod_interface.is_some() && failure.missing_modules.is_empty();
+        if !is_first || is_kept {
             return Err(failure);
         }
         let RolledBack { failure, is_complete } = roll_back(host, run, backend, failure);

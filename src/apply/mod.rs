@@ -152,11 +152,10 @@ fn change(
     parts::execute(host, asked, steps, backend, run, lock.is_some(), written)?;
     drop(lock);
     // Where nothing was written, everything has just been compared whole.
-    if is_written {
-        check::counts(&desired, backend)?;
-    }
     if run.verify {
         check::rules(host, &desired, backend)?;
+    } else if is_written {
+        check::counts(&desired, backend)?;
     }
     if log::log_enabled!(log::Level::Debug) {
         log_final_state(host, &desired, backend);

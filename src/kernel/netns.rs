@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -105,6 +105,25 @@ impl Namespace {
     /// The file system does not answer.
     pub fn id(&self) -> io::Result<NamespaceId> {
         Ok(NamespaceId::of(&self.file.metadata()?))
+    }
+
+    /// Whether it belongs to the user namespace of this process, as all do where the kernel does not say.
+    #[must_use]
+    #[allow(unsafe_code, reason = "no safe wrapper has this ioctl")]
+    pub fn is_of_own_user_namespace(&self) -> bool {
+        // SAFETY: it takes a descriptor, which is open, and no argument.
+        let owner = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_USERNS) };
+        if owner < 0 {
+            // Of a user namespace that is none below this one.
+            return io::Error::last_os_error().kind() != io::ErrorKind::PermissionDenied;
+        }
+        // SAFETY: the kernel has just made it, for this process alone.
+        let owner = File::from(unsafe { OwnedFd::from_raw_fd(owner) });
+        let own = std::fs::metadata("/proc/thread-self/ns/user");
+        match (owner.metadata(), own) {
+            (Ok(owner), Ok(own)) => NamespaceId::of(&owner) == NamespaceId::of(&own),
+            _ => true,
+        }
     }
 
     /// Moves the current thread, and the processes it starts from now on, into it. Sockets that are open already stay where

@@ -1,6 +1,11 @@
 //! ADD: captures a pod, or says why it must not start.
 
-use istio_iptables::run;
+use istio_iptables::config::{BackendChoice, Resolved, RunOptions};
+use istio_iptables::exit::Exit;
+use istio_iptables::kernel::netns::Namespace;
+use istio_iptables::kernel::process::SystemHost;
+use istio_iptables::report::Failure;
+use istio_iptables::run::{self, Written};
 use istio_iptables::text::one_line;
 
 use super::{Context, NOT_CAPTURED, log_not_captured};
@@ -8,7 +13,7 @@ use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
 use crate::error::{CniError, Code, LONGEST_MESSAGE, shortened};
-use crate::netconf::{NetConf, OnUnknown, Settings, SourceKind};
+use crate::netconf::{Defaults, NetConf, OnUnknown, Settings, SourceKind};
 use crate::source;
 use crate::state::{State, StateDir};
 use crate::{loopback, namespace};
@@ -29,7 +34,13 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
         }
     };
     // What is not captured does not depend on anything that can fail.
-    let Some(pod) = captured_pod(conf, attachment)? else { return Ok(result) };
+    let pod = match included(conf, attachment)? {
+        Ok(pod) => pod,
+        Err(reason) => {
+            log_excluded(attachment, &reason);
+            return Ok(result);
+        }
+    };
     let settings = conf.settings()?;
     match options(context, &settings, pod)? {
         Decided::Capture(options) => capture(context, attachment, pod, &settings, &options)?,
@@ -41,24 +52,51 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
     Ok(result)
 }
 
-/// The pod, unless it is none of Kubernetes or is excluded.
-fn captured_pod<'a>(conf: &NetConf<'_>, attachment: &'a Attachment) -> Result<Option<&'a PodName>, CniError> {
-    let Some(pod) = &attachment.pod else {
-        log::info!(container = attachment.id.container; "not captured: CNI_ARGS name no pod of Kubernetes");
-        return Ok(None);
-    };
-    let reason = conf.excludes(pod)?;
-    if let Some(reason) = reason {
-        log_not_captured(pod, &reason);
+/// The pod; `Err`: why this is not captured, whatever sources say of it: it is no pod of Kubernetes, or excluded.
+pub(super) fn included<'a>(
+    conf: &NetConf<'_>,
+    attachment: &'a Attachment,
+) -> Result<Result<&'a PodName, String>, CniError> {
+    let Some(pod) = &attachment.pod else { return unnamed(conf).map(Err) };
+    Ok(conf.excludes(pod)?.map_or(Ok(pod), |reason| Err(reason.to_owned())))
+}
+
+/// Why what `CNI_ARGS` do not name is not captured. Annotations are those of a pod of Kubernetes, whatever `CNI_ARGS` lack: without its
+/// namespace and name it may start only if they say that it is not captured.
+fn unnamed(conf: &NetConf<'_>) -> Result<String, CniError> {
+    if conf.pod_annotations()?.is_none() {
+        return Ok("CNI_ARGS name no pod of Kubernetes".to_owned());
     }
-    Ok(Some(pod).filter(|_| reason.is_none()))
+    let known = source::annotations(conf)?.map(|pod| decide(&pod, &Defaults::default()));
+    let whose = match known {
+        Ok(Decision::NotCaptured(reason)) => return Ok(reason.to_string()),
+        Ok(Decision::Capture(_)) => "an injected pod".to_owned(),
+        Ok(Decision::Refuse(Refusal::BadAnnotation(problem) | Refusal::Unknown(problem))) | Err(problem) => {
+            format!("a pod that may be injected: {problem}")
+        }
+    };
+    let problem = "CNI_ARGS: missing K8S_POD_NAMESPACE or K8S_POD_NAME, expected both";
+    Err(CniError::new(
+        Code::InvalidEnvironment,
+        format!("{problem}: the runtime hands over the annotations of {whose}"),
+    ))
+}
+
+/// Logs why ADD does not capture.
+fn log_excluded(attachment: &Attachment, reason: &str) {
+    match &attachment.pod {
+        Some(pod) => log_not_captured(pod, &reason),
+        None => log::info!(container = attachment.id.container; "not captured: {reason}"),
+    }
 }
 
 /// The result for what is not captured, where the version is not supported: the one of the plugins before is of that version.
 /// The agent takes its entry out of such a list; its own pod has to start for that.
 pub(super) fn excluded_in_any_version(conf: &NetConf<'_>, attachment: &Attachment) -> Option<String> {
     let result = conf.prev_result().ok()??;
-    captured_pod(conf, attachment).is_ok_and(|pod| pod.is_none()).then(|| result.to_owned())
+    let reason = included(conf, attachment).ok()?.err()?;
+    log_excluded(attachment, &reason);
+    Some(result.to_owned())
 }
 
 /// What becomes of a pod that may start.
@@ -173,15 +211,15 @@ fn capture(
     // The other half is for the rules.
     let patience = (context.watch.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
-    let (written, netns) = namespace::run(&attachment.netns, context.watch, move || {
+    let (written, netns) = namespace::run(&attachment.netns, context.watch, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
-        let written = run::write(&machine, resolved.intent, &resolved.run);
+        let written = write(&machine, resolved, namespace);
         written.map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;
     let captured = context.watch.elapsed();
     let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
         .with_options(options.values())
-        .with_rules(written.desired.digest());
+        .with_rules(written.desired.digest(), written.backend);
     StateDir::new(&run_dir).write(&attachment.id, &state)?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     log::info!(
@@ -195,6 +233,23 @@ fn capture(
         "captured"
     );
     Ok(())
+}
+
+/// Writes the rules, natively where the pod has a user namespace of its own (`hostUsers: false`): the kernel refuses iptables' match
+/// of users and groups to processes of another one, as the plugin is.
+fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<Written, Failure> {
+    let Resolved { intent, run, .. } = resolved;
+    if namespace.is_of_own_user_namespace() {
+        return run::write(machine, intent, &run);
+    }
+    let native = RunOptions { backend: BackendChoice::Nftables, ..run.clone() };
+    match run::write(machine, intent.clone(), &native) {
+        Err(failure) if failure.exit == Exit::Unavailable => {
+            log::warn!("native nftables, which a pod in a user namespace needs, cannot be used: {failure}");
+            run::write(machine, intent, &run)
+        }
+        written => written,
+    }
 }
 
 #[cfg(test)]

@@ -20,25 +20,35 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     if conf.prev_result()?.is_none() && !conf.standalone()? {
         return Err(CniError::new(Code::InvalidConfig, "no prevResult: CHECK needs the result of ADD"));
     }
-    let Some(pod) = &attachment.pod else { return Ok(()) };
-    if conf.excludes(pod)?.is_some() {
+    let pod = add::included(conf, attachment)?.ok();
+    if pod.is_none() && attachment.pod.is_some() {
         return Ok(());
     }
-    let settings = conf.settings()?;
+    let settings = pod.map(|_| conf.settings()).transpose()?;
     let state = StateDir::new(&conf.run_dir()?).read(&attachment.id)?;
-    let options = match state.as_ref().and_then(State::options) {
-        Some(values) => CaptureOptions::of_values(values),
-        None => match add::options(context, &settings, pod)? {
+    let options = match (state.as_ref().and_then(State::options), pod.zip(settings.as_ref())) {
+        (Some(values), _) => CaptureOptions::of_values(values),
+        (None, None) => return Ok(()),
+        (None, Some((pod, settings))) => match add::options(context, settings, pod)? {
             Decided::Capture(options) => options,
             Decided::NotCaptured(_) | Decided::Unknown(_) => return Ok(()),
         },
     };
     // Whatever holds them: pods keep their rules when the option of the node changes.
     let resolved = options.resolve(None).map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
+    let of_node = settings.and_then(|settings| settings.backend);
+    let of_add = state.as_ref().and_then(State::backend).or(of_node);
+    let of_add = of_add.and_then(|backend| options.resolve(Some(&backend)).ok());
     let machine = context.machine.clone();
-    let compared = namespace::run(&attachment.netns, context.watch, move || {
+    let compared = namespace::run(&attachment.netns, context.watch, move |_| {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
-        let (differences, digest) = run::check(&machine, resolved.clone()).map_err(failed)?;
+        let (mut differences, digest) = run::check(&machine, resolved.clone()).map_err(failed)?;
+        // Where nothing holds rules any more, they are missing where ADD wrote them.
+        if first(&differences).is_some()
+            && let Some(Ok((of_add, _))) = of_add.map(|resolved| run::check(&machine, resolved))
+        {
+            differences = of_add;
+        }
         // Of the rules that ADD wrote, every difference is a change by another program. Another version may have written others.
         let is_of_add = state.is_some_and(|state| state.has_rules(digest));
         if is_of_add || first(&differences).is_none() || !differences.is_of_rules_only() {
@@ -48,13 +58,14 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         Ok((differences, packets))
     });
     let ((differences, packets), _) = compared?;
+    let container = attachment.id.container.as_str();
     for notice in &differences.notices.others {
-        log::info!(pod:% = pod; "{notice}");
+        log::info!(container; "{notice}");
     }
     let Some(first) = first(&differences) else { return Ok(()) };
     let comparison = match packets {
         Ok(()) => {
-            log::info!(pod:% = pod; "the live rules are others than this version writes, and do the same with every packet");
+            log::info!(container; "the live rules are others than this version writes, and do the same with every packet");
             return Ok(());
         }
         Err(comparison) => comparison,

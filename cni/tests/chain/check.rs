@@ -32,11 +32,47 @@ fn check_finds_rules_that_are_gone_or_others() {
             "iptables-nft" => run("iptables-nft", &["-t", "nat", "-F", "ISTIO_OUTPUT"]),
             _ => run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_OUTPUT"]),
         });
-        check().error(101);
+        let names_the_backend = || {
+            let first = check().error(101);
+            assert!(first.contains(&format!("({backend}), rule 1 is missing")), "{backend}: {first}");
+        };
+        names_the_backend();
         // Without state CHECK decides again.
         std::fs::remove_file(node.folder.path().join("run/state/checked.eth0.json")).unwrap();
-        check().error(101);
+        names_the_backend();
     }
+}
+
+/// The option of the node may be another by now, and be no reason to look for the rules elsewhere.
+#[test]
+fn check_names_the_backend_that_add_used() {
+    let mut node = Node::new("nftables");
+    let pod = Pod::new("checked", &[INJECTED]);
+    let result = node.add(&pod);
+    node.set("backend", json!("iptables-legacy"));
+    assert_eq!(node.ours(&pod, "CHECK", &result).printed(), "");
+    pod.netns.run(|| run("nft", &["flush", "ruleset"]));
+    let first = node.ours(&pod, "CHECK", &result).error(101);
+    assert!(first.contains("(nftables), rule 1 is missing"), "{first}");
+}
+
+#[test]
+fn check_of_a_captured_pod_without_a_name_compares() {
+    let node = Node::new("nftables");
+    let mut pod = Pod::new("checked", &[INJECTED]);
+    let result = node.add(&pod);
+    pod.args = String::new();
+    assert!(node.ours(&pod, "CHECK", &result).error(4).contains("an injected pod"));
+    pod.annotations = None;
+    assert_eq!(node.ours(&pod, "CHECK", &result).printed(), "");
+    pod.netns.run(|| run("nft", &["flush", "ruleset"]));
+    node.ours(&pod, "CHECK", &result).error(101);
+    std::fs::remove_file(node.folder.path().join("run/state/checked.eth0.json")).unwrap();
+    assert_eq!(
+        node.ours(&pod, "CHECK", &result).printed(),
+        "",
+        "nothing says that it is a pod of Kubernetes"
+    );
 }
 
 /// Our rules are as they should be, and no packet reaches them.

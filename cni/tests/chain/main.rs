@@ -17,8 +17,10 @@ mod check;
 #[path = "../common/mod.rs"]
 mod common;
 mod delivery;
+mod interference;
 mod packets;
 mod removal;
 mod runtime;
 mod status;
+mod user_namespace;
 mod versions;

@@ -43,6 +43,11 @@ impl Node {
         Self { namespace: Namespace::with_loopback(), folder, plugins }
     }
 
+    /// Sets a key of our entry.
+    pub(crate) fn set(&mut self, key: &str, value: Value) {
+        self.plugins.last_mut().unwrap()[key] = value;
+    }
+
     /// ADD by all plugins; the result.
     #[track_caller]
     pub(crate) fn add(&self, pod: &Pod) -> Value {

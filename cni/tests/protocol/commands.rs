@@ -120,6 +120,53 @@ fn excluded_pods_do_not_depend_on_the_rest_of_the_configuration() {
     assert!(as_pod("K8S_POD_NAMESPACE=other;K8S_POD_NAME=istio-cni-node-x1").error(7).contains("ambient"));
 }
 
+/// Podman names a container by `K8S_POD_NAME`, and hands over no annotations. Annotations are those of a pod of Kubernetes.
+#[test]
+fn what_has_no_name_starts_only_if_nothing_says_that_it_is_to_be_captured() {
+    const INJECTED: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let of_kubelet = json!({"kubernetes.io/config.source": "api"});
+    let injected = json!({"kubernetes.io/config.source": "api", "sidecar.istio.io/status": INJECTED});
+    let by_init = json!({"sidecar.istio.io/status": INJECTED.replace("validation", "init")});
+    let invalid = json!({"sidecar.istio.io/status": INJECTED, "sidecar.istio.io/interceptionMode": "X"});
+    let add = |args: Option<&str>, annotations: &Value, more: &Value| {
+        let mut all = json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut variables = vec![("CNI_COMMAND", "ADD"), GOOD[0], GOOD[1], GOOD[2]];
+        variables.extend(args.map(|args| ("CNI_ARGS", args)));
+        call(plugin(), &variables, conf(&folder, &all).to_string().as_bytes())
+    };
+    for args in [None, Some(""), Some("IgnoreUnknown=1"), Some("K8S_POD_NAME=b"), Some("K8S_POD_NAMESPACE=")]
+    {
+        for annotations in [&Value::Null, &of_kubelet, &by_init] {
+            let answer = add(args, annotations, &json!({}));
+            assert_eq!(answer.printed(), r#"{"cniVersion":"1.1.0"}"#, "{args:?} {annotations}");
+            assert!(answer.stderr.contains("not captured"), "{}", answer.stderr);
+        }
+        for annotations in [
+            &injected,
+            &invalid,
+            &json!({}),
+            &json!({"a": "b"}),
+            &json!({"istio-iptables/capture-options": r#"{"version":1,"options":{}}"#}),
+            &json!({"sidecar.istio.io/status": "no JSON"}),
+        ] {
+            for more in [json!({}), json!({"on_unknown": "pass"}), json!({"source": ["agent"]})] {
+                let problem = add(args, annotations, &more).error(4);
+                assert!(
+                    problem.starts_with("CNI_ARGS: missing K8S_POD_NAMESPACE or K8S_POD_NAME"),
+                    "{args:?} {annotations}: {problem}"
+                );
+            }
+        }
+    }
+    for args in ["K8S_POD_NAMESPACE=a", "K8S_POD_UID=u", "K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c"] {
+        assert!(add(Some(args), &Value::Null, &json!({})).error(4).contains("is given"), "{args}");
+    }
+    let unsupported = add(None, &injected, &json!({"cniVersion": "9.9.9"}));
+    unsupported.error(1);
+}
+
 #[test]
 fn add_needs_a_previous_result_unless_it_is_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -52,6 +52,13 @@ impl Namespace {
         Self(Arc::new(made.join().unwrap_or_else(|panic| resume_unwind(panic))))
     }
 
+    /// The namespace of a process, as `/proc/<pid>/ns/net` names it.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        let path = format!("/proc/{pid}/ns/net");
+        Self(Arc::new(File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"))))
+    }
+
     /// Makes a namespace with `lo` up.
     #[must_use]
     pub fn with_loopback() -> Self {
