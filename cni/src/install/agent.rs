@@ -64,7 +64,8 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
         installed.metrics.count(Arc::clone(&pods));
-        readiness.also(Arc::new(move || pods.problem()));
+        let run_dir = options.dirs.run.clone();
+        readiness.also(Arc::new(move || pods::problem(&run_dir, pods.as_ref())));
     }
     if let Some(address) = options.listen {
         let bound = probes::serve(address, &readiness, &installed.metrics)

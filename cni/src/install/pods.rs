@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use istio_iptables::text::path_shown;
+
 use super::error::InstallError;
 use super::metrics::Metrics;
 use super::socket::{self, Unlocked};
@@ -70,6 +72,18 @@ pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Res
     socket::serve(&lookup::socket(run_dir), "pods", Unlocked::Replace, |_, has_ended| has_ended, answer)
 }
 
+/// Why the plugin's questions cannot be answered.
+pub fn problem(run_dir: &Path, pods: &dyn Pods) -> Option<String> {
+    let socket = lookup::socket(run_dir);
+    let removed = || {
+        let path = path_shown(&socket);
+        format!(
+            "{path}: removed by another program; pods that annotations do not decide cannot start: restart the agent"
+        )
+    };
+    pods.problem().or_else(|| (!socket.exists()).then(removed))
+}
+
 /// Counts a question until it is answered.
 struct Open(Arc<AtomicUsize>);
 
@@ -90,4 +104,45 @@ fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &M
     };
     metrics.answer(&answer);
     stream.write_all(&serde_json::to_vec(&answer)?)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+
+    struct Known;
+
+    impl Pods for Known {
+        fn find(&self, _: &Query) -> Answer {
+            Answer::NotFound
+        }
+
+        fn problem(&self) -> Option<String> {
+            None
+        }
+
+        fn uncaptured(&self) -> usize {
+            0
+        }
+
+        fn container_runtime(&self) -> Result<String, String> {
+            Err("none".to_owned())
+        }
+
+        fn remove_taint(&self) -> Result<bool, String> {
+            Ok(false)
+        }
+    }
+
+    #[test]
+    fn agent_whose_socket_was_removed_is_not_ready() {
+        let run_dir = tempfile::tempdir().unwrap();
+        serve(run_dir.path(), Arc::new(Known), &Arc::new(Metrics::default())).unwrap();
+        assert_eq!(problem(run_dir.path(), &Known), None);
+        std::fs::remove_file(lookup::socket(run_dir.path())).unwrap();
+        assert!(
+            problem(run_dir.path(), &Known).is_some_and(|problem| problem.contains("agent.sock: removed"))
+        );
+    }
 }

@@ -24,3 +24,4 @@ mod runtime;
 mod status;
 mod user_namespace;
 mod versions;
+mod worlds;

@@ -13,7 +13,8 @@ use crate::common::{Answer, DEBIAN, Pod, plugin};
 pub(crate) struct Node {
     pub(crate) namespace: Namespace,
     pub(crate) folder: TempDir,
-    plugins: Vec<Value>,
+    /// The list; [`Node::new`] has ours last.
+    pub(crate) plugins: Vec<Value>,
 }
 
 /// The gateway of the pods.
@@ -80,7 +81,8 @@ impl Node {
 
     /// A command by our plugin alone.
     pub(crate) fn ours(&self, pod: &Pod, command: &str, result: &Value) -> Answer {
-        self.run(self.plugins.last().unwrap(), pod, command, result)
+        let ours = self.plugins.iter().find(|entry| entry["type"] == "istio-cni").unwrap();
+        self.run(ours, pod, command, result)
     }
 
     /// Our configuration, for a command without pod.

@@ -71,6 +71,7 @@ pub(crate) fn plugin() -> &'static Path {
 /// One attachment.
 pub(crate) struct Pod {
     pub(crate) container: String,
+    pub(crate) interface: &'static str,
     pub(crate) netns: Namespace,
     pub(crate) args: String,
     /// Annotations that the runtime passes; `None`: it does not.
@@ -85,6 +86,7 @@ impl Pod {
         all.insert("kubernetes.io/config.source".to_owned(), json!("api"));
         Self {
             container: container.to_owned(),
+            interface: "eth0",
             netns: Namespace::with_loopback(),
             args: format!(
                 "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=u-{container}"
@@ -100,7 +102,7 @@ impl Pod {
             ("CNI_COMMAND", command),
             ("CNI_CONTAINERID", &self.container),
             ("CNI_NETNS", &netns),
-            ("CNI_IFNAME", "eth0"),
+            ("CNI_IFNAME", self.interface),
             ("CNI_ARGS", &self.args),
             ("CNI_PATH", DEBIAN),
         ];
