@@ -95,6 +95,52 @@ def without_annotations(node):
         expect_traffic("installed again: captured", pod, captured=True)
 
 
+def lists(node):
+    """Which lists containerd loads, and with which plugins: the installer edits these, and no other."""
+    with_plugin = '{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"},{"type":"b",%s}]}'
+    fields = (
+        '"capabilities":["portMappings"]',
+        '"capabilities":{"portMappings":"true"}',
+        '"capabilities":{"portMappings":null}',
+        '"ipam":"host-local"',
+        '"ipam":{"type":1}',
+        '"ipam":{"type":null,"ranges":[[{}]]}',
+        '"dns":["10.0.0.10"]',
+        '"dns":{"nameservers":"10.0.0.10"}',
+        '"dns":{"nameservers":null,"Search":["a",null]}',
+        '"CNIVersion":1',
+        '"prevResult":[]',
+        '"TYPE":1',
+        '"Type":"c"',
+        '"type":null',
+        '"type":"c"',
+    )
+    texts = (
+        '{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"}],"plugins":[{"type":"b"}]}',
+        '{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"}],"Plugins":[{"type":"b"}]}',
+        '{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"}],"plugins":null}',
+        '{"cniVersion":"1.0.0","name":"x","plugins":[{"Type":"a","type":null}]}',
+        '{"cniVersion":"1.0.0","name":"x","name":"y","plugins":[{"type":"a"}]}',
+        '{"cniVersion":"1.0.0","name":"x","name":null,"plugins":[{"type":"a"}]}',
+        '{"cniVersion":"9.9.9","cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"}]}',
+        '{"cniVersion":"1.0.0","name":"x"}',
+        *(with_plugin % field for field in fields),
+    )
+    for text in texts:
+        node.write_list(text)
+        os.utime(node.list, (0, 0))  # It is not being written.
+        loaded = node.loaded_types(text)
+        status, printed = node.istio_cni("install", "--once", "--no-dry-add")
+        if loaded is None:
+            expect(f"not edited: {text}", (1, text), (status, node.read_list()))
+        else:
+            expect(f"installed: {text}", 0, status)
+            expect("its plugins, and the entry", [*loaded, "istio-cni"], node.loaded_types(node.read_list()))
+        node.write_list(node.original)
+        node.wait_for_list()
+    node.install()
+
+
 def killed(node):
     """containerd is killed while a pod starts, while one runs and while one is stopped; kubelet does what it always does."""
     annotations = injected({"proxy.istio.io/config": DUAL_STACK})
@@ -318,7 +364,7 @@ def podman(node):
     expect_clean(node)
 
 
-CASES = [captured, not_captured, without_annotations, killed, slow_loopback, many, upgraded, uninstalled, single, podman]
+CASES = [captured, not_captured, without_annotations, lists, killed, slow_loopback, many, upgraded, uninstalled, single, podman]
 
 
 def print_log(node):

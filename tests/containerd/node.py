@@ -184,6 +184,19 @@ class Node:
 
         wait_for("containerd uses the network configuration", is_loaded)
 
+    def loaded_types(self, text):
+        """The types of the plugins of the list that has just been written, as containerd loads it; `None` if it does not."""
+
+        def outcome():
+            info = self.cri.call("Status", verbose=True)["info"]
+            networks = json.loads(info.get("cniconfig", "{}")).get("Networks") or []
+            loaded = [network["Config"] for network in networks if network["Config"]["Source"] == text]
+            types = [[plugin["Network"]["type"] for plugin in config["Plugins"]] for config in loaded]
+            failed = info.get("lastCNILoadStatus", "OK") not in ("OK", '"OK"')
+            return types or ([None] if failed else None)
+
+        return wait_for("containerd has read the network configuration", outcome)[0]
+
     def istio_cni(self, command, *options, program=None):
         """The node agent's program; what it printed, of both streams."""
         dirs = [f"--net-dir={self.path('net.d')}", f"--bin-dir={self.path('bin')}", f"--run-dir={self.path('run')}"]
