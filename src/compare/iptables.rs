@@ -128,9 +128,11 @@ impl Reader<'_> {
         let number = |name: &str| self.chains.named.keys().position(|known| known == name);
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
-            Effect::Continues => Vec::new(),
-            Effect::Takes | Effect::MayTake => vec![Action::Take(words())],
-            Effect::Marks => vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)],
+            Effect::Continues | Effect::SetsZone(_) => Vec::new(),
+            Effect::Takes | Effect::MayTake | Effect::Translates { .. } => vec![Action::Take(words())],
+            Effect::Marks | Effect::ChangesMark(_) => {
+                vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)]
+            }
             Effect::Untracks => vec![Action::Untrack],
             // A chain without rules is left at once.
             Effect::Chain { name, is_goto } => match (chain(&name), is_goto) {

@@ -1,9 +1,10 @@
-//! What a captured packet still depends on: the listener on the proxy's port and, with TPROXY, the way of the app's answers.
+//! What a connection still depends on behind the verdict about its first packet: the listener on the proxy's port, and the packets
+//! that follow: answers, and with TPROXY the proxy's own connection to the app.
 //!
 //! With TPROXY the proxy connects to the app from the client's address. The app's answers are for the client, and policy routing
 //! brings them to the proxy by the mark of their connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::foreign_rule::Effect;
 use super::overview::query;
@@ -12,114 +13,272 @@ use super::reason::reason;
 use super::walk::{Match, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::model::{Hook, Mark, Port, Target, Transport};
-use crate::text::one_line;
+use crate::model::{Hook, Mark, Target, Transport};
 
 /// What is wrong behind the verdict about a packet.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
-    let Verdict::Captured(port) = taken.verdict else { return taken_for_new(packet, taken, pod) };
-    let answers = [lost(packet, taken, pod), not_translated(packet, taken, port, pod)];
-    let problems = std::iter::once(runtime::problem_of(packet, port, pod)).chain(answers);
-    let problems: Vec<String> = problems.flatten().collect();
+    let conversation = Conversation { packet, taken, pod };
+    let problems: Vec<String> = match taken.verdict {
+        Verdict::Captured(port) => {
+            let listener = runtime::problem_of(packet, port, pod);
+            listener.into_iter().chain(conversation.behind_capture()).collect()
+        }
+        Verdict::NotCaptured => conversation.behind_the_rules().into_iter().collect(),
+        Verdict::Dropped
+        | Verdict::LikeItsConnection
+        | Verdict::Misrouted
+        | Verdict::NoRoute
+        | Verdict::TakenByForeignRule
+        | Verdict::ToProxySocket => Vec::new(),
+    };
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// Where a connection is not tracked in one direction, its answers seem to begin a connection of their own, and are captured as one.
-fn taken_for_new(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
-    let begins = packet.transport == Transport::Tcp && packet.state == ConnectionState::New;
-    if !begins || (packet.is_local && !packet.is_inbound) || !taken.steps.iter().any(untracks) {
-        return None;
-    }
-    let sender = if packet.is_inbound { Sender::App } else { Sender::Outside };
-    let (verdict, _) = answer(packet, packet.destination, ConnectionState::New, sender, pod)?;
-    let Verdict::Captured(port) = verdict else { return None };
-    Some(format!(
-        "its answers, which seem to begin another connection, go to the proxy's port {port}: no data arrives"
-    ))
+/// A connection, of which the first packet's way is known.
+struct Conversation<'a> {
+    packet: &'a Packet,
+    taken: &'a Walk<'a>,
+    pod: &'a Pod<'a>,
 }
 
-fn untracks(step: &Step<'_>) -> bool {
-    matches!((&step.matches, &step.effect), (Match::Matches, Some(Effect::Untracks)))
+/// A packet that follows, and what becomes of it.
+struct Followed<'a> {
+    packet: Packet,
+    walk: Walk<'a>,
 }
 
-/// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they are tracked when they are sent.
-fn not_translated(packet: &Packet, taken: &Walk<'_>, port: Port, pod: &Pod<'_>) -> Option<String> {
-    if packet.transport != Transport::Tcp || mark(taken).is_some() {
-        return None;
-    }
-    let source = match packet.destination.ip() {
-        address if packet.is_inbound => address,
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    let source = SocketAddr::new(source, port.number());
-    let (_, untracks) = answer(packet, source, ConnectionState::Established, Sender::Proxy, pod)?;
-    untracks.map(|rule| {
-        format!("the proxy's answers are not tracked, and so keep its address: no connection is made: {rule}")
-    })
-}
-
-/// The verdict about the answer to a packet, and the rule because of which it is not tracked when it is sent.
-fn answer(
-    packet: &Packet,
-    source: SocketAddr,
-    state: ConnectionState,
-    sender: Sender,
-    pod: &Pod<'_>,
-) -> Option<(Verdict, Option<String>)> {
-    let live = pod.live.as_ref()?;
-    let rules = live.rules.get(&packet.family())?;
-    let routing = live.routing(packet.family());
-    let query =
-        PacketQuery { source: Some(source.ip()), source_port: Some(source.port()), state, ..query(sender) };
-    let answer = Packet::of(&query, packet.source, pod.config, pod.network);
-    let answer = answer.by_route(&query, routing, pod.network);
-    let walk = walk(rules, &answer, routing);
-    let sent = walk.steps.iter().take_while(|step| step.chain != Hook::Prerouting.name());
-    let rule = sent.into_iter().find(|step| untracks(step));
-    let rule = rule.map(|step| format!("{} {} {}", step.table, step.chain, one_line(&step.rule.text())));
-    Some((walk.verdict, rule))
-}
-
-/// What keeps the app's answers from the proxy.
-fn lost(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
-    let live = pod.live.as_ref()?;
-    let mark = mark(taken).filter(|_| packet.is_inbound)?;
-    let rules = live.rules.get(&packet.family())?;
-    let routing = live.routing(packet.family());
-    let query = PacketQuery {
-        source: Some(packet.destination.ip()),
-        source_port: Some(packet.destination.port()),
-        connmark: mark,
-        state: ConnectionState::Established,
-        ..query(Sender::App)
-    };
-    let answer = Packet::of(&query, packet.source, pod.config, pod.network);
-    let answer = answer.by_route(&query, routing, pod.network);
-    // The kernel finds the pod's own addresses first, whatever the mark.
-    if answer.is_local {
-        return None;
-    }
-    let walk = walk(rules, &answer, routing);
-    let rule = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
-    let rule = rule.map(|step| format!("{} {} {}", step.table, step.chain, one_line(&step.rule.text())));
-    let route = walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(routing::words).next();
-    let unsure = route.or(rule);
-    let cause = match (walk.verdict, unsure) {
-        (Verdict::ToProxySocket, None) => return None,
-        (_, Some(unsure)) => return Some(format!("the app's answers may not reach the proxy: {unsure}")),
-        (Verdict::Misrouted, None) => {
-            let decisive = walk.routed.last().and_then(routing::Looked::words);
-            decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
+impl<'a> Conversation<'a> {
+    /// What is wrong behind the capture of the first packet.
+    fn behind_capture(&self) -> Vec<String> {
+        if self.packet.state != ConnectionState::New {
+            return Vec::new();
         }
-        (Verdict::LikeItsConnection | Verdict::NotCaptured, None) => {
-            format!("no rule gives them mark {mark}")
+        let by_tproxy = mark(self.taken);
+        let mut problems = Vec::new();
+        problems.extend(self.taken.translated_by.and_then(|at| self.taken.steps.get(at)).map(|step| {
+            format!(
+                "a foreign rule gives it another destination, which the proxy takes for that of the client: {}",
+                step.words()
+            )
+        }));
+        match by_tproxy {
+            Some(mark) => {
+                problems.extend(self.later_packets());
+                problems.extend(self.transparent_answers());
+                problems.extend(self.to_the_app(mark));
+            }
+            None => problems.extend(self.translated_answers()),
         }
-        (Verdict::Captured(_) | Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule, None) => {
-            reason(&answer, &walk, pod).sentence
+        problems
+    }
+
+    /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
+    fn translated_answers(&self) -> Option<String> {
+        let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
+        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        if let Some(why) = self.is_apart(&answer.walk, Hook::Output) {
+            return Some(format!(
+                "the proxy's answers {why}, and so keep its address: no connection is made"
+            ));
         }
+        self.undelivered("the proxy's answers", &answer, &[Verdict::LikeItsConnection])
+    }
+
+    /// With TPROXY the proxy answers from the address that the packet was sent to.
+    fn transparent_answers(&self) -> Option<String> {
+        if !self.packet.is_inbound {
+            return None;
+        }
+        let query = self.query(self.root_proxy(), self.packet.destination, ConnectionState::Established);
+        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
+        self.undelivered("the proxy's answers", &answer, &delivered)
+    }
+
+    /// Later packets belong to no connection if the answers belong to another one.
+    fn later_packets(&self) -> Option<String> {
+        let query = self.query(self.root_proxy(), self.packet.destination, ConnectionState::Established);
+        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        let why = self.is_apart(&answer.walk, Hook::Output)?;
+        let live = self.pod.live.as_ref()?;
+        let packet = Packet { state: ConnectionState::Invalid, ..self.packet.clone() };
+        let family = packet.family();
+        let walk = walk(live.rules.get(&family)?, &packet, live.routing(family));
+        let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        is_lost.then(|| {
+            let because = reason(&packet, &walk, self.pod).sentence;
+            format!("answers {why}, so that later packets are invalid and are dropped: {because}")
+        })
+    }
+
+    /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's answers.
+    fn to_the_app(&self, mark: Mark) -> Option<String> {
+        if !self.packet.is_inbound {
+            return None;
+        }
+        let own = self.packet.destination;
+        let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
+        let query =
+            PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
+        let call = self.follow(&query, own, Mark(0))?;
+        if is_own && call.walk.verdict != Verdict::NotCaptured {
+            return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
+        }
+        let mut query = self.query(Sender::App, own, ConnectionState::Established);
+        let mut connmark = if is_own { call.walk.end.connmark } else { mark };
+        let mut apart = None;
+        let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
+        let answer = self.follow(&query, self.packet.source, connmark)?;
+        if is_own {
+            apart = conversation.is_apart(&answer.walk, Hook::Output);
+        }
+        if apart.is_some() {
+            (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
+        }
+        let answer = self.follow(&query, self.packet.source, connmark)?;
+        // The kernel finds the pod's own addresses first, whatever the mark.
+        if answer.packet.is_local {
+            return None;
+        }
+        if let (Some(why), false) = (&apart, answer.walk.verdict == Verdict::ToProxySocket) {
+            return Some(format!(
+                "the app's answers {why}, and so have no mark: they do not reach the proxy"
+            ));
+        }
+        let cause = match (answer.walk.verdict, answer.walk.unsure()) {
+            (Verdict::ToProxySocket, None) => return None,
+            (_, Some(unsure)) => return Some(format!("the app's answers may not reach the proxy: {unsure}")),
+            (Verdict::Misrouted, None) => {
+                let decisive = answer.walk.routed.last().and_then(routing::Looked::words);
+                decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
+            }
+            (Verdict::LikeItsConnection | Verdict::NotCaptured, None) => {
+                format!("no rule gives them mark {mark}")
+            }
+            (
+                Verdict::Captured(_) | Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule,
+                None,
+            ) => reason(&answer.packet, &answer.walk, self.pod).sentence,
+        };
+        Some(format!("the app's answers do not reach the proxy: {cause}"))
+    }
+
+    /// What is wrong behind a packet that no rule takes: its answers may be taken for the beginning of a connection, or be lost.
+    fn behind_the_rules(&self) -> Option<String> {
+        let begins = self.packet.transport == Transport::Tcp && self.packet.state == ConnectionState::New;
+        let has_source = !self.packet.source.ip().is_unspecified();
+        if !begins || !has_source || (self.packet.is_local && !self.packet.is_inbound) {
+            return None;
+        }
+        let (sender, hook) = if self.packet.is_inbound {
+            (Sender::App, Hook::Output)
+        } else {
+            (Sender::Outside, Hook::Prerouting)
+        };
+        let follow = |state| {
+            let query = self.query(sender, self.packet.destination, state);
+            let connmark =
+                if state == ConnectionState::Established { self.taken.end.connmark } else { Mark(0) };
+            self.follow(&query, self.packet.source, connmark)
+        };
+        let answer = follow(ConnectionState::Established)?;
+        let Some(why) = self.is_apart(&answer.walk, hook) else {
+            let mut delivered = vec![Verdict::LikeItsConnection];
+            // By its mark: the app's or the proxy's own socket has it.
+            delivered.extend((!self.packet.is_inbound).then_some(Verdict::ToProxySocket));
+            return self.undelivered("its answers", &answer, &delivered);
+        };
+        // The first one can begin no connection. What comes behind it can.
+        let (first, next) = (follow(ConnectionState::Invalid)?, follow(ConnectionState::New)?);
+        let is_dropped =
+            |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
+        if is_dropped(&first.walk) {
+            return Some(format!(
+                "its answers {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: no \
+                 connection is made"
+            ));
+        }
+        if let Verdict::Captured(port) = next.walk.verdict {
+            return Some(format!(
+                "its answers {why}, seem to begin another connection and go to the proxy's port {port}: no data arrives"
+            ));
+        }
+        let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
+        [first, next].iter().find_map(|answer| self.undelivered("its answers", answer, &delivered))
+    }
+
+    /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
+    fn root_proxy(&self) -> Sender {
+        let gid = self.pod.config.traffic.proxy.gids.first().copied().unwrap_or_default();
+        Sender::Process { uid: 0, gid }
+    }
+
+    /// A question about a packet that follows.
+    fn query(&self, sender: Sender, source: SocketAddr, state: ConnectionState) -> PacketQuery {
+        PacketQuery {
+            source: Some(source.ip()),
+            source_port: Some(source.port()),
+            transport: self.packet.transport,
+            state,
+            ..query(sender)
+        }
+    }
+
+    fn follow(&self, query: &PacketQuery, to: SocketAddr, connmark: Mark) -> Option<Followed<'a>> {
+        let live = self.pod.live.as_ref()?;
+        let (family, query) = (self.packet.family(), PacketQuery { connmark, ..query.clone() });
+        let routing = live.routing(family);
+        let mut packet = Packet::of(&query, to, self.pod.config, self.pod.network).by_route(routing);
+        if packet.is_inbound {
+            packet.interface.clone_from(&self.packet.interface);
+        }
+        let walk = walk(live.rules.get(&family)?, &packet, routing);
+        Some(Followed { packet, walk })
+    }
+
+    /// Why answers do not belong to the connection, if they do not.
+    fn is_apart(&self, answer: &Walk<'_>, hook: Hook) -> Option<String> {
+        let (sent, back) = (&self.taken.end, &answer.end);
+        let rule = || {
+            let is_its = |step: &&Step<'_>| step.hook == hook.name() && assigns(step);
+            let here = answer.steps.iter().find(is_its);
+            here.or_else(|| self.taken.steps.iter().find(assigns))
+        };
+        let why = match (sent.is_tracked, back.is_tracked) {
+            (_, false) => "are not tracked",
+            (false, true) => "belong to no connection, since what they answer is not tracked",
+            (true, true) if sent.zone.reply != back.zone.reply => {
+                "are looked for in another conntrack zone than their connection"
+            }
+            (true, true) => return None,
+        };
+        let by = rule().map_or_else(String::new, |step| format!(" ({})", step.words()));
+        Some(format!("{why}{by}"))
+    }
+
+    /// What becomes of a packet that follows, if it is none of these.
+    fn undelivered(&self, what: &str, followed: &Followed<'_>, delivered: &[Verdict]) -> Option<String> {
+        let Followed { packet, walk } = followed;
+        if delivered.contains(&walk.verdict) {
+            return walk.unsure().map(|unsure| format!("{what} may not arrive: {unsure}"));
+        }
+        if let Some(unsure) = walk.unsure() {
+            return Some(format!("{what} may not arrive: {unsure}"));
+        }
+        let by_mark = || walk.routed.last().and_then(routing::Looked::words);
+        let by_mark =
+            Some(walk.verdict).filter(|verdict| *verdict == Verdict::ToProxySocket).and_then(|_| by_mark());
+        let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
+        Some(format!("{what} do not arrive: {cause}"))
+    }
+}
+
+/// Whether a rule decides how connection tracking treats the packet.
+fn assigns(step: &&Step<'_>) -> bool {
+    let zone = |effect: &Effect| {
+        matches!(effect, Effect::Untracks | Effect::SetsZone(_) | Effect::Known(Target::ConntrackZone(_)))
     };
-    Some(format!("the app's answers do not reach the proxy: {cause}"))
+    step.matches == Match::Matches && step.effect.as_ref().is_some_and(zone)
 }
 
 /// The mark that TPROXY gave a packet.

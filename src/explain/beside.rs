@@ -16,6 +16,15 @@ pub(super) const NAT_PRIORITY: i32 = -100;
 /// Connection tracking has this priority.
 pub(super) const CONNTRACK_PRIORITY: i32 = -200;
 
+/// The priority of a table of iptables, and of ours of native nftables.
+pub(super) const fn priority(table: Table) -> i32 {
+    match table {
+        Table::Raw => -300,
+        Table::Mangle => -150,
+        Table::Nat => NAT_PRIORITY,
+    }
+}
+
 impl Rules {
     /// Adds the chains behind ours of one variant of iptables.
     pub fn add_behind(&mut self, observed: &Observed) {
@@ -35,8 +44,18 @@ impl Rules {
             let mut add = |hook, rules: Vec<Entry>, drops| {
                 if drops || !rules.is_empty() {
                     let (table, chain, chains) = (table.to_owned(), String::from(hook), chains.clone());
-                    let is_nat = false;
-                    self.later.push(BaseChain { hook, priority, table, chain, rules, is_nat, drops, chains });
+                    let (is_nat, reroutes) = (false, false);
+                    self.later.push(BaseChain {
+                        hook,
+                        priority,
+                        table,
+                        chain,
+                        rules,
+                        is_nat,
+                        reroutes,
+                        drops,
+                        chains,
+                    });
                 }
             };
             add(INPUT, chains.named.get(INPUT).cloned().unwrap_or_default(), live.input_drops);
@@ -84,10 +103,10 @@ impl Rules {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
                 });
                 let is_nat = base.kind == ChainKind::Nat;
-                if is_read || is_nat && !is_before {
+                if is_read {
                     continue;
                 }
-                let list = if is_before { &mut self.before } else { &mut self.later };
+                let list = if is_before || is_nat { &mut self.before } else { &mut self.later };
                 list.push(BaseChain {
                     hook,
                     priority: base.priority,
@@ -95,6 +114,7 @@ impl Rules {
                     chain: chain.name.clone(),
                     rules: entries(&chain.rules),
                     is_nat,
+                    reroutes: base.kind == ChainKind::Route,
                     drops: base.policy == Verdict::Drop,
                     chains: chains.clone(),
                 });

@@ -3,7 +3,7 @@
 use super::foreign_rule::Effect;
 use super::packet::Packet;
 use super::walk::{Match, Step, Verdict};
-use crate::model::{Chain, Hook, Mark, Table, Target};
+use crate::model::{Chain, Hook, Mark, Table, Target, Why};
 
 /// The step that is the reason for the verdict; `mark` is that of TPROXY.
 pub(super) fn decisive(
@@ -12,6 +12,7 @@ pub(super) fn decisive(
     verdict: Verdict,
     mark: Option<Mark>,
 ) -> Option<usize> {
+    let translates = |step: &Step<'_>| matches!(step.effect, Some(Effect::Translates { .. }));
     let target =
         |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
@@ -19,9 +20,7 @@ pub(super) fn decisive(
     };
     match verdict {
         Verdict::LikeItsConnection | Verdict::NoRoute => None,
-        Verdict::Misrouted => {
-            last(&|step| step.rule.is_foreign() && matches!(target(step), Some(Target::SetMark(_))))
-        }
+        Verdict::Misrouted => last(&|step| step.rule.is_foreign() && changes_mark(step)),
         Verdict::TakenByForeignRule => last(&|step| step.rule.is_foreign()),
         Verdict::Dropped => last(&|step| target(step) == Some(Target::Drop)),
         Verdict::ToProxySocket => {
@@ -30,8 +29,9 @@ pub(super) fn decisive(
         Verdict::Captured(_) => {
             // What TPROXY has taken, nat does not redirect.
             let by_tproxy = last(&|step| matches!(target(step), Some(Target::Tproxy { .. })));
-            let taken =
-                by_tproxy.or_else(|| last(&|step| matches!(target(step), Some(Target::Redirect(_)))))?;
+            let redirects =
+                |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_))) || translates(step);
+            let taken = by_tproxy.or_else(|| last(&redirects))?;
             // A chain that only redirects: the reason is what jumped to it.
             let chain = Chain::from_name(steps.get(taken)?.chain)
                 .filter(|chain| [Chain::Redirect, Chain::InRedirect, Chain::Tproxy].contains(chain));
@@ -39,18 +39,26 @@ pub(super) fn decisive(
             Some(jumped.unwrap_or(taken))
         }
         Verdict::NotCaptured => {
-            let untracked = last(&|step| step.effect == Some(Effect::Untracks));
-            if untracked.is_some() {
-                return untracked;
-            }
             // Where new connections are captured: by REDIRECT in the nat table, those from outside by TPROXY in mangle.
             let is_by_tproxy = packet.is_inbound && mark.is_some();
+            let untracked = last(&|step| step.effect == Some(Effect::Untracks));
+            if untracked.is_some() && !is_by_tproxy {
+                return untracked;
+            }
             let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
-            last(&|step| {
+            let decided = last(&|step| {
                 step.hook == hook.name()
                     && (step.table == Table::Nat.name() || is_by_tproxy && step.table == Table::Mangle.name())
                     && matches!(target(step), Some(Target::Return | Target::Accept))
-            })
+            })?;
+            // Our rule for packets of the proxy's own connection: another program has given this one their mark.
+            let is_for_marked = steps.get(decided)?.rule.why == Some(Why::AlreadyMarked);
+            let marked = last(&|step| step.rule.is_foreign() && changes_mark(step));
+            Some(marked.filter(|_| is_for_marked).unwrap_or(decided))
         }
     }
+}
+
+const fn changes_mark(step: &Step<'_>) -> bool {
+    matches!(step.effect, Some(Effect::Known(Target::SetMark(_)) | Effect::ChangesMark(_)))
 }

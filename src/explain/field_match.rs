@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::matching::{AtHook, NO_SOCKET};
+use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
 use crate::config::ConnectionState;
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::parse::matches::{
@@ -15,12 +15,8 @@ use crate::parse::matches::{
 pub(super) struct Facts<'a> {
     /// The routes, if they are known.
     pub(super) fib: Option<&'a Fib>,
-    /// Whether the marks of the packet are known.
-    pub(super) has_known_marks: bool,
     /// Whether a rule has changed the destination of the connection.
     pub(super) is_redirected: bool,
-    /// Whether connection tracking has not seen the packet yet.
-    pub(super) is_early: bool,
 }
 
 /// Whether a match holds.
@@ -55,30 +51,24 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
         Field::Uid => number(packet.process.map_or(matches::NO_SOCKET, |process| process.uid.into())),
         Field::Gid => number(packet.process.map_or(matches::NO_SOCKET, |process| process.gid.into())),
         Field::Socket => number(packet.process.is_some().into()),
-        Field::Mark if !facts.has_known_marks => Holds::Unknown,
+        Field::Mark if !packet.has_known_marks => Holds::Unknown,
         Field::Mark => number(packet.mark.0.into()),
         // Without a connection it fails, negated or not.
-        Field::Connmark if !packet.is_tracked || facts.is_early => {
-            Holds::No("has no connection, so no mark of one".to_owned())
-        }
-        Field::Connmark if !facts.has_known_marks => Holds::Unknown,
+        Field::Connmark if !packet.has_connection() => Holds::No(NO_CONNECTION.to_owned()),
+        Field::Connmark if !packet.has_known_marks => Holds::Unknown,
         Field::Connmark => number(packet.connmark.0.into()),
         Field::State => state(test, packet, facts),
         Field::TcpFlags => {
-            const SYN: u128 = 2;
-            const ACK: u128 = 16;
-            // Of later packets it is known that they do not open a connection.
+            let [fin, syn, rst, ack]: [u128; 4] = [1, 2, 4, 16];
             match packet.state {
-                ConnectionState::New => number(SYN),
-                ConnectionState::Established if test.mask & (SYN | ACK) == SYN | ACK => {
-                    let opens = test.lists(SYN);
-                    if opens && test.values.len() == 1 {
-                        of_value(test, ACK, SYN | ACK, packet)
-                    } else {
-                        Holds::Unknown
-                    }
+                ConnectionState::New => number(syn),
+                // A later packet is one of these: SYN comes with ACK, and without FIN and RST.
+                ConnectionState::Established => {
+                    let later = [syn | ack, ack, fin | ack, rst | ack];
+                    let [first, others @ ..] =
+                        later.map(|flags| of_value(test, flags, fin | syn | rst | ack, packet));
+                    if others.iter().all(|other| *other == first) { first } else { Holds::Unknown }
                 }
-                ConnectionState::Established => of_value(test, ACK, ACK, packet),
                 ConnectionState::Invalid => Holds::Unknown,
             }
         }
@@ -108,7 +98,7 @@ fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
         ConnectionState::Established => ESTABLISHED,
         ConnectionState::Invalid => INVALID,
     };
-    if facts.is_early {
+    if !packet.is_seen && packet.is_tracked {
         let later = || Holds::No("connection tracking comes later".to_owned());
         return if test.lists(INVALID) == test.is_negated { later() } else { Holds::Yes };
     }

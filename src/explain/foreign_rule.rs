@@ -1,5 +1,8 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
+use std::net::{IpAddr, SocketAddr};
+
+use super::changes::{MarkChange, Zone};
 use super::field_match::{Facts, Holds, holds};
 use super::matching::AtHook;
 use crate::model::{Family, Target};
@@ -25,19 +28,26 @@ pub(crate) enum Effect {
     Chain { name: String, is_goto: bool },
     /// It takes the packet away from the rules behind it.
     Takes,
+    /// It gives the packet another destination: that address, if it is not the machine's own, and port.
+    Translates { address: Option<IpAddr>, port: Option<u16> },
     /// The same, if a program is there that takes it.
     MayTake,
     /// It gives the packet or its connection a mark that is not known.
     Marks,
+    /// It changes a mark.
+    ChangesMark(MarkChange),
     /// The packet is not tracked: nat does not see it.
     Untracks,
+    /// Its connection is looked for in this zone; `None` if that is not known.
+    SetsZone(Option<Zone>),
     /// Nothing that ends the chain.
     Continues,
 }
 
 /// Targets that take a packet away from the rules behind them.
-const TAKING: [&str; 10] =
-    ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+const TAKING: [&str; 7] = ["MASQUERADE", "NFQUEUE", "QUEUE", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+/// Targets that give it another destination.
+const TRANSLATING: [&str; 3] = ["DNAT", "NETMAP", "REDIRECT"];
 /// Targets that change marks.
 const MARKING: [&str; 3] = ["CONNMARK", "HMARK", "MARK"];
 
@@ -66,7 +76,15 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
     if let Some(known) = parse::statement(family, &target.join(" ")) {
         return Effect::Known(known.target);
     }
-    let has = |word: &str| target.iter().any(|found| found == word);
+    let words: Vec<&str> = target.iter().skip(1).map(String::as_str).collect();
+    let has = |word: &str| words.contains(&word);
+    // No bit is changed.
+    if name == "MARK" && has("0x0/0x0") {
+        return Effect::Continues;
+    }
+    if let Some(change) = MarkChange::of(&words) {
+        return Effect::ChangesMark(change);
+    }
     match name {
         // An empty chain has no rules that could be seen.
         name if option == "-g" || is_chain(name) => {
@@ -74,13 +92,25 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         }
         "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
-        // No bit is changed.
-        "MARK" if has("0x0/0x0") => Effect::Continues,
+        name if TRANSLATING.contains(&name) => translation(&words),
         name if MARKING.contains(&name) => Effect::Marks,
         "NOTRACK" => Effect::Untracks,
         "CT" if has("--notrack") => Effect::Untracks,
+        "CT" => Effect::SetsZone(Zone::of(&words)),
         _ => Effect::Continues,
     }
+}
+
+/// The destination that a packet gets.
+fn translation(words: &[&str]) -> Effect {
+    let value = |name: &str| {
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at + 1).copied()
+    };
+    let to: Option<SocketAddr> = value("--to-destination").and_then(|to| to.parse().ok());
+    let port = value("--to-ports").or_else(|| value("--to-destination")?.strip_prefix(':'));
+    let port = to.map(|to| to.port()).or_else(|| port?.parse().ok());
+    Effect::Translates { address: to.map(|to| to.ip()), port }
 }
 
 #[cfg(test)]
@@ -100,14 +130,14 @@ mod tests {
             out_interface: None,
             mark: Mark(0),
             connmark: Mark(0),
+            has_known_marks: true,
             state: ConnectionState::New,
             is_tracked: true,
+            zone: Zone::default(),
+            is_assigned: false,
+            is_seen: true,
         };
-        match applies(
-            rule,
-            &packet,
-            Facts { fib: None, has_known_marks: true, is_redirected: false, is_early: false },
-        ) {
+        match applies(rule, &packet, Facts { fib: None, is_redirected: false }) {
             Applies::Yes => "yes".to_owned(),
             Applies::No(_) => "no".to_owned(),
             Applies::Maybe(unknown) => unknown,
@@ -139,6 +169,9 @@ mod tests {
             ("-m owner ! --socket-exists -j ACCEPT", "yes"),
             ("-p tcp -m tcp --tcp-flags SYN,ACK SYN -j ACCEPT", "yes"),
             ("-p tcp -m multiport --ports 443,50000 -j ACCEPT", "yes"),
+            ("-m mark --mark 0x0/0x1 -j ACCEPT", "yes"),
+            ("-m mark ! --mark 0x0/0x1 -j ACCEPT", "no"),
+            ("-m connmark ! --mark 0x1/0x1 -j ACCEPT", "yes"),
             ("-m set --match-set allowed src -j ACCEPT", "-m set --match-set allowed src"),
             ("-m set ! --match-set allowed src -p udp -j ACCEPT", "no"),
             ("-m socket --transparent -j DIVERT", "-m socket --transparent"),
@@ -161,10 +194,21 @@ mod tests {
         let effect = |rule: &str| effect(Family::V4, rule, |name| name == "cali-IN");
         assert_eq!(effect("-p tcp -j ACCEPT"), Effect::Known(Target::Accept));
         assert_eq!(effect("-g cali-IN"), Effect::Chain { name: "cali-IN".to_owned(), is_goto: true });
-        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), Effect::Takes);
+        let to = |address: Option<&str>, port| Effect::Translates {
+            address: address.map(|address| address.parse().expect("an address")),
+            port,
+        };
+        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), to(Some("10.0.0.1"), Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination [::1]:80"), to(Some("::1"), Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination :80"), to(None, Some(80)));
+        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1"), to(None, None));
+        assert_eq!(effect("-j REDIRECT --to-ports 80 --random"), to(None, Some(80)));
         assert_eq!(effect("-j REJECT --reject-with tcp-reset"), Effect::Takes);
         assert_eq!(effect("-j LOG --log-prefix x"), Effect::Continues);
-        assert_eq!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::Marks);
+        assert!(matches!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::ChangesMark(_)));
+        assert_eq!(effect("-j HMARK --hmark-mod 2"), Effect::Marks);
+        assert_eq!(effect("-j CT --zone-orig 5"), Effect::SetsZone(Some(Zone { original: 5, reply: 0 })));
+        assert_eq!(effect("-j CT --zone mark"), Effect::SetsZone(None));
         assert_eq!(effect("-g empty"), Effect::Chain { name: "empty".to_owned(), is_goto: true });
         assert_eq!(effect("-j NFQUEUE --queue-num 5 --queue-bypass"), Effect::MayTake);
         assert_eq!(effect("-j CT --notrack"), Effect::Untracks);

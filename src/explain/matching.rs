@@ -4,12 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
+use super::changes::Zone;
 use super::packet::Process;
 use crate::config::ConnectionState;
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
 
 /// Why a test of the owner fails.
 pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";
+
+/// Why a test of the connection's mark fails, negated or not.
+pub(super) const NO_CONNECTION: &str = "has no connection, so no connection mark";
 
 /// A packet at one hook.
 #[derive(Clone, Debug)]
@@ -22,9 +26,24 @@ pub(super) struct AtHook {
     pub(super) out_interface: Option<String>,
     pub(super) mark: Mark,
     pub(super) connmark: Mark,
+    /// Whether both marks are known: a foreign rule may have set others.
+    pub(super) has_known_marks: bool,
     pub(super) state: ConnectionState,
     /// Whether connection tracking sees it.
     pub(super) is_tracked: bool,
+    /// The zone in which that looks for its connection.
+    pub(super) zone: Zone,
+    /// Whether a rule has decided both: the first one that sets one of them counts, and only before connection tracking.
+    pub(super) is_assigned: bool,
+    /// Whether connection tracking has seen it.
+    pub(super) is_seen: bool,
+}
+
+impl AtHook {
+    /// Whether it has a connection, which has a mark: not before connection tracking, nor if it is not tracked or invalid.
+    pub(super) fn has_connection(&self) -> bool {
+        self.is_seen && self.is_tracked && self.state != ConnectionState::Invalid
+    }
 }
 
 /// The first test that fails, in a sentence; `None` if the rule is for the packet.
@@ -47,7 +66,7 @@ pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
         .or_else(|| protocol.as_ref().and_then(|test| self::protocol(test, packet)))
         .or_else(|| ct_state.and_then(|test| state(test, packet)))
         .or_else(|| mark.and_then(|test| self::mark("mark", test, packet.mark)))
-        .or_else(|| connmark.and_then(|test| self::mark("connection mark", Match::Is(test), packet.connmark)))
+        .or_else(|| connmark.and_then(|test| self::connmark(Match::Is(test), packet)))
         .or_else(|| owners.iter().find_map(|test| owner(*test, packet.process)))
 }
 
@@ -117,6 +136,13 @@ fn mark(what: &str, test: Match<Mark>, mark: Mark) -> Option<String> {
         Match::Not(refused) if mark == refused => Some(format!("{what} is {mark}")),
         Match::Is(_) | Match::Not(_) => None,
     }
+}
+
+fn connmark(test: Match<Mark>, packet: &AtHook) -> Option<String> {
+    if !packet.has_connection() {
+        return Some(NO_CONNECTION.to_owned());
+    }
+    mark("connection mark", test, packet.connmark)
 }
 
 /// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other fails.

@@ -5,6 +5,7 @@
 
 mod answers;
 mod beside;
+mod changes;
 mod decisive;
 mod diagram;
 mod field_match;
@@ -35,7 +36,9 @@ pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
-pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime, TranslatedServer};
+pub use runtime::{
+    Connection, Listener, OtherPrograms, Process as RunningProcess, Runtime, TranslatedServer,
+};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -120,7 +123,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
     if let Some(destination) = query.destination {
         let packet = Packet::of(query, destination, pod.config, pod.network).translated(pod);
         let routing = pod.routing(packet.family());
-        let packet = packet.by_route(query, routing, pod.network);
+        let packet = packet.by_route(routing);
         let (walk, reason) = explain(&packet);
         if let Some(language) = query.diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
@@ -134,6 +137,8 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
     }
     let rows = overview::packets(pod.config, pod.network).into_iter().map(|(kind, packet)| {
         let packet = packet.translated(pod);
+        let routing = pod.routing(packet.family());
+        let packet = packet.by_route(routing);
         let (walk, reason) = explain(&packet);
         overview::Row::of(kind, &packet, &walk, &reason)
     });

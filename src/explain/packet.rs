@@ -37,6 +37,12 @@ pub struct Packet {
     pub source: SocketAddr,
     /// To.
     pub destination: SocketAddr,
+    /// Whether its socket is bound to this address: otherwise the kernel chooses one, behind the first look-up of its route.
+    pub has_source: bool,
+    /// Whether it is bound to this port.
+    pub has_port: bool,
+    /// Whether it is asked about on this interface: otherwise its route decides.
+    pub has_interface: bool,
     /// Whether the destination is an address of the pod.
     pub is_local: bool,
     /// The interface that it arrives on, or leaves by.
@@ -77,6 +83,9 @@ impl Packet {
             is_inbound,
             transport: query.transport,
             source: SocketAddr::new(source, query.source_port.unwrap_or(CLIENT_PORT)),
+            has_source: query.source.is_some(),
+            has_port: query.source_port.is_some(),
+            has_interface: named.is_some(),
             destination,
             is_local,
             interface,
@@ -102,14 +111,14 @@ impl Packet {
         self
     }
 
-    /// The same packet, leaving by the interface of its route where none is asked about.
+    /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
+    /// none is.
     #[must_use]
-    pub(super) fn by_route(mut self, query: &PacketQuery, routing: Routing<'_>, network: &Network) -> Self {
-        let route = routing.leaves_by(&self).filter(|_| !self.is_inbound && query.out_interface.is_none());
-        if let Some((interface, is_local)) = route.filter(|(name, _)| *name != self.interface) {
+    pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
+        let is_open = !self.is_inbound && !self.has_interface;
+        if let Some((source, interface, is_local)) = routing.leaves_by(&self).filter(|_| is_open) {
             self.is_local |= is_local;
-            let given = query.source.unwrap_or_else(|| source(network, self.destination, &interface, false));
-            self.source.set_ip(given);
+            self.source.set_ip(source);
             self.interface = interface;
         }
         self
@@ -192,7 +201,10 @@ fn source(network: &Network, destination: SocketAddr, interface: &str, is_inboun
         return if v4 { Ipv4Addr::new(192, 0, 2, 1).into() } else { documentation.into() };
     }
     if interface == "lo" {
-        return destination.ip();
+        return match destination.ip() {
+            IpAddr::V4(address) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            address @ (IpAddr::V4(_) | IpAddr::V6(_)) => address,
+        };
     }
     let of =
         |own: &&crate::model::InterfaceAddress| own.address.is_ipv4() == v4 && own.interface == interface;

@@ -1,9 +1,11 @@
 //! Where a packet goes before and behind the rules: as the options have it, or by the live policy rules and routes.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use super::matching::AtHook;
 use super::packet::Packet;
 use crate::model::{Fib, Mark, RouteKind, Transport};
-use crate::routing::{Flow, Found, Lookup, Tried, lookup};
+use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
 use crate::text::one_line;
 
 /// What routes packets.
@@ -44,48 +46,94 @@ impl<'a> Routing<'a> {
         self.mark
     }
 
-    /// Looks up a packet in the live rules; `None` without them. `is_anew`: for the second time, since it was changed.
-    pub(super) fn look(
-        &self,
-        at: &AtHook,
-        mark: Option<Mark>,
-        in_interface: &str,
-        is_anew: bool,
-    ) -> Option<Looked<'a>> {
+    /// Looks up a packet in the live rules as it is now; `None` without them. What a process sends is looked up so for the second time,
+    /// since it was changed.
+    pub(super) fn look(&self, at: &AtHook, mark: Option<Mark>, in_interface: &str) -> Option<Looked<'a>> {
+        let is_inbound = in_interface != "lo" || at.out_interface.is_none();
         let flow = Flow {
             source: at.source.ip(),
             destination: at.destination.ip(),
             mark: mark.map(|mark| mark.0),
-            uid: (!is_anew && in_interface == "lo").then(|| at.process.map_or(0, |process| process.uid)),
+            // That of no socket.
+            uid: is_inbound.then_some(0),
             in_interface,
             protocol: protocol(at.transport),
-            ports: (!is_anew).then(|| (at.source.port(), at.destination.port())),
+            ports: is_inbound.then(|| (at.source.port(), at.destination.port())),
         };
-        let mark = mark.map_or_else(|| "an unknown mark".to_owned(), |mark| format!("mark {mark}"));
-        let packet = format!("to {} with {mark}, iif {in_interface}", at.destination.ip());
-        Some(Looked { packet, lookup: lookup(self.fib?, &flow) })
+        self.looked(&flow)
     }
 
-    /// The interface by which a packet leaves that a process sends, and whether that is to this machine: a local route has addresses
-    /// that no interface has.
-    pub(super) fn leaves_by(&self, packet: &Packet) -> Option<(String, bool)> {
-        let flow = Flow {
+    fn looked(&self, flow: &Flow<'_>) -> Option<Looked<'a>> {
+        let mark =
+            flow.mark.map_or_else(|| "an unknown mark".to_owned(), |mark| format!("mark {}", Mark(mark)));
+        let packet = format!("to {} with {mark}, iif {}", flow.destination, flow.in_interface);
+        Some(Looked { packet, lookup: lookup(self.fib?, flow) })
+    }
+
+    /// The look-ups before a process sends its first packet, up to the one that decides; `None` without live rules. A socket that is not bound
+    /// is looked up without an address and, over TCP, without a port. With what the kernel has chosen IPv4 looks again.
+    pub(super) fn look_first(&self, packet: &Packet) -> Option<Vec<Looked<'a>>> {
+        let bound = Flow {
             source: packet.source.ip(),
             destination: packet.destination.ip(),
             mark: Some(packet.mark.0),
+            // The kernel itself is root.
             uid: Some(packet.process.map_or(0, |process| process.uid)),
             in_interface: "lo",
             protocol: protocol(packet.transport),
             ports: Some((packet.source.port(), packet.destination.port())),
         };
-        let lookup = lookup(self.fib?, &flow);
-        match lookup.decisive?.found {
+        let port =
+            if packet.has_port || packet.transport == Transport::Udp { packet.source.port() } else { 0 };
+        let ports = Some((port, packet.destination.port()));
+        let first = Flow {
+            source: if packet.has_source { bound.source } else { unspecified(bound.destination) },
+            ports,
+            ..bound
+        };
+        let v4 = bound.destination.is_ipv4();
+        // In IPv6 a port is chosen behind the look-ups.
+        let bound = Flow { ports: if v4 { bound.ports } else { first.ports }, ..bound };
+        let is_bound = (first.source, first.ports) == (bound.source, bound.ports);
+        let first = self.looked(&first)?;
+        let fails = matches!(first.routed(), Routed::Rejected | Routed::Nowhere);
+        if is_bound || fails || !v4 {
+            return Some(vec![first]);
+        }
+        let again = self.looked(&bound)?;
+        let is_alike = first.words() == again.words() && first.lookup.uncertain.is_empty();
+        Some(if is_alike { vec![again] } else { vec![first, again] })
+    }
+
+    /// The source that the kernel chooses, the interface by which a packet leaves that a process sends, and whether that is to this
+    /// machine: a local route has addresses that no interface has. `None` without live rules, or without a route.
+    pub(super) fn leaves_by(&self, packet: &Packet) -> Option<(IpAddr, String, bool)> {
+        let fib = self.fib?;
+        let first = self.look_first(packet)?;
+        let chosen = routing::source(fib, &first.first()?.lookup, packet.destination.ip());
+        let source = chosen.filter(|_| !packet.has_source).unwrap_or(packet.source.ip());
+        let mut sent = packet.clone();
+        sent.source.set_ip(source);
+        let looked = self.look_first(&sent)?;
+        match looked.last()?.lookup.decisive?.found {
             Found::Route(route) if route.kind == RouteKind::Unicast => {
-                Some((route.interface.clone()?, false))
+                Some((source, route.interface.clone()?, false))
             }
-            Found::Route(route) if route.kind == RouteKind::Local => Some(("lo".to_owned(), true)),
+            Found::Route(route) if route.kind == RouteKind::Local => Some((source, "lo".to_owned(), true)),
             Found::Route(_) | Found::Rejected(_) | Found::Unknown => None,
         }
+    }
+
+    /// Whether an address is one of the machine's own.
+    pub(super) fn has_own(&self, address: IpAddr) -> bool {
+        self.fib.is_some_and(|fib| fib.addresses.iter().any(|own| own.address == address))
+    }
+
+    /// The address of an interface that REDIRECT gives what arrives there: the packet's own, if it is one of these.
+    pub(super) fn own_address(&self, interface: &str, destination: IpAddr) -> Option<IpAddr> {
+        let own = self.fib?.addresses.iter().filter(|own| own.interface == interface);
+        let own: Vec<IpAddr> = own.map(|own| own.address).collect();
+        own.iter().copied().find(|address| *address == destination).or_else(|| own.first().copied())
     }
 
     /// The same with the rule and the route that a run makes.
@@ -96,6 +144,13 @@ impl<'a> Routing<'a> {
             Some(mark) if mark == at.mark => Routed::Here,
             _ => Routed::Away,
         }
+    }
+}
+
+const fn unspecified(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 

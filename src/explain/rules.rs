@@ -7,8 +7,8 @@ use std::fmt;
 use super::live;
 use crate::diff::owned;
 use crate::model::{
-    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Rule, Statement, Table, TableRules, Target,
-    Why,
+    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Statement, Table, TableRules,
+    Target, Why,
 };
 use crate::nft;
 use crate::ordered::Ordered as _;
@@ -18,7 +18,7 @@ use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable}
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) tables: BTreeMap<Table, Chains>,
-    /// The base chains of other programs' tables that packets meet before ours, in their order at each hook.
+    /// The base chains of other programs' tables that packets meet before ours, and those of nat, in their order at each hook.
     pub(super) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
     pub(super) later: Vec<BaseChain>,
@@ -50,6 +50,8 @@ pub(super) struct BaseChain {
     pub(super) rules: Vec<Entry>,
     /// Whether it translates addresses: it sees the first packet of a connection.
     pub(super) is_nat: bool,
+    /// Whether what leaves is routed again behind it, if it changes the mark (the type `route`).
+    pub(super) reroutes: bool,
     /// Whether its policy is to drop.
     pub(super) drops: bool,
     /// The chains that it may jump to.
@@ -287,6 +289,17 @@ impl Rules {
             }
         }
         broken
+    }
+
+    /// Whether a rule of ours hands packets to this port: the proxy has it.
+    pub(super) fn has_proxy_port(&self, port: Port) -> bool {
+        let chains =
+            self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
+        let ours = chains.flatten().filter(|entry| !entry.is_foreign());
+        let mut targets = ours.filter_map(|entry| entry.statement.as_ref()).map(|statement| statement.target);
+        targets.any(|target| {
+            matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
+        })
     }
 
     /// Whether a rule of ours is among them.

@@ -27,6 +27,40 @@ pub struct Runtime {
     pub connections: Vec<Connection>,
     /// The name servers whose queries get another destination before the rules.
     pub translated_servers: Vec<TranslatedServer>,
+    /// BPF programs that this process's own sockets do not have.
+    pub other_programs: Vec<OtherPrograms>,
+}
+
+/// BPF programs at the sockets of a process in another cgroup than this one: where they send its connections is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherPrograms {
+    /// One of the processes of that cgroup.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Their hooks: `connect4` and the like.
+    pub hooks: Vec<String>,
+}
+
+impl fmt::Display for OtherPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, name, hooks } = self;
+        write!(
+            f,
+            "a BPF program ({}) at the sockets of process {pid} ({}) may send what it sends elsewhere, before the rules: its cgroup is \
+             another one than that of this process, whose sockets are tried",
+            hooks.join(", "),
+            one_line(name)
+        )
+    }
+}
+
+impl OtherPrograms {
+    /// Whether a packet may be one that they send elsewhere.
+    pub(super) fn may_change(&self, packet: &Packet) -> bool {
+        let version = if packet.destination.is_ipv4() { '4' } else { '6' };
+        packet.process.is_some() && self.hooks.iter().any(|hook| hook.ends_with(version))
+    }
 }
 
 /// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as Cilium and Calico do with
@@ -282,10 +316,9 @@ pub(super) fn older_than_capture<'a>(
             };
             Packet::of(&query, remote, config, network)
         };
-        let rules = live.rules.get(&packet.family());
-        rules.is_some_and(|rules| {
-            matches!(walk(rules, &packet, live.routing(packet.family())).verdict, Verdict::Captured(_))
-        })
+        let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
+        let packet = packet.by_route(routing);
+        rules.is_some_and(|rules| matches!(walk(rules, &packet, routing).verdict, Verdict::Captured(_)))
     };
     live.runtime.connections.iter().filter(is_older).collect()
 }
@@ -326,6 +359,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
         ));
     }
     problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
+    problems.extend(live.runtime.other_programs.iter().map(ToString::to_string));
     let older = older_than_capture(live, config, network).len();
     if older > 0 {
         problems.push(format!("{older} open connections began before capture and are not captured"));

@@ -116,7 +116,9 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
             let name = runtime::port_name(port, pod.config);
             let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
             let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
-            format!("captured: goes to {name} {port}{problem}")
+            let foreign = walk.decisive().filter(|step| step.rule.is_foreign());
+            let by = foreign.map_or_else(String::new, |step| format!(" by a foreign rule: {}", step.words()));
+            format!("captured: goes to {name} {port}{by}{problem}")
         }
         Verdict::Dropped => format!("dropped: {sentence}"),
         Verdict::NotCaptured | Verdict::TakenByForeignRule => {
@@ -130,12 +132,19 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
         Verdict::NoRoute => format!("no route: {sentence}"),
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };
-    match walk.uncertain.first().and_then(|at| walk.steps.get(*at)) {
-        Some(step) => {
+    let rule = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
+    let policy = || walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next();
+    match (rule, policy()) {
+        (Some(step), _) => {
             let (table, chain, rule) = (step.table, step.chain, step.rule.text());
             format!("{verdict}; unless a foreign rule in {table} {chain} decides: {}", one_line(&rule))
         }
-        None => verdict,
+        (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
+        (None, None) => {
+            let programs = pod.live.iter().flat_map(|live| &live.runtime.other_programs);
+            let program = programs.into_iter().find(|programs| programs.may_change(packet));
+            program.map_or(verdict.clone(), |program| format!("{verdict}; unless {program}"))
+        }
     }
 }
 

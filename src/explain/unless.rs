@@ -229,10 +229,12 @@ fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<
             let is_in = (first..=last).contains(&&packet.source.ip());
             let address = source(packet, (*first, *last), is_in, pod)?;
             other.source.set_ip(address);
+            other.has_source = true;
             is("source address", is_in, address_range(*first, *last))
         }
         Value::SourcePort(first, last) if open.source_port => {
             let is_in = (first..=last).contains(&&packet.source.port());
+            other.has_port = true;
             other
                 .source
                 .set_port(beside(u32::from(*first), u32::from(*last), is_in, 65_535)?.try_into().ok()?);

@@ -1,6 +1,7 @@
 //! The only code that does I/O on the machine.
 
 pub mod capabilities;
+pub mod cgroup_programs;
 mod child;
 pub mod conntrack;
 pub mod idmap;

@@ -1,6 +1,7 @@
 //! Policy rules and routes, as plain data: what decides where a packet goes once the packet filter has let it through.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
@@ -11,6 +12,27 @@ pub struct Fib {
     pub rules: Vec<PolicyRule>,
     /// The routes of all tables.
     pub routes: Vec<FibRoute>,
+    /// The addresses of all interfaces, of which the kernel chooses the source.
+    pub addresses: Vec<SourceAddress>,
+}
+
+/// An address that packets may have as their source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceAddress {
+    /// Name of its interface.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Length of its prefix.
+    pub prefix: u8,
+    /// Where it is valid: 0 everywhere, 253 on the link, 254 on this machine.
+    pub scope: u8,
+    /// Whether another one of its interface and prefix is before it (IPv4).
+    pub is_secondary: bool,
+    /// Whether it is to be avoided (IPv6).
+    pub is_deprecated: bool,
+    /// Whether it is not in use yet (IPv6).
+    pub is_tentative: bool,
 }
 
 /// A range of ports or users, both ends included.
@@ -144,6 +166,12 @@ pub struct FibRoute {
     pub kind: RouteKind,
     /// The interface, if there is just one.
     pub interface: Option<String>,
+    /// The router, if there is one.
+    pub gateway: Option<IpAddr>,
+    /// The source of packets that have none.
+    pub source: Option<IpAddr>,
+    /// How far away the destination is (IPv4): 0 behind a router, 253 on the link.
+    pub scope: u8,
     /// Of routes for the same destination the one with the lowest counts.
     pub metric: u32,
     /// Whether it is for some packets only, by a test that is not read: TOS, a source.

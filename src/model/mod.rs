@@ -28,6 +28,7 @@ pub use constants::*;
 pub use family::{Families, Family};
 pub use fib::{
     DEFAULT_TABLE, Fib, FibRoute, IdRange, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
+    SourceAddress,
 };
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};

@@ -9,6 +9,7 @@
 mod first;
 mod links;
 mod lookup;
+mod source;
 mod tags;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use crate::ordered::Ordered as _;
 pub use first::that_decide_first;
 pub use links::{Dropping, drops, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
+pub use source::source;
 pub use tags::is_tagging;
 
 /// The desired routes, policy rules and addresses.

@@ -29,6 +29,7 @@ mod dns;
 mod dns_changes;
 mod established;
 mod explain_before;
+mod explain_beside;
 mod explain_later;
 mod explain_live;
 mod explain_routing;

@@ -1,7 +1,10 @@
 //! Name servers whose address a BPF program at the pod's sockets replaces before any rule sees a packet: load balancing of Cilium or
 //! Calico.
 
-use netlab::SocketProgram;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use netlab::{Cgroup, SocketProgram};
 
 use crate::dns::with_name_server;
 use crate::lab::fixture::at;
@@ -12,6 +15,7 @@ for_each_backend_and_native!(
     queries_that_do_not_reach_the_rules_are_named,
     capture_of_all_dns_takes_translated_queries,
     an_address_that_is_not_translated_is_not_named,
+    programs_of_another_cgroup_are_named,
 );
 
 const DNS: [&str; 5] = ["-b", "*", "-i", "*", "--redirect-dns"];
@@ -84,5 +88,49 @@ fn an_address_that_is_not_translated_is_not_named(fixture: Fixture) {
     assert!(!output.contains("BPF"), "{output}");
     for family in fixture.families() {
         pod.app().ask(at(family.name_server(), 53)).served_by("proxy+outside");
+    }
+}
+
+/// The sockets of `explain` are in another cgroup than those of the app: that of a pod, to which a program is attached.
+fn programs_of_another_cgroup_are_named(fixture: Fixture) {
+    const CALL: &str = "setpriv --reuid=1000 --regid=1000 --clear-groups bash -c";
+    for &family in fixture.families() {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        pod.apply(&["-b", "*", "-i", "*"]);
+        let cgroup = Cgroup::new();
+        let (service, other) = (family.service(), family.other_service());
+        let script = format!("read; exec 3<>/dev/tcp/{service}/80; head -n1 <&3; read");
+        let mut app = pod.namespace.run(|| {
+            let words: Vec<&str> = CALL.split(' ').collect();
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().expect("start an app")
+        });
+        cgroup.take(app.id());
+        let explain = || {
+            let question = ["explain", "--live", "--to", &at(service, 80).to_string()];
+            pod.bare_istio_iptables(&question).run().succeeded().stdout()
+        };
+        assert!(!explain().contains("BPF"), "{}", explain());
+        let program = SocketProgram::translating_in(&cgroup, &pod.namespace, service, other);
+        let said = explain();
+        let first = said.lines().next().unwrap_or_default();
+        let named = format!("at the sockets of process {} (", app.id());
+        assert!(first.contains("unless a BPF program (connect") && first.contains(&named), "{said}");
+        let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+        assert!(overview.lines().next().is_some_and(|first| first.contains(&named)), "{overview}");
+        // The other family has no such program.
+        if fixture.families().len() > 1 {
+            let rest = if family == Family::V4 { Family::V6 } else { Family::V4 };
+            let question = ["explain", "--live", "--to", &at(rest.service(), 80).to_string()];
+            let said = pod.bare_istio_iptables(&question).run().succeeded().stdout();
+            assert!(!said.lines().next().is_some_and(|first| first.contains("BPF")), "{said}");
+        }
+        app.stdin.as_mut().expect("its input").write_all(b"\n\n").expect("let it go on");
+        let output = app.wait_with_output().expect("it ends");
+        let arrived = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(arrived.starts_with("proxy ") && arrived.contains(&at(other, 80).to_string()), "{arrived}");
+        drop(program);
     }
 }

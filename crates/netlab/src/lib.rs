@@ -32,5 +32,5 @@ pub use answer::{Answer, Outcome};
 pub use holder::{Holder, Kinds};
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
 pub use server::{Listen, Server};
-pub use socket_program::SocketProgram;
+pub use socket_program::{Cgroup, SocketProgram};
 pub use user::{Conversation, User};

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Namespace;
 
@@ -34,12 +36,21 @@ impl SocketProgram {
     /// or reads an answer, gets `service`. Both are of one family.
     #[must_use]
     pub fn translating(namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
+        Self::of(&File::open(root()).expect("open the root of cgroup v2"), namespace, service, backend)
+    }
+
+    /// The same at the sockets of one cgroup only.
+    #[must_use]
+    pub fn translating_in(cgroup: &Cgroup, namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
+        Self::of(&File::open(&cgroup.0).expect("open a cgroup"), namespace, service, backend)
+    }
+
+    fn of(cgroup: &File, namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
         let cookie = namespace.run(cookie);
-        let cgroup = cgroup();
         let family = usize::from(service.is_ipv6());
         let sending = SENDING[family].map(|hook| (hook, service, backend));
         let telling = TELLING[family].map(|hook| (hook, backend, service));
-        let attach = |(hook, from, to)| attach(&cgroup, hook, &program(cookie, from, to));
+        let attach = |(hook, from, to)| attach(cgroup, hook, &program(cookie, from, to));
         Self(sending.into_iter().chain(telling).map(attach).collect())
     }
 }
@@ -57,12 +68,45 @@ fn cookie() -> u64 {
     cookie
 }
 
-/// The cgroup that all others are in.
-fn cgroup() -> File {
+/// Where the cgroup is that all others are in.
+fn root() -> PathBuf {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("read the mounts");
     let root =
         mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
-    File::open(root.expect("cgroup v2 must be mounted")).expect("open the root of cgroup v2")
+    root.expect("cgroup v2 must be mounted").into()
+}
+
+/// A cgroup of its own. It is gone when this is dropped, unless processes are in it.
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+impl Default for Cgroup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cgroup {
+    /// Makes one.
+    #[must_use]
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = root().join(format!("netlab-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("make a cgroup");
+        Self(path)
+    }
+
+    /// Puts a process into it.
+    pub fn take(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("move a process to a cgroup");
+    }
 }
 
 /// One instruction: its code, registers, offset and immediate value.

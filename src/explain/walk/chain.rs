@@ -1,11 +1,14 @@
 //! The rules of one chain, and of those that it jumps to.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::super::changes::Zone;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::matching::{NO_SOCKET, mismatch};
 use super::super::rules::Entry;
 use super::{Flow, Match, Place, Step, Walker};
-use crate::model::{CtState, Mark, Matcher, Statement, Target};
+use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
@@ -24,8 +27,17 @@ impl<'a> Walker<'a, '_> {
                 Some(effect) if is_certain => {
                     let flow = self.target(place, effect);
                     // To another program's port.
-                    let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
-                    if is_taken { Flow::Taken } else { flow }
+                    let is_taken = |port| rule.is_foreign() && !self.rules.has_proxy_port(port);
+                    let to_port = match flow {
+                        Flow::Redirect(port) | Flow::Tproxy(port) => Some(port),
+                        Flow::Continue
+                        | Flow::Return
+                        | Flow::Accept
+                        | Flow::Drop
+                        | Flow::Taken
+                        | Flow::NoRoute => None,
+                    };
+                    if to_port.is_some_and(is_taken) { Flow::Taken } else { flow }
                 }
                 Some(effect) => {
                     if self.may_decide(place, effect) {
@@ -48,7 +60,7 @@ impl<'a> Walker<'a, '_> {
         }
         match &rule.statement {
             Some(Statement { matcher, .. })
-                if self.is_early && (matcher.ct_state, matcher.connmark) != (None, None) =>
+                if !self.at.is_seen && (matcher.ct_state, matcher.connmark) != (None, None) =>
             {
                 let apart = Matcher { ct_state: None, connmark: None, ..matcher.clone() };
                 let is_invalid = matcher.ct_state == Some(CtState::Invalid) && matcher.connmark.is_none();
@@ -56,7 +68,7 @@ impl<'a> Walker<'a, '_> {
                 mismatch(&apart, &self.at).or_else(untracked).map_or(Match::Matches, Match::Mismatch)
             }
             Some(Statement { matcher, .. })
-                if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
+                if !self.at.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
             {
                 let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
                 let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
@@ -75,12 +87,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn facts(&self) -> Facts<'a> {
-        Facts {
-            fib: self.routing.fib,
-            has_known_marks: self.has_known_marks,
-            is_redirected: self.at.destination != self.packet.destination,
-            is_early: self.is_early,
-        }
+        Facts { fib: self.routing.fib, is_redirected: self.at.destination != self.packet.destination }
     }
 
     fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
@@ -102,27 +109,37 @@ impl<'a> Walker<'a, '_> {
             ..*self
         };
         let flow = copy.target(place, effect);
-        let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
-        self.has_known_marks &= copy.has_known_marks && !changes;
-        flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
+        let (mine, other) = (&mut self.at, &copy.at);
+        let changes = (other.mark, other.connmark) != (mine.mark, mine.connmark);
+        mine.has_known_marks &= other.has_known_marks && !changes;
+        let is_tracked_alike = (other.is_tracked, other.zone) == (mine.is_tracked, mine.zone);
+        flow != Flow::Continue || !copy.uncertain.is_empty() || !is_tracked_alike
     }
 
     fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
             Effect::Takes => Flow::Taken,
-            Effect::MayTake => {
+            Effect::Translates { address, port } => self.translated(address, port),
+            Effect::MayTake | Effect::SetsZone(None) => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
             }
             Effect::Marks => {
-                self.has_known_marks = false;
+                self.at.has_known_marks = false;
+                Flow::Continue
+            }
+            Effect::ChangesMark(change) => {
+                change.apply(&mut self.at);
                 Flow::Continue
             }
             Effect::Untracks => {
-                (self.is_translated, self.at.is_tracked) = (true, false);
+                if !self.at.is_seen && !std::mem::replace(&mut self.at.is_assigned, true) {
+                    self.at.is_tracked = false;
+                }
                 Flow::Continue
             }
+            Effect::SetsZone(Some(zone)) => self.zone(zone),
             Effect::Chain { name, is_goto } => {
                 let flow = self.chain(place, &name);
                 if is_goto && flow == Flow::Continue { Flow::Return } else { flow }
@@ -136,21 +153,59 @@ impl<'a> Walker<'a, '_> {
             Target::Accept => Flow::Accept,
             Target::Drop => Flow::Drop,
             Target::Return => Flow::Return,
-            Target::Redirect(port) => Flow::Redirect(port),
+            Target::Redirect(port) => {
+                self.redirected(place.hook, port);
+                Flow::Redirect(port)
+            }
             Target::Tproxy { port, mark } => {
                 self.at.mark = mark;
                 Flow::Tproxy(port)
             }
             Target::Jump(chain) => self.chain(place, chain.name()),
             // None of these ends a chain.
-            Target::ConntrackZone(_) => Flow::Continue,
+            Target::ConntrackZone(zone) => self.zone(Zone::both(zone)),
             Target::SetMark(mark) => self.mark(mark),
+            // Without a connection there is no mark of it.
+            Target::RestoreMark | Target::SaveMark if !self.at.has_connection() => Flow::Continue,
             Target::RestoreMark => self.mark(self.at.connmark),
             Target::SaveMark => {
                 self.at.connmark = self.at.mark;
                 Flow::Continue
             }
         }
+    }
+
+    /// The first one counts.
+    const fn zone(&mut self, zone: Zone) -> Flow {
+        if !self.at.is_seen && !self.at.is_assigned {
+            (self.at.is_assigned, self.at.zone) = (true, zone);
+        }
+        Flow::Continue
+    }
+
+    /// `REDIRECT` sends what a process sends to the loopback address, and what arrives to one of the interface.
+    fn redirected(&mut self, hook: &str, port: Port) {
+        let old = self.at.destination.ip();
+        let loopback: IpAddr =
+            if old.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let address = if hook == Hook::Output.name() {
+            loopback
+        } else {
+            let interface = self.at.in_interface.as_deref().unwrap_or_default();
+            self.routing.own_address(interface, old).unwrap_or(old)
+        };
+        self.at.destination = (address, port.number()).into();
+    }
+
+    /// A foreign rule gives the packet this destination: the proxy, or one that is not followed.
+    fn translated(&mut self, address: Option<IpAddr>, port: Option<u16>) -> Flow {
+        let own = |address: &IpAddr| address.is_loopback() || self.routing.has_own(*address);
+        let is_own = address.is_none() || address.as_ref().is_some_and(own);
+        let port = port.and_then(Port::new).filter(|port| is_own && self.rules.has_proxy_port(*port));
+        let Some(port) = port else { return Flow::Taken };
+        let address = address.unwrap_or(self.at.destination.ip());
+        self.at.destination = (address, port.number()).into();
+        Flow::Redirect(port)
     }
 
     fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {

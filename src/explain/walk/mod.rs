@@ -6,17 +6,18 @@
 
 mod beside;
 mod chain;
+mod hook;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
+use super::changes::Zone;
 use super::decisive::decisive;
 use super::foreign_rule::Effect;
 use super::matching::AtHook;
 use super::packet::Packet;
-use super::routing::{Looked, Routed, Routing};
+use super::routing::{Looked, Routed, Routing, words};
 use super::rules::{Chains, Entry, INPUT, Rules};
 use crate::config::ConnectionState;
-use crate::model::{Hook, Port, Table};
+use crate::model::{Hook, Port};
+use crate::text::one_line;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,10 @@ pub struct Walk<'a> {
     pub routed: Vec<Looked<'a>>,
     /// The reason for the verdict, if it is no rule that was tried.
     pub because: Option<String>,
+    /// The step that gives a packet another destination that TPROXY has taken.
+    pub(super) translated_by: Option<usize>,
+    /// The packet as it is at the end.
+    pub(super) end: AtHook,
 }
 
 impl<'a> Walk<'a> {
@@ -89,6 +94,23 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn decisive(&self) -> Option<&Step<'a>> {
         self.steps.get(self.decided_by?)
+    }
+
+    /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
+    pub(super) fn unsure(&self) -> Option<String> {
+        let rule = self.uncertain.first().and_then(|at| self.steps.get(*at)).map(Step::words);
+        let policy = || {
+            let tried = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next()?;
+            Some(words(tried))
+        };
+        rule.or_else(policy)
+    }
+}
+
+impl Step<'_> {
+    /// The place and the words of the rule.
+    pub(super) fn words(&self) -> String {
+        format!("{} {} {}", self.table, self.chain, one_line(&self.rule.text()))
     }
 }
 
@@ -106,6 +128,8 @@ enum Flow {
     Tproxy(Port),
     /// Out of our hands.
     Taken,
+    /// The kernel has no route for it, as it is now.
+    NoRoute,
 }
 
 /// Follows `packet` through the rules of its family.
@@ -120,31 +144,32 @@ pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk
         out_interface: (!packet.is_inbound).then(|| packet.interface.clone()),
         mark: packet.mark,
         connmark: packet.connmark,
+        has_known_marks: true,
         state: packet.state,
         is_tracked: true,
+        zone: Zone::default(),
+        is_assigned: false,
+        is_seen: false,
     };
-    let is_translated = packet.state != ConnectionState::New;
-    let (steps, uncertain) = (Vec::new(), Vec::new());
     let mut walker = Walker {
         rules,
         at,
         packet,
         routing,
-        steps,
-        uncertain,
-        is_translated,
-        is_early: true,
-        is_seen: false,
-        has_known_marks: true,
+        steps: Vec::new(),
+        uncertain: Vec::new(),
+        is_translated: packet.state != ConnectionState::New,
+        translated_by: None,
         routed: Vec::new(),
+        to: Routed::Away,
         later: None,
         because: None,
     };
     let verdict = walker.verdict(packet);
-    let Walker { steps, uncertain, routed, later, because, .. } = walker;
+    let Walker { steps, uncertain, routed, later, because, translated_by, at: end, .. } = walker;
     let is_decided = later.is_some() || because.is_some();
     let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
-    Walk { steps, verdict, decided_by, uncertain, routed, because }
+    Walk { steps, verdict, decided_by, uncertain, routed, because, translated_by, end }
 }
 
 struct Walker<'a, 'b> {
@@ -156,13 +181,11 @@ struct Walker<'a, 'b> {
     uncertain: Vec<usize>,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
-    /// Whether connection tracking sees the packet behind the rules that are tried.
-    is_early: bool,
-    /// Whether it has seen it: it keeps its connection over `lo`.
-    is_seen: bool,
-    /// Whether the marks are known: a foreign rule may have set others.
-    has_known_marks: bool,
+    /// The step that translates what TPROXY has taken.
+    translated_by: Option<usize>,
     routed: Vec<Looked<'a>>,
+    /// Where what a process sends goes, by the last look-up.
+    to: Routed,
     /// The step in a chain before or behind ours that decides.
     later: Option<usize>,
     because: Option<String>,
@@ -184,13 +207,15 @@ impl<'a> Walker<'a, '_> {
         let mut routed = None;
         if !packet.is_inbound {
             // The first look-up is before any rule.
-            match self.route(true) {
+            self.to = self.first_route();
+            match self.to {
                 Routed::Rejected => return Verdict::Dropped,
                 Routed::Nowhere => return self.no_route(),
                 Routed::Own | Routed::Here | Routed::Away => {}
             }
             match self.hook(Hook::Output) {
                 Flow::Drop => return Verdict::Dropped,
+                Flow::NoRoute => return self.unroutable(),
                 Flow::Taken => return Verdict::TakenByForeignRule,
                 Flow::Redirect(port) => captured = Some(port),
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
@@ -198,22 +223,22 @@ impl<'a> Walker<'a, '_> {
             if let Some(verdict) = self.later(Hook::Output.name()) {
                 return verdict;
             }
-            let found = self.route(false);
-            match found {
+            match self.to {
                 Routed::Rejected => return Verdict::Dropped,
                 Routed::Away | Routed::Nowhere if captured.is_some() || self.is_for_proxy() => {
                     return self.misrouted();
                 }
                 Routed::Away => return ended(packet),
                 Routed::Nowhere => return self.no_route(),
-                Routed::Own | Routed::Here => routed = Some(found),
+                Routed::Own | Routed::Here => routed = Some(self.to),
             }
-            // The kernel removes the owner with the socket when the packet passes `lo`.
+            // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
             (self.at.process, self.at.out_interface) = (None, None);
-            self.at.in_interface = Some("lo".to_owned());
+            (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
         }
         match self.hook(Hook::Prerouting) {
             Flow::Drop => return Verdict::Dropped,
+            Flow::NoRoute => return self.no_route(),
             Flow::Taken => return Verdict::TakenByForeignRule,
             Flow::Redirect(port) => (captured, routed) = (Some(port), None),
             Flow::Tproxy(port) => captured = Some(port),
@@ -223,7 +248,7 @@ impl<'a> Walker<'a, '_> {
             return verdict;
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
-        let routed = routed.unwrap_or_else(|| self.route(false));
+        let routed = routed.unwrap_or_else(|| self.route());
         let verdict = match (captured, routed) {
             (_, Routed::Rejected) => return Verdict::Dropped,
             (Some(_), Routed::Away | Routed::Nowhere) => return self.misrouted(),
@@ -260,67 +285,9 @@ impl<'a> Walker<'a, '_> {
         Verdict::NoRoute
     }
 
-    /// Where the packet goes as it is now: before the rules, or behind them.
-    fn route(&mut self, is_first: bool) -> Routed {
-        let in_interface = if self.packet.is_inbound { self.at.in_interface.as_deref() } else { Some("lo") };
-        let mark = self.has_known_marks.then_some(self.at.mark);
-        let is_changed = (self.at.mark, self.at.destination) != (self.packet.mark, self.packet.destination);
-        let is_anew = !self.packet.is_inbound && is_changed;
-        let looked = self.routing.look(&self.at, mark, in_interface.unwrap_or_default(), is_anew);
-        let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
-        let routed = looked.routed();
-        if routed == Routed::Rejected {
-            self.because = looked.words().map(|words| format!("policy routing drops it: {words}"));
-        }
-        // The same question has the same answer.
-        if is_first || is_changed || self.packet.is_inbound {
-            self.routed.push(looked);
-        }
-        routed
-    }
-
-    /// All tables at one hook.
-    fn hook(&mut self, hook: Hook) -> Flow {
-        if let Some(flow) = self.before(hook) {
-            return flow;
-        }
-        let mut outcome = Flow::Continue;
-        for table in Table::ALL {
-            if table == Table::Nat && std::mem::replace(&mut self.is_translated, true) {
-                continue;
-            }
-            self.is_early = table == Table::Raw && !self.is_seen;
-            let Some(chains) = self.rules.tables.get(&table) else { continue };
-            let place =
-                Place { hook: hook.name(), table: table.name(), chains, chain: hook.name(), depth: 0 };
-            let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
-            let flow = self.rules(place, rules);
-            let is_dropped = matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook);
-            match flow {
-                Flow::Drop | Flow::Taken => return flow,
-                _ if is_dropped => {
-                    self.because = Some(dropped_by_policy(table.name(), hook.name()));
-                    return Flow::Drop;
-                }
-                // What has its socket by TPROXY stays there, whatever nat does.
-                Flow::Redirect(_) if matches!(outcome, Flow::Tproxy(_)) => {}
-                Flow::Redirect(port) => {
-                    self.redirected(port);
-                    outcome = flow;
-                }
-                Flow::Tproxy(_) => outcome = flow,
-                Flow::Continue | Flow::Return | Flow::Accept => {}
-            }
-        }
-        (self.is_early, self.is_seen) = (false, true);
-        outcome
-    }
-
-    /// `REDIRECT` sends what a process sends to the loopback address.
-    fn redirected(&mut self, port: Port) {
-        let v4 = self.at.destination.is_ipv4();
-        let loopback: IpAddr = if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-        self.at.destination = (loopback, port.number()).into();
+    /// A rule of the output hook has changed the packet, and there is no route for what it is now.
+    fn unroutable(&mut self) -> Verdict {
+        if self.is_for_proxy() { self.misrouted() } else { self.no_route() }
     }
 }
 

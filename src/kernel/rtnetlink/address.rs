@@ -9,7 +9,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use super::{Added, LOOPBACK, ROUTE_PROTOCOL, Rtnetlink, flags};
 use crate::kernel::netlink::{Message, Reply};
 use crate::kernel::{procfs, recording};
-use crate::model::{InterfaceAddress, PASSTHROUGH_V6};
+use crate::model::{Family, InterfaceAddress, PASSTHROUGH_V6, SourceAddress};
 
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
@@ -41,6 +41,8 @@ pub(super) struct Listed {
     address: IpAddr,
     prefix: u8,
     protocol: Option<u8>,
+    scope: u8,
+    flags: u8,
 }
 
 impl Listed {
@@ -63,6 +65,30 @@ impl Rtnetlink {
             prefix: listed.prefix,
         });
         Ok(named.collect())
+    }
+
+    /// The addresses of a family, of which the kernel chooses the source of packets, in its order.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn source_addresses(&mut self, family: Family) -> io::Result<Vec<SourceAddress>> {
+        const IFA_F_SECONDARY: u8 = 0x01;
+        const IFA_F_DEPRECATED: u8 = 0x20;
+        const IFA_F_TENTATIVE: u8 = 0x40;
+        let mut names = BTreeMap::new();
+        let listed = self.listed_addresses()?.into_iter();
+        let of_family = listed.filter(|listed| listed.address.is_ipv4() == (family == Family::V4));
+        let address = |Listed { link, address, prefix, protocol: _, scope, flags }: Listed| SourceAddress {
+            interface: names.entry(link).or_insert_with(|| link_name(link)).clone(),
+            address,
+            prefix,
+            scope,
+            // In IPv6 the same bit means a temporary address.
+            is_secondary: family == Family::V4 && flags & IFA_F_SECONDARY != 0,
+            is_deprecated: flags & IFA_F_DEPRECATED != 0,
+            is_tentative: flags & IFA_F_TENTATIVE != 0,
+        };
+        Ok(of_family.map(address).collect())
     }
 
     /// `::6/128` on `lo`, if it is there.
@@ -114,7 +140,7 @@ impl Rtnetlink {
 /// A message about `::6/128` on `lo`.
 fn passthrough_message(kind: u16, more: libc::c_int) -> Message {
     let [i0, i1, i2, i3] = LOOPBACK.to_ne_bytes();
-    let family = super::af(crate::model::Family::V6);
+    let family = super::af(Family::V6);
     Message::new(kind, flags(more), &[family, 128, IFA_F_NODAD, 0, i0, i1, i2, i3])
         .with(IFA_LOCAL, &PASSTHROUGH_V6.octets())
         .with(IFA_ADDRESS, &PASSTHROUGH_V6.octets())
@@ -133,7 +159,8 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
         _ => return None,
     };
     let protocol = attributes.of(IFA_PROTO).and_then(|attribute| attribute.byte());
-    Some(Listed { link: reply.word(4), address, prefix: reply.byte(1), protocol })
+    let [prefix, flags, scope] = [1, 2, 3].map(|offset| reply.byte(offset));
+    Some(Listed { link: reply.word(4), address, prefix, protocol, scope, flags })
 }
 
 /// The name of a link, `if5` for one that has gone meanwhile.

@@ -16,6 +16,8 @@ use crate::model::{
 };
 
 const RTA_SRC: u16 = 2;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
 /// `RTNH_F_DEAD`: the interface is down.
 const RTNH_F_DEAD: u32 = 1;
 
@@ -51,7 +53,8 @@ impl Rtnetlink {
             let tables = [(0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, DEFAULT_TABLE)];
             rules = tables.map(|(priority, table)| PolicyRule::lookup(priority, table)).into();
         }
-        Ok(Fib { rules, routes })
+        let addresses = self.source_addresses(family)?;
+        Ok(Fib { rules, routes, addresses })
     }
 
     fn listed(&mut self, message: &Message) -> io::Result<Listed> {
@@ -159,7 +162,7 @@ fn read_rule(reply: &Reply<'_>) -> Option<PolicyRule> {
 }
 
 fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<FibRoute> {
-    let [length, source, tos, number] = [1, 2, 3, 7].map(|offset| reply.byte(offset));
+    let [length, source, tos, scope, number] = [1, 2, 3, 6, 7].map(|offset| reply.byte(offset));
     let flags = reply.word(8);
     // An unspecified kind is no route.
     if number == 0 || flags & RTM_F_CLONED != 0 {
@@ -170,6 +173,9 @@ fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<Fi
         destination: None,
         kind: kind(number),
         interface: None,
+        gateway: None,
+        source: None,
+        scope,
         metric: 0,
         has_other_tests: tos != 0 || source != 0,
         is_dead: flags & RTNH_F_DEAD != 0,
@@ -179,6 +185,8 @@ fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<Fi
         match attribute.kind {
             RTA_DST if length != 0 => route.destination = Some(network(attribute.payload, length)?),
             RTA_SRC => route.has_other_tests = true,
+            RTA_GATEWAY => route.gateway = route::address(attribute.payload),
+            RTA_PREFSRC => route.source = route::address(attribute.payload),
             RTA_OIF => {
                 let index = attribute.u32()?;
                 route.interface = Some(names.entry(index).or_insert_with(|| link_name(index)).clone());

@@ -70,6 +70,24 @@ pub(super) fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String
             };
             (whole && !is_shifted).then(|| format!("-j CONNMARK {option}"))
         }
+        ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
+        ("CT", _) => zone(half(info, 0)?, half(info, 2)?),
         _ => None,
     }
+}
+
+/// The target `CT`, by its flags: what it says of the zone, or that nothing is tracked.
+fn zone(flags: u16, zone: u16) -> Option<String> {
+    const NOTRACK: u16 = 1 | 2;
+    const OF_ORIGINAL: u16 = 4;
+    const OF_REPLY: u16 = 8;
+    const OF_MARK: u16 = 16;
+    let option = match flags {
+        flags if flags & NOTRACK != 0 => return Some("-j CT --notrack".to_owned()),
+        flags if flags & OF_MARK != 0 => return Some("-j CT --zone mark".to_owned()),
+        flags if flags & OF_ORIGINAL != 0 => "--zone-orig",
+        flags if flags & OF_REPLY != 0 => "--zone-reply",
+        _ => "--zone",
+    };
+    Some(format!("-j CT {option} {zone}"))
 }

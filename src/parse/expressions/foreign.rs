@@ -18,8 +18,8 @@ pub struct Beside<'a> {
 /// Most rules for which one rule is read, by the members of its sets.
 const MOST: usize = 1000;
 
-/// The words of a rule: a line for each member of a verdict map, or of a set of several fields; none if it is for no packet of the
-/// family.
+/// The words of a rule: a line for each thing that it does, for each member of a verdict map, and of a set of several fields; none if
+/// it is for no packet of the family.
 #[must_use]
 pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<String> {
     let mut readers = vec![Reader { family, ..Reader::default() }];
@@ -58,9 +58,10 @@ pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) ->
     }
     let is_done = !mapped.is_empty();
     let rest = readers.into_iter().filter(|reader| !is_done || !reader.target.is_empty());
-    let lines = mapped.into_iter().chain(rest).filter(|reader| !reader.is_other_family);
+    // A verdict map is the last thing in a rule.
+    let lines = rest.chain(mapped).filter(|reader| !reader.is_other_family);
     // Which packets it is for is known all the same.
-    lines.map(|reader| Reader { has_unread_target: false, ..reader }.into_words()).collect()
+    lines.flat_map(|reader| Reader { has_unread_target: false, ..reader }.into_each()).collect()
 }
 
 fn values_of(set: &Members) -> Vec<Values<'_>> {
@@ -92,12 +93,13 @@ impl Reader {
             Some(reader)
         };
         let mut rules = Vec::new();
+        let bare = Self { target: String::new(), earlier: Vec::new(), ..self.clone() };
         for member in &map.list {
-            let reader = self.with_member((&member.first, &member.last))?;
+            let reader = bare.with_member((&member.first, &member.last))?;
             rules.push(with(reader, member.verdict.as_ref()?)?);
         }
         if let Some(verdict) = &map.otherwise {
-            let mut reader = self.clone();
+            let mut reader = bare;
             if !map.list.is_empty() {
                 reader.fields.len().eq(&1).then(|| reader.tested(true, &values_of(map)))??;
             }
@@ -171,7 +173,7 @@ impl Reader {
             return self.tested_by_name(is_not(*operator)?, &[(value, value)], beside);
         }
         let read = self.foreign_load(expression).or_else(|| self.native(expression));
-        read.or_else(|| self.read(expression))
+        read.or_else(|| self.read(expression)).or_else(|| self.change(expression))
     }
 
     /// A test of what is loaded, the number of an interface too.

@@ -42,8 +42,8 @@ enum Loaded {
     /// The option for the interface; whether it is its number instead of its name.
     Interface(&'static str, bool),
     Protocol,
-    /// The extension for the mark of the packet or of the connection, and the bits that count.
-    Mark(&'static str, u32),
+    /// The extension for the mark of the packet or of the connection, the bits of it that are kept, and those that are toggled then.
+    Mark(&'static str, u32, u32),
     /// The flags of TCP that count.
     Flags(u8),
     /// The network protocol.
@@ -83,6 +83,8 @@ struct Reader {
     /// The last constant that was loaded.
     constant: Vec<u8>,
     target: String,
+    /// What the rule does before that.
+    earlier: Vec<String>,
 }
 
 impl Default for Reader {
@@ -104,6 +106,7 @@ impl Default for Reader {
             is_other_family: false,
             constant: Vec::new(),
             target,
+            earlier: Vec::new(),
         }
     }
 }
@@ -119,6 +122,21 @@ impl Reader {
             self.fields.clear();
             self.unknown();
         }
+    }
+
+    /// The words, once for each target.
+    fn into_each(mut self) -> Vec<String> {
+        let mut targets = std::mem::take(&mut self.earlier);
+        targets.push(std::mem::take(&mut self.target));
+        let tests = self.into_words();
+        let words = |target: String| format!("{tests} {target}").trim().to_owned();
+        targets.into_iter().map(words).collect()
+    }
+
+    /// The rule has this target, too.
+    fn aim(&mut self, target: String) {
+        let earlier = std::mem::replace(&mut self.target, target);
+        self.earlier.extend(Some(earlier).filter(|earlier| !earlier.is_empty()));
     }
 
     fn into_words(self) -> String {
@@ -175,7 +193,7 @@ impl Reader {
             MetaKey::InInterface => Loaded::Interface("-i", false),
             MetaKey::OutInterface => Loaded::Interface("-o", false),
             MetaKey::TransportProtocol => Loaded::Protocol,
-            MetaKey::Mark => Loaded::Mark("mark", u32::MAX),
+            MetaKey::Mark => Loaded::Mark("mark", u32::MAX, 0),
             MetaKey::InInterfaceIndex
             | MetaKey::OutInterfaceIndex
             | MetaKey::SocketUid
@@ -211,11 +229,12 @@ impl Reader {
 
     /// The mask of what is loaded.
     fn bitwise(&mut self, mask: &[u8], xor: &[u8]) -> Option<()> {
-        xor.iter().all(|byte| *byte == 0).then_some(())?;
+        let is_masked = xor.iter().all(|byte| *byte == 0);
         let loaded = match self.loaded? {
+            Loaded::Mark(module, u32::MAX, 0) => Loaded::Mark(module, number(mask, 0)?, number(xor, 0)?),
+            _ if !is_masked => return None,
             Loaded::Address(option, _) => Loaded::Address(option, values::prefix(mask)?),
             Loaded::State(_) => Loaded::State(number(mask, 0)?),
-            Loaded::Mark(module, u32::MAX) => Loaded::Mark(module, number(mask, 0)?),
             Loaded::Flags(u8::MAX) => Loaded::Flags(*mask.first()?),
             Loaded::Interface(..)
             | Loaded::Protocol
@@ -235,19 +254,19 @@ impl Reader {
     }
 
     fn verdict(&mut self, verdict: &Verdict) -> Option<()> {
-        self.target = match verdict {
+        self.aim(match verdict {
             Verdict::Accept => "-j ACCEPT".to_owned(),
             Verdict::Drop => "-j DROP".to_owned(),
             Verdict::Return => "-j RETURN".to_owned(),
             Verdict::Jump(chain) => format!("-j {}", quoted(chain)),
             Verdict::Goto(chain) => format!("-g {}", quoted(chain)),
-        };
+        });
         Some(())
     }
 
     /// A target whose parameters are not read.
     fn jump(&mut self, target: &str) -> Option<()> {
-        self.target = format!("-j {}", quoted(target));
+        self.aim(format!("-j {}", quoted(target)));
         self.has_unread_target = true;
         Some(())
     }
@@ -261,7 +280,7 @@ impl Reader {
             }
             "target" => match extension(data, of_target) {
                 Some(words) => {
-                    self.target = words;
+                    self.aim(words);
                     Some(())
                 }
                 None => self.jump(&nfnetlink::Attributes::new(data).of(XT_NAME)?.text()),

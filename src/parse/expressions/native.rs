@@ -24,7 +24,7 @@ impl Reader {
             Expression::Meta { key: MetaKey::SocketUid, .. } => Loaded::Owner("--uid-owner"),
             Expression::Meta { key: MetaKey::SocketGid, .. } => Loaded::Owner("--gid-owner"),
             Expression::Meta { key: MetaKey::NetworkProtocol, .. } => Loaded::Family,
-            Expression::Ct { key: CtKey::Mark, .. } => Loaded::Mark("connmark", u32::MAX),
+            Expression::Ct { key: CtKey::Mark, .. } => Loaded::Mark("connmark", u32::MAX, 0),
             Expression::Payload { base: PayloadBase::Transport, offset: 13, length: 1, .. } => {
                 Loaded::Flags(u8::MAX)
             }
@@ -37,11 +37,11 @@ impl Reader {
             // TPROXY of iptables sets the mark and accepts by itself.
             Expression::Verdict(Verdict::Accept) if self.target.starts_with("-j TPROXY ") => return Some(()),
             Expression::Verdict(Verdict::Jump(chain)) => {
-                self.target = format!("-j {}", quoted(&chain_name(chain)));
+                self.aim(format!("-j {}", quoted(&chain_name(chain))));
                 return Some(());
             }
             Expression::Verdict(Verdict::Goto(chain)) => {
-                self.target = format!("-g {}", quoted(&chain_name(chain)));
+                self.aim(format!("-g {}", quoted(&chain_name(chain))));
                 return Some(());
             }
             _ => return self.native_target(expression),
@@ -83,18 +83,28 @@ impl Reader {
                 format!("-j REDIRECT --to-ports {}", port(&self.constant)?)
             }
             (Expression::Tproxy { .. }, _) => format!("-j TPROXY --on-port {}", port(&self.constant)?),
-            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Mark("connmark", u32::MAX))) => {
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Mark("connmark", u32::MAX, 0))) => {
                 "-j CONNMARK --restore-mark".to_owned()
             }
-            (Expression::SetMeta { key: MetaKey::Mark, .. }, _) => {
-                let mark = number(&self.constant, 0)?;
-                let tproxy = self.target.strip_prefix("-j TPROXY ");
-                tproxy.map_or_else(
-                    || format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
-                    |options| format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff"),
-                )
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Mark("mark", kept, toggled))) => {
+                format!("-j MARK --set-xmark {toggled:#x}/{:#x}", !kept)
             }
-            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark("mark", u32::MAX))) => {
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, None) => {
+                let mark = number(&self.constant, 0)?;
+                if let Some(options) = self.target.strip_prefix("-j TPROXY ") {
+                    self.target = format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff");
+                    self.constant.clear();
+                    return Some(());
+                }
+                format!("-j MARK --set-xmark {mark:#x}/0xffffffff")
+            }
+            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark("connmark", kept, toggled))) => {
+                format!("-j CONNMARK --set-xmark {toggled:#x}/{:#x}", !kept)
+            }
+            (Expression::SetCt { key: CtKey::Mark, .. }, None) if !self.constant.is_empty() => {
+                format!("-j CONNMARK --set-xmark {:#x}/0xffffffff", number(&self.constant, 0)?)
+            }
+            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark("mark", u32::MAX, 0))) => {
                 "-j CONNMARK --save-mark".to_owned()
             }
             (Expression::SetCt { key: CtKey::Zone, .. }, _) => {
@@ -105,7 +115,20 @@ impl Reader {
         self.loaded = None;
         self.fields.clear();
         self.constant.clear();
-        self.target = target;
+        self.aim(target);
         Some(())
+    }
+
+    /// What a foreign rule changes, where it is not read to what.
+    pub(super) fn change(&mut self, expression: &Expression) -> Option<()> {
+        self.loaded = None;
+        self.fields.clear();
+        let sets_mark = matches!(
+            expression,
+            Expression::SetMeta { key: MetaKey::Mark, .. } | Expression::SetCt { key: CtKey::Mark, .. }
+        );
+        let sets_zone = matches!(expression, Expression::SetCt { key: CtKey::Zone, .. });
+        let target = if sets_mark { "-j HMARK" } else { "-j CT --zone mark" };
+        (sets_mark || sets_zone).then(|| self.aim(target.to_owned()))
     }
 }

@@ -44,7 +44,7 @@ impl Reader {
                     self.tests += &format!("{module}{test}");
                 }
             }
-            Loaded::Mark(module, mask) => {
+            Loaded::Mark(module, mask, 0) => {
                 let marks = single(&|value| Some(masked(self.number(value)?, mask)))?;
                 self.tests += &format!("-m {module} {not}--mark {marks} ");
             }
@@ -66,7 +66,7 @@ impl Reader {
                 is_alike.then_some(())?;
                 self.tests += &format!("-m addrtype {not}{option} {types} {limit}");
             }
-            Loaded::Interface(_, true) | Loaded::Family => return None,
+            Loaded::Interface(_, true) | Loaded::Mark(..) | Loaded::Family => return None,
         }
         self.fields.clear();
         Some(())

@@ -272,6 +272,102 @@ fn lookup_is_that_of_the_kernel() {
     }
 }
 
+/// An address, or a route that may say which source packets get.
+fn choice() -> impl Strategy<Value = [&'static str; 2]> {
+    select(vec![
+        ["address add 10.1.0.3/24 dev eth0", "address add fd00:1::3/64 dev eth0 nodad"],
+        ["address add 10.1.5.1/16 dev eth0", "address add 2001:db8:4::1/64 dev eth1 nodad"],
+        ["address add 10.9.0.1/24 dev eth0 scope link", "address add fe80::2/64 dev eth0 nodad"],
+        ["address add 203.0.113.5/32 dev lo", "address add 2001:db8:9::5/128 dev lo nodad"],
+        ["address add 10.1.0.1/32 dev lo scope host", "address add ::6/128 dev lo nodad"],
+        ["address del 10.1.0.2/24 dev eth0", "address del fd00:1::2/64 dev eth0"],
+        [
+            "address add 198.51.100.7/24 dev eth1",
+            "address add 2001:db8:9::7/64 dev eth0 nodad valid_lft 1000 preferred_lft 0",
+        ],
+        ["address add 10.1.0.77/25 dev eth0", "address add 2002:a00::1/64 dev eth0 nodad"],
+        ["route add default dev eth1 metric 1", "route add default dev eth1 metric 1"],
+        [
+            "route replace default via 10.1.0.1 dev eth0 onlink src 10.2.0.2",
+            "route add 2001:db8::/32 dev eth0 src fd00:2::2",
+        ],
+        ["route add 203.0.113.0/24 dev eth0", "route add 2001:db8:4::/64 dev eth0"],
+        ["route add local 203.0.113.0/24 dev lo", "route add local 2001:db8:4::/64 dev lo"],
+        [
+            "route add 203.0.113.0/24 via 10.2.0.9 dev eth1 onlink",
+            "route add 2001:db8:4::/64 via fd00:2::9 dev eth1",
+        ],
+        ["rule add pref 50 from 10.1.0.0/24 lookup 200", "rule add pref 50 from fd00:1::/64 lookup 200"],
+        [
+            "rule add pref 50 not from 10.1.0.0/24 lookup 200",
+            "rule add pref 50 not from fd00:1::/64 lookup 200",
+        ],
+        ["route add default dev eth1 table 200", "route add default dev eth1 table 200"],
+    ])
+}
+
+#[test]
+fn source_is_that_of_the_kernel() {
+    const TO: [[&str; 2]; 6] = [
+        ["127.0.0.6", "::1"],
+        ["10.1.0.2", "fd00:1::2"],
+        ["10.1.0.9", "fd00:1::9"],
+        ["203.0.113.10", "2001:db8:4::10"],
+        ["198.51.100.1", "2001:db8:9::1"],
+        ["10.77.0.1", "fd00:77::1"],
+    ];
+    let mut runner = TestRunner::new(Config { cases: 60, max_shrink_iters: 60, ..Config::default() });
+    let outcome = runner.run(&proptest::collection::vec(choice(), 0..6), |commands| {
+        let wrong = in_new_namespace(|| {
+            network();
+            run("ip", &["link", "set", "lo", "up"]);
+            let mut wrong = Vec::new();
+            for (at, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+                for words in commands.iter().map(|words| words[at]) {
+                    let words: Vec<&str> = [flag(family)].into_iter().chain(words.split(' ')).collect();
+                    #[allow(clippy::disallowed_methods, reason = "the kernel may refuse it")]
+                    let _ = Command::new("ip").args(&words).output().expect("start ip");
+                }
+                let fib = Rtnetlink::open().unwrap().fib(family).unwrap();
+                for to in TO {
+                    let destination: IpAddr = to[at].parse().unwrap();
+                    let expected = kernels_source(family, destination);
+                    let flow = Flow {
+                        source: of(family, "0.0.0.0", "::").parse().unwrap(),
+                        destination,
+                        mark: Some(0),
+                        uid: Some(0),
+                        in_interface: "lo",
+                        protocol: 6,
+                        ports: Some((0, 80)),
+                    };
+                    let found = lookup(&fib, &flow);
+                    let found = crate::routing::source(&fib, &found, destination);
+                    if expected.is_some() && expected != found {
+                        wrong.push(format!("{destination}: {found:?}, kernel: {expected:?}\n{fib:#?}"));
+                    }
+                }
+            }
+            wrong
+        });
+        prop_assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+/// The source that a socket gets, if it can send at all.
+fn kernels_source(family: Family, destination: IpAddr) -> Option<IpAddr> {
+    let words = format!("{} -o route get {destination} ipproto tcp dport 80", flag(family));
+    #[allow(clippy::disallowed_methods, reason = "a look-up may fail")]
+    let output = Command::new("ip").args(words.split(' ')).output().expect("start ip");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut words = text.split_whitespace().skip_while(|word| *word != "src");
+    words.nth(1)?.parse().ok()
+}
+
 /// The kernel looks up the table of the interface's VRF, which the rule does not name.
 #[test]
 fn rule_for_vrfs_may_decide() {

@@ -1,0 +1,130 @@
+//! BPF programs that may choose another destination at the sockets of a process: those of its cgroup, and of the ones above.
+#![allow(unsafe_code, reason = "bpf(2) has no safe wrapper in std or nix")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::{procfs, recording};
+
+/// `BPF_PROG_QUERY`, and its flag for the programs of the cgroups above, too: linux/bpf.h.
+const PROG_QUERY: libc::c_int = 16;
+const EFFECTIVE: u32 = 1;
+/// Where programs replace a destination, by their names in the kernel.
+const HOOKS: [(u32, &str); 4] = [(10, "connect4"), (11, "connect6"), (14, "sendmsg4"), (15, "sendmsg6")];
+/// Most programs of one hook: the kernel takes 64 of one cgroup.
+const MOST: usize = 256;
+
+/// The hooks with programs at the sockets of other processes that this process's own sockets do not have: by process. One process of each
+/// cgroup is named.
+///
+/// # Errors
+/// Cgroups are not mounted, or the kernel does not list programs.
+pub fn of_other_cgroups(pids: &[u32]) -> io::Result<Vec<(u32, Vec<String>)>> {
+    let text = recording::text("BPF programs at the sockets of other cgroups", &mut || {
+        let line = |(pid, hooks): (u32, Vec<&str>)| format!("{pid} {}\n", hooks.join(" "));
+        Ok(found(pids)?.into_iter().map(line).collect())
+    })?;
+    let of_line = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.parse().ok()?, words.map(str::to_owned).collect()))
+    };
+    Ok(text.lines().filter_map(of_line).collect())
+}
+
+fn found(pids: &[u32]) -> io::Result<Vec<(u32, Vec<&'static str>)>> {
+    let own = path_of(&procfs::read_own("cgroup")?).ok_or(io::ErrorKind::NotFound)?;
+    let mut others = BTreeMap::new();
+    for pid in pids {
+        let path = procfs::read(format!("/proc/{pid}/cgroup")).ok().and_then(|text| path_of(&text));
+        if let Some(path) = path.filter(|path| *path != own) {
+            others.entry(path).or_insert(*pid);
+        }
+    }
+    if others.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mounts = procfs::read_own("mountinfo")?;
+    let known = HOOKS.map(|(hook, _)| programs(&mounts, &own, hook));
+    let mut found = Vec::new();
+    for (path, pid) in others {
+        let mut hooks = Vec::new();
+        for ((hook, name), known) in HOOKS.into_iter().zip(&known) {
+            let known = known.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+            // A cgroup may have gone meanwhile.
+            let of_other = programs(&mounts, &path, hook).unwrap_or_default();
+            hooks.extend((!of_other.is_subset(known)).then_some(name));
+        }
+        if !hooks.is_empty() {
+            found.push((pid, hooks));
+        }
+    }
+    Ok(found)
+}
+
+/// The path in the hierarchy of version 2.
+fn path_of(text: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+/// The numbers of the programs of a cgroup.
+fn programs(mounts: &str, path: &str, hook: u32) -> io::Result<BTreeSet<u32>> {
+    /// The fields of `union bpf_attr` for `BPF_PROG_QUERY`, as far as they are used.
+    #[repr(C)]
+    struct Query {
+        cgroup: u32,
+        hook: u32,
+        flags: u32,
+        attach_flags: u32,
+        programs: u64,
+        count: u32,
+        padding: u32,
+    }
+    let directory = directory(mounts, path).ok_or(io::ErrorKind::NotFound)?;
+    #[allow(clippy::disallowed_methods, reason = "a directory, of which only the descriptor is of use")]
+    let cgroup = File::open(directory)?;
+    let mut numbers = [0u32; MOST];
+    let mut query = Query {
+        cgroup: cgroup.as_raw_fd().unsigned_abs(),
+        hook,
+        flags: EFFECTIVE,
+        attach_flags: 0,
+        programs: numbers.as_mut_ptr().expose_provenance() as u64,
+        count: u32::try_from(MOST).unwrap_or_default(),
+        padding: 0,
+    };
+    // SAFETY: the kernel reads and writes `query`, which is as long as it is told, and writes at most `count` numbers.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>()) };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let count = usize::try_from(query.count).unwrap_or(MOST);
+    Ok(numbers.into_iter().take(count).collect())
+}
+
+/// Where a cgroup is mounted. Each line has the part of the hierarchy, then the place.
+fn directory(mounts: &str, path: &str) -> Option<String> {
+    let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+    let mut words = line.split(' ').skip(3);
+    let (root, place) = (words.next()?, words.next()?);
+    let inside = if root == "/" { path } else { path.strip_prefix(root)? };
+    (!inside.split('/').any(|part| part == "..")).then(|| format!("{place}{inside}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroups_are_found_where_they_are_mounted() {
+        let mounts =
+            "22 1 0:20 / /proc rw - proc proc rw\n30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
+        assert_eq!(directory(mounts, "/a/b").as_deref(), Some("/sys/fs/cgroup/a/b"));
+        assert_eq!(directory(mounts, "/../b"), None);
+        let part = "30 25 0:26 /a /cgroup rw - cgroup2 cgroup rw\n";
+        assert_eq!(directory(part, "/a/b").as_deref(), Some("/cgroup/b"));
+        assert_eq!(directory(part, "/b"), None);
+        assert_eq!(path_of("9:pids:/x\n0::/y\n").as_deref(), Some("/y"));
+    }
+}

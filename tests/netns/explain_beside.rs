@@ -1,0 +1,294 @@
+//! The first line of `explain --live` beside foreign rules, marks, zones and routes: each against the kernel.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use netlab::User;
+use netlab::socket::{self, Binding};
+use netlab::user::Conversation;
+
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    marks_are_routed_where_they_are_set,
+    zones_of_others_may_keep_answers_from_their_connection,
+    untracked_packets_with_tproxy,
+    translation_behind_tproxy,
+    our_mark_of_others,
+    sources_are_chosen_as_the_kernel_does,
+    policy_rules_test_what_the_kernel_asks,
+    redirections_to_the_proxy_by_others,
+);
+
+use Kernel::{Nothing, Proxy, ProxyAlone, Server};
+
+/// What the kernel does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// This port of the proxy answers, and with TPROXY its calls to the app arrive.
+    Proxy(u16),
+    /// Only the proxy answers.
+    ProxyAlone(u16),
+    /// What it was for answers.
+    Server,
+    /// No data arrives.
+    Nothing,
+}
+
+/// A connection beside foreign rules, as a paragraph of text: `FROM to HOST:PORT: KERNEL | WORDS`, then lines with options and commands.
+struct Case<'a> {
+    /// Options besides those of every case.
+    options: &'a str,
+    /// What another program has set up: `-t` begins a command of iptables, `ip` one of that, anything else is for nft.
+    foreign: Vec<&'a str>,
+    /// Who calls, and whom.
+    flow: (&'a str, &'a str),
+    kernel: Kernel,
+    /// What is in the first line.
+    says: &'a str,
+    /// Where the families differ.
+    only: Option<Family>,
+    /// Whether it depends on the place of rules of iptables before or behind ours, which native ones of ours do not share.
+    is_of_iptables: bool,
+}
+
+/// Ports that no option captures: markers go there.
+const OPTIONS: &str = "-i * -b * -d 7000,9090 -o 9000";
+
+fn address(name: &str, family: Family) -> IpAddr {
+    match name {
+        "service" => family.service(),
+        "other" => family.other_service(),
+        "pod" => family.pod(),
+        "outside" => family.outside(),
+        "loopback" => family.loopback(),
+        "passthrough" => family.passthrough(),
+        "dns" => family.name_server(),
+        "routed" => family.routed_to_pod(),
+        _ => panic!("{name}"),
+    }
+}
+
+const NAMES: [&str; 8] = ["service", "other", "pod", "outside", "loopback", "passthrough", "dns", "routed"];
+
+fn with_addresses(text: &str, family: Family) -> String {
+    let loopback = if family == Family::V4 { "127.0.0.1" } else { "[::1]" };
+    NAMES.iter().fold(text.replace("{loopbackp}", loopback), |text, name| {
+        text.replace(&format!("{{{name}}}"), &address(name, family).to_string())
+    })
+}
+
+fn set_up(pod: &Pod, only: Option<Family>, command: &str) {
+    let families =
+        || pod.fixture.families().iter().filter(move |family| only.is_none_or(|only| only == **family));
+    if command.starts_with("-t ") {
+        for &family in families() {
+            pod.iptables(family, &with_addresses(command, family));
+        }
+    } else if let Some(words) = command.strip_prefix("ip ") {
+        for &family in families() {
+            let flag = if family == Family::V4 { "-4" } else { "-6" };
+            pod.ip(&format!("{flag} {}", with_addresses(words, family)));
+        }
+    } else {
+        pod.namespace.run(|| tool("nft", &["-f", "-"], command));
+    }
+}
+
+impl<'a> Case<'a> {
+    fn of(paragraph: &'a str) -> Option<Self> {
+        let mut lines = paragraph.lines().filter(|line| !line.starts_with('#'));
+        let (flow, outcome) = lines.next()?.split_once(": ").expect("an outcome");
+        let (kernel, says) = outcome.split_once(" | ").unwrap_or((outcome, ""));
+        let kernel = match kernel.split_once(' ') {
+            Some(("proxy", port)) => Proxy(port.parse().expect("a port")),
+            Some(("proxy-alone", port)) => ProxyAlone(port.parse().expect("a port")),
+            None if kernel == "server" => Server,
+            None if kernel == "nothing" => Nothing,
+            _ => panic!("{kernel}"),
+        };
+        let flow = flow.split_once(" to ").expect("from and to");
+        let mut case =
+            Self { options: "", foreign: Vec::new(), flow, kernel, says, only: None, is_of_iptables: false };
+        for line in lines {
+            match line.split_once(' ').expect("words") {
+                ("options", options) => case.options = options,
+                ("only", "iptables") => case.is_of_iptables = true,
+                ("only", "ipv4") => case.only = Some(Family::V4),
+                ("only", "ipv6") => case.only = Some(Family::V6),
+                _ => case.foreign.push(line),
+            }
+        }
+        Some(case)
+    }
+
+    fn to(&self, family: Family) -> SocketAddr {
+        let (name, port) = self.flow.1.split_once(':').expect("a port");
+        at(address(name, family), port.parse().expect("a port"))
+    }
+
+    fn from(&self, pod: &Pod) -> User {
+        match self.flow.0 {
+            "app" => pod.app(),
+            "proxy" => pod.proxy(),
+            "outside" => pod.outside(),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn holds(&self, fixture: Fixture) -> Vec<String> {
+        let pod = fixture.pod();
+        let _servers = (
+            pod.proxy_listens(),
+            pod.app_listens(&[7000, 8080, 9090]),
+            pod.outside_listens(&[80, 443, 9000]),
+        );
+        let other = format!("{}/32,{}/128", Family::V4.other_service(), Family::V6.other_service());
+        let options = OPTIONS.split(' ').chain(["-x", &other]).chain(self.options.split_whitespace());
+        pod.apply(&options.collect::<Vec<_>>());
+        // Neighbours know each other.
+        fixture.families().iter().for_each(|family| later_packets_come_through(&pod, *family));
+        for command in &self.foreign {
+            set_up(&pod, self.only, command);
+        }
+        let mut wrong = Vec::new();
+        let of_case = |family: &&Family| self.only.is_none_or(|only| only == **family);
+        for &family in fixture.families().iter().filter(of_case) {
+            let by_kernel = self.by_kernel(&pod, family);
+            let said = self.first_line(&pod, family);
+            let verdict = said.starts_with("captured: ");
+            let has_problem = said.contains(", but ") || said.contains("; and ");
+            let agrees = match self.kernel {
+                Proxy(port) => verdict && said.contains(&format!(" port {port}")) && !self.is_lost(&said),
+                ProxyAlone(port) => verdict && said.contains(&format!(" port {port}")) && has_problem,
+                Server => said.starts_with("not captured: ") && !has_problem,
+                Nothing => has_problem || !verdict && !said.starts_with("not captured: "),
+            };
+            if by_kernel != self.kernel || !agrees || !said.contains(self.says) {
+                let Self { options, foreign, flow, kernel, says, only: _, is_of_iptables: _ } = self;
+                wrong.push(format!(
+                    "{:?} {family:?} {options} {foreign:?} {flow:?}\n  kernel: {by_kernel:?}, expected: {kernel:?}, {says:?}\n  {said}",
+                    fixture.backend
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// Whether the first line says that something does not arrive.
+    fn is_lost(&self, said: &str) -> bool {
+        ["arrive", "reach", "made"].iter().any(|word| said.contains(word))
+    }
+
+    fn first_line(&self, pod: &Pod, family: Family) -> String {
+        let to = self.to(family).to_string();
+        let words = ["explain", "--live", "--from", self.flow.0, "--to", &to];
+        let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+        said.lines().next().unwrap_or_default().to_owned()
+    }
+
+    fn by_kernel(&self, pod: &Pod, family: Family) -> Kernel {
+        let (user, to) = (self.from(pod), self.to(family));
+        let outcome = if self.kernel == Nothing {
+            let Ok(attempt) = user.run(|| socket::start_connect(to, Binding::default())) else {
+                return Nothing;
+            };
+            later_packets_come_through(pod, family);
+            if attempt.peer_addr().is_err() {
+                return Nothing;
+            }
+            let answer: io::Result<_> = user.run(|| Conversation::go_on(attempt));
+            answer.map_or(Outcome::TimedOut, |conversation| Outcome::Answered(conversation.greeting))
+        } else {
+            user.call(to)
+        };
+        match outcome {
+            Outcome::Answered(answer) if answer.server == "proxy" => self.by_proxy(pod, family, answer.port),
+            Outcome::Answered(_) => Server,
+            Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => Nothing,
+        }
+    }
+
+    /// With TPROXY the proxy calls the app, from the caller's address.
+    fn by_proxy(&self, pod: &Pod, family: Family, port: u16) -> Kernel {
+        if !self.options.contains("TPROXY") || self.flow.0 != "outside" {
+            return Proxy(port);
+        }
+        let (to, caller) = (self.to(family), Some(at(family.outside(), 0)));
+        let binding = Binding { source: caller, spoofed_mark: Some(1337) };
+        let proxy = pod.user(0, 1337);
+        if matches!(self.kernel, ProxyAlone(_)) {
+            let attempt = proxy.run(|| socket::start_connect(to, binding)).expect("a connection begins");
+            later_packets_come_through(pod, family);
+            pod.app().call(at(family.loopback(), 7000)).answer();
+            return if attempt.peer_addr().is_ok() { Proxy(port) } else { ProxyAlone(port) };
+        }
+        match proxy.call_bound(to, binding) {
+            Outcome::Answered(answer) if answer.server == "app" => Proxy(port),
+            Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => {
+                ProxyAlone(port)
+            }
+        }
+    }
+}
+
+fn later_packets_come_through(pod: &Pod, family: Family) {
+    pod.outside().call(at(family.pod(), 7000)).answer();
+    pod.app().call(at(family.service(), 9000)).answer();
+}
+
+fn all_hold(fixture: Fixture, text: &str) {
+    let cases: Vec<Case<'_>> = text
+        .split(
+            "
+
+",
+        )
+        .filter_map(Case::of)
+        .collect();
+    assert!(!cases.is_empty(), "nothing is compared");
+    let is_asked = |case: &&Case<'_>| !case.is_of_iptables || fixture.backend != Backend::Native;
+    let wrong: Vec<String> = cases.iter().filter(is_asked).flat_map(|case| case.holds(fixture)).collect();
+    assert!(
+        wrong.is_empty(),
+        "{}",
+        wrong.join(
+            "
+"
+        )
+    );
+}
+
+fn marks_are_routed_where_they_are_set(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/marks.txt"));
+}
+
+fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/zones.txt"));
+}
+
+fn untracked_packets_with_tproxy(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/untracked.txt"));
+}
+
+fn translation_behind_tproxy(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/translation.txt"));
+}
+
+fn our_mark_of_others(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/our_mark.txt"));
+}
+
+fn sources_are_chosen_as_the_kernel_does(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/sources.txt"));
+}
+
+fn policy_rules_test_what_the_kernel_asks(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/policy_rules.txt"));
+}
+
+fn redirections_to_the_proxy_by_others(fixture: Fixture) {
+    all_hold(fixture, include_str!("explain_beside/redirections.txt"));
+}
