@@ -245,6 +245,19 @@ mod tests {
     }
 
     #[test]
+    fn namespace_of_another_user_namespace_is_recognized() {
+        let none: [(&str, &str); 0] = [];
+        let kinds = netlab::Kinds { user: true, net: true, mount: false };
+        let holder = netlab::Holder::new(kinds, "true", none);
+        let is_own = |process: u32| {
+            let path = format!("/proc/{process}/ns/net");
+            Namespace::open(Path::new(&path)).unwrap().is_of_own_user_namespace()
+        };
+        assert!(is_own(std::process::id()));
+        assert!(!is_own(holder.pid()));
+    }
+
+    #[test]
     fn entering_moves_the_thread_and_its_children() {
         in_new_namespace(|| {
             let mine = std::fs::read_link("/proc/thread-self/ns/net").unwrap();

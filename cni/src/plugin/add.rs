@@ -242,6 +242,7 @@ fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Res
     if namespace.is_of_own_user_namespace() {
         return run::write(machine, intent, &run);
     }
+    log::info!("the pod has a user namespace of its own: native nftables");
     let native = RunOptions { backend: BackendChoice::Nftables, ..run.clone() };
     match run::write(machine, intent.clone(), &native) {
         Err(failure) if failure.exit == Exit::Unavailable => {

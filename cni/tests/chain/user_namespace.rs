@@ -48,6 +48,12 @@ fn pods_in_a_user_namespace_are_captured_whatever_the_backend_of_the_node() {
             let to = SocketAddr::new(ip, 8000);
             outside.call(to).captured(15006, to);
         }
+        let again = node.ours(&pod, "ADD", &result);
+        assert!(
+            again.stderr.contains("the pod has a user namespace of its own"),
+            "{backend}: {}",
+            again.stderr
+        );
         let check = || node.ours(&pod, "CHECK", &result);
         assert_eq!(check().printed(), "", "{backend}");
         assert_eq!(node.ours(&pod, "ADD", &result).printed(), result.to_string(), "{backend}: repeated");
