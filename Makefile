@@ -95,7 +95,7 @@ bench-cni: cni ## measure the CNI plugin in a chain with Debian's, and write the
 	    --write "$(CURDIR)/docs/performance.md"
 
 bench-injector: ## measure the injection engine, in process and as a whole
-	cargo bench --locked -p sidecar-injector --bench injection
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo bench --locked --profile injector --target $(TARGET) -p sidecar-injector --bench injection
 
 # How long in seconds, and which option sets; a failure names its episode, which CHAOS_EPISODE repeats alone.
 CHAOS_SECONDS ?= 300

@@ -1,6 +1,7 @@
 //! What an injection costs: in process, from the decision to the injected pod, and as a whole process.
 //!
-//! `make bench-injector` runs it. With `CONFORMANCE_DATA` Istio's own config is measured too.
+//! `make bench-injector` runs it, built as the program is and with its allocator. With `CONFORMANCE_DATA` Istio's own config is
+//! measured too.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -21,6 +22,9 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Istio's own config, where it is at hand.
 fn istio() -> Option<(Sources, PathBuf)> {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use memchr::memchr;
 use serde_json::{Map, Value};
 
 use super::scalar::{key_text, plain};
@@ -53,9 +54,8 @@ impl<'t> Reader<'t> {
     fn go_to(&mut self, mut at: usize) -> Option<()> {
         self.line = None;
         while at < self.text.len() {
-            let rest = self.text.get(at..)?;
-            let length = rest.find('\n').unwrap_or(rest.len());
-            let whole = rest.get(..length)?;
+            let length = self.line_length(at)?;
+            let whole = self.text.get(at..at + length)?;
             let content = whole.trim_start_matches(' ');
             let (indent, next) = (whole.len() - content.len(), at + length + 1);
             if !(content.is_empty() || content.starts_with('#')) {
@@ -70,6 +70,12 @@ impl<'t> Reader<'t> {
             at = next;
         }
         Some(())
+    }
+
+    /// How many bytes there are from the offset `at` to the end of its line.
+    fn line_length(&self, at: usize) -> Option<usize> {
+        let rest = self.text.as_bytes().get(at..)?;
+        Some(memchr(b'\n', rest).unwrap_or(rest.len()))
     }
 
     /// The map or list that begins at the next line, which has this indentation.
@@ -169,8 +175,7 @@ impl<'t> Reader<'t> {
     /// The flow collection that `line` holds; its lines are indented at least by `indent`.
     fn flow_value(&mut self, line: Line<'t>, indent: usize) -> Option<Value> {
         let (value, end) = self.flow(line.at, indent, 0)?;
-        let rest = self.text.get(end..)?;
-        let rest = rest.get(..rest.find('\n').unwrap_or(rest.len()))?;
+        let rest = self.text.get(end..end + self.line_length(end)?)?;
         if !rest.trim_matches(' ').is_empty() {
             return None;
         }
@@ -222,17 +227,19 @@ impl<'t> Reader<'t> {
     /// The scalar of a flow collection at the offset `at`, and the offset behind it.
     fn flow_scalar(&mut self, at: usize) -> Option<(Value, usize)> {
         let rest = self.text.get(at..)?;
-        let line = rest.get(..rest.find('\n').unwrap_or(rest.len()))?;
-        let (value, length) = match line.bytes().next()? {
+        let (value, length) = match rest.bytes().next()? {
             quote @ (b'"' | b'\'') => {
-                let (text, length) = quoted(line, char::from(quote))?;
+                let (text, length) = quoted(rest, char::from(quote))?;
+                if rest.get(..length)?.contains('\n') {
+                    return None;
+                }
                 (Value::String(text), length)
             }
             _ => {
                 let simple =
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
-                let length = line.bytes().position(|byte| !simple(byte)).unwrap_or(line.len());
-                let text = line.get(..length).filter(|text| !(text.is_empty() || text.starts_with('-')))?;
+                let length = rest.bytes().position(|byte| !simple(byte)).unwrap_or(rest.len());
+                let text = rest.get(..length).filter(|text| !(text.is_empty() || text.starts_with('-')))?;
                 (plain(text)?, length)
             }
         };
@@ -258,9 +265,8 @@ impl<'t> Reader<'t> {
         let (mut at, mut width, mut start, mut end) = (line.next, None, 0, line.next);
         let mut blank = 0;
         while at < self.text.len() {
-            let rest = self.text.get(at..)?;
-            let length = rest.find('\n').unwrap_or(rest.len());
-            let whole = rest.get(..length)?;
+            let length = self.line_length(at)?;
+            let whole = self.text.get(at..at + length)?;
             let here = whole.len() - whole.trim_start_matches(' ').len();
             if here == whole.len() {
                 // Blanks beyond the indentation are content; before the first line they are an error.
@@ -362,7 +368,7 @@ fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     if rest.starts_with(quote) && !rest.starts_with("''") {
         return Some((body.get(..end)?.to_owned(), end + 2));
     }
-    let mut out = String::with_capacity(body.len());
+    let mut out = String::with_capacity(2 * end);
     let mut chars = body.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
         match c {
