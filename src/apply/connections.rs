@@ -85,7 +85,7 @@ fn intercepted(desired: &DesiredState, current: &CurrentState) -> PerFamily<usiz
 }
 
 /// The addresses of this namespace; `None` if they cannot be listed.
-fn local_addresses() -> Option<BTreeSet<IpAddr>> {
+pub(super) fn local_addresses() -> Option<BTreeSet<IpAddr>> {
     let listed = Rtnetlink::open().and_then(|mut socket| socket.addresses());
     let listed = listed.inspect_err(|error| log::debug!("addresses cannot be listed: {error}")).ok()?;
     Some(listed.into_iter().map(|listed| listed.address).into_set())

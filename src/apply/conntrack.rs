@@ -4,11 +4,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
 
-use super::delete_on_syn;
+use super::{connections, delete_on_syn};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
-use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
+use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
 use crate::kernel::sock_diag::{self, State};
-use crate::model::{APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Mark, Transport};
+use crate::model::{
+    APP_TO_PROXY_ZONE, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Mark, PROXY_TO_SERVER_ZONE,
+    Transport,
+};
 use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
 
@@ -135,20 +138,30 @@ impl Table {
             }
             return Ok(cleared(clear_foreign_marks(table, &marks, &marked)?));
         };
-        let (mut marked, mut deleted) = (Vec::new(), 0);
+        let (mut marked, mut deleted, mut foreign) = (Vec::new(), 0, Vec::new());
         let unfinished = delete_on_syn::change_all(table, |entry| {
             marked.extend(marks.contains(&(entry.family, Mark(entry.mark))).then_some(*entry));
             let change = change(stale, entry);
+            if change == Some(Change::Delete) && has_answers_in_its_zone(entry) {
+                foreign.push(*entry);
+                return None;
+            }
             deleted += usize::from(change == Some(Change::Delete));
             change
         })?;
+        if !foreign.is_empty() {
+            let local = connections::local_addresses().unwrap_or_default();
+            foreign.retain(|entry| local.contains(&entry.original.source.ip()));
+            table.delete_keeping_answers(&foreign)?;
+        }
         let mut lines = cleared(clear_foreign_marks(table, &marks, &marked)?);
         let all = unfinished.changed;
         unfinished.finish(table)?;
         table.remove_note()?;
         // An entry that had ended by itself is in the first number only.
         let deleted = deleted.min(all);
-        lines.push(stale.describe(Some(Changed { deleted, updated: all - deleted })));
+        let updated = all - deleted;
+        lines.push(stale.describe(Some(Changed { deleted: deleted + foreign.len(), updated })));
         Ok(lines)
     }
 }
@@ -170,23 +183,34 @@ fn change(StaleEntries { dns, tcp }: &StaleEntries, entry: &Entry) -> Option<Cha
     match entry.transport {
         Transport::Tcp => tcp.contains(&entry.family).then_some(Change::DeleteOnSyn),
         Transport::Udp => {
-            let stale = entry.original.destination.port() == DNS_PORT.number()
-                && dns.get(&entry.family).is_some_and(|flows| is_stale_dns(*flows, entry));
-            stale.then_some(Change::Delete)
+            dns.get(&entry.family).filter(|flows| is_stale_dns(**flows, entry)).map(|_| Change::Delete)
         }
     }
 }
 
+/// Whether an entry of a query has to go, in whatever zone rules before ours have put it.
 fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
-    let captured = entry.status.destination_translated();
-    let zone = match entry.zone {
-        Zone::Both(APP_TO_PROXY_ZONE) => true,
-        // A captured flow without zones. A direct one here is of no use to any captured query, which has its zone, and
-        // may be waiting for an answer that a firewall lets in for its sake.
-        Zone::Both(0) => captured,
-        Zone::Both(_) | Zone::Original(_) | Zone::Reply(_) => false,
+    let Tuple { source, destination } = entry.original;
+    // What an earlier run has left for answers.
+    if source.port() == DNS_PORT.number() && entry.reply.destination.port() == 0 {
+        return flows.contains(true);
+    }
+    let is_translated = entry.status.destination_translated();
+    let is_stale = if is_translated {
+        entry.reply.source.port() == DNS_CAPTURE_PORT.number()
+    } else {
+        // Without a zone, or in that of the proxy's queries, it is of no use to any captured query, and may be waiting for an
+        // answer that a firewall lets in for its sake.
+        !matches!(entry.zone, Zone::Both(0 | PROXY_TO_SERVER_ZONE))
     };
-    zone && flows.contains(captured)
+    destination.port() == DNS_PORT.number() && is_stale && flows.contains(is_translated)
+}
+
+/// Whether the answers to queries that are not captured are tracked in the same zone: not where it is ours.
+fn has_answers_in_its_zone(entry: &Entry) -> bool {
+    entry.zone != Zone::Both(APP_TO_PROXY_ZONE)
+        && entry.original.destination.port() == DNS_PORT.number()
+        && !entry.status.destination_translated()
 }
 
 /// Clears each mark of its family from the listed entries. The entries are listed before the sockets: a connection of the proxy

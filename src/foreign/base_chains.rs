@@ -12,7 +12,7 @@ use nfnetlink::nftables::{
 };
 
 use super::concern::Captured;
-use super::{ANSWERS_ON_LO, DNS_IN_ZONES, ports_of_proxy};
+use super::{ANSWERS_ON_LO, DNS_IN_ZONES, IN_A_ZONE, ports_of_proxy};
 use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT};
@@ -21,6 +21,8 @@ use crate::parse::{self, INPUT};
 const NAT_PRIORITY: i32 = -100;
 /// Connection tracking has this priority: what is not tracked before gets no translation.
 const CONNTRACK_PRIORITY: i32 = -200;
+/// What a chain does that sets a conntrack zone.
+const CT_ZONE: &str = "ct zone";
 /// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every firewall has one for
 /// the states of connections.
 const AFTER_OURS: [&str; 4] = ["policy drop", "drop", "reject", "queue"];
@@ -75,10 +77,12 @@ impl fmt::Display for BaseChain {
                 };
                 let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
                 let answers = if *drops_sources { ANSWERS_ON_LO } else { "" };
+                let taken = if does == CT_ZONE { "" } else { "packets that it takes are not captured; " };
+                let zone = if does.contains(CT_ZONE) { IN_A_ZONE } else { "" };
                 write!(
                     f,
-                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: packets \
-                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant{answers}{dns}"
+                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{zone}\
+                     give it a priority above {ours} or delete it, if that is not meant{answers}{dns}"
                 )
             }
         }
@@ -140,7 +144,7 @@ pub fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
 }
 
 /// Whether iptables-nft writes to this table.
-fn is_of_iptables(table: &Table) -> bool {
+pub(super) fn is_of_iptables(table: &Table) -> bool {
     table.name.family != NftFamily::Inet
         && model::Table::ALL.iter().any(|known| known.name() == table.name.name)
 }
@@ -208,7 +212,7 @@ impl Ours {
         match does {
             // Only the chains of nat translate, and only they can be after ours in the same place.
             "dnat" | "redirect" => self.nat && base.kind == ChainKind::Nat && base.priority <= NAT_PRIORITY,
-            "notrack" | "ct zone" => base.priority < CONNTRACK_PRIORITY,
+            "notrack" | CT_ZONE => base.priority < CONNTRACK_PRIORITY,
             _ => base.priority <= self.last,
         }
     }
@@ -278,7 +282,7 @@ fn word(expression: &Expression) -> Option<String> {
         Expression::Verdict(Verdict::Drop) => "drop",
         Expression::Redirect { .. } => "redirect",
         Expression::Tproxy { .. } => "tproxy",
-        Expression::SetCt { key: CtKey::Zone, .. } => "ct zone",
+        Expression::SetCt { key: CtKey::Zone, .. } => CT_ZONE,
         Expression::Foreign { name, data } => match name.as_str() {
             "redir" => "redirect",
             // The hooks in question have no other translation.
@@ -334,7 +338,7 @@ fn of_target(data: &[u8]) -> Option<String> {
             let half = |at: usize| Some(u16::from_ne_bytes([*info.get(at)?, *info.get(at + 1)?]));
             match (half(0)?, half(2)?) {
                 (flags, _) if flags & NOTRACK != 0 => "notrack",
-                (flags, zone) if flags & ZONE != 0 || zone != 0 => "ct zone",
+                (flags, zone) if flags & ZONE != 0 || zone != 0 => CT_ZONE,
                 _ => return None,
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::concern::Captured;
-use super::{DEEPEST, DecidesFirst, Examined, Placement, TOO_DEEP};
+use super::{DEEPEST, DecidesFirst, Examined, Placement, TOO_DEEP, shown};
 use crate::model::{Backend, Hook, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT, Observed, ObservedTable};
@@ -52,8 +52,7 @@ impl Examined<'_> {
             let met: Vec<&String> = rules.iter().take_while(is_met).collect();
             for text in &met {
                 if let Some(target) = search.drops(text, 0) {
-                    let words = text.escape_debug().to_string().replace("\\\"", "\"");
-                    found.push((name, format!("-A {chain} {words}"), target));
+                    found.push((name, shown(chain, text), target));
                 }
             }
             if has_drop_policy && met.len() == rules.len() {

@@ -5,6 +5,7 @@ mod base_chains;
 mod changes;
 mod concern;
 mod later;
+mod marks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,6 +21,15 @@ pub use base_chains::{BaseChain, is_of_backend, on_the_way};
 pub use changes::that_change_packets;
 use concern::Captured;
 use later::ports_of_proxy;
+pub use marks::that_mark_connections;
+
+/// The options of CT that set one.
+const ZONE: &str = "--zone";
+
+/// A rule for a message.
+fn shown(chain: &str, text: &str) -> String {
+    format!("-A {chain} {}", text.escape_debug().to_string().replace("\\\"", "\""))
+}
 
 /// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack does.
 const DEEPEST: usize = 100;
@@ -47,6 +57,11 @@ pub struct DecidesFirst {
 /// than its query.
 const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no answer while DNS is captured (--redirect-dns): let it \
                             translate none, or capture no DNS";
+
+/// What a conntrack zone of another program means.
+const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the proxy without their original destination, which the \
+                         kernel looks up in the default zone, and get no answer if one direction only has it; DNS queries over UDP of \
+                         the pod and of the proxy are not told apart in it; ";
 
 /// The proxy answers captured programs of the pod under the server's address.
 const ANSWERS_ON_LO: &str = "; the proxy's answers to programs of the pod arrive on lo with the address of the server: accept what \
@@ -91,12 +106,14 @@ impl fmt::Display for DecidesFirst {
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.
-        let those = if target.contains(' ') && !is_unknown { " if the rules there match them" } else { "" };
-        write!(
-            f,
-            "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
-             hands to {target} {are} captured{those}; {mend}, if that is not meant{answers}{dns}"
-        )
+        let those = if target.contains('(') && !is_unknown { " if the rules there match them" } else { "" };
+        write!(f, "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: ")?;
+        if target.contains(ZONE) {
+            f.write_str(IN_A_ZONE)?;
+        } else {
+            write!(f, "packets that it hands to {target} {are} captured{those}; ")?;
+        }
+        write!(f, "{mend}, if that is not meant{answers}{dns}")
     }
 }
 
@@ -227,8 +244,7 @@ impl Examined<'_> {
                     seen: BTreeSet::new(),
                 };
                 let target = search.decides(&line.text, true, 0)?;
-                let words = line.text.escape_debug().to_string().replace("\\\"", "\"");
-                Some(self.named((table, hook), place, format!("-A {} {words}", hook.name()), target))
+                Some(self.named((table, hook), place, shown(hook.name(), &line.text), target))
             })
             .collect()
     }
@@ -272,7 +288,8 @@ impl Search<'_> {
         let target = parse::target_words(text)?;
         let (option, name) = (target.first()?.as_str(), target.get(1)?.as_str());
         if self.takes(name, &target, in_hook) {
-            return Some(name.to_owned());
+            let is_zone = target.iter().any(|word| word.starts_with(ZONE));
+            return Some(if is_zone { format!("{name} {ZONE}") } else { name.to_owned() });
         }
         let chains = self.chains;
         let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
@@ -291,10 +308,10 @@ impl Search<'_> {
         match name {
             "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
             "NOTRACK" => *table == Table::Raw,
-            // In a zone that only one direction has, answers are not translated back.
+            // See `IN_A_ZONE`.
             "CT" => {
                 *table == Table::Raw
-                    && target.iter().any(|word| word == "--notrack" || word.starts_with("--zone"))
+                    && target.iter().any(|word| word == "--notrack" || word.starts_with(ZONE))
             }
             "TPROXY" => *hook == Hook::Prerouting && *table == Table::Mangle,
             "DNAT" | "REDIRECT" | "NETMAP" => *table == Table::Nat,

@@ -16,6 +16,8 @@ pub const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
 /// The conntrack zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
 pub const APP_TO_PROXY_ZONE: u16 = 2;
+/// The one of what the proxy and name servers exchange.
+pub const PROXY_TO_SERVER_ZONE: u16 = 1;
 
 /// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
 pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-proxy-raw"];

@@ -179,6 +179,12 @@ impl DesiredState {
         self.rules.values().all(|rules| rules.count() == 0)
     }
 
+    /// Whether only the rule is to stay that keeps translation.
+    #[must_use]
+    pub fn only_keeps_translation(&self) -> bool {
+        !self.is_empty() && Family::ALL.into_iter().all(|family| !self.captures(family))
+    }
+
     /// How many rules of each family.
     #[must_use]
     pub fn counts(&self) -> String {
@@ -331,6 +337,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
     deciding.extend(first.iter().map(ToString::to_string));
+    deciding.extend(foreign::that_mark_connections(&capturing, current.backend, live, &current.foreign));
     for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
         if chain.is_before() { &mut deciding } else { &mut notices }.push(chain.to_string());
     }

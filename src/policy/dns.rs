@@ -11,11 +11,11 @@ use ipnetwork::{Ipv4Network, Ipv6Network};
 use super::{proxy_owners, when};
 use crate::config::{CaptureConfig, Dns};
 use crate::model::{
-    APP_TO_PROXY_ZONE, Address, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, Hook, Match, Matcher, Protocol,
-    Rule, Ruleset, Table, Target, Transport, Why,
+    APP_TO_PROXY_ZONE, Address, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, Hook, Match, Matcher,
+    PROXY_TO_SERVER_ZONE, Protocol, Rule, Ruleset, Table, Target, Transport, Why,
 };
 
-const PROXY_TO_SERVER: Target = Target::ConntrackZone(1);
+const PROXY_TO_SERVER: Target = Target::ConntrackZone(PROXY_TO_SERVER_ZONE);
 const APP_TO_PROXY: Target = Target::ConntrackZone(APP_TO_PROXY_ZONE);
 
 /// DNS capture: redirects and conntrack zones.

@@ -38,6 +38,7 @@ mod explained;
 mod families;
 mod foreign;
 mod foreign_chains;
+mod foreign_marks;
 mod foreign_matches;
 mod foreign_moves;
 mod foreign_on_the_way;

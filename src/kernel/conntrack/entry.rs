@@ -75,6 +75,8 @@ pub struct Status(pub u32);
 impl Status {
     /// `IPS_SEEN_REPLY`, `IPS_ASSURED` and `IPS_CONFIRMED`: what an established connection has.
     pub const ESTABLISHED: Self = Self(2 | 4 | 8);
+    /// The same, and `IPS_FIXED_TIMEOUT`: no packet prolongs it.
+    pub(super) const ESTABLISHED_FOR_A_WHILE: Self = Self(Self::ESTABLISHED.0 | 0x400);
     const SOURCE_TRANSLATED: u32 = 0x10;
     pub(super) const DESTINATION_TRANSLATED: u32 = 0x20;
 

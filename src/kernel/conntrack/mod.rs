@@ -20,6 +20,8 @@ const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 const NFGENMSG: usize = 4;
 /// How many changes are collected before they are sent.
 const CHUNK: usize = 100;
+/// How often answers that come between a deletion and what follows it are tried to be kept from making an entry.
+const ANSWER_ATTEMPTS: usize = 10;
 /// Number of entries of this thread's namespace; there as soon as the kernel has connection tracking.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
@@ -191,6 +193,26 @@ impl Conntrack {
         };
         let messages: Vec<Message> = entries.iter().flat_map(messages).flatten().collect();
         self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done().map(drop)
+    }
+
+    /// Deletes UDP entries that translate nothing. The answers to their queries still come in for a while; without an entry, the first of
+    /// them would make one against the direction of the flow, which its next query would follow instead of the rules.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete_keeping_answers(&mut self, entries: &[Entry]) -> io::Result<()> {
+        for entry in entries {
+            let mut old = *entry;
+            for _ in 0..ANSWER_ATTEMPTS {
+                let messages = [request::delete(&old), request::answers(entry)];
+                if self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done()? == messages.len() {
+                    break;
+                }
+                // The flow has ended, or an answer came in between.
+                old = Entry { original: entry.original.reversed(), id: None, ..*entry };
+            }
+        }
+        Ok(())
     }
 
     /// Deletes one entry; false if it ended by itself, or gave way to another one.

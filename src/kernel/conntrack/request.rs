@@ -87,14 +87,9 @@ pub struct NewEntry {
 
 pub(super) fn create(new: &NewEntry) -> Message {
     let NewEntry { original, state, timeout } = new;
-    let flags = u16::try_from(libc::NLM_F_CREATE | libc::NLM_F_EXCL).unwrap_or(0);
-    let family = family_of(original);
-    let mut message = Message::new(Kind::New.number(), flags, &[family_number(family), 0, 0, 0]);
-    push_tuple(&mut message, root::TUPLE_ORIGINAL, Transport::Tcp, original, None);
-    push_tuple(&mut message, root::TUPLE_REPLY, Transport::Tcp, &original.reversed(), None);
-    // Without CONFIRMED the kernel refuses the other two with EBUSY.
-    message.push_be32(root::STATUS, Status::ESTABLISHED.0);
-    message.push_be32(root::TIMEOUT, u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
+    let mut message = about(Kind::New, CREATE, Transport::Tcp, original, Zone::Both(0));
+    let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
+    complete(&mut message, Transport::Tcp, &original.reversed(), Status::ESTABLISHED, seconds);
     message.nested(root::PROTOCOL_INFO, |inner| {
         inner.nested(tcp::INFO, |inner| {
             inner.push(tcp::STATE, &[state.number()]);
@@ -155,28 +150,34 @@ pub(super) fn set_mark(entry: &Entry, mark: u32) -> Message {
     message
 }
 
+/// How long answers to earlier queries come in. Meanwhile Linux 6.18 refuses queries from the same port that are not captured.
+const ANSWERS_SECONDS: u32 = 2;
+
+/// An entry for the answers to the queries of an untranslated UDP entry. Its own answers would go to port 0, so that no query follows it.
+pub(super) fn answers(entry: &Entry) -> Message {
+    let mut reply = entry.original;
+    let mut message = about(Kind::New, CREATE, entry.transport, &reply.reversed(), entry.zone);
+    reply.destination.set_port(0);
+    complete(&mut message, entry.transport, &reply, Status::ESTABLISHED_FOR_A_WHILE, ANSWERS_SECONDS);
+    message
+}
+
 /// The tuple of a note: no packet has such addresses, and no rule of ours uses its zone.
 const NOTE: Tuple = Tuple {
     source: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 53),
     destination: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 53),
 };
-const NOTE_ZONE: u16 = u16::MAX;
+const NOTE_ZONE: Zone = Zone::Both(u16::MAX);
 /// Lifetime of a note: longer than the time to the next run.
 const NOTE_SECONDS: u32 = 24 * 60 * 60;
 
 fn about_note(kind: Kind, flags: libc::c_int) -> Message {
-    let flags = u16::try_from(flags).unwrap_or(0);
-    let mut message = Message::new(kind.number(), flags, &[family_number(Family::V4), 0, 0, 0]);
-    push_tuple(&mut message, root::TUPLE_ORIGINAL, Transport::Udp, &NOTE, None);
-    message.push(root::ZONE, &NOTE_ZONE.to_be_bytes());
-    message
+    about(kind, flags, Transport::Udp, &NOTE, NOTE_ZONE)
 }
 
 pub(super) fn note(number: u32) -> Message {
-    let mut message = about_note(Kind::New, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-    push_tuple(&mut message, root::TUPLE_REPLY, Transport::Udp, &NOTE.reversed(), None);
-    message.push_be32(root::STATUS, Status::ESTABLISHED.0);
-    message.push_be32(root::TIMEOUT, NOTE_SECONDS);
+    let mut message = about_note(Kind::New, CREATE);
+    complete(&mut message, Transport::Udp, &NOTE.reversed(), Status::ESTABLISHED, NOTE_SECONDS);
     message.push_be32(root::MARK, number);
     message
 }
@@ -194,23 +195,35 @@ pub(super) fn stats() -> Message {
     Message::new(Kind::GetStats.number(), 0, &[0; 4])
 }
 
-/// A message about an entry that exists: found by its original tuple within its zone.
+/// A message about an entry that exists.
 fn existing(kind: Kind, entry: &Entry) -> Message {
-    let mut message = message(kind, entry.family);
-    let (within, whole) = match entry.zone {
+    about(kind, 0, entry.transport, &entry.original, entry.zone)
+}
+
+/// The flags of a message that makes an entry and changes none.
+const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+/// A message about an entry, which has this original tuple within its zone.
+fn about(kind: Kind, flags: libc::c_int, transport: Transport, original: &Tuple, zone: Zone) -> Message {
+    let flags = u16::try_from(flags).unwrap_or(0);
+    let mut message = Message::new(kind.number(), flags, &[family_number(family_of(original)), 0, 0, 0]);
+    let (within, whole) = match zone {
         Zone::Both(0) | Zone::Reply(_) => (None, None),
         Zone::Both(zone) => (None, Some(zone)),
         Zone::Original(zone) => (Some(zone), None),
     };
-    push_tuple(&mut message, root::TUPLE_ORIGINAL, entry.transport, &entry.original, within);
+    push_tuple(&mut message, root::TUPLE_ORIGINAL, transport, original, within);
     if let Some(zone) = whole {
         message.push(root::ZONE, &zone.to_be_bytes());
     }
     message
 }
 
-fn message(kind: Kind, family: Family) -> Message {
-    Message::new(kind.number(), 0, &[family_number(family), 0, 0, 0])
+/// The rest of an entry that is made. Without CONFIRMED the kernel refuses the other bits of the status with EBUSY.
+fn complete(message: &mut Message, transport: Transport, reply: &Tuple, status: Status, seconds: u32) {
+    push_tuple(message, root::TUPLE_REPLY, transport, reply, None);
+    message.push_be32(root::STATUS, status.0);
+    message.push_be32(root::TIMEOUT, seconds);
 }
 
 fn push_tuple(message: &mut Message, kind: u16, transport: Transport, packets: &Tuple, zone: Option<u16>) {

@@ -126,6 +126,37 @@ fn entries_are_found_by_protocol_port_and_family_in_all_zones() {
 }
 
 #[test]
+fn a_late_answer_makes_no_entry_that_the_next_query_follows() {
+    for family in Family::ALL {
+        in_new_namespace(|| {
+            iptables(family, "-t raw -A OUTPUT -p udp -j CT --zone 7");
+            let at = |port| SocketAddr::new(loopback(family), port);
+            let server = UdpSocket::bind(at(53)).unwrap();
+            let client = datagram(at(2000), at(53));
+            let mut table = Conntrack::open().unwrap();
+            let queries = |table: &mut Conntrack| {
+                let mut seen = every(table, family, Transport::Udp);
+                seen.retain(|entry| entry.original.destination.port() == 53);
+                seen
+            };
+            let before = queries(&mut table);
+            assert_eq!((before.len(), before[0].zone), (1, Zone::Both(7)), "{before:?}");
+            table.delete_keeping_answers(&before).unwrap();
+            // It may have ended by itself, too.
+            table.delete_keeping_answers(&before).unwrap();
+            assert_eq!(queries(&mut table), []);
+            server.send_to(b"!", at(2000)).unwrap();
+            assert_eq!(client.recv(&mut [0; 8]).unwrap(), 1);
+            iptables(family, "-t nat -A OUTPUT -p udp --dport 53 -j REDIRECT --to-ports 5353");
+            client.send_to(b"?", at(53)).unwrap();
+            let after = queries(&mut table);
+            assert_eq!((after.len(), after[0].zone), (1, Zone::Both(7)), "{after:?}");
+            assert!(after[0].status.destination_translated(), "{after:?}");
+        });
+    }
+}
+
+#[test]
 fn one_dump_lists_the_translated_or_the_marked_connections_of_both_families() {
     in_new_namespace(|| {
         let mut held = Vec::new();

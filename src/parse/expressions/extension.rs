@@ -54,6 +54,7 @@ pub(super) fn of_match(name: &str, revision: u32, info: &[u8]) -> Option<String>
 }
 
 pub(super) fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String> {
+    const SET: u8 = 0;
     const SAVE: u8 = 1;
     const RESTORE: u8 = 2;
     match (name, revision) {
@@ -64,6 +65,10 @@ pub(super) fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String
             let mode = if revision == 1 { 12 } else { 14 };
             let is_shifted = revision == 2 && *info.get(13)? != 0;
             let option = match *info.get(mode)? {
+                SET if !is_shifted => {
+                    let (mark, mask) = (number(info, 0)?, number(info, 4)?);
+                    return Some(format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"));
+                }
                 SAVE => "--save-mark",
                 RESTORE => "--restore-mark",
                 _ => return None,

@@ -1,0 +1,115 @@
+//! Foreign rules that give connections the mark of TPROXY.
+
+use netlab::Outcome;
+
+use crate::foreign::{EVERYTHING, FAMILIES, insert};
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
+
+for_each_backend_and_native!(
+    rules_that_mark_connections_like_tproxy_are_named_and_end_them,
+    rules_that_mark_connections_otherwise_are_not_named,
+);
+
+for_these_fixtures!(
+    beside_legacy_nft: IptablesNft Dual, beside_legacy_native: Native Dual;
+    [rules_of_iptables_legacy_that_mark_connections_are_named]
+);
+
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+
+fn named(pod: &Pod, args: &[&str]) -> Vec<String> {
+    let output = pod.apply(args).output();
+    output.lines().filter(|line| line.contains("gives connections the mark")).map(str::to_owned).collect()
+}
+
+fn in_every_run_are_named(pod: &Pod, count: usize, shown: &str) {
+    let validation = [&TPROXY[..], &["--skip-rule-apply", "--run-validation"]].concat();
+    let dry = [&TPROXY[..], &["--dry-run"]].concat();
+    let verify = [&TPROXY[..], &["--verify"]].concat();
+    for args in [&dry[..], &TPROXY, &TPROXY, &verify, &validation] {
+        let lines = named(pod, args);
+        assert_eq!(lines.len(), count, "{shown}, {args:?}: {lines:#?}");
+        assert!(lines.iter().all(|line| line.contains(shown) && line.contains("1337")), "{lines:#?}");
+    }
+}
+
+fn nft(pod: &Pod, rules: &str) {
+    pod.namespace.run(|| tool("nft", &["-f", "-"], rules));
+}
+
+/// They end connections that the rules would not even capture.
+fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixture) {
+    const CONNMARK: &str = "-j CONNMARK --set-xmark 0x539/0xffffffff";
+    for (how, count, shown) in [
+        ("-t mangle -A OUTPUT -p tcp --dport 80 -j CONNMARK --set-mark 1337", 2, CONNMARK),
+        (
+            "*mangle\n:AGENT -\n-A OUTPUT -j AGENT\n-A AGENT -p tcp --dport 80 -j CONNMARK --set-mark 1337\nCOMMIT\n",
+            2,
+            CONNMARK,
+        ),
+        (
+            "table inet agent { chain out { type filter hook output priority -160; tcp dport 80 ct mark set 1337; }; }",
+            1,
+            "inet agent out",
+        ),
+    ] {
+        let pod = fixture.pod();
+        let _servers = pod.outside_listens(&[80, 443]);
+        if how.starts_with("table") {
+            nft(&pod, how);
+        } else if how.starts_with('*') {
+            FAMILIES.into_iter().for_each(|family| pod.restore(family, how));
+        } else {
+            insert(&pod, how);
+        }
+        let is_answered = || {
+            for family in FAMILIES {
+                pod.proxy().call(at(family.service(), 80)).served_by("outside");
+            }
+        };
+        is_answered();
+        // Beside native nftables the tables of iptables are other programs' tables.
+        let chain = shown == CONNMARK && fixture.backend == Backend::Native;
+        in_every_run_are_named(&pod, count, if chain { "mangle " } else { shown });
+        for family in FAMILIES {
+            let [marked, other] = [80, 443].map(|port| at(family.service(), port));
+            let is_lost = || pod.proxy().gets_no_reply(marked, other);
+            // It may begin, and end with its next packet.
+            assert!(is_lost() || !matches!(pod.proxy().call(marked), Outcome::Answered(_)), "{how}");
+        }
+        // Another mark is the remedy.
+        let other = [&TPROXY[..], &["-t", "1400"]].concat();
+        assert_eq!(named(&pod, &other), [""; 0]);
+        is_answered();
+    }
+}
+
+fn rules_that_mark_connections_otherwise_are_not_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    for rule in [
+        "-t mangle -A OUTPUT -p tcp -j CONNMARK --set-xmark 0x80/0x80",
+        "-t mangle -A OUTPUT -p udp -j CONNMARK --set-mark 1337",
+        "-t mangle -A PREROUTING -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80",
+        "-t mangle -A OUTPUT -m comment --comment CONNMARK_--set-xmark_0x539/ -j RETURN",
+    ] {
+        insert(&pod, rule);
+    }
+    nft(&pod, "table inet agent { chain out { type filter hook output priority -160; ct mark set 1336; }; }");
+    assert_eq!(named(&pod, &TPROXY), [""; 0]);
+    insert(&pod, "-t mangle -A OUTPUT -p tcp -j CONNMARK --set-mark 1337");
+    assert_eq!(named(&pod, &EVERYTHING), [""; 0]);
+}
+
+fn rules_of_iptables_legacy_that_mark_connections_are_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&TPROXY);
+    for family in FAMILIES {
+        let rule = "-t mangle -A OUTPUT -p tcp --dport 80 -j CONNMARK --set-mark 1337";
+        let name = Backend::IptablesLegacy.tool(family, "");
+        pod.namespace.run(|| tool(&name, &rule.split(' ').collect::<Vec<_>>(), ""));
+    }
+    let _servers = pod.outside_listens(&[80]);
+    in_every_run_are_named(&pod, 2, "iptables-legacy");
+}
