@@ -17,7 +17,7 @@ pub enum Exit {
     Unavailable = 69,
     /// The kernel or the restore tool refused.
     Refused = 70,
-    /// A file asked for cannot be written.
+    /// A file asked for, or an answer, cannot be written. A run that changes rules prints none, and needs no log.
     CannotCreate = 73,
     /// The lock stayed busy for the whole waiting time.
     Busy = 75,
@@ -35,7 +35,7 @@ impl Exit {
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),
-        (Self::CannotCreate, "cannot write a file or standard output"),
+        (Self::CannotCreate, "cannot write a file, or an answer to standard output"),
         (Self::Busy, "lock busy, or a tool hangs"),
         (Self::NoPermission, "missing privilege"),
         (Self::ValidationFailed, "validation failed"),

@@ -64,7 +64,13 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));
     let outcome = if is_written { "done" } else { "already converged, nothing written" };
-    let but = if desired.is_empty() && has_notices { " but what is named above" } else { "" };
+    let but = if desired.only_keeps_translation() {
+        " but ISTIO_ESTABLISHED, which open connections need"
+    } else if desired.is_empty() && has_notices {
+        " but what is named above"
+    } else {
+        ""
+    };
     log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
     Ok(backend)
 }

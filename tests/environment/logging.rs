@@ -158,8 +158,22 @@ fn output_that_cannot_be_written_is_an_error() {
             assert!(log.contains("cannot write to standard output") && log.contains(why), "{command}: {log}");
         }
     }
-    // Nothing is lost where nothing is printed.
-    pod.sh("\"$BIN\" -b '*' 2>/dev/null >&-; \"$BIN\" -b '*' 2>/dev/null >/dev/full");
+}
+
+/// Its rules are in place, and its answer is the exit code.
+#[test]
+fn a_run_that_changes_rules_needs_no_output() {
+    let pod = Pod::new();
+    for nowhere in [">/dev/full", ">&-", ">/dev/full 2>/dev/full", ">&- 2>&-"] {
+        for (arguments, rules) in
+            [("-b '*' -i '*'", "15\n"), ("-b '*' -i '*' --force-apply", "15\n"), ("cleanup", "0\n")]
+        {
+            let ended = pod.sh(&format!("\"$BIN\" {arguments} {nowhere}; echo $?"));
+            assert_eq!(ended, "0\n", "{arguments} {nowhere}");
+            let live = pod.sh("iptables-save -t nat | grep -c -e -A || true");
+            assert_eq!(live, rules, "{arguments} {nowhere}");
+        }
+    }
 }
 
 #[test]
