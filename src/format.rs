@@ -67,7 +67,8 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     for other in others {
         let _ = writeln!(text, "\n{}", one_line(&other));
     }
-    for notice in notices.iter().map(String::as_str).chain(is_untagged.then_some(UNTAGGED)) {
+    let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
+    for notice in notices.iter().map(String::as_str).chain(remarks) {
         let _ = writeln!(text, "\nnote: {}", one_line(notice));
     }
     text
@@ -75,6 +76,18 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
 
 /// What is no difference for packets.
 const UNTAGGED: &str = "addresses, policy rules and routes are those of Istio's own binary: a run replaces them by the same ones with a tag";
+
+/// What iptables lists alike, whichever of two programs wrote it.
+const AMBIGUOUS: &str = "a rule of ISTIO_OUTPUT returns everything: iptables lists -x with a range of all addresses and a rule that another program \
+     appended alike, as `-j RETURN`; give check the pod's options to tell them apart";
+
+fn ambiguous(backend: Backend, read: Option<&AsOptions>) -> Option<&'static str> {
+    let is_whole = |(key, text): (Key, &str)| {
+        key == Key::ServiceExcludeCidr && text.split(',').any(|range| range.ends_with("/0"))
+    };
+    let reads = read.is_some_and(|options| options.iter().any(is_whole));
+    (reads && backend != Backend::Native).then_some(AMBIGUOUS)
+}
 
 /// Options without which nothing is captured in this direction.
 const CAPTURING: [(&str, &[Key]); 2] = [
@@ -84,8 +97,8 @@ const CAPTURING: [(&str, &[Key]); 2] = [
 
 fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
     let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
-    let notices: Vec<_> =
-        notices.clone().all().into_iter().chain(is_untagged.then(|| UNTAGGED.to_owned())).collect();
+    let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
+    let notices: Vec<_> = notices.clone().all().into_iter().chain(remarks.map(str::to_owned)).collect();
     let others = [others.as_slice(), forms].concat();
     let rule = |RuleDifference { is_missing, place, rule }: &RuleDifference| json!({ "change": if *is_missing { "missing" } else { "unexpected" }, "place": place, "rule": rule });
     let chain = |(holder, found): &(Backend, ChainDifference)| {

@@ -22,6 +22,13 @@ pub(super) fn of(spec: &OptionSpec) -> String {
     text
 }
 
+const EXAMPLES: &str = "
+Examples:
+  istio-iptables -i '*' -b '*' -d 15020,15021,15090
+  istio-iptables explain --live --from outside --to 10.0.0.9:15020
+  istio-iptables check --pid 4711
+";
+
 /// The text below the options.
 pub(super) fn after() -> String {
     let mut text = String::from("Options that are variables only:\n");
@@ -40,5 +47,6 @@ pub(super) fn after() -> String {
     for (exit, meaning) in Exit::ALL {
         let _ = writeln!(text, "  {:>3}  {meaning}", exit.code());
     }
+    text.push_str(EXAMPLES);
     text
 }

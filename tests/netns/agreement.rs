@@ -12,6 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+use serde_json::{Value, json};
 
 use istio_iptables::kernel::rtnetlink;
 use istio_iptables::model::Network;
@@ -19,6 +20,7 @@ use istio_iptables::model::Network;
 use crate::explained::{Explainer, Flow};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Outcome, Stack, Topology, User};
+use crate::regressions::{finding, regressions, texts};
 
 /// Configurations per run; `EXPLAIN_CASES` gives another number.
 const CASES: u32 = 5;
@@ -171,29 +173,65 @@ fn random_configurations_get_the_same_verdicts_from_every_backend() {
         ..Config::default()
     };
     let outcome = TestRunner::new(config).run(&configuration(), |configuration| {
-        let configuration = &configuration;
-        let [(network, nft), (_, legacy), (_, native)] = thread::scope(|scope| {
-            [Backend::IptablesNft, Backend::IptablesLegacy, Backend::Native]
-                .map(|backend| scope.spawn(move || verdicts(backend, configuration)))
-                .map(|verdicts| verdicts.join().expect("no panic of the lab"))
-        });
-        same("iptables-legacy", &legacy, &nft)?;
-        same("native nftables", &native, &nft)?;
-        explained(configuration, network, &native)?;
+        let native = compare(&configuration)?;
         let by_proxy = native.iter().filter(|(_, verdict)| verdict.starts_with("proxy")).count();
         captured.set(captured.get() + by_proxy);
         direct.set(direct.get() + native.len() - by_proxy);
         Ok(())
     });
     if let Err(error) = outcome {
-        panic!("EXPLAIN_SEED={seed}: {error}");
+        panic!("EXPLAIN_SEED={seed}: {}", finding(REGRESSIONS, &error, Configuration::to_json));
     }
     let counts = (captured.get(), direct.get());
     eprintln!("{cases} configurations, packets captured and not captured: {counts:?}");
     assert!(counts.0 > 0 && counts.1 > 0, "captured and direct: {counts:?}: nothing was compared");
 }
 
+#[test]
+fn regressions_get_the_same_verdicts_from_every_backend() {
+    for (name, content) in regressions(REGRESSIONS) {
+        compare(&Configuration::from_json(&content)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// The folder of regression files.
+const REGRESSIONS: &str = "agreement";
+
+impl Configuration {
+    fn to_json(&self) -> Value {
+        let Self { args, env, targets } = self;
+        let targets: Value = targets.iter().map(ToString::to_string).collect();
+        json!({ "options": args, "variable": env, "destinations": targets })
+    }
+
+    fn from_json(content: &Value) -> Self {
+        let variable = content["variable"].as_array().map(|_| texts(&content["variable"]));
+        let targets = texts(&content["destinations"]);
+        Self {
+            args: texts(&content["options"]),
+            env: variable.map(|words| {
+                let [name, value] = <[String; 2]>::try_from(words).expect("a name and a value");
+                (&*name.leak(), &*value.leak())
+            }),
+            targets: targets.iter().map(|to| to.parse().expect("an address with a port")).collect(),
+        }
+    }
+}
+
 type Verdicts = Vec<(Flow, String)>;
+
+/// Every backend decides alike, and as `explain` says; what became of the packets.
+fn compare(configuration: &Configuration) -> Result<Verdicts, TestCaseError> {
+    let [(network, nft), (_, legacy), (_, native)] = thread::scope(|scope| {
+        [Backend::IptablesNft, Backend::IptablesLegacy, Backend::Native]
+            .map(|backend| scope.spawn(move || verdicts(backend, configuration)))
+            .map(|verdicts| verdicts.join().expect("no panic of the lab"))
+    });
+    same("iptables-legacy", &legacy, &nft)?;
+    same("native nftables", &native, &nft)?;
+    explained(configuration, network, &native)?;
+    Ok(native)
+}
 
 const RESOLV_CONF: &str = "nameserver 10.96.0.10\nnameserver fd00:96::10\n";
 

@@ -6,7 +6,11 @@ use crate::check::{OPTIONS, check, rules, signed};
 use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
 use crate::lab::{Family, Fixture, for_each_backend};
 
-for_each_backend!(rule_that_was_changed_by_hand_is_named, rules_of_istios_binary_are_not_reported_as_changed);
+for_each_backend!(
+    rule_that_was_changed_by_hand_is_named,
+    rule_that_reads_like_an_option_is_ambiguous,
+    rules_of_istios_binary_are_not_reported_as_changed
+);
 
 /// A change of one family by hand, and the only rules that `check` names then.
 const CHANGED: [(Family, &str, &str, &[&str]); 9] = [
@@ -78,6 +82,20 @@ fn rule_that_was_changed_by_hand_is_named(fixture: Fixture) {
         let text: Vec<String> = found.as_array().unwrap().iter().map(signed).collect();
         assert_eq!(text, rules, "{command}: {said:#}");
     }
+}
+
+/// Without an included range `-j RETURN` at the end is what `-x 0.0.0.0/0` makes.
+fn rule_that_reads_like_an_option_is_ambiguous(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = ["-b", "*"];
+    pod.apply(&options);
+    let said = check(&pod, &[]).1["notices"].to_string();
+    assert!(!said.contains("-j RETURN"), "{said}");
+    pod.iptables(Family::V4, "-t nat -A ISTIO_OUTPUT -j RETURN");
+    let said = check(&pod, &[]).1["notices"].to_string();
+    assert!(said.contains("-x with a range of all addresses and a rule that another program"), "{said}");
+    let (code, said) = check(&pod, &options);
+    assert_eq!((code, rules(&said, "nat", "ISTIO_OUTPUT")), (1, vec!["--j RETURN".to_owned()]), "{said:#}");
 }
 
 fn rules_of_istios_binary_are_not_reported_as_changed(fixture: Fixture) {

@@ -66,6 +66,7 @@ mod outbound;
 mod owners;
 mod ownership;
 mod proxy;
+mod regressions;
 mod show;
 mod situations;
 mod socket_programs;

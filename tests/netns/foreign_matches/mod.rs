@@ -11,16 +11,17 @@ use netlab::socket::Binding;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, Topology, for_these_fixtures};
+use crate::regressions::{finding, regressions, texts};
 use rules::{RuleSet, rule_set};
 
 for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
-    [random_foreign_rules_are_evaluated_as_the_kernel_does]
+    [random_foreign_rules_are_evaluated_as_the_kernel_does, regressions_are_evaluated_as_the_kernel_does]
 );
 
 /// Sets of foreign rules per run; `EXPLAIN_CASES` gives another number.
@@ -62,7 +63,41 @@ fn question() -> impl Strategy<Value = Question> {
         .prop_map(|(family, sender, destination, port)| Question { family, sender, destination, port })
 }
 
+/// The folder of regression files.
+const REGRESSIONS: &str = "foreign_matches";
+
 impl Question {
+    /// `V4 uid:1000,gid:101 0:80`, `V6 mark:5 1:443`, `V4 outside 0:80`: the receiver is one of three addresses.
+    fn words(&self) -> String {
+        let sender = match self.sender {
+            Sender::Process(uid, gid) => format!("uid:{uid},gid:{gid}"),
+            Sender::Marked(mark) => format!("mark:{mark}"),
+            Sender::Outside => "outside".to_owned(),
+        };
+        format!("{:?} {sender} {}:{}", self.family, self.destination, self.port)
+    }
+
+    fn read(words: &str) -> Self {
+        let read = || {
+            let mut words = words.split(' ');
+            let family = [Family::V4, Family::V6].map(|family| (format!("{family:?}"), family));
+            let name = words.next()?;
+            let (_, family) = family.into_iter().find(|(known, _)| known == name)?;
+            let sender = words.next()?;
+            let sender = if sender == "outside" {
+                Sender::Outside
+            } else if let Some(mark) = sender.strip_prefix("mark:") {
+                Sender::Marked(mark.parse().ok()?)
+            } else {
+                let (uid, gid) = sender.strip_prefix("uid:")?.split_once(",gid:")?;
+                Sender::Process(uid.parse().ok()?, gid.parse().ok()?)
+            };
+            let (destination, port) = words.next()?.split_once(':')?;
+            Some(Self { family, sender, destination: destination.parse().ok()?, port: port.parse().ok()? })
+        };
+        read().unwrap_or_else(|| panic!("{words}: no packet"))
+    }
+
     fn to(&self) -> SocketAddr {
         let family = self.family;
         let addresses = match self.sender {
@@ -162,12 +197,7 @@ fn random_foreign_rules_are_evaluated_as_the_kernel_does(fixture: Fixture) {
     let seed = number("EXPLAIN_SEED").unwrap_or_else(now);
     eprintln!("{:?}: EXPLAIN_SEED={seed}", fixture.backend);
     let pod = fixture.pod_in(Topology::SecondNic);
-    let _servers = (
-        pod.proxy_listens(),
-        pod.app_listens(&PORTS),
-        pod.outside_listens(&PORTS),
-        pod.proxy_also_listens(&[FOREIGN_PORT]),
-    );
+    let _servers = servers(&pod);
     pod.apply(&["-i", "*", "-b", "*"]);
     let (captured, all) = (Cell::new(0), Cell::new(0));
     let config = Config {
@@ -182,11 +212,40 @@ fn random_foreign_rules_are_evaluated_as_the_kernel_does(fixture: Fixture) {
     let outcome = TestRunner::new(config)
         .run(&strategy, |(rules, questions)| compare(&pod, &rules, &questions, (&all, &captured)));
     if let Err(error) = outcome {
-        panic!("EXPLAIN_SEED={seed}: {error}");
+        let file = |(rules, questions): &(RuleSet, Vec<Question>)| {
+            let packets: Value = questions.iter().map(Question::words).collect();
+            json!({ "rules": rules.to_json(), "packets": packets })
+        };
+        panic!("EXPLAIN_SEED={seed}: {}", finding(REGRESSIONS, &error, file));
     }
     let (captured, all) = (captured.get(), all.get());
     eprintln!("{:?}: {all} packets, {captured} of them captured", fixture.backend);
     assert!(captured > 0 && captured < all, "captured {captured} of {all}: nothing was compared");
+}
+
+fn servers(pod: &Pod) -> impl Sized {
+    (
+        pod.proxy_listens(),
+        pod.app_listens(&PORTS),
+        pod.outside_listens(&PORTS),
+        pod.proxy_also_listens(&[FOREIGN_PORT]),
+    )
+}
+
+fn regressions_are_evaluated_as_the_kernel_does(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::SecondNic);
+    let _servers = servers(&pod);
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let counts = (&Cell::new(0), &Cell::new(0));
+    for (name, content) in regressions(REGRESSIONS) {
+        let rules = RuleSet::from_json(&content["rules"]);
+        let questions: Vec<_> =
+            texts(&content["packets"]).iter().map(|words| Question::read(words)).collect();
+        assert!(!questions.is_empty(), "{name}: no packet");
+        if rules.is_for(fixture.backend) {
+            compare(&pod, &rules, &questions, counts).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
 }
 
 /// Rules of nftables are deleted with their tables.

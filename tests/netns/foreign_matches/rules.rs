@@ -4,6 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use serde_json::{Value, json};
+
+use crate::regressions::texts;
+
 use super::{Backend, FOREIGN_PORT, Family, Pod, nft};
 
 /// Matches of iptables, with `{not}` where a negation may be. `{a}` to `{d}` are addresses.
@@ -116,9 +120,9 @@ const MAPS: [&str; 5] = [
 #[derive(Clone, Debug)]
 pub(super) struct RuleSet {
     /// Of iptables: shared chain, matches and target.
-    iptables: Vec<(&'static str, String)>,
+    iptables: Vec<(String, String)>,
     /// Of nftables: hook, matches and verdict of the rules of one base chain, and whether it translates.
-    nft: Vec<(&'static str, String)>,
+    nft: Vec<(String, String)>,
     is_nat: bool,
     /// Numbers of hosts.
     ends: [u8; 4],
@@ -153,16 +157,18 @@ fn rule(
     })
 }
 
-fn iptables_rule() -> impl Strategy<Value = (&'static str, String)> {
+fn iptables_rule() -> impl Strategy<Value = (String, String)> {
     let targets = || vec!["-j ACCEPT", "-j RETURN", "-j FOREIGN", "-g FOREIGN"];
     let not = |text: &str, is_negated: bool| text.replace("{not}", if is_negated { "! " } else { "" });
     prop_oneof![
-        rule([&EVERYWHERE[..], &OUTBOUND].concat(), targets(), not).prop_map(|rule| ("OUTPUT", rule)),
-        rule([&EVERYWHERE[..], &INBOUND].concat(), targets(), not).prop_map(|rule| ("PREROUTING", rule)),
+        rule([&EVERYWHERE[..], &OUTBOUND].concat(), targets(), not)
+            .prop_map(|rule| ("OUTPUT".to_owned(), rule)),
+        rule([&EVERYWHERE[..], &INBOUND].concat(), targets(), not)
+            .prop_map(|rule| ("PREROUTING".to_owned(), rule)),
     ]
 }
 
-fn nft_rule(is_nat: bool) -> impl Strategy<Value = (&'static str, String)> {
+fn nft_rule(is_nat: bool) -> impl Strategy<Value = (String, String)> {
     let verdicts = move || match is_nat {
         true => vec!["meta l4proto tcp redirect to :{foreign}", "accept", "jump other"],
         false => vec!["meta l4proto tcp reject with tcp reset", "accept", "return", "goto other"],
@@ -172,9 +178,9 @@ fn nft_rule(is_nat: bool) -> impl Strategy<Value = (&'static str, String)> {
         text.replace("{is}", is).replace("{eq}", eq)
     };
     prop_oneof![
-        3 => rule([&NFT_EVERYWHERE[..], &NFT_OUTBOUND].concat(), verdicts(), not).prop_map(|rule| ("output", rule)),
-        3 => rule([&NFT_EVERYWHERE[..], &NFT_INBOUND].concat(), verdicts(), not).prop_map(|rule| ("prerouting", rule)),
-        1 => (select(vec!["output", "prerouting"]), select(MAPS.to_vec())).prop_map(|(hook, map)| (hook, map.to_owned())),
+        3 => rule([&NFT_EVERYWHERE[..], &NFT_OUTBOUND].concat(), verdicts(), not).prop_map(|rule| ("output".to_owned(), rule)),
+        3 => rule([&NFT_EVERYWHERE[..], &NFT_INBOUND].concat(), verdicts(), not).prop_map(|rule| ("prerouting".to_owned(), rule)),
+        1 => (select(vec!["output", "prerouting"]), select(MAPS.to_vec())).prop_map(|(hook, map): (&str, &str)| (hook.to_owned(), map.to_owned())),
     ]
 }
 
@@ -197,7 +203,41 @@ fn table_name(family: Family) -> &'static str {
     if family == Family::V4 { "inet foreign4" } else { "inet foreign6" }
 }
 
+fn rules(list: &Value) -> Vec<(String, String)> {
+    let split = |text: String| text.split_once(' ').map(|(chain, rule)| (chain.to_owned(), rule.to_owned()));
+    texts(list).into_iter().map(|text| split(text).expect("a chain and a rule")).collect()
+}
+
 impl RuleSet {
+    /// As in a regression file, with placeholders.
+    pub(super) fn to_json(&self) -> Value {
+        let words = |rules: &[(String, String)]| -> Value {
+            rules.iter().map(|(chain, rule)| format!("{chain} {rule}")).collect()
+        };
+        json!({
+            "iptables": words(&self.iptables),
+            "nftables": words(&self.nft),
+            "type": if self.is_nat { "nat" } else { "filter" },
+            "hosts": self.ends,
+        })
+    }
+
+    pub(super) fn from_json(content: &Value) -> Self {
+        let hosts = content["hosts"].as_array().expect("hosts").iter();
+        let hosts = hosts.map(|host| host.as_u64().and_then(|host| host.try_into().ok()).expect("a number"));
+        Self {
+            iptables: rules(&content["iptables"]),
+            nft: rules(&content["nftables"]),
+            is_nat: content["type"] == "nat",
+            ends: hosts.collect::<Vec<u8>>().try_into().expect("four hosts"),
+        }
+    }
+
+    /// Whether it can be tried with a backend.
+    pub(super) fn is_for(&self, backend: Backend) -> bool {
+        backend != Backend::Native || self.iptables.is_empty()
+    }
+
     /// With addresses: around the services, and around those of the pod and of its neighbour.
     fn filled(&self, family: Family, text: &str) -> String {
         let [a, b, c, d] = self.ends;
@@ -265,7 +305,7 @@ impl RuleSet {
             table_name(family)
         );
         for hook in ["output", "prerouting"] {
-            let rules = self.nft.iter().filter(|(of, _)| *of == hook);
+            let rules = self.nft.iter().filter(|(of, _)| of == hook);
             let rules: Vec<&str> = rules.map(|(_, rule)| rule.as_str()).collect();
             // The answers of a connection, resets among them, are no packets that are asked about.
             let first = if self.is_nat { "" } else { "ct state established,related accept" };
