@@ -66,14 +66,15 @@ fn run(probe: &Probe, owner: &Owner, probes: &mut [FamilyProbe]) {
     let mut round = 0;
     while probes.iter().any(FamilyProbe::open) {
         let due = INTERVAL.saturating_mul(round);
-        if begin.elapsed() >= due {
+        let now = begin.elapsed();
+        // One that is sent when time is up would have no time to arrive or to be refused.
+        if now >= due && (round == 0 || now < probe.timeout) {
             round = round.saturating_add(1);
             for family_probe in probes.iter_mut().filter(|family_probe| family_probe.open()) {
                 family_probe.send(owner);
             }
             continue;
         }
-        let now = begin.elapsed();
         let Some(left) = probe.timeout.checked_sub(now).filter(|left| !left.is_zero()) else {
             return;
         };

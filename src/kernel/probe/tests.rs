@@ -117,6 +117,17 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
     }
 }
 
+/// The last of them would be in flight still, and what became of it not known.
+#[test]
+fn no_probe_is_sent_when_time_is_up() {
+    in_new_namespace(|| {
+        add_passthrough_address();
+        let timeout = u64::try_from(INTERVAL.as_millis()).unwrap();
+        let attempts = not_captured(probe(&wanted(Families::V4, timeout)))[0].attempts;
+        assert_eq!(attempts, 1);
+    });
+}
+
 #[test]
 fn a_family_that_is_not_captured_is_named() {
     in_new_namespace(|| {
