@@ -51,13 +51,14 @@ struct Installed {
 /// # Errors
 /// With `once`: what keeps it from being installed. Otherwise only what makes running impossible.
 pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<(), InstallError> {
+    if options.once {
+        return Installed::default().reconcile(options, host, program).map(drop);
+    }
+    // Before any thread starts, as each inherits the mask: the kernel hands a signal to any thread that does not block it.
+    let events = Events::new()?;
+    let mut options = options.clone();
     let pods = options.pods.as_ref().map(|wanted| connect(wanted, program)).transpose()?;
     let mut installed = Installed { pods: pods.clone(), ..Installed::default() };
-    if options.once {
-        return installed.reconcile(options, host, program).map(drop);
-    }
-    let mut options = options.clone();
-    let events = Events::new()?;
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;

@@ -23,6 +23,15 @@ impl Node {
         self.beside_by(|program| contained(program, server))
     }
 
+    /// One that takes its entry out when it ends.
+    pub(crate) fn start_to_uninstall(server: &Server) -> Self {
+        Self::start_by(|program| {
+            let mut command = command(program, server);
+            command.arg("--uninstall");
+            command
+        })
+    }
+
     pub(crate) fn restart(&mut self, server: &Server) {
         self.restart_by(|program| command(program, server));
     }

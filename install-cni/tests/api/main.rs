@@ -169,6 +169,22 @@ fn without_an_api_server_no_pod_starts_and_the_reason_is_named() {
     }
 }
 
+/// The kernel hands a signal of the process to any thread that does not block it.
+#[test]
+fn sigterm_uninstalls_whatever_the_client_is_doing() {
+    const SIGTERM: u64 = 1 << 14;
+    for mode in [Mode::Well, Mode::Silent, Mode::Closes] {
+        let server = Server::start(mode, &[]);
+        let mut node = Node::start_to_uninstall(&server);
+        until("the entry is written", || node.configuration("10-a.conflist").unwrap().contains("istio-cni"));
+        let blocked = node.blocked_signals();
+        assert!(blocked.len() > 1 && blocked.iter().all(|mask| mask & SIGTERM != 0), "{blocked:x?}");
+        let status = node.terminate();
+        assert!(status.success(), "{mode:?}: {status}");
+        assert!(!node.configuration("10-a.conflist").unwrap().contains("istio-cni"), "{mode:?}");
+    }
+}
+
 #[test]
 fn agent_that_is_killed_leaves_no_pod_uncaptured() {
     let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);

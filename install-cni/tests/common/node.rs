@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use istio_cni::version::Version;
 use istio_cni::watch::Watch;
 use istio_iptables::config::CAPTURE_ANNOTATION;
 use istio_iptables::kernel::process::SystemHost;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -102,6 +104,25 @@ impl Node {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// The signals that each of the agent's threads blocks, as a mask.
+    pub(crate) fn blocked_signals(&self) -> Vec<u64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let blocked = |status: String| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+            u64::from_str_radix(mask, 16).unwrap()
+        };
+        // A thread may end meanwhile.
+        let statuses =
+            tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
+        statuses.map(blocked).collect()
+    }
+
+    /// Ends the agent by SIGTERM.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap()
     }
 
     pub(crate) fn readyz(&self) -> String {
