@@ -8,7 +8,7 @@ use istio_iptables::config::{
 };
 use istio_iptables::facts::Files;
 
-use crate::netconf::Defaults;
+use crate::netconf::{Defaults, KEY};
 use crate::pod::{Pod, Proxy};
 
 /// The user and group of the proxy where nothing else is known.
@@ -88,7 +88,7 @@ impl CaptureOptions {
     /// What a user has to change to change the option.
     pub fn name(&self, origin: &Origin) -> String {
         match origin {
-            Origin::Document(Key::Backend) => "configuration key backend".to_owned(),
+            Origin::Document(Key::Backend) => format!("{KEY}backend"),
             Origin::Document(key) => {
                 self.names.get(key).cloned().unwrap_or_else(|| format!("option {}", key.spec().name))
             }
@@ -189,10 +189,15 @@ fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
     }
 }
 
-/// With TPROXY the proxy runs as root, in the group 1337.
+/// With TPROXY Istio's injector runs the proxy as root, in the group 1337, whatever user it gives to others.
 fn of_defaults(options: &mut CaptureOptions, defaults: &Defaults) {
     let tproxy = options.values.get(&Key::InboundInterceptionMode).is_some_and(|mode| mode == "TPROXY");
-    let id = |id: Option<u32>| id.filter(|id| *id != 0 && !tproxy).unwrap_or(PROXY_ID).to_string();
+    if tproxy && [defaults.uid, defaults.gid].into_iter().flatten().any(|id| id != PROXY_ID) {
+        let id = |id: Option<u32>| id.unwrap_or(PROXY_ID);
+        log::warn!(uid = id(defaults.uid), gid = id(defaults.gid);
+            "{KEY}capture: uid and gid have no effect with TPROXY, {PROXY_ID} counts; for another user or group use the annotation {CAPTURE_ANNOTATION}");
+    }
+    let id = |id: Option<u32>| id.filter(|_| !tproxy).unwrap_or(PROXY_ID).to_string();
     options.set(Key::ProxyUid, id(defaults.uid));
     options.set(Key::ProxyGid, id(defaults.gid));
     for (key, wanted) in [(Key::RedirectDns, defaults.dns), (Key::DualStack, defaults.dual_stack)] {

@@ -59,7 +59,7 @@ pub struct Attachment {
 }
 
 /// A pod, as `CNI_ARGS` name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodName {
     /// `K8S_POD_NAMESPACE`.
     pub namespace: String,

@@ -252,6 +252,10 @@ fn configured_defaults_fill_in_what_annotations_lack() {
     let common = [(Key::RedirectDns, "true"), (Key::CaptureAllDns, "true"), (Key::DualStack, "true")];
     let ids = [(Key::ProxyUid, "1000"), (Key::ProxyGid, "1001")];
     assert_eq!(captured_with(&plain, &defaults), istio(&[&common[..], &ids].concat()));
+    // As `-u 0` of the init binary.
+    let root = Defaults { uid: Some(0), gid: Some(0), ..Defaults::default() };
+    assert_eq!(captured_with(&plain, &root), istio(&[(Key::ProxyUid, "0"), (Key::ProxyGid, "0")]));
+    // Istio's injector runs that proxy as root, in the group 1337, whatever user it gives to others.
     let tproxy = annotated(&[(STATUS, WITH_VALIDATION), (INTERCEPTION_MODE, "TPROXY")]);
     let mode = [(Key::InboundInterceptionMode, "TPROXY")];
     assert_eq!(captured_with(&tproxy, &defaults), istio(&[&common[..], &mode].concat()));

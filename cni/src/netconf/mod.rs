@@ -259,6 +259,9 @@ impl<'a> NetConf<'a> {
     }
 }
 
+/// How messages about a key begin.
+pub const KEY: &str = "configuration key ";
+
 fn invalid(key: &str, problem: &str) -> CniError {
-    CniError::new(Code::InvalidConfig, format!("configuration key {key}: {problem}"))
+    CniError::new(Code::InvalidConfig, format!("{KEY}{key}: {problem}"))
 }

@@ -1,7 +1,7 @@
 //! Settings of the network configuration that captured pods need.
 
 use istio_iptables::cli::{Given, Key, Origin};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{NetConf, invalid};
 use crate::error::CniError;
@@ -42,8 +42,7 @@ pub enum OnUnknown {
 }
 
 /// Options of pods whose annotations do not carry them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
     /// DNS capture.
     pub dns: bool,
@@ -89,13 +88,43 @@ impl NetConf<'_> {
                 ));
             }
         };
-        let defaults = self.value("capture")?.unwrap_or_default();
+        let defaults =
+            self.value("capture")?.as_ref().map_or_else(|| Ok(Defaults::default()), defaults_of)?;
         let text: Option<String> = self.value("backend")?;
         let native = self.flag("native_nftables")?;
         let text = text.or_else(|| native.then(|| "nftables".to_owned()));
         let backend = text.map(|text| (Key::Backend, Given { text, origin: Origin::Document(Key::Backend) }));
         Ok(Settings { sources, on_unknown, defaults, backend })
     }
+}
+
+/// Not derived: that would accept a list of the values, too, and name no key.
+fn defaults_of(value: &Value) -> Result<Defaults, CniError> {
+    const KEYS: &str = "an object with dns, dual_stack, uid and gid";
+    let refused = |what: &str, value: &dyn std::fmt::Display, accepted: &str| {
+        invalid("capture", &format!("{what}{value} is not accepted, expected {accepted}"))
+    };
+    let Value::Object(keys) = value else { return Err(refused("", value, KEYS)) };
+    let flag = |key: &str, value: &Value| {
+        value.as_bool().ok_or_else(|| refused(&format!("{key}: "), value, "true or false"))
+    };
+    // The kernel has no user and no group of the largest number.
+    let id = |key: &str, value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| *id != u32::MAX);
+        let accepted = format!("a number from 0 to {}", u32::MAX - 1);
+        id.map(Some).ok_or_else(|| refused(&format!("{key}: "), value, &accepted))
+    };
+    let mut defaults = Defaults::default();
+    for (key, value) in keys.iter().filter(|(_, value)| !value.is_null()) {
+        match key.as_str() {
+            "dns" => defaults.dns = flag(key, value)?,
+            "dual_stack" => defaults.dual_stack = flag(key, value)?,
+            "uid" => defaults.uid = id(key, value)?,
+            "gid" => defaults.gid = id(key, value)?,
+            _ => return Err(refused("", &Value::from(key.as_str()), KEYS)),
+        }
+    }
+    Ok(defaults)
 }
 
 fn sources_of(names: &[String]) -> Result<Vec<SourceKind>, CniError> {

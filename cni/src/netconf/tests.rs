@@ -59,7 +59,18 @@ fn refusals_name_key_value_and_what_is_accepted() {
         (r#"{"source": "annotations"}"#, "key source: invalid type"),
         (r#"{"on_unknown": "ignore"}"#, "\"ignore\" is not accepted, expected fail or pass"),
         (r#"{"ambient_enabled": true}"#, "ambient mode is not supported"),
-        (r#"{"capture": {"mtu": 1}}"#, "key capture: unknown field `mtu`"),
+        (
+            r#"{"capture": {"mtu": 1}}"#,
+            "key capture: \"mtu\" is not accepted, expected an object with dns, dual_stack, uid and gid",
+        ),
+        (r#"{"capture": []}"#, "key capture: [] is not accepted, expected an object with dns"),
+        (r#"{"capture": [true]}"#, "key capture: [true] is not accepted, expected an object with dns"),
+        (r#"{"capture": {"dns": 1}}"#, "key capture: dns: 1 is not accepted, expected true or false"),
+        (
+            r#"{"capture": {"uid": "x"}}"#,
+            "key capture: uid: \"x\" is not accepted, expected a number from 0 to 4294967294",
+        ),
+        (r#"{"capture": {"gid": 4294967295}}"#, "key capture: gid: 4294967295 is not accepted"),
         (r#"{"native_nftables": "yes"}"#, "key native_nftables: invalid type"),
     ] {
         assert!(msg(parse(text).settings()).contains(part), "{text}");

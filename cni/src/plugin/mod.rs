@@ -11,11 +11,13 @@ use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::{config, logging};
 use serde::Serialize;
 
+use crate::capture;
 use crate::environment::{AttachmentId, PodName, Request};
 use crate::error::{CniError, Code};
 use crate::log_sink::{self, LogSink};
 use crate::lookup;
 use crate::netconf::{NetConf, OnUnknown, POD_ANNOTATIONS, RUN_DIR, Settings, SourceKind};
+use crate::pod::Pod;
 use crate::state::StateDir;
 use crate::version::Version;
 use crate::watch::Watch;
@@ -200,12 +202,28 @@ fn gc(conf: &NetConf<'_>) -> Result<(), CniError> {
     Ok(())
 }
 
+/// The settings of a configuration with which pods are captured.
+///
+/// # Errors
+/// Code 7: what ADD of a captured pod would refuse, whatever its annotations are.
+pub fn validated(conf: &NetConf<'_>) -> Result<Settings, CniError> {
+    conf.standalone()?;
+    conf.deadline()?;
+    conf.run_dir()?;
+    conf.excludes(&PodName::default())?;
+    let settings = conf.settings()?;
+    let options = capture::of_istio_annotations(&Pod::default(), &settings.defaults);
+    let resolved = options.and_then(|options| options.resolve(settings.backend.as_ref()));
+    resolved.map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
+    Ok(settings)
+}
+
 /// What would make every ADD of a captured pod fail.
 fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
     conf.name()?;
     let run_dir = conf.run_dir()?;
     StateDir::new(&run_dir).writable()?;
-    let settings = conf.settings()?;
+    let settings = validated(conf)?;
     let of_runtime = settings.sources.contains(&SourceKind::Annotations) && conf.wants_annotations();
     if !of_runtime && settings.on_unknown == OnUnknown::Fail {
         let named = settings.sources.iter().any(|kind| *kind != SourceKind::Annotations);

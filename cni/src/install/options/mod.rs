@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::error::InstallError;
 use super::splice::TYPE;
-use crate::netconf::POD_ANNOTATIONS;
+use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS};
+use crate::plugin;
 use crate::usage;
 
 use given::Given;
@@ -234,15 +235,30 @@ fn entry(given: &Given, dirs: &Dirs, placement: Placement, level: &str) -> Resul
         entry.insert("deadline_ms".to_owned(), json!(number));
     }
     if let Some(text) = given.text("capture") {
-        let value: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+        let value: Value = serde_json::from_str(text).map_err(|error| {
             InstallError::new(format!("--capture: {text:?} is not accepted, expected a JSON object: {error}"))
         })?;
-        entry.insert("capture".to_owned(), Value::Object(value));
+        entry.insert("capture".to_owned(), value);
     }
     if placement == Placement::Standalone {
         entry.insert("cniVersion".to_owned(), json!("1.0.0"));
         entry.insert("name".to_owned(), json!(TYPE));
         entry.insert("standalone".to_owned(), json!(true));
     }
-    Ok(Value::Object(entry))
+    let entry = Value::Object(entry);
+    require_accepted(&entry)?;
+    Ok(entry)
+}
+
+/// Refuses an entry that the plugin refuses: every ADD on the node would fail.
+fn require_accepted(entry: &Value) -> Result<(), InstallError> {
+    let text = entry.to_string();
+    let accepted = NetConf::parse(text.as_bytes()).and_then(|conf| plugin::validated(&conf));
+    let Err(error) = accepted else { return Ok(()) };
+    // Options are called as their keys.
+    let of_key = error.msg.strip_prefix(KEY).and_then(|text| text.split_once(": "));
+    Err(InstallError::new(match of_key {
+        Some((key, problem)) => format!("--{}: {problem}", key.replace('_', "-")),
+        None => error.msg,
+    }))
 }
