@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use netlab::{Listen, User};
+use netlab::{Listen, Server, User};
 use serde_json::{Value, json};
 
 use crate::common::{INJECTED, Pod};
@@ -16,16 +16,30 @@ fn addresses(result: &Value) -> Vec<IpAddr> {
     ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap()).collect()
 }
 
-/// Calls in both directions are captured, by a port of the node too, and those of the proxy are not.
-#[track_caller]
-fn expect_captured(node: &Node, pod: &Pod, addresses: &[IpAddr], gateways: &[&str]) {
-    let [proxy, app] = [1337, 1000].map(|user| User::new(&pod.netns, user, user));
-    let outside = User::new(&node.namespace, 0, 0);
-    let _servers = [
+/// The proxy, the app, and an outside host.
+fn users(node: &Node, pod: &Pod) -> [User; 3] {
+    [User::new(&pod.netns, 1337, 1337), User::new(&pod.netns, 1000, 1000), User::new(&node.namespace, 0, 0)]
+}
+
+fn serve(node: &Node, pod: &Pod) -> [Server; 3] {
+    let [proxy, app, outside] = users(node, pod);
+    [
         proxy.serve("proxy", &[Listen::Tcp(15001), Listen::Tcp(15006)]),
         app.serve("app", &[Listen::Tcp(8000)]),
         outside.serve("outside", &[Listen::Tcp(9000)]),
-    ];
+    ]
+}
+
+#[track_caller]
+fn expect_captured(node: &Node, pod: &Pod, addresses: &[IpAddr], gateways: &[&str]) {
+    let _servers = serve(node, pod);
+    expect_served_captured(node, pod, addresses, gateways);
+}
+
+/// Calls in both directions are captured, by a port of the node too, and those of the proxy are not.
+#[track_caller]
+fn expect_served_captured(node: &Node, pod: &Pod, addresses: &[IpAddr], gateways: &[&str]) {
+    let [proxy, app, outside] = users(node, pod);
     for gateway in gateways {
         let to = SocketAddr::new(gateway.parse().unwrap(), 9000);
         app.call(to).captured(15001, to);
@@ -123,7 +137,8 @@ fn further_interface_is_captured_and_its_end_leaves_the_first() {
         let second = node.add(&pod);
         assert_eq!(node.state(), ["several.eth0.json", "several.net1.json"], "{backend}");
         let all: Vec<IpAddr> = [addresses(&first), addresses(&second)].concat();
-        expect_captured(&node, &pod, &all, &[GATEWAY_V4, GATEWAY_V6, "10.89.0.1"]);
+        let _servers = serve(&node, &pod);
+        expect_served_captured(&node, &pod, &all, &[GATEWAY_V4, GATEWAY_V6, "10.89.0.1"]);
         for (interface, result) in [("net1", &second), ("eth0", &first)] {
             pod.interface = interface;
             assert_eq!(node.ours(&pod, "CHECK", result).printed(), "", "{backend} {interface}");
@@ -132,7 +147,7 @@ fn further_interface_is_captured_and_its_end_leaves_the_first() {
         node.delete(&pod, &second);
         (node.plugins, pod.interface) = (before, "eth0");
         assert_eq!(node.state(), ["several.eth0.json"], "{backend}");
-        expect_captured(&node, &pod, &addresses(&first), &[GATEWAY_V4, GATEWAY_V6]);
+        expect_served_captured(&node, &pod, &addresses(&first), &[GATEWAY_V4, GATEWAY_V6]);
         assert_eq!(node.ours(&pod, "CHECK", &first).printed(), "", "{backend}");
     }
 }
