@@ -124,7 +124,8 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
 struct Foreign {
     /// The rules of the walk that decide before ours.
     walked: Vec<String>,
-    /// Rules that are before ours in tables of other programs, or of another variant of iptables.
+    /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those that give the mark of
+    /// TPROXY.
     before: Vec<String>,
     /// These, and what is behind ours or changes packets.
     notices: Vec<String>,
@@ -139,7 +140,9 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
     let changing = foreign::that_change_packets(own, current.backend, &current.foreign);
     let text =
         |found: Vec<&foreign::BaseChain>| found.into_iter().map(ToString::to_string).collect::<Vec<_>>();
-    let before: Vec<_> = others.into_iter().map(ToString::to_string).chain(text(chains)).collect();
+    let marks = foreign::that_mark_like_tproxy(own, current.backend, live, &current.foreign);
+    let before: Vec<_> =
+        others.into_iter().map(ToString::to_string).chain(text(chains)).chain(marks).collect();
     let notices = before.iter().cloned().chain(text(behind)).chain(changing).collect();
     Foreign { walked: walked.into_iter().map(ToString::to_string).collect(), before, notices }
 }

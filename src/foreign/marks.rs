@@ -1,20 +1,33 @@
-//! Foreign rules that give connections the mark of TPROXY.
+//! Foreign rules that give packets or connections the mark of TPROXY.
 
-use nfnetlink::nftables::{self, CtKey, Expression, Family as NftFamily, Rule};
+use std::collections::BTreeSet;
 
-use super::base_chains::is_of_iptables;
+use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, Family as NftFamily, MetaKey, Rule, Table};
+
+use super::base_chains::{hook_of, is_of_iptables};
 use super::concern::Captured;
 use super::{Live, shown};
-use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Variant};
-use crate::parse;
+use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Variant};
+use crate::parse::{self, Observed};
 
-/// Warnings of foreign rules, in whatever chain, that set the mark which the desired rules look for in connections.
+/// What has the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marked {
+    Connections,
+    Packets,
+}
+
+/// Chains in which the way of a packet is chosen already.
+const ROUTED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
+
+/// Warnings of foreign rules that set the mark which the desired rules look for in connections: in whatever chain, and where
+/// policy routing follows for those that set it in packets.
 #[must_use]
-pub fn that_mark_connections(
+pub fn that_mark_like_tproxy(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: Live<'_>,
-    tables: &[nftables::Table],
+    tables: &[Table],
 ) -> Vec<String> {
     let mut found = Vec::new();
     for rules in desired.values() {
@@ -24,76 +37,112 @@ pub fn that_mark_connections(
         let Some(mark) = matchers.find_map(|matcher| matcher.connmark) else { continue };
         let mut captured = Captured::of(rules);
         captured.dns = false;
-        let marks = Marks { captured, mark };
+        let marks = Marks { family, captured, mark };
         let listed = live.rules.iter().filter(|((_, of), _)| *of == family);
         let listed = listed.map(|((variant, _), observed)| (*variant, observed));
         for (variant, observed) in
             listed.chain(live.legacy.get(&family).map(|rules| (Variant::Legacy, rules)))
         {
-            for (table, rules) in &observed.tables {
-                let hooks = rules
-                    .hooks
-                    .iter()
-                    .flat_map(|(hook, lines)| lines.iter().map(|line| (hook.name(), &line.text)));
-                let chains = rules.foreign.iter();
-                let chains =
-                    chains.flat_map(|(chain, lines)| lines.iter().map(|text| (chain.as_str(), text)));
-                for (chain, text) in hooks.chain(chains).filter(|(_, text)| marks.has(text, false)) {
-                    let (table, rule) = (table.name(), shown(chain, text));
-                    found.push(marks.warning(&format!(" ({family}, {variant}): {table} `{rule}`")));
-                }
-            }
+            found.extend(
+                marks
+                    .in_rules(observed)
+                    .map(|(marked, rule)| marks.warning(marked, &format!(" ({family}, {variant}): {rule}"))),
+            );
         }
         let of_family = if family == Family::V4 { NftFamily::Ip } else { NftFamily::Ip6 };
         for table in tables.iter().filter(|table| [NftFamily::Inet, of_family].contains(&table.name.family)) {
             // These are listed.
-            if backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) {
-                continue;
-            }
-            let sets = |rule: &Rule| marks.has(&parse::words_of_rule(family, rule), marks.are_set_by(rule));
-            for chain in table.chains.iter().filter(|chain| chain.rules.iter().any(sets)) {
-                let warning = marks.warning(&format!(": {} {}", table.name, chain.name));
-                if !found.contains(&warning) {
-                    found.push(warning);
-                }
+            if !(backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)) {
+                found.extend(marks.in_table(table).map(|(marked, chain)| {
+                    marks.warning(marked, &format!(": {} {}", table.name, chain.name))
+                }));
             }
         }
     }
+    // The tables of both families, and rules of one chain.
+    let mut seen = BTreeSet::new();
+    found.retain(|warning| seen.insert(warning.clone()));
     found
 }
 
 struct Marks {
+    family: Family,
     captured: Captured,
     mark: Mark,
 }
 
 impl Marks {
-    /// Whether a rule of iptables sets the mark, or one that does so has these words, for TCP.
-    fn has(&self, text: &str, is_set: bool) -> bool {
-        let sets = |target: &[String]| match target {
-            [_, name, option, value, ..] => {
-                name == "CONNMARK"
-                    && option == "--set-xmark"
-                    && value.starts_with(&format!("{:#x}/", self.mark.0))
-            }
-            _ => false,
-        };
-        (is_set || parse::target_words(text).is_some_and(|target| sets(&target)))
-            && parse::words_of(text).is_some_and(|words| self.captured.may_match(&words))
+    /// The rules of iptables, with their chains, where other programs may have some.
+    fn in_rules<'a>(&'a self, observed: &'a Observed) -> impl Iterator<Item = (Marked, String)> + 'a {
+        observed.tables.iter().flat_map(move |(table, rules)| {
+            let hooks = rules.hooks.iter();
+            let hooks = hooks.flat_map(|(hook, lines)| lines.iter().map(|line| (hook.name(), &line.text)));
+            let chains = rules.foreign.iter();
+            let chains = chains.flat_map(|(chain, lines)| lines.iter().map(|text| (chain.as_str(), text)));
+            hooks.chain(chains).filter_map(move |(chain, text)| {
+                let marked = self.of_words(text)?;
+                let counts = marked == Marked::Connections || !ROUTED.contains(&chain);
+                counts.then(|| (marked, format!("{} `{}`", table.name(), shown(chain, text))))
+            })
+        })
     }
 
-    /// Whether this is `ct mark set` with the mark.
-    fn are_set_by(&self, rule: &Rule) -> bool {
+    /// The chains of a table of nftables.
+    fn in_table<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = (Marked, &'a NftChain)> {
+        // A set of rules of ours that a move of backends has still to delete.
+        let is_foreign =
+            |chain: &&NftChain| !is_of_iptables(table) || Chain::from_name(&chain.name).is_none();
+        table.chains.iter().filter(is_foreign).flat_map(move |chain| {
+            let is_routed =
+                chain.base.as_ref().is_some_and(|base| hook_of(base).is_none_or(|(hook, _)| hook.is_none()));
+            chain.rules.iter().filter_map(move |rule| {
+                let marked = self.of_rule(rule, &parse::words_of_rule(self.family, rule))?;
+                (marked == Marked::Connections || !is_routed).then_some((marked, chain))
+            })
+        })
+    }
+
+    /// What a rule of iptables with these words gives the mark, if TCP may meet it.
+    fn of_words(&self, text: &str) -> Option<Marked> {
+        let target = parse::target_words(text)?;
+        let [_, name, option, value, ..] = target.as_slice() else { return None };
+        let marked = match name.as_str() {
+            "CONNMARK" => Marked::Connections,
+            "MARK" => Marked::Packets,
+            _ => return None,
+        };
+        let is_set = option == "--set-xmark" && value.starts_with(&format!("{:#x}/", self.mark.0));
+        (is_set && self.may_match(text)).then_some(marked)
+    }
+
+    /// The same of a rule of nftables: `ct mark set` and `meta mark set`.
+    fn of_rule(&self, rule: &Rule, text: &str) -> Option<Marked> {
         let mark = self.mark.0.to_ne_bytes();
         let loads = |expression: &Expression| matches!(expression, Expression::Immediate { value, .. } if *value == mark);
-        let sets = |expression: &Expression| matches!(expression, Expression::SetCt { key: CtKey::Mark, .. });
-        rule.expressions.windows(2).any(|pair| matches!(pair, [first, then] if loads(first) && sets(then)))
+        let marked = rule.expressions.windows(2).find_map(|pair| match pair {
+            [first, Expression::SetCt { key: CtKey::Mark, .. }] if loads(first) => Some(Marked::Connections),
+            [first, Expression::SetMeta { key: MetaKey::Mark, .. }] if loads(first) => Some(Marked::Packets),
+            _ => None,
+        });
+        marked.filter(|_| self.may_match(text)).or_else(|| self.of_words(text))
     }
 
-    fn warning(&self, rule: &str) -> String {
+    fn may_match(&self, text: &str) -> bool {
+        parse::words_of(text).is_some_and(|words| self.captured.may_match(&words))
+    }
+
+    fn warning(&self, marked: Marked, rule: &str) -> String {
+        let (what, then) = match marked {
+            Marked::Connections => {
+                ("connections", "what they send is routed to lo, so they end, those of the proxy too")
+            }
+            Marked::Packets => {
+                ("packets", "they are routed to lo, so their connections end, those of the proxy too")
+            }
+        };
         format!(
-            "a foreign rule gives connections the mark {} of TPROXY{rule}: what they send is routed to lo, so they end, those of the \
-             proxy too; choose another mark (--istio-inbound-tproxy-mark) or delete the rule",
+            "a foreign rule gives {what} the mark {} of TPROXY{rule}: {then}; choose another mark \
+             (--istio-inbound-tproxy-mark) or delete the rule",
             self.mark
         )
     }

@@ -21,7 +21,7 @@ pub use base_chains::{BaseChain, is_of_backend, on_the_way};
 pub use changes::that_change_packets;
 use concern::Captured;
 use later::ports_of_proxy;
-pub use marks::that_mark_connections;
+pub use marks::that_mark_like_tproxy;
 
 /// The options of CT that set one.
 const ZONE: &str = "--zone";

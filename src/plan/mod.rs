@@ -337,7 +337,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
     deciding.extend(first.iter().map(ToString::to_string));
-    deciding.extend(foreign::that_mark_connections(&capturing, current.backend, live, &current.foreign));
+    deciding.extend(foreign::that_mark_like_tproxy(&capturing, current.backend, live, &current.foreign));
     for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
         if chain.is_before() { &mut deciding } else { &mut notices }.push(chain.to_string());
     }

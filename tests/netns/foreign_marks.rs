@@ -1,4 +1,4 @@
-//! Foreign rules that give connections the mark of TPROXY.
+//! Foreign rules that give packets or connections the mark of TPROXY.
 
 use netlab::Outcome;
 
@@ -21,7 +21,11 @@ const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
 fn named(pod: &Pod, args: &[&str]) -> Vec<String> {
     let output = pod.apply(args).output();
-    output.lines().filter(|line| line.contains("gives connections the mark")).map(str::to_owned).collect()
+    output
+        .lines()
+        .filter(|line| line.contains("a foreign rule gives ") && line.contains(" the mark "))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn in_every_run_are_named(pod: &Pod, count: usize, shown: &str) {
@@ -42,6 +46,7 @@ fn nft(pod: &Pod, rules: &str) {
 /// They end connections that the rules would not even capture.
 fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixture) {
     const CONNMARK: &str = "-j CONNMARK --set-xmark 0x539/0xffffffff";
+    const MARK: &str = "-j MARK --set-xmark 0x539/0x";
     for (how, count, shown) in [
         ("-t mangle -A OUTPUT -p tcp --dport 80 -j CONNMARK --set-mark 1337", 2, CONNMARK),
         (
@@ -51,6 +56,18 @@ fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixtu
         ),
         (
             "table inet agent { chain out { type filter hook output priority -160; tcp dport 80 ct mark set 1337; }; }",
+            1,
+            "inet agent out",
+        ),
+        ("-t mangle -A OUTPUT -p tcp --dport 80 -j MARK --set-mark 1337", 2, MARK),
+        ("-t mangle -A OUTPUT -p tcp --dport 80 -j MARK --or-mark 1337", 2, MARK),
+        (
+            "*mangle\n:AGENT -\n-A OUTPUT -j AGENT\n-A AGENT -p tcp --dport 80 -j MARK --set-mark 1337\nCOMMIT\n",
+            2,
+            MARK,
+        ),
+        (
+            "table inet agent { chain out { type route hook output priority -160; tcp dport 80 meta mark set 1337; }; }",
             1,
             "inet agent out",
         ),
@@ -71,8 +88,13 @@ fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixtu
         };
         is_answered();
         // Beside native nftables the tables of iptables are other programs' tables.
-        let chain = shown == CONNMARK && fixture.backend == Backend::Native;
+        let chain = shown.starts_with("-j ") && fixture.backend == Backend::Native;
         in_every_run_are_named(&pod, count, if chain { "mangle " } else { shown });
+        let check = pod.istio_iptables(&["check"]).run();
+        check.ended_with(1);
+        let table = pod.istio_iptables(&["explain", "--live"]).run().ended_with(0).output();
+        let first = table.lines().next().unwrap_or_default();
+        assert!(first.contains("a foreign rule gives ") && !first.contains("no problem"), "{table}");
         for family in FAMILIES {
             let [marked, other] = [80, 443].map(|port| at(family.service(), port));
             let is_lost = || pod.proxy().gets_no_reply(marked, other);
@@ -92,6 +114,9 @@ fn rules_that_mark_connections_otherwise_are_not_named(fixture: Fixture) {
         "-t mangle -A OUTPUT -p tcp -j CONNMARK --set-xmark 0x80/0x80",
         "-t mangle -A OUTPUT -p udp -j CONNMARK --set-mark 1337",
         "-t mangle -A PREROUTING -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80",
+        "-t mangle -A OUTPUT -p tcp -j MARK --set-xmark 0x80/0x80",
+        "-t mangle -A POSTROUTING -p tcp -j MARK --set-mark 1337",
+        "-t mangle -A OUTPUT -p udp -j MARK --set-mark 1337",
         "-t mangle -A OUTPUT -m comment --comment CONNMARK_--set-xmark_0x539/ -j RETURN",
     ] {
         insert(&pod, rule);
