@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::socket::{MsgFlags, send};
 
 use crate::state::is_at;
@@ -77,12 +77,16 @@ fn send_to(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Appends with one write, so that lines of processes that run at the same time do not mix.
+/// Appends with one write, so that lines of processes that run at the same time do not mix. Without `O_NONBLOCK`, opening a FIFO
+/// waits for a reader.
 fn append(run_dir: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = run_dir.join(FILE);
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600);
+    options.append(true).create(true).mode(0o600).custom_flags(OFlag::O_NONBLOCK.bits());
     let mut file = options.open(&path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
     file.write_all(bytes)?;
     if file.metadata()?.len() < LARGEST {
         return Ok(());
@@ -132,6 +136,31 @@ mod tests {
             (0..WRITERS).flat_map(|writer| (0..LINES).map(move |number| line(writer, number))).collect();
         wanted.sort_unstable();
         assert_eq!(found, wanted.iter().map(|line| line.trim_end()).collect::<Vec<_>>());
+    }
+
+    /// Opening a FIFO waits for its other end.
+    #[test]
+    fn file_that_is_no_regular_one_delays_nothing() {
+        use std::sync::mpsc;
+        use std::time::Duration;
+
+        use nix::sys::stat::Mode;
+        use nix::unistd::mkfifo;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let attempt = || {
+            let (run_dir, (send, ended)) = (folder.path().to_owned(), mpsc::channel());
+            std::thread::spawn(move || send.send(append(&run_dir, b"x\n")));
+            ended.recv_timeout(Duration::from_secs(60)).expect("it ends")
+        };
+        attempt().unwrap_err();
+        // Nor is anything written to a process that reads it.
+        let mut options = OpenOptions::new();
+        let mut reader = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&path).unwrap();
+        attempt().unwrap_err();
+        assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 
     #[test]
