@@ -215,6 +215,8 @@ fn insert_into_list(
     list: &List<'_>,
     entry: &str,
 ) -> Result<Option<Placed>, InstallError> {
+    list.require_others()
+        .map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&file.path))))?;
     let Some(text) = list.with_entry(entry) else {
         return Ok(Some(Placed { path: file.path.clone(), changed: false }));
     };

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use serde_json::Value;
 
 use super::node::{LIST, Node, SINGLE, names};
 
@@ -41,6 +42,34 @@ fn second_installation_writes_nothing_and_another_option_replaces_the_entry() {
     );
     node.uninstall(&[]);
     assert_eq!(node.read("10-a.conflist"), LIST);
+}
+
+#[test]
+fn list_that_libcni_rejects_is_skipped_and_named() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    let rejected = r#"{"cniVersion":"1.0.0","name":"x","disableCheck":1,"plugins":[{"type":"bridge"}]}"#;
+    node.write_old("05-b.conflist", rejected);
+    let output = node.run("install", &["--once", "--no-dry-add"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    let problem = "05-b.conflist: disableCheck: 1 is not accepted, expected true or false";
+    assert!(output.status.success() && text.contains(problem), "{text}");
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    assert_eq!(node.read("05-b.conflist"), rejected);
+}
+
+/// In first place there is no `prevResult`: every ADD on the node would fail.
+#[test]
+fn entry_in_first_place_is_moved_or_named() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&FAST);
+    let found: Value = serde_json::from_str(&node.read("10-a.conflist")).unwrap();
+    let found = found["plugins"][2].to_string();
+    let list = |plugins: &str| format!("{{\"cniVersion\":\"1.0.0\",\"name\":\"x\",\"plugins\":[{plugins}]}}");
+    node.write("10-a.conflist", &list(&format!("{found},{{\"type\":\"bridge\"}}")));
+    node.install(&FAST);
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "istio-cni"]);
+    node.write("10-a.conflist", &list(&found));
+    node.fails("install", &["--once", "--no-dry-add"], "10-a.conflist: plugins: istio-cni is the only one");
 }
 
 /// Every ADD on the node would fail.

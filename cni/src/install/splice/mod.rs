@@ -2,7 +2,6 @@
 
 mod object;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -12,13 +11,16 @@ use serde_json::value::RawValue;
 use crate::netconf::{OWN_KEYS, POD_ANNOTATIONS};
 use crate::version::Version;
 
-use object::Object;
+use object::{Object, require_fields};
 
 /// The type under which the plugin is in a list: the name of its program.
 pub const TYPE: &str = "istio-cni";
 
 /// A list has no plugins.
 pub(super) const NO_PLUGINS: &str = "missing plugins";
+
+/// A list has no other plugins.
+const ONLY_OURS: &str = "plugins: istio-cni is the only one";
 
 /// Why a text is no configuration that libcni loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +79,10 @@ impl<'a> List<'a> {
         let keys = Object::parse(text)?;
         let name = keys.string("name")?.ok_or_else(|| Invalid::new("missing name"))?;
         keys.string("cniVersion")?;
-        let inlined_only = keys
-            .get("loadOnlyInlinedPlugins")
-            .is_some_and(|value| value.get().trim_matches('"').eq_ignore_ascii_case("true"));
+        keys.versions()?;
+        keys.flag("disableCheck")?;
+        keys.flag("disableGC")?;
+        let inlined_only = keys.flag("loadOnlyInlinedPlugins")?;
         let Some(array) = keys.get("plugins") else {
             let list = Self { text, name, inlined_only, opened: None, plugins: Vec::new() };
             return if inlined_only { Err(Invalid::new(NO_PLUGINS)) } else { Ok(list) };
@@ -116,6 +119,15 @@ impl<'a> List<'a> {
         self.opened.is_none()
     }
 
+    /// Refuses a list without a plugin before ours: it would get no `prevResult`, and ADD would fail.
+    ///
+    /// # Errors
+    /// There is no other plugin.
+    pub fn require_others(&self) -> Result<(), Invalid> {
+        let has_others = self.plugins.is_empty() || self.owners().any(|owner| owner == Owner::Other);
+        if has_others { Ok(()) } else { Err(Invalid::new(ONLY_OURS)) }
+    }
+
     /// Whether one of the plugins is ours.
     #[must_use]
     pub fn has_entry(&self) -> bool {
@@ -141,9 +153,14 @@ impl<'a> List<'a> {
     }
 
     /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
-    /// or else last. `None` if it has this entry, or no plugins of its own.
+    /// or else last. Last, too, in place of the first one, which gets no `prevResult`: ADD would fail. `None` if it has this entry,
+    /// or no plugins of its own.
     #[must_use]
     pub fn with_entry(&self, entry: &str) -> Option<String> {
+        let is_first = self.plugins.first().is_some_and(Plugin::is_of_type);
+        if is_first && let Ok(Some(others)) = self.without_entry(true) {
+            return List::parse(&others).ok()?.with_entry(entry);
+        }
         let same: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.is_of_type()).collect();
         match same.as_slice() {
             [] => Some(self.append(self.opened?, entry)),
@@ -168,7 +185,7 @@ impl<'a> List<'a> {
             return Ok(None);
         }
         if removed.len() == self.plugins.len() {
-            return Err(Invalid::new("plugins: istio-cni is the only one"));
+            return Err(Invalid::new(ONLY_OURS));
         }
         let edits: Vec<_> =
             removed.iter().map(|plugin| (self.removal(plugin, |one| !is_removed(one)), "")).collect();
@@ -280,8 +297,8 @@ impl<'a> Single<'a> {
 pub fn require_version(text: &str) -> Result<(), Invalid> {
     let keys = Object::parse(text)?;
     let own = keys.string("cniVersion")?.filter(|version| !version.is_empty());
-    let listed = keys.get("cniVersions").and_then(|value| serde_json::from_str(value.get()).ok());
-    let versions = own.map_or_else(|| listed.unwrap_or_default(), |own| vec![own]);
+    let listed = keys.versions()?;
+    let versions = own.map_or(listed, |own| vec![own]);
     if versions.iter().any(|version| Version::by_name(version).is_some()) {
         return Ok(());
     }
@@ -289,31 +306,6 @@ pub fn require_version(text: &str) -> Result<(), Invalid> {
         if versions.is_empty() { "missing".to_owned() } else { format!("{versions:?} is not accepted") };
     let accepted = Version::ALL.map(Version::name).join(", ");
     Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}")))
-}
-
-fn of_field<'a>(field: &str, value: &'a RawValue) -> Result<Object<'a>, Invalid> {
-    Object::parse(value.get()).map_err(|error| Invalid(format!("{field}: {error}")))
-}
-
-/// Refuses what has fields that libcni cannot read.
-fn require_fields(plugin: &Object<'_>) -> Result<(), Invalid> {
-    type Texts = Option<Vec<Option<String>>>;
-    for field in ["cniVersion", "name", "type"] {
-        plugin.text(field)?;
-    }
-    plugin.values::<BTreeMap<String, Option<bool>>>("capabilities", "an object of booleans")?;
-    plugin.values::<BTreeMap<String, Value>>("prevResult", "an object")?;
-    for ipam in plugin.values::<Box<RawValue>>("ipam", "an object")? {
-        of_field("ipam", &ipam)?.text("type")?;
-    }
-    for dns in plugin.values::<Box<RawValue>>("dns", "an object")? {
-        let dns = of_field("dns", &dns)?;
-        dns.text("domain")?;
-        for field in ["nameservers", "search", "options"] {
-            dns.values::<Texts>(field, "a list of strings")?;
-        }
-    }
-    Ok(())
 }
 
 /// Whose a plugin is.

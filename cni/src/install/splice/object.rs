@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Invalid;
@@ -28,6 +29,31 @@ impl<'a> Object<'a> {
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, Invalid> {
         let read = self.get(key).map(|value| serde_json::from_str(value.get()));
         read.transpose().map_err(|_| Invalid::new(format!("{key}: not a string")))
+    }
+
+    /// The value of a boolean key of a list, which may be a string.
+    pub(super) fn flag(&self, key: &str) -> Result<bool, Invalid> {
+        let Some(value) = self.get(key).map(RawValue::get) else { return Ok(false) };
+        let text: String = serde_json::from_str(value).unwrap_or_default();
+        match serde_json::from_str(value).ok() {
+            Some(flag) => Ok(flag),
+            None if text.eq_ignore_ascii_case("true") => Ok(true),
+            None if text.eq_ignore_ascii_case("false") => Ok(false),
+            None => Err(Invalid::new(format!("{key}: {value} is not accepted, expected true or false"))),
+        }
+    }
+
+    /// The key `cniVersions` of a list.
+    pub(super) fn versions(&self) -> Result<Vec<String>, Invalid> {
+        const KEY: &str = "cniVersions";
+        let Some(value) = self.get(KEY).map(RawValue::get) else { return Ok(Vec::new()) };
+        let is_version = |text: &String| {
+            text.split('.').count() <= 3 && text.split('.').all(|part| part.parse::<i64>().is_ok())
+        };
+        let versions: Option<Vec<String>> = serde_json::from_str(value).ok();
+        versions.filter(|versions| versions.iter().all(is_version)).ok_or_else(|| {
+            Invalid::new(format!("{KEY}: {value} is not accepted, expected a list of versions"))
+        })
     }
 
     /// As a map that is written again: each key once, sorted.
@@ -68,4 +94,29 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
         }
         deserializer.deserialize_map(Pairs).map(Self)
     }
+}
+
+fn of_field<'a>(field: &str, value: &'a RawValue) -> Result<Object<'a>, Invalid> {
+    Object::parse(value.get()).map_err(|error| Invalid::new(format!("{field}: {error}")))
+}
+
+/// Refuses what has fields that libcni cannot read.
+pub(super) fn require_fields(plugin: &Object<'_>) -> Result<(), Invalid> {
+    type Texts = Option<Vec<Option<String>>>;
+    for field in ["cniVersion", "name", "type"] {
+        plugin.text(field)?;
+    }
+    plugin.values::<BTreeMap<String, Option<bool>>>("capabilities", "an object of booleans")?;
+    plugin.values::<BTreeMap<String, Value>>("prevResult", "an object")?;
+    for ipam in plugin.values::<Box<RawValue>>("ipam", "an object")? {
+        of_field("ipam", &ipam)?.text("type")?;
+    }
+    for dns in plugin.values::<Box<RawValue>>("dns", "an object")? {
+        let dns = of_field("dns", &dns)?;
+        dns.text("domain")?;
+        for field in ["nameservers", "search", "options"] {
+            dns.values::<Texts>(field, "a list of strings")?;
+        }
+    }
+    Ok(())
 }

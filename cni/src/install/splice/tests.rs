@@ -52,9 +52,20 @@ fn several_entries_become_one_and_go_together() {
     let text =
         format!(r#"{{"name":"x","plugins":[{ours},{ours},{{"type":"a"}},{ours},{{"type":"b"}},{ours}]}}"#);
     let one = parse(&text).with_entry(ENTRY).unwrap();
-    assert_eq!(one, format!(r#"{{"name":"x","plugins":[{ENTRY},{{"type":"a"}},{{"type":"b"}}]}}"#));
+    assert_eq!(one, format!(r#"{{"name":"x","plugins":[{{"type":"a"}},{{"type":"b"}},{ENTRY}]}}"#));
     let none = parse(&text).without_entry(false).unwrap().unwrap();
     assert_eq!(none, r#"{"name":"x","plugins":[{"type":"a"},{"type":"b"}]}"#);
+}
+
+/// The first plugin gets no `prevResult`.
+#[test]
+fn entry_in_first_place_is_moved_behind_the_last_plugin() {
+    let text =
+        format!("{{\"name\":\"x\",\"plugins\":[ {ENTRY} , {{\"type\":\"a\"}},\n{{\"type\":\"b\"}} ]}}");
+    let moved =
+        format!("{{\"name\":\"x\",\"plugins\":[ {{\"type\":\"a\"}},\n{{\"type\":\"b\"}}, {ENTRY} ]}}");
+    assert_eq!(parse(&text).with_entry(ENTRY), Some(moved.clone()));
+    assert_eq!(parse(&moved).with_entry(ENTRY), None);
 }
 
 #[test]
@@ -151,6 +162,29 @@ fn last_of_several_equal_keys_counts_as_in_go() {
         r#"{"name":"x","cniVersion":"1.0.0","cniVersion":1,"plugins":[{"type":"a"}]}"#,
     ] {
         assert!(List::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn keys_of_a_list_have_the_types_of_libcni() {
+    let list = |field: &str| format!(r#"{{"name":"x",{field},"plugins":[{{"type":"a"}}]}}"#);
+    for key in ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"] {
+        for value in ["true", "false", "\"true\"", "\"False\"", "\"TRUE\""] {
+            parse(&list(&format!("\"{key}\":{value}")));
+        }
+        for value in ["1", "0", "null", "\"yes\"", "\"\"", "[]", "{}", "\" true\""] {
+            let invalid = List::parse(&list(&format!("\"{key}\":{value}"))).unwrap_err().to_string();
+            assert_eq!(invalid, format!("{key}: {value} is not accepted, expected true or false"));
+        }
+    }
+    for value in [r#"[]"#, r#"["1.0.0","1.1"]"#, r#"["9.9.9"]"#] {
+        parse(&list(&format!("\"cniVersions\":{value}")));
+    }
+    for value in
+        [r#""1.0.0""#, "null", "{}", "1", "[1]", "[null]", r#"[""]"#, r#"["1.0.0","x"]"#, r#"["1.0.0.0"]"#]
+    {
+        let invalid = List::parse(&list(&format!("\"cniVersions\":{value}"))).unwrap_err().to_string();
+        assert_eq!(invalid, format!("cniVersions: {value} is not accepted, expected a list of versions"));
     }
 }
 
