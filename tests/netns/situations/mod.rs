@@ -1,6 +1,9 @@
 //! Set-ups of other programs beside ours: the first line of `explain --live` against what packets do, one by one.
 
-mod table;
+mod cluster;
+mod host;
+mod rules;
+mod situation;
 
 use std::net::SocketAddr;
 
@@ -9,11 +12,15 @@ use netlab::socket::{self, Binding};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, Outcome, Pod, for_these_fixtures};
-use table::{SITUATIONS, Situation};
+use situation::Situation;
 
 for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy V4, native: Native Dual;
-    [first_line_is_what_packets_do]
+    [
+        first_line_is_what_packets_do_beside_programs_of_a_cluster,
+        first_line_is_what_packets_do_beside_programs_of_a_host,
+        first_line_is_what_packets_do_beside_single_rules,
+    ]
 );
 
 /// Reachable in every situation, around the proxy: what is sent before its answer has been answered too.
@@ -31,9 +38,21 @@ enum Kernel {
     Silence,
 }
 
-fn first_line_is_what_packets_do(fixture: Fixture) {
+fn first_line_is_what_packets_do_beside_programs_of_a_cluster(fixture: Fixture) {
+    first_line_is_what_packets_do(fixture, cluster::SITUATIONS);
+}
+
+fn first_line_is_what_packets_do_beside_programs_of_a_host(fixture: Fixture) {
+    first_line_is_what_packets_do(fixture, host::SITUATIONS);
+}
+
+fn first_line_is_what_packets_do_beside_single_rules(fixture: Fixture) {
+    first_line_is_what_packets_do(fixture, rules::SITUATIONS);
+}
+
+fn first_line_is_what_packets_do(fixture: Fixture, situations: &[Situation]) {
     let mut wrong = Vec::new();
-    for situation in SITUATIONS.iter().filter(|situation| situation.is_for(fixture.backend)) {
+    for situation in situations.iter().filter(|situation| situation.is_for(fixture.backend)) {
         let pod = fixture.pod();
         let _servers = (
             pod.proxy_listens(),
