@@ -1,5 +1,6 @@
 //! The commands, with files as people have them.
 
+mod configs;
 mod inputs;
 mod own;
 
