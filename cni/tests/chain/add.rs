@@ -7,7 +7,7 @@ use std::time::Duration;
 use netlab::process::{command, run};
 use serde_json::{Value, json};
 
-use crate::common::{INJECTED, Pod, call, plugin};
+use crate::common::{Answer, INJECTED, Pod, call, plugin};
 use crate::runtime::Node;
 
 /// The tables of a pod, without counters.
@@ -78,24 +78,28 @@ fn add_waits_for_the_loopback_interface() {
     assert!(tables(&pod).contains("redirect to :15006"));
 }
 
-/// As `cnitool` does with the name: the plugin is itself a process of its parent for `lo` then, and waits for no other.
-#[test]
-fn add_for_the_loopback_interface_does_not_wait_for_itself() {
-    let mut node = Node::new("nftables");
-    node.set("plugin_log_level", json!("debug"));
-    let pod = Pod::new("own", &[INJECTED]);
+/// ADD of our plugin alone, with more variables.
+fn add_with(node: &Node, pod: &Pod, more: &[(&str, &str)]) -> Answer {
     let mut input = node.configuration();
     input["prevResult"] = json!({"cniVersion": "1.1.0"});
     input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
     let netns = pod.netns.path();
     let variables = [
         ("CNI_COMMAND", "ADD"),
-        ("CNI_CONTAINERID", "own"),
-        ("CNI_NETNS", &netns),
-        ("CNI_IFNAME", "lo"),
-        ("CNI_ARGS", &pod.args),
+        ("CNI_CONTAINERID", "alone"),
+        ("CNI_NETNS", netns.as_str()),
+        ("CNI_ARGS", pod.args.as_str()),
     ];
-    let answer = call(plugin(), &variables, input.to_string().as_bytes());
+    call(plugin(), &[&variables[..], more].concat(), input.to_string().as_bytes())
+}
+
+/// As `cnitool` does with the name: the plugin is itself a process of its parent for `lo` then, and waits for no other.
+#[test]
+fn add_for_the_loopback_interface_does_not_wait_for_itself() {
+    let mut node = Node::new("nftables");
+    node.set("plugin_log_level", json!("debug"));
+    let pod = Pod::new("own", &[INJECTED]);
+    let answer = add_with(&node, &pod, &[("CNI_IFNAME", "lo")]);
     answer.printed();
     assert!(!answer.stderr.contains("lo is not set up yet"), "{}", answer.stderr);
     assert!(tables(&pod).contains("redirect to :15006"));
@@ -106,19 +110,7 @@ fn add_for_the_loopback_interface_does_not_wait_for_itself() {
 fn error_of_add_has_no_details_which_are_logged() {
     let node = Node::new("iptables-legacy");
     let pod = Pod::new("refused", &[INJECTED]);
-    let mut input = node.configuration();
-    input["prevResult"] = json!({"cniVersion": "1.1.0"});
-    input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
-    let netns = pod.netns.path();
-    let variables = [
-        ("CNI_COMMAND", "ADD"),
-        ("CNI_CONTAINERID", "refused"),
-        ("CNI_NETNS", &netns),
-        ("CNI_IFNAME", "eth0"),
-        ("CNI_ARGS", &pod.args),
-        ("PATH", "/nonexistent"),
-    ];
-    let answer = call(plugin(), &variables, input.to_string().as_bytes());
+    let answer = add_with(&node, &pod, &[("CNI_IFNAME", "eth0"), ("PATH", "/nonexistent")]);
     let message = answer.error(102);
     assert!(message.starts_with("--backend iptables-legacy cannot be used"), "{message}");
     let document: Value = serde_json::from_str(&answer.stdout).unwrap();
