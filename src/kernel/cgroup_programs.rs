@@ -94,7 +94,7 @@ fn programs(mounts: &str, path: &str, hook: u32) -> io::Result<BTreeSet<u32>> {
         count: u32::try_from(MOST).unwrap_or_default(),
         padding: 0,
     };
-    // SAFETY: the kernel reads and writes `query`, which is as long as it is told, and writes at most `count` numbers.
+    // SAFETY: the size of `query` is passed with it, and its buffer has room for `count` numbers.
     let outcome = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>()) };
     if outcome != 0 {
         return Err(io::Error::last_os_error());

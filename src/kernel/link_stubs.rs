@@ -6,7 +6,6 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::Write as _;
-use std::ptr;
 
 use nix::libc;
 
@@ -80,47 +79,19 @@ unsafe extern "C" fn __assert_fail(assertion: *const c_char, _file: *const c_cha
 #[unsafe(no_mangle)]
 static stderr: usize = 0;
 
-#[unsafe(no_mangle)]
-extern "C" fn fprintf() -> c_int {
-    0
+/// Functions that return nothing, 0 or null, which are one to their callers.
+macro_rules! empty {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> usize {
+                0
+            }
+        )*
+    };
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn _IO_fputs() -> c_int {
-    0
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fwrite() -> usize {
-    0
-}
-
-/// The streams whose locks `fork` takes, and frees in the child: none.
-#[unsafe(no_mangle)]
-extern "C" fn _IO_iter_begin() -> *const c_void {
-    ptr::null()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_iter_end() -> *const c_void {
-    ptr::null()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_iter_next() -> *const c_void {
-    ptr::null()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_iter_file() -> *const c_void {
-    ptr::null()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_list_lock() {}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_list_unlock() {}
-
-#[unsafe(no_mangle)]
-extern "C" fn _IO_list_resetlock() {}
+// How `malloc_stats` prints.
+empty!(fprintf _IO_fputs fwrite);
+// The streams whose locks `fork` takes, and frees in the child: none.
+empty!(_IO_iter_begin _IO_iter_end _IO_iter_next _IO_iter_file _IO_list_lock _IO_list_unlock _IO_list_resetlock);

@@ -83,7 +83,7 @@ const fn is_v4_compatible(address: Ipv6Addr) -> bool {
     matches!(address.segments(), [0, 0, 0, 0, 0, 0, _, _])
 }
 
-/// The kernel's table of labels, as long as nobody has changed it.
+/// The default address labels of the kernel: `ip6addrlbl_init_table` in net/ipv6/addrlabel.c.
 const fn label(address: Ipv6Addr) -> u8 {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 1] => 0,
