@@ -12,7 +12,7 @@ use nfnetlink::nftables::{
 };
 
 use super::concern::Captured;
-use super::{ANSWERS_ON_LO, DNS_IN_ZONES, IN_A_ZONE, ports_of_proxy};
+use super::{ANSWERS_ON_LO, DNS_IN_ZONES, IN_A_ZONE, UNTRACKED, ports_of_proxy};
 use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT};
@@ -23,6 +23,8 @@ const NAT_PRIORITY: i32 = -100;
 const CONNTRACK_PRIORITY: i32 = -200;
 /// What a chain does that sets a conntrack zone.
 const CT_ZONE: &str = "ct zone";
+/// What one does that exempts packets from connection tracking.
+const NOTRACK: &str = "notrack";
 /// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every firewall has one for
 /// the states of connections.
 const AFTER_OURS: [&str; 4] = ["policy drop", "drop", "reject", "queue"];
@@ -40,6 +42,8 @@ pub struct BaseChain {
     translates_dns: bool,
     /// Whether it drops packets by the type of their source, or by the route to it.
     drops_sources: bool,
+    /// Whether TPROXY captures what it exempts from connection tracking.
+    is_by_tproxy: bool,
 }
 
 /// Where a base chain is.
@@ -61,7 +65,8 @@ impl BaseChain {
 
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, hook, priority, place, does, translates_dns, drops_sources } = self;
+        let Self { table, chain, hook, priority, place, does, translates_dns, drops_sources, is_by_tproxy } =
+            self;
         let does = does.join(", ");
         match place {
             Place::Behind(ports) => write!(
@@ -77,11 +82,14 @@ impl fmt::Display for BaseChain {
                 };
                 let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
                 let answers = if *drops_sources { ANSWERS_ON_LO } else { "" };
-                let taken = if does == CT_ZONE { "" } else { "packets that it takes are not captured; " };
+                let takes =
+                    self.does.iter().any(|word| word != CT_ZONE && !(*is_by_tproxy && word == NOTRACK));
+                let taken = if takes { "packets that it takes are not captured; " } else { "" };
                 let zone = if does.contains(CT_ZONE) { IN_A_ZONE } else { "" };
+                let untracked = if *is_by_tproxy { UNTRACKED } else { "" };
                 write!(
                     f,
-                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{zone}\
+                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{untracked}{zone}\
                      give it a priority above {ours} or delete it, if that is not meant{answers}{dns}"
                 )
             }
@@ -119,6 +127,9 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
                 let has_translation = does.iter().any(|word| ["dnat", "redirect"].contains(&word.as_str()));
                 let has_dns = ours.captured.iter().any(|captured| captured.dns);
                 let translates_dns = hook == Some(Hook::Output) && has_dns && has_translation;
+                let is_by_tproxy = hook == Some(Hook::Prerouting)
+                    && does.iter().any(|word| word == NOTRACK)
+                    && ours.captured.iter().any(|captured| captured.keeps_port);
                 let priority = base.priority;
                 found.push(BaseChain {
                     table,
@@ -129,6 +140,7 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
                     does,
                     translates_dns,
                     drops_sources,
+                    is_by_tproxy,
                 });
             }
         }
@@ -212,7 +224,7 @@ impl Ours {
         match does {
             // Only the chains of nat translate, and only they can be after ours in the same place.
             "dnat" | "redirect" => self.nat && base.kind == ChainKind::Nat && base.priority <= NAT_PRIORITY,
-            "notrack" | CT_ZONE => base.priority < CONNTRACK_PRIORITY,
+            NOTRACK | CT_ZONE => base.priority < CONNTRACK_PRIORITY,
             _ => base.priority <= self.last,
         }
     }
@@ -287,7 +299,7 @@ fn word(expression: &Expression) -> Option<String> {
             "redir" => "redirect",
             // The hooks in question have no other translation.
             "nat" => "dnat",
-            "reject" | "queue" | "notrack" | "synproxy" | "fwd" | "tproxy" => name,
+            "reject" | "queue" | NOTRACK | "synproxy" | "fwd" | "tproxy" => name,
             "immediate" => "verdict",
             "lookup" if has_verdicts(data) => "verdict map",
             "target" => return of_target(data),
@@ -321,7 +333,7 @@ fn of_target(data: &[u8]) -> Option<String> {
     const NAME: u16 = 1;
     const INFO: u16 = 3;
     /// `XT_CT_NOTRACK` and `XT_CT_NOTRACK_ALIAS`, in the flags at the beginning of what CT is given. The zone comes behind them.
-    const NOTRACK: u16 = 3;
+    const UNTRACKED_FLAGS: u16 = 3;
     /// `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
     const ZONE: u16 = 4 | 8 | 16;
     let attributes = nfnetlink::Attributes::new(data);
@@ -332,12 +344,12 @@ fn of_target(data: &[u8]) -> Option<String> {
         "NFQUEUE" => "queue",
         "TPROXY" => "tproxy",
         "SYNPROXY" => "synproxy",
-        "NOTRACK" => "notrack",
+        "NOTRACK" => NOTRACK,
         "CT" => {
             let info = attributes.of(INFO)?.payload;
             let half = |at: usize| Some(u16::from_ne_bytes([*info.get(at)?, *info.get(at + 1)?]));
             match (half(0)?, half(2)?) {
-                (flags, _) if flags & NOTRACK != 0 => "notrack",
+                (flags, _) if flags & UNTRACKED_FLAGS != 0 => NOTRACK,
                 (flags, zone) if flags & ZONE != 0 || zone != 0 => CT_ZONE,
                 _ => return None,
             }

@@ -15,7 +15,7 @@ pub(super) struct Captured {
     /// The proxy's ports: redirected packets have one of them from then on.
     ports: BTreeSet<u16>,
     /// Whether packets keep their own port, as with TPROXY.
-    keeps_port: bool,
+    pub(super) keeps_port: bool,
 }
 
 impl Captured {

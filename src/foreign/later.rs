@@ -72,6 +72,7 @@ impl Examined<'_> {
                 of_other_variant,
                 place: place(),
                 translates_dns: false,
+                is_by_tproxy: false,
             })
             .collect()
     }

@@ -51,12 +51,18 @@ pub struct DecidesFirst {
     place: Placement,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     translates_dns: bool,
+    /// Whether TPROXY captures what it exempts from connection tracking.
+    is_by_tproxy: bool,
 }
 
 /// A translated answer has another address or port than those by which our rules know answers, so it is looked up in another zone
 /// than its query.
 const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no answer while DNS is captured (--redirect-dns): let it \
                             translate none, or capture no DNS";
+
+/// TPROXY needs no connection tracking to capture, and has no other way to know an open connection.
+const UNTRACKED: &str = "packets that it exempts from connection tracking belong to no connection: TPROXY captures new connections of them, \
+                         and open ones end when it comes into force; ";
 
 /// What a conntrack zone of another program means.
 const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the proxy without their original destination, which the \
@@ -80,7 +86,7 @@ impl DecidesFirst {
 
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, variant, table, text, target, of_other_variant, place, translates_dns } = self;
+        let Self { family, variant, table, text, target, of_other_variant, place, .. } = self;
         if text.starts_with("-P") {
             return write!(
                 f,
@@ -100,7 +106,7 @@ impl fmt::Display for DecidesFirst {
             Placement::Before => "move it behind our rule or delete it",
             Placement::Beside | Placement::Later(_) => "delete it",
         };
-        let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
+        let dns = if self.translates_dns { DNS_IN_ZONES } else { "" };
         let is_of_sources = text.starts_with("-A PREROUTING") && text.contains(" --src-type ");
         let answers = if is_of_sources && target.contains("DROP") { ANSWERS_ON_LO } else { "" };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
@@ -110,6 +116,8 @@ impl fmt::Display for DecidesFirst {
         write!(f, "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: ")?;
         if target.contains(ZONE) {
             f.write_str(IN_A_ZONE)?;
+        } else if self.is_by_tproxy {
+            f.write_str(UNTRACKED)?;
         } else {
             write!(f, "packets that it hands to {target} {are} captured{those}; ")?;
         }
@@ -185,12 +193,25 @@ impl Examined<'_> {
     ) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         let table = table.name();
-        let translates = |name: &str| target.split([' ', '(', ')']).any(|word| word == name);
+        let hands_to = |name: &str| target.split([' ', '(', ')']).any(|word| word == name);
         let translates_dns = hook == Hook::Output
             && Captured::of(self.desired).dns
             && !text.contains(" -p tcp ")
-            && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(translates);
-        DecidesFirst { family, variant, table, text, target, of_other_variant, place, translates_dns }
+            && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
+        // CT that sets no zone exempts from connection tracking.
+        let is_untracked = (hands_to("NOTRACK") || hands_to("CT")) && !target.contains(ZONE);
+        let is_by_tproxy = is_untracked && hook == Hook::Prerouting && Captured::of(self.desired).keeps_port;
+        DecidesFirst {
+            family,
+            variant,
+            table,
+            text,
+            target,
+            of_other_variant,
+            place,
+            translates_dns,
+            is_by_tproxy,
+        }
     }
 
     fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {

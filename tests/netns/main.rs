@@ -42,6 +42,7 @@ mod foreign_marks;
 mod foreign_matches;
 mod foreign_moves;
 mod foreign_on_the_way;
+mod foreign_untracked;
 mod foreign_warnings;
 mod forwarded;
 mod held;
