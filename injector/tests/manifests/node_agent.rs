@@ -360,10 +360,10 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
     }
     for (set, parts) in [
         ("backend=nftables", ["backend", "BACKEND, CAPTURE"]),
-        ("BACKEND=nftable", ["nftable", "iptables-nft"]),
-        ("DEADLINE_MS=0", ["deadline_ms", "240000"]),
-        ("REMOVE_TAINT=yes", ["\"yes\"", "true, false"]),
-        ("CAPTURE.dsn=true", ["dsn", "dns"]),
+        ("BACKEND=nftable", ["--set: BACKEND: \"nftable\"", "iptables-nft"]),
+        ("DEADLINE_MS=0", ["--set: DEADLINE_MS: 0", "240000"]),
+        ("REMOVE_TAINT=yes", ["--set: REMOVE_TAINT: \"yes\"", "true, false"]),
+        ("CAPTURE.dsn=true", ["--set: CAPTURE: ", "dns"]),
     ] {
         let failure = run(&["--set", set]).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage, "{set}");
@@ -371,7 +371,7 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
     }
     // A drop-in file needs a list.
     let failure = run(&["--platform=openshift", "--set=DROP_IN=yes"]).unwrap_err().to_string();
-    assert!(failure.contains("--drop-in: yes is not accepted with --platform=openshift"), "{failure}");
+    assert!(failure.contains("--set: DROP_IN: yes is not accepted with --platform=openshift"), "{failure}");
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It serves all
 //! revisions, so its objects are an installation of their own.
 
-use std::collections::BTreeMap;
-
-use istio_cni::capture::CaptureOptions;
-use istio_cni::install::options::{self, Command};
+use istio_cni::install::options;
 use istio_cni::install::platform::Platform;
-use istio_cni::netconf::{NetConf, RUN_DIR};
+use istio_cni::netconf::RUN_DIR;
 use serde_json::{Map, Value, json};
 
 use super::dns::Namespace;
@@ -76,16 +73,20 @@ impl Settings {
         });
         let fixed = ["--node-name=node".to_owned(), format!("--platform={}", platform.name)];
         let arguments: Vec<String> = fixed.into_iter().chain(own).collect();
-        let (command, _) = options::install(&arguments).map_err(|error| error.to_string())?;
-        if let Command::Install(install) = command {
-            let entry = install.entry.to_string();
-            let conf = NetConf::parse(entry.as_bytes()).map_err(|error| error.msg)?;
-            conf.deadline().map_err(|error| error.msg)?;
-            let settings = conf.settings().map_err(|error| error.msg)?;
-            CaptureOptions::of_values(BTreeMap::new()).resolve(settings.backend.as_ref())?;
-        }
+        // Messages name options, which are given as keys here.
+        options::install(&arguments).map_err(|error| by_variable(&error.to_string()))?;
         Ok(Self(settings))
     }
+}
+
+/// A message about an option of the agent, about its variable.
+fn by_variable(message: &str) -> String {
+    let option = message.strip_prefix("--").and_then(|text| text.split_once(": "));
+    let of_variable = option.and_then(|(name, problem)| {
+        let (_, variable, _) = SETTINGS.iter().find(|(option, ..)| *option == name)?;
+        Some(format!("{variable}: {problem}"))
+    });
+    of_variable.unwrap_or_else(|| message.to_owned())
 }
 
 /// Every object, in the order in which to apply them.
