@@ -26,7 +26,10 @@ pub(super) fn recorded(
     let Some(wanted) = wanted else {
         return recorded_removal(steps, current, live.as_ref(), left, found);
     };
-    let wanted = wanted.leaving(left).after(earlier_ports);
+    let mut wanted = wanted.leaving(left).after(earlier_ports);
+    if let Some(live) = live.as_ref().filter(|_| steps.is_empty()) {
+        wanted = wanted.with_gap_of(live);
+    }
     let settled = match &live {
         // Rules of Istio's binary that are right already stay Istio's.
         None => steps.is_empty(),

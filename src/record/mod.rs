@@ -132,6 +132,14 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
+    /// The same where nothing else has changed: what an earlier run had no room for is there still, and nothing else tells of it.
+    #[must_use]
+    pub(crate) fn with_gap_of(self, earlier: &Self) -> Self {
+        let names_rules = !(earlier.variants.is_empty() && earlier.left.is_empty());
+        let has_gap = earlier.incomplete && !earlier.is_changing() && names_rules;
+        Self { incomplete: self.incomplete || has_gap, ..self }
+    }
+
     /// The same, with rules that may be ours or foreign and stay.
     #[must_use]
     pub(crate) fn leaving(self, left: BTreeSet<Block>) -> Self {
@@ -231,7 +239,7 @@ impl Record {
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         !self.is_changing()
-            && !self.incomplete
+            && self.incomplete == other.incomplete
             && self.variants == other.variants
             && self.passthrough >= other.passthrough
             && self.left == other.left

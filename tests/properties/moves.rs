@@ -201,6 +201,22 @@ proptest! {
         prop_assert!(end.steps(&desired(config), variant).is_empty());
     }
 
+    /// What a record had no room for (`?`) is there still, and nothing else tells of it.
+    #[test]
+    fn a_record_without_room_for_all_rules_keeps_saying_so(config in config(), variant in variants()) {
+        let mut namespace = Namespace::holding(&config, variant);
+        let letter = match variant {
+            Variant::Legacy => " l",
+            Variant::Nft => " n",
+        };
+        namespace.1 = namespace.1.map(|alias| alias.replacen(letter, &format!("{letter}?"), 1));
+        let states = namespace.states(&namespace.steps(&desired(&config), variant));
+        let end = states.last().unwrap();
+        let record: Record = end.1.as_ref().unwrap().parse().unwrap();
+        prop_assert!(record.is_incomplete(), "{:?}", end.1);
+        prop_assert_eq!(end.steps(&desired(&config), variant), vec![]);
+    }
+
     #[test]
     fn two_sets_of_an_earlier_version_are_limited_before_anything_else(
         (old, new) in pair(), from in variants()
