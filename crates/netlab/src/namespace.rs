@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,11 +97,25 @@ impl Namespace {
 
     /// Joins this namespace with `other` by a veth pair: `name` here, `other_name` there. Both ends are up.
     pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
-        let path = other.path();
-        self.ip(&format!(
-            "link add {name} type veth peer name {other_name} netns {path}\nlink set {name} up"
-        ));
+        self.ip(&format!("{}\nlink set {name} up", other.veth_line(name, other_name)));
         other.ip(&format!("link set {other_name} up"));
+    }
+
+    /// The `ip` command that makes a link `name` where it runs, whose other end is `other_name` in this namespace.
+    ///
+    /// The indices of both ends differ. Where they are equal, as those of the first links of two namespaces are, the kernel does not know
+    /// that the link has another end: it handles its carrier with that of all other links once a second, and packets to its addresses
+    /// are lost until then (`linkwatch_urgent_event`).
+    #[must_use]
+    pub fn veth_line(&self, name: &str, other_name: &str) -> String {
+        /// Above those that the kernel gives by itself.
+        static NEXT: AtomicU32 = AtomicU32::new(1000);
+        let index = NEXT.fetch_add(2, Ordering::Relaxed);
+        format!(
+            "link add {name} index {index} type veth peer name {other_name} index {} netns {}",
+            index + 1,
+            self.path()
+        )
     }
 
     /// Gives an address to a link. An IPv6 address is usable at once, without duplicate address detection.
@@ -110,7 +125,7 @@ impl Namespace {
     }
 
     /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route for that in its own time
-    /// after the address, on a busy machine seconds later.
+    /// after the address and the carrier, on a busy machine seconds later.
     pub fn await_ipv6_addresses(&self) {
         let end = Instant::now() + PATIENCE;
         self.run(|| {

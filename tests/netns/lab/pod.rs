@@ -52,24 +52,16 @@ impl Pod {
         let (namespace, outside) = (Namespace::new(), Namespace::new());
         let guest = (world == Topology::Guest).then(Namespace::new);
         let pod = Self { fixture, namespace, outside, guest };
-        pod.namespace.run(|| {
-            set_sysctls();
-            ip_batch(&pod_links(&pod, world));
-        });
-        pod.outside.run(|| {
-            set_sysctls();
-            ip_batch(&outside_links(fixture, world));
-        });
+        let all = [Some(&pod.namespace), Some(&pod.outside), pod.guest.as_ref()];
+        let all = || all.into_iter().flatten();
+        // In all of them first: a link is made together with its other end.
+        all().for_each(|namespace| namespace.run(set_sysctls));
+        pod.namespace.run(|| ip_batch(&pod_links(&pod, world)));
+        pod.outside.run(|| ip_batch(&outside_links(fixture, world)));
         if let Some(guest) = &pod.guest {
-            guest.run(|| {
-                set_sysctls();
-                ip_batch(&guest_links(fixture));
-            });
+            guest.run(|| ip_batch(&guest_links(fixture)));
         }
-        [Some(&pod.namespace), Some(&pod.outside), pod.guest.as_ref()]
-            .into_iter()
-            .flatten()
-            .for_each(Namespace::await_ipv6_addresses);
+        all().for_each(Namespace::await_ipv6_addresses);
         pod
     }
 
@@ -193,7 +185,7 @@ fn pod_links(pod: &Pod, world: Topology) -> String {
     let families = pod.fixture.families();
     let mut lines = vec![
         "link set lo up".to_owned(),
-        format!("link add eth0 type veth peer name eth0 netns {}", pod.outside.path()),
+        pod.outside.veth_line("eth0", "eth0"),
         "link set eth0 up".to_owned(),
     ];
     lines.extend(families.iter().map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")));
@@ -201,7 +193,7 @@ fn pod_links(pod: &Pod, world: Topology) -> String {
     match world {
         Topology::Plain => {}
         Topology::SecondNic => {
-            lines.push(format!("link add eth1 type veth peer name eth1 netns {}", pod.outside.path()));
+            lines.push(pod.outside.veth_line("eth1", "eth1"));
             lines.push("link set eth1 up".to_owned());
             lines.extend(families.iter().map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")));
         }
@@ -210,7 +202,7 @@ fn pod_links(pod: &Pod, world: Topology) -> String {
             fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
             lines.push("link add br0 type bridge".to_owned());
             let guest = pod.guest.as_ref().expect("its namespace");
-            lines.push(format!("link add vnet0 type veth peer name eth0 netns {}", guest.path()));
+            lines.push(guest.veth_line("vnet0", "eth0"));
             lines.push("link set vnet0 master br0 up".to_owned());
             lines.push("link set br0 up".to_owned());
             lines.extend(families.iter().map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")));
@@ -222,12 +214,15 @@ fn pod_links(pod: &Pod, world: Topology) -> String {
 }
 
 fn outside_links(fixture: Fixture, world: Topology) -> String {
-    let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
-    match world {
-        Topology::Plain => {}
-        Topology::SecondNic => lines.push("link set eth1 up".to_owned()),
-        // The router's questions come from a link-local address, and are answered to it.
-        Topology::Guest => lines.push("address add fe80::1/64 dev eth0 nodad".to_owned()),
+    let mut links = vec!["eth0"];
+    links.extend((world == Topology::SecondNic).then_some("eth1"));
+    let mut lines = vec!["link set lo up".to_owned()];
+    for link in links {
+        lines.push(format!("link set {link} up"));
+        if kernel_has_ipv6() {
+            // The services' addresses are on `lo`: neighbours are asked for from a link-local one, and again after some seconds.
+            lines.push(format!("address add fe80::1/64 dev {link} nodad"));
+        }
     }
     for &family in fixture.families() {
         lines.push(address(family, family.outside(), family.link_prefix(), "eth0"));
