@@ -22,6 +22,7 @@ pub mod watch;
 
 pub mod unix_socket;
 
+pub mod json_limits;
 pub mod lookup;
 pub mod source;
 

@@ -149,7 +149,7 @@ impl Watch {
     /// Reads standard input to its end. What was read is returned with an error, too.
     ///
     /// # Errors
-    /// `TimedOut`: it did not end in time; or it is too large, or cannot be read.
+    /// `TimedOut`: it did not end in time. `FileTooLarge`: it is larger than any configuration. Others: it cannot be read.
     pub fn read_input(&self) -> (Vec<u8>, io::Result<()>) {
         let mut bytes = Vec::new();
         let read = self.read_into(&mut bytes);
@@ -171,7 +171,8 @@ impl Watch {
                 Err(error) => return Err(error),
             }
             if bytes.len() > LARGEST {
-                return Err(io::Error::other(format!("larger than {} MiB", LARGEST >> 20)));
+                let problem = format!("larger than {} MiB, expected a network configuration", LARGEST >> 20);
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
             }
             // Input without end is always readable. What is there is read on a node that lets this process wait, too.
             if self.remaining().is_zero() {

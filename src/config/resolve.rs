@@ -94,6 +94,14 @@ pub fn log_options(raw: &RawOptions) -> LogOptions {
     read_log(&mut Reader::new(raw))
 }
 
+/// What [`log_options`] takes for not given, the first of it.
+#[must_use]
+pub fn log_problem(raw: &RawOptions) -> Option<ConfigError> {
+    let mut reader = Reader::new(raw);
+    read_log(&mut reader);
+    reader.errors.into_iter().next()
+}
+
 /// Reads every option.
 ///
 /// # Errors

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::environment::{AttachmentId, PodName};
-use crate::error::{CniError, Code};
+use crate::error::{CniError, Code, shortened};
+use crate::json_limits;
 use crate::version::Version;
 
 pub use settings::{Defaults, OnUnknown, Settings, SourceKind};
@@ -46,7 +47,7 @@ pub const KEYS: [&str; 13] = [
     "exclude_namespaces",
     "native_nftables",
     "on_unknown",
-    "plugin_log_level",
+    LOG_LEVEL,
     "pod_namespace",
     "source",
     "standalone",
@@ -80,12 +81,13 @@ pub struct NetConf<'a> {
 }
 
 /// The attachments that are there, for GC.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct ValidAttachment {
     #[serde(rename = "containerID")]
-    container: String,
+    container: Option<String>,
     #[serde(rename = "ifname")]
-    interface: String,
+    interface: Option<String>,
 }
 
 impl<'a> NetConf<'a> {
@@ -101,7 +103,12 @@ impl<'a> NetConf<'a> {
             )
         };
         let text = std::str::from_utf8(bytes).map_err(|error| bad(error.to_string()))?;
-        let keys = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let keys = serde_json::from_str(text).map_err(|error| match text.trim_start().chars().next() {
+            None => bad("empty".to_owned()),
+            Some('{') => bad(error.to_string()),
+            Some(_) => bad("not a JSON object".to_owned()),
+        })?;
+        json_limits::require(text).map_err(bad)?;
         Ok(Self { keys })
     }
 
@@ -110,14 +117,20 @@ impl<'a> NetConf<'a> {
         self.keys.get(key).copied().filter(|value| value.get() != "null")
     }
 
-    fn value<T: Deserialize<'a>>(&self, key: &str) -> Result<Option<T>, CniError> {
-        let read = self.raw(key).map(|value| serde_json::from_str(value.get()));
-        read.transpose().map_err(|error| invalid(key, &error.to_string()))
+    fn value<T: Deserialize<'a>>(&self, key: &str, accepted: &str) -> Result<Option<T>, CniError> {
+        self.raw(key).map(|value| read(key, value, accepted)).transpose()
     }
 
     /// Boolean keys are false unless they are set.
     fn flag(&self, key: &str) -> Result<bool, CniError> {
-        Ok(self.value(key)?.unwrap_or_default())
+        Ok(self.value(key, "true or false")?.unwrap_or_default())
+    }
+
+    /// A value that the parser of the init binary's options reads, and refuses: what is no string is not accepted in any form.
+    fn option(&self, key: Key, name: &str) -> Option<Given> {
+        let raw = self.raw(name)?.get();
+        let text = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
+        Some(Given { text, origin: Origin::Document(key) })
     }
 
     /// The version of the specification; of those before 0.3.0 none is supported.
@@ -125,13 +138,13 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 1: an unsupported one.
     pub fn version(&self) -> Result<Version, CniError> {
-        let text: Option<String> = self.value("cniVersion")?;
+        let accepted = format!("one of {}", Version::ALL.map(Version::name).join(", "));
+        let text: Option<String> = self.value("cniVersion", &accepted)?;
         let given = text.as_deref().unwrap_or("0.1.0"); // before the key was mandatory
         Version::by_name(given).ok_or_else(|| {
-            let names = Version::ALL.map(Version::name).join(", ");
             CniError::new(
                 Code::IncompatibleVersion,
-                format!("cniVersion: {given:?} is not supported, expected one of {names}"),
+                format!("cniVersion: {given:?} is not supported, expected {accepted}"),
             )
         })
     }
@@ -139,7 +152,7 @@ impl<'a> NetConf<'a> {
     /// The version as it is written.
     #[must_use]
     pub fn version_text(&self) -> Option<String> {
-        self.value("cniVersion").ok().flatten()
+        self.value("cniVersion", "").ok().flatten()
     }
 
     /// The name of the network.
@@ -147,9 +160,10 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 7: none.
     pub fn name(&self) -> Result<String, CniError> {
-        let name: Option<String> = self.value("name")?;
+        const ACCEPTED: &str = "the network's name";
+        let name: Option<String> = self.value("name", ACCEPTED)?;
         name.filter(|name| !name.is_empty())
-            .ok_or_else(|| invalid("name", "missing, expected the network's name"))
+            .ok_or_else(|| invalid("name", &format!("missing, expected {ACCEPTED}")))
     }
 
     /// The result of the plugins before this one, byte for byte.
@@ -157,11 +171,12 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 7: it is no object.
     pub fn prev_result(&self) -> Result<Option<&'a str>, CniError> {
-        let result = self.raw("prevResult").map(RawValue::get);
-        if result.is_some_and(|text| !text.starts_with('{')) {
-            return Err(invalid("prevResult", "not a JSON object"));
+        const KEY: &str = "prevResult";
+        let result = self.raw(KEY).map(RawValue::get);
+        match result.filter(|text| !text.starts_with('{')) {
+            Some(text) => Err(not_accepted(KEY, text, "a JSON object")),
+            None => Ok(result),
         }
-        Ok(result)
     }
 
     /// Whether ADD may be the first of its list: multus calls it alone.
@@ -178,12 +193,13 @@ impl<'a> NetConf<'a> {
     /// Code 7.
     pub fn excludes(&self, pod: &PodName) -> Result<Option<&'static str>, CniError> {
         const AGENT: &str = "istio-cni-node-";
-        let own: Option<String> = self.value("pod_namespace")?;
+        let own: Option<String> = self.value("pod_namespace", "the name of a namespace")?;
         if pod.name.starts_with(AGENT) && own.is_some_and(|own| own == pod.namespace) {
             return Ok(Some("pod of the node agent"));
         }
-        let excluded: Vec<String> = self.value("exclude_namespaces")?.unwrap_or_default();
-        Ok(excluded.contains(&pod.namespace).then_some("excluded namespace"))
+        let excluded: Option<Vec<String>> =
+            self.value("exclude_namespaces", "a list of names of namespaces")?;
+        Ok(excluded.unwrap_or_default().contains(&pod.namespace).then_some("excluded namespace"))
     }
 
     /// The directory for state.
@@ -191,9 +207,13 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 7.
     pub fn run_dir(&self) -> Result<PathBuf, CniError> {
-        let given: Option<PathBuf> = self.value("cni_agent_run_dir")?;
-        let path = given.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| RUN_DIR.into());
-        if path.is_absolute() { Ok(path) } else { Err(invalid("cni_agent_run_dir", "not an absolute path")) }
+        const KEY: &str = "cni_agent_run_dir";
+        const ACCEPTED: &str = "an absolute path";
+        let given: Option<String> = self.value(KEY, ACCEPTED)?;
+        match given.filter(|path| !path.is_empty()) {
+            Some(path) if !path.starts_with('/') => Err(not_accepted(KEY, &format!("{path:?}"), ACCEPTED)),
+            path => Ok(path.map_or_else(|| RUN_DIR.into(), PathBuf::from)),
+        }
     }
 
     /// How long the command may take in all.
@@ -201,23 +221,20 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 7.
     pub fn deadline(&self) -> Result<Duration, CniError> {
-        let Some(ms) = self.value("deadline_ms")? else { return Ok(DEADLINE) };
+        const KEY: &str = "deadline_ms";
+        let accepted = format!("1 to {}", LONGEST_DEADLINE.as_millis());
+        let Some(ms) = self.value::<u64>(KEY, &accepted)? else { return Ok(DEADLINE) };
         let given = Duration::from_millis(ms);
-        let accepted = Duration::from_millis(1)..=LONGEST_DEADLINE;
-        if accepted.contains(&given) {
+        if (Duration::from_millis(1)..=LONGEST_DEADLINE).contains(&given) {
             return Ok(given);
         }
-        Err(invalid(
-            "deadline_ms",
-            &format!("{ms} is not accepted, expected 1 to {}", LONGEST_DEADLINE.as_millis()),
-        ))
+        Err(not_accepted(KEY, &ms.to_string(), &accepted))
     }
 
     /// The log level, as an option of the init binary.
     #[must_use]
     pub fn log_level(&self) -> Option<Given> {
-        let text: Option<String> = self.value("plugin_log_level").ok().flatten();
-        text.map(|text| Given { text, origin: Origin::Document(Key::LogOutputLevel) })
+        self.option(Key::LogOutputLevel, LOG_LEVEL)
     }
 
     /// Keys that are not known.
@@ -229,8 +246,10 @@ impl<'a> NetConf<'a> {
     /// Whether the runtime is asked to hand over annotations.
     #[must_use]
     pub fn wants_annotations(&self) -> bool {
-        let capabilities: Option<BTreeMap<String, bool>> = self.value("capabilities").ok().flatten();
-        capabilities.is_some_and(|all| all.get(POD_ANNOTATIONS) == Some(&true))
+        // Libcni takes null for false.
+        let capabilities: Option<BTreeMap<String, Option<bool>>> =
+            self.value("capabilities", "").ok().flatten();
+        capabilities.is_some_and(|all| all.get(POD_ANNOTATIONS) == Some(&Some(true)))
     }
 
     /// The annotations of the pod, if the runtime hands them over.
@@ -238,29 +257,50 @@ impl<'a> NetConf<'a> {
     /// # Errors
     /// Code 7.
     pub fn pod_annotations(&self) -> Result<Option<BTreeMap<String, String>>, CniError> {
-        let runtime: BTreeMap<String, &RawValue> = self.value("runtimeConfig")?.unwrap_or_default();
-        let annotations = runtime.get(POD_ANNOTATIONS).map(|value| serde_json::from_str(value.get()));
-        let key = || format!("runtimeConfig[{POD_ANNOTATIONS:?}]");
+        const KEY: &str = "runtimeConfig";
+        let runtime: Option<BTreeMap<String, &'a RawValue>> = self.value(KEY, "a JSON object")?;
+        let key = || format!("{KEY}[{POD_ANNOTATIONS:?}]");
+        let annotations = runtime.as_ref().and_then(|runtime| runtime.get(POD_ANNOTATIONS));
         let annotations: Option<Option<_>> =
-            annotations.transpose().map_err(|error| invalid(&key(), &error.to_string()))?;
+            annotations.map(|value| read(&key(), value, "an object of strings")).transpose()?;
         Ok(annotations.flatten())
     }
 
-    /// The attachments of this network that are there. Those with names that no attachment can have are not listed.
+    /// The attachments of this network that are there. Those with names that no attachment can have are not listed. Libcni writes `null`
+    /// if there are none.
     ///
     /// # Errors
     /// Code 7: the runtime does not list them.
     pub fn valid_attachments(&self) -> Result<Vec<AttachmentId>, CniError> {
         const KEY: &str = "cni.dev/valid-attachments";
-        let listed: Option<Vec<ValidAttachment>> = self.value(KEY)?;
-        let listed =
-            listed.ok_or_else(|| invalid(KEY, "missing, expected the attachments that are there"))?;
-        Ok(listed.iter().filter_map(|one| AttachmentId::new(&one.container, &one.interface).ok()).collect())
+        const ACCEPTED: &str = "a list of objects with containerID and ifname";
+        let missing = || invalid(KEY, &format!("missing, expected {ACCEPTED}"));
+        let value = self.keys.get(KEY).copied().ok_or_else(missing)?;
+        let listed: Option<Vec<Option<ValidAttachment>>> = read(KEY, value, ACCEPTED)?;
+        let id = |one: ValidAttachment| {
+            AttachmentId::new(&one.container.unwrap_or_default(), &one.interface.unwrap_or_default()).ok()
+        };
+        Ok(listed.into_iter().flatten().flatten().filter_map(id).collect())
     }
 }
 
 /// How messages about a key begin.
 pub const KEY: &str = "configuration key ";
+
+/// The key of the log level.
+pub const LOG_LEVEL: &str = "plugin_log_level";
+
+/// How much of a value is shown.
+const SHOWN: usize = 80;
+
+/// Serde's own words are about its types.
+fn read<'a, T: Deserialize<'a>>(key: &str, value: &'a RawValue, accepted: &str) -> Result<T, CniError> {
+    serde_json::from_str(value.get()).map_err(|_| not_accepted(key, value.get(), accepted))
+}
+
+fn not_accepted(key: &str, value: &str, accepted: &str) -> CniError {
+    invalid(key, &format!("{} is not accepted, expected {accepted}", shortened(value, SHOWN)))
+}
 
 fn invalid(key: &str, problem: &str) -> CniError {
     CniError::new(Code::InvalidConfig, format!("{KEY}{key}: {problem}"))

@@ -3,7 +3,7 @@
 use istio_iptables::cli::{Given, Key, Origin};
 use serde_json::Value;
 
-use super::{NetConf, invalid};
+use super::{NetConf, invalid, not_accepted};
 use crate::error::CniError;
 
 /// Where the facts of a pod come from.
@@ -76,35 +76,34 @@ impl NetConf<'_> {
         if self.flag("ambient_enabled")? {
             return Err(invalid("ambient_enabled", "true is not accepted: ambient mode is not supported"));
         }
-        let sources: Option<Vec<String>> = self.value("source")?;
+        let sources: Option<Vec<String>> = self.value(SOURCE, &a_list_of_sources())?;
         let sources = sources.map_or_else(|| Ok(SourceKind::ALL.to_vec()), |names| sources_of(&names))?;
-        let on_unknown = match self.value::<String>("on_unknown")?.as_deref() {
+        let on_unknown = match self.value::<String>(ON_UNKNOWN, FAIL_OR_PASS)?.as_deref() {
             None | Some("fail") => OnUnknown::Fail,
             Some("pass") => OnUnknown::Pass,
-            Some(other) => {
-                return Err(invalid(
-                    "on_unknown",
-                    &format!("{other:?} is not accepted, expected fail or pass"),
-                ));
-            }
+            Some(other) => return Err(not_accepted(ON_UNKNOWN, &format!("{other:?}"), FAIL_OR_PASS)),
         };
-        let defaults =
-            self.value("capture")?.as_ref().map_or_else(|| Ok(Defaults::default()), defaults_of)?;
-        let text: Option<String> = self.value("backend")?;
-        let native = self.flag("native_nftables")?;
-        let text = text.or_else(|| native.then(|| "nftables".to_owned()));
-        let backend = text.map(|text| (Key::Backend, Given { text, origin: Origin::Document(Key::Backend) }));
+        let capture: Option<Value> = self.value(CAPTURE, CAPTURE_KEYS)?;
+        let defaults = capture.as_ref().map_or_else(|| Ok(Defaults::default()), defaults_of)?;
+        let native = self.flag("native_nftables")?.then(|| "nftables".to_owned());
+        let native = native.map(|text| Given { text, origin: Origin::Document(Key::Backend) });
+        let backend = self.option(Key::Backend, "backend").or(native).map(|given| (Key::Backend, given));
         Ok(Settings { sources, on_unknown, defaults, backend })
     }
 }
 
+const SOURCE: &str = "source";
+const ON_UNKNOWN: &str = "on_unknown";
+const FAIL_OR_PASS: &str = "fail or pass";
+const CAPTURE: &str = "capture";
+const CAPTURE_KEYS: &str = "an object with dns, dual_stack, uid and gid";
+
 /// Not derived: that would accept a list of the values, too, and name no key.
 fn defaults_of(value: &Value) -> Result<Defaults, CniError> {
-    const KEYS: &str = "an object with dns, dual_stack, uid and gid";
     let refused = |what: &str, value: &dyn std::fmt::Display, accepted: &str| {
-        invalid("capture", &format!("{what}{value} is not accepted, expected {accepted}"))
+        not_accepted(CAPTURE, &format!("{what}{value}"), accepted)
     };
-    let Value::Object(keys) = value else { return Err(refused("", value, KEYS)) };
+    let Value::Object(keys) = value else { return Err(refused("", value, CAPTURE_KEYS)) };
     let flag = |key: &str, value: &Value| {
         value.as_bool().ok_or_else(|| refused(&format!("{key}: "), value, "true or false"))
     };
@@ -121,22 +120,23 @@ fn defaults_of(value: &Value) -> Result<Defaults, CniError> {
             "dual_stack" => defaults.dual_stack = flag(key, value)?,
             "uid" => defaults.uid = id(key, value)?,
             "gid" => defaults.gid = id(key, value)?,
-            _ => return Err(refused("", &Value::from(key.as_str()), KEYS)),
+            _ => return Err(refused("", &Value::from(key.as_str()), CAPTURE_KEYS)),
         }
     }
     Ok(defaults)
 }
 
+fn a_list_of_sources() -> String {
+    format!("a list of {}", SourceKind::ALL.map(SourceKind::name).join(", "))
+}
+
 fn sources_of(names: &[String]) -> Result<Vec<SourceKind>, CniError> {
-    let accepted = SourceKind::ALL.map(SourceKind::name).join(", ");
     if names.is_empty() {
-        let problem = format!("an empty list is not accepted, expected a list of {accepted}");
-        return Err(invalid("source", &problem));
+        return Err(not_accepted(SOURCE, "an empty list", &a_list_of_sources()));
     }
     let source = |name: &String| {
-        SourceKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            invalid("source", &format!("{name:?} is not accepted, expected a list of {accepted}"))
-        })
+        let kind = SourceKind::ALL.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| not_accepted(SOURCE, &format!("{name:?}"), &a_list_of_sources()))
     };
     names.iter().map(source).collect()
 }

@@ -14,18 +14,34 @@ fn parse(text: &str) -> NetConf<'_> {
 
 #[test]
 fn what_is_no_object_is_not_decoded() {
-    for bad in [&b""[..], b"x", b"[]", b"{", b"{} {}", b"\xff", b"null", b"{\"a\":}"] {
-        assert_eq!(NetConf::parse(bad).unwrap_err().code, Code::Decoding, "{bad:?}");
+    for (bad, problem) in [
+        (&b""[..], "standard input: empty, expected a network configuration in JSON"),
+        (b" \n", "standard input: empty"),
+        (b"x", "standard input: not a JSON object, expected"),
+        (b"[]", "standard input: not a JSON object"),
+        (b"null", "standard input: not a JSON object"),
+        (b"{", "EOF while parsing an object at line 1"),
+        (b"{} {}", "trailing characters at line 1 column 4"),
+        (b"\xff", "invalid utf-8"),
+        (b"{\"a\":}", "expected value at line 1 column 6"),
+        (b"{\"a\":1e999}", "1e999 is not accepted, expected a number of 64-bit floating point"),
+    ] {
+        let error = NetConf::parse(bad).unwrap_err();
+        assert_eq!(error.code, Code::Decoding, "{bad:?}");
+        assert!(error.msg.contains(problem), "{bad:?}: {}", error.msg);
     }
 }
 
 #[test]
 fn previous_result_keeps_its_bytes() {
-    let result = "{ \"b\":1.50,\n\t\"a\" : [ 1 ],\"\\u0041\":1e400}";
+    let result = "{ \"b\":1.50,\n\t\"a\" : [ 1 ],\"\\u0041\":1e300}";
     let text = format!("{{\"name\":\"x\", \"prevResult\" : {result} ,\"cniVersion\":\"1.0.0\"}}");
     assert_eq!(parse(&text).prev_result(), Ok(Some(result)));
     assert_eq!(parse("{\"prevResult\": null}").prev_result(), Ok(None));
-    assert!(msg(parse("{\"prevResult\": []}").prev_result()).contains("not a JSON object"));
+    assert!(
+        msg(parse("{\"prevResult\": []}").prev_result())
+            .contains("[] is not accepted, expected a JSON object")
+    );
 }
 
 #[test]
@@ -56,7 +72,10 @@ fn refusals_name_key_value_and_what_is_accepted() {
             "key source: \"kubelet\" is not accepted, expected a list of annotations, agent, api",
         ),
         (r#"{"source": []}"#, "key source: an empty list"),
-        (r#"{"source": "annotations"}"#, "key source: invalid type"),
+        (
+            r#"{"source": "annotations"}"#,
+            "key source: \"annotations\" is not accepted, expected a list of annotations, agent, api",
+        ),
         (r#"{"on_unknown": "ignore"}"#, "\"ignore\" is not accepted, expected fail or pass"),
         (r#"{"ambient_enabled": true}"#, "ambient mode is not supported"),
         (
@@ -71,17 +90,78 @@ fn refusals_name_key_value_and_what_is_accepted() {
             "key capture: uid: \"x\" is not accepted, expected a number from 0 to 4294967294",
         ),
         (r#"{"capture": {"gid": 4294967295}}"#, "key capture: gid: 4294967295 is not accepted"),
-        (r#"{"native_nftables": "yes"}"#, "key native_nftables: invalid type"),
+        (
+            r#"{"native_nftables": "yes"}"#,
+            "key native_nftables: \"yes\" is not accepted, expected true or false",
+        ),
+        (r#"{"on_unknown": true}"#, "key on_unknown: true is not accepted, expected fail or pass"),
     ] {
         assert!(msg(parse(text).settings()).contains(part), "{text}");
     }
-    assert!(msg(parse(r#"{"deadline_ms": 0}"#).deadline()).contains("expected 1 to 240000"));
-    assert!(msg(parse(r#"{"cni_agent_run_dir": "run"}"#).run_dir()).contains("absolute path"));
-    assert!(
-        msg(parse(r#"{"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"a": 1}}}"#).pod_annotations())
-            .contains("invalid type")
-    );
-    assert!(msg(parse("{}").valid_attachments()).contains("missing"));
+}
+
+#[test]
+fn refusals_of_other_types_are_in_plain_words() {
+    for (value, shown) in
+        [("0", "0"), ("\"5000\"", "\"5000\""), ("1.5", "1.5"), ("-1", "-1"), ("240001", "240001")]
+    {
+        let text = format!("{{\"deadline_ms\": {value}}}");
+        let expected = format!("key deadline_ms: {shown} is not accepted, expected 1 to 240000");
+        assert_eq!(msg(parse(&text).deadline()), format!("configuration {expected}"));
+    }
+    for (value, shown) in [("\"run\"", "\"run\""), ("3", "3")] {
+        let problem = msg(parse(&format!("{{\"cni_agent_run_dir\": {value}}}")).run_dir());
+        assert!(
+            problem.ends_with(&format!("{shown} is not accepted, expected an absolute path")),
+            "{problem}"
+        );
+    }
+    let annotations = |value: &str| {
+        let text = format!("{{\"runtimeConfig\": {{\"io.kubernetes.cri.pod-annotations\": {value}}}}}");
+        msg(parse(&text).pod_annotations())
+    };
+    let long = format!("[\"{}\"]", "x".repeat(1000));
+    for (value, shown) in [("{\"a\": 1}", "{\"a\": 1}"), ("[]", "[]"), (long.as_str(), "xxx…")] {
+        let problem = annotations(value);
+        assert!(
+            problem.contains(&format!("{shown} is not accepted, expected an object of strings")),
+            "{problem}"
+        );
+    }
+    let problem = msg(parse("{\"exclude_namespaces\": \"a\"}").excludes(&PodName::default()));
+    assert!(problem.ends_with("\"a\" is not accepted, expected a list of names of namespaces"), "{problem}");
+    assert!(msg(parse("{\"name\": 5}").name()).contains("5 is not accepted, expected the network's name"));
+}
+
+/// Go writes a list without elements as `null`.
+#[test]
+fn attachments_are_listed_as_go_writes_them() {
+    let listed = |value: &str| {
+        let text = format!("{{\"cni.dev/valid-attachments\": {value}}}");
+        parse(&text)
+            .valid_attachments()
+            .map(|listed| listed.iter().map(|one| one.container.clone()).collect::<Vec<_>>())
+    };
+    for none in ["null", "[]", "[null]", "[{}]", r#"[{"containerID": null, "ifname": "eth0"}]"#] {
+        assert_eq!(listed(none), Ok(vec![]), "{none}");
+    }
+    let some = r#"[{"containerID": "a", "ifname": "eth0"}, null, {"containerID": "b", "ifname": "eth0"}]"#;
+    assert_eq!(listed(some), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    let accepted = "expected a list of objects with containerID and ifname";
+    for bad in ["\"x\"", "{}", "[5]", r#"[{"containerID": 5, "ifname": "eth0"}]"#] {
+        assert!(msg(listed(bad)).contains(accepted), "{bad}");
+    }
+    assert!(msg(parse("{}").valid_attachments()).contains(&format!("missing, {accepted}")));
+}
+
+#[test]
+fn capability_of_null_is_none() {
+    let wants = |value: &str| {
+        let text =
+            format!("{{\"capabilities\": {{\"a\": null, \"io.kubernetes.cri.pod-annotations\": {value}}}}}");
+        parse(&text).wants_annotations()
+    };
+    assert_eq!(["true", "false", "null"].map(wants), [true, false, false]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
 use crate::error::{CniError, Code, LONGEST_MESSAGE, shortened};
-use crate::netconf::{Defaults, NetConf, OnUnknown, Settings, SourceKind};
+use crate::netconf::{Defaults, KEY, NetConf, OnUnknown, Settings, SourceKind};
 use crate::source;
 use crate::state::{State, StateDir};
 use crate::{loopback, namespace};
@@ -128,7 +128,7 @@ pub(super) fn options(
             Decision::Capture(options) => return Ok(Decided::Capture(options)),
             Decision::NotCaptured(reason) => return Ok(Decided::NotCaptured(reason.to_string())),
             Decision::Refuse(Refusal::BadAnnotation(problem)) => {
-                return Err(invalid_annotation(&problem));
+                return Err(invalid_option(&problem));
             }
             Decision::Refuse(Refusal::Unknown(problem)) => unknown.push(*kind, problem),
         }
@@ -139,9 +139,12 @@ pub(super) fn options(
     }
 }
 
-/// The message is the pod's event, which is all that its owner sees.
-fn invalid_annotation(problem: &str) -> CniError {
+/// The message is the pod's event, which is all that its owner sees. What the list has is no problem of the pod.
+fn invalid_option(problem: &str) -> CniError {
     const MORE: &str = "; `sidecar-injector check -f pod.yaml` lists all problems";
+    if problem.starts_with(KEY) {
+        return CniError::new(Code::InvalidConfig, problem);
+    }
     let room = LONGEST_MESSAGE - MORE.len();
     CniError::new(Code::InvalidConfig, shortened(&one_line(problem), room) + MORE)
 }
@@ -199,7 +202,7 @@ fn capture(
     options: &CaptureOptions,
 ) -> Result<(), CniError> {
     let mut resolved =
-        options.resolve(settings.backend.as_ref()).map_err(|problem| invalid_annotation(&problem))?;
+        options.resolve(settings.backend.as_ref()).map_err(|problem| invalid_option(&problem))?;
     for warning in std::mem::take(&mut resolved.warnings) {
         log::debug!("{}", warning.calling(&|origin| options.name(origin)));
     }
@@ -280,7 +283,7 @@ mod tests {
     #[test]
     fn message_about_an_annotation_ends_with_the_command_that_lists_all() {
         for problem in ["short".to_owned(), "x\n".repeat(1000)] {
-            let error = invalid_annotation(&problem);
+            let error = invalid_option(&problem);
             assert!(error.msg.chars().count() <= LONGEST_MESSAGE, "{}", error.msg);
             assert!(
                 error.msg.ends_with("; `sidecar-injector check -f pod.yaml` lists all problems"),

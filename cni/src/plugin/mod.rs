@@ -16,7 +16,7 @@ use crate::environment::{AttachmentId, PodName, Request};
 use crate::error::{CniError, Code};
 use crate::log_sink::{self, LogSink};
 use crate::lookup;
-use crate::netconf::{NetConf, OnUnknown, POD_ANNOTATIONS, RUN_DIR, Settings, SourceKind};
+use crate::netconf::{KEY, LOG_LEVEL, NetConf, OnUnknown, POD_ANNOTATIONS, RUN_DIR, Settings, SourceKind};
 use crate::pod::Pod;
 use crate::state::StateDir;
 use crate::version::Version;
@@ -67,7 +67,10 @@ pub fn run(
     machine: &SystemHost,
 ) -> Outcome {
     let ended = ended.map_err(|error| {
-        let code = if error.kind() == io::ErrorKind::TimedOut { Code::TryAgainLater } else { Code::Io };
+        let codes =
+            [(io::ErrorKind::TimedOut, Code::TryAgainLater), (io::ErrorKind::FileTooLarge, Code::Decoding)];
+        let code =
+            codes.into_iter().find(|(kind, _)| *kind == error.kind()).map_or(Code::Io, |(_, code)| code);
         CniError::new(code, format!("standard input: {error}"))
     });
     let needs_all = !matches!(request, Request::Version | Request::Del(_));
@@ -161,6 +164,10 @@ fn start_log(conf: Option<&NetConf<'_>>) {
     let level = conf.and_then(NetConf::log_level).map(|level| (Key::LogOutputLevel, level));
     let raw = RawOptions::of([(Key::LogFormat, format)].into_iter().chain(level));
     logging::init_to(config::log_options(&raw), Box::new(LogSink));
+    // No reason to keep a pod from starting.
+    if let Some(problem) = config::log_problem(&raw) {
+        log::warn!("{}; info counts", problem.calling(&|_| format!("{KEY}{LOG_LEVEL}")));
+    }
 }
 
 /// The versions; the one that is asked for is echoed, as the specification wants it.

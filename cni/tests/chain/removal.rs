@@ -42,6 +42,11 @@ fn gc_keeps_the_state_of_valid_attachments() {
     assert_eq!(node.state(), ["goes.eth0.json", "stays.eth0.json"]);
     assert_eq!(gc("pods", &valid).printed(), "");
     assert_eq!(node.state(), ["stays.eth0.json"]);
-    gc("pods", &Value::Null).error(7);
+    let mut without_list = node.configuration();
+    without_list["name"] = json!("pods");
+    call(plugin(), &[("CNI_COMMAND", "GC")], without_list.to_string().as_bytes()).error(7);
     assert_eq!(node.state(), ["stays.eth0.json"]);
+    // As libcni writes it where no pod is left.
+    assert_eq!(gc("pods", &Value::Null).printed(), "");
+    assert!(node.state().is_empty());
 }

@@ -194,6 +194,25 @@ fn pod_that_no_source_knows_does_not_start() {
     assert!(source.contains("\"x\" is not accepted, expected a list of annotations, agent, api"), "{source}");
 }
 
+/// The owner of a pod cannot change the list.
+#[test]
+fn error_about_the_list_has_no_hint_about_annotations() {
+    let folder = tempfile::tempdir().unwrap();
+    let annotations = json!({"sidecar.istio.io/status": r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#});
+    let add = |annotations: &Value, backend: Value| {
+        let runtime = json!({"io.kubernetes.cri.pod-annotations": annotations});
+        run("ADD", &conf(&folder, &json!({"runtimeConfig": runtime, "backend": backend})).to_string())
+            .error(7)
+    };
+    let accepted = "is not accepted, expected auto, iptables, iptables-nft, iptables-legacy or nftables";
+    assert_eq!(add(&annotations, json!("foo")), format!("configuration key backend: \"foo\" {accepted}"));
+    assert_eq!(add(&annotations, json!(7)), format!("configuration key backend: \"7\" {accepted}"));
+    let mut wrong = annotations;
+    wrong["sidecar.istio.io/interceptionMode"] = json!("X");
+    let problem = add(&wrong, json!("foo"));
+    assert!(problem.starts_with("annotation ") && problem.contains("sidecar-injector check"), "{problem}");
+}
+
 #[test]
 fn status_reports_what_would_make_every_add_fail() {
     let folder = tempfile::tempdir().unwrap();

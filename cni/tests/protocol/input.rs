@@ -17,11 +17,17 @@ fn input_that_is_no_configuration_is_refused() {
         let bytes =
             call(plugin(), &[&[("CNI_COMMAND", command)], &GOOD[..]].concat(), b"{\"name\":\"\xff\"}");
         bytes.error(6);
-        let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
-        run(command, &format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"x\",\"source\":{deep}}}")).error(7);
+        // Go refuses more than 10,000 levels.
+        for (depth, code) in [(1 << 20, 6), (10_000, 6), (9_999, 7)] {
+            let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let source = format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"x\",\"source\":{deep}}}");
+            run(command, &source).error(code);
+        }
+        run(command, "{\"cniVersion\":\"1.1.0\",\"name\":\"x\",\"other\":1e999}").error(6);
     }
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(9 << 20));
-    assert!(run("ADD", &large).error(5).contains("larger than 8 MiB"));
+    let problem = "standard input: larger than 8 MiB, expected a network configuration";
+    assert_eq!(run("ADD", &large).error(6), problem);
 }
 
 /// The plugin, waiting for its input.

@@ -23,6 +23,22 @@ fn log_lines_are_json_on_standard_error() {
 }
 
 #[test]
+fn log_level_that_is_not_accepted_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (level, shown) in [(json!("foo"), "foo"), (json!(5), "5")] {
+        let answer = run(
+            "ADD",
+            &conf(&folder, &json!({"exclude_namespaces": ["a"], "plugin_log_level": level})).to_string(),
+        );
+        answer.printed();
+        let problem =
+            format!("configuration key plugin_log_level: \\\"{shown}\\\" is not accepted, expected LEVEL");
+        assert!(answer.stderr.contains(&problem), "{}", answer.stderr);
+        assert!(answer.stderr.contains("not captured"), "info counts: {}", answer.stderr);
+    }
+}
+
+#[test]
 fn log_lines_reach_the_agent_and_a_file() {
     use std::io::Read as _;
     let folder = tempfile::tempdir().unwrap();

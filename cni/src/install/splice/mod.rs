@@ -76,7 +76,7 @@ impl<'a> List<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let keys = Object::parse(text)?;
+        let keys = Object::of_file(text)?;
         let name = keys.string("name")?.ok_or_else(|| Invalid::new("missing name"))?;
         keys.string("cniVersion")?;
         keys.versions()?;
@@ -88,7 +88,7 @@ impl<'a> List<'a> {
             return if inlined_only { Err(Invalid::new(NO_PLUGINS)) } else { Ok(list) };
         };
         let elements: Vec<&'a RawValue> =
-            serde_json::from_str(array.get()).map_err(|error| Invalid(format!("plugins: {error}")))?;
+            serde_json::from_str(array.get()).map_err(|_| Invalid::new("plugins: not a list"))?;
         if elements.is_empty() {
             return Err(Invalid::new("plugins: empty"));
         }
@@ -145,11 +145,11 @@ impl<'a> List<'a> {
         self.plugins.iter().map(|plugin| plugin.owner)
     }
 
-    /// The plugins that are not ours, by value.
+    /// The plugins that are not ours, by value; `None` if one is nested too deep for that.
     #[must_use]
-    pub fn others(&self) -> Vec<Value> {
+    pub fn others(&self) -> Option<Vec<Value>> {
         let others = self.plugins.iter().filter(|plugin| plugin.owner != Owner::Ours);
-        others.filter_map(|plugin| serde_json::from_str(self.slice(&plugin.span)).ok()).collect()
+        others.map(|plugin| serde_json::from_str(self.slice(&plugin.span)).ok()).collect()
     }
 
     /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
@@ -252,12 +252,18 @@ impl<'a> Single<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let object = Object::parse(text)?;
+        let object = Object::of_file(text)?;
         require_fields(&object)?;
         // The list that is made of it has its keys as a map.
         let owner = owner(&object.as_map())?;
         let (name, version) = (object.text("name")?, object.text("cniVersion")?);
         Ok(Self { text: text.trim(), name, version, owner })
+    }
+
+    /// The name of the network, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Whose it is.
@@ -285,7 +291,7 @@ impl<'a> Single<'a> {
     #[must_use]
     pub fn is_source_of(&self, list: &List<'_>) -> bool {
         let own: Option<Value> = serde_json::from_str(self.text).ok();
-        own.is_some_and(|own| list.others() == [own]) && self.name.as_deref() == Some(list.name())
+        own.is_some_and(|own| list.others() == Some(vec![own])) && self.name.as_deref() == Some(list.name())
     }
 }
 

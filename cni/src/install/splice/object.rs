@@ -10,14 +10,29 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Invalid;
+use crate::json_limits;
+
+const NO_OBJECT: &str = "not a JSON object";
 
 /// Keys and values, in the order in which they are read.
 #[derive(Debug)]
 pub(super) struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Object<'a> {
+    /// The whole text of a file.
+    pub(super) fn of_file(text: &'a str) -> Result<Self, Invalid> {
+        let object = match text.trim_start().chars().next() {
+            None => return Err(Invalid::new("empty")),
+            Some('{') => serde_json::from_str(text).map_err(|error| Invalid::new(error.to_string()))?,
+            Some(_) => return Err(Invalid::new(NO_OBJECT)),
+        };
+        json_limits::require(text).map_err(Invalid::new)?;
+        Ok(object)
+    }
+
+    /// A value of a text that was parsed.
     pub(super) fn parse(text: &'a str) -> Result<Self, Invalid> {
-        serde_json::from_str(text).map_err(|error| Invalid::new(error.to_string()))
+        serde_json::from_str(text).map_err(|_| Invalid::new(NO_OBJECT))
     }
 
     /// The value of a key of a map.

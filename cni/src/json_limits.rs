@@ -1,0 +1,99 @@
+//! Limits of Go's `encoding/json`, with which libcni reads configurations: what it refuses beside wrong syntax. It passes none of that on
+//! to plugins, either.
+
+use crate::error::shortened;
+
+/// How deep objects and lists may be nested.
+const DEEPEST: usize = 10_000;
+/// How much of a number is shown.
+const SHOWN: usize = 40;
+
+/// Refuses what libcni refuses in a text of correct syntax.
+///
+/// # Errors
+/// What exceeds a limit.
+pub fn require(json: &str) -> Result<(), String> {
+    let (mut rest, mut depth) = (json.as_bytes(), 0_usize);
+    while let Some((byte, after)) = rest.split_first() {
+        rest = match byte {
+            b'"' => behind_string(after),
+            b'{' | b'[' if depth == DEEPEST => {
+                return Err(format!("objects and lists nested deeper than {DEEPEST} are not accepted"));
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                after
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                after
+            }
+            b'-' | b'0'..=b'9' => behind_number(rest)?,
+            _ => after,
+        }
+    }
+    Ok(())
+}
+
+fn behind_string(text: &[u8]) -> &[u8] {
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => break,
+            b'\\' => {
+                bytes.next();
+            }
+            _ => {}
+        }
+    }
+    bytes.as_slice()
+}
+
+/// Numbers become `float64`.
+fn behind_number(text: &[u8]) -> Result<&[u8], String> {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    let length = text.iter().position(|byte| !is_part(byte)).unwrap_or(text.len());
+    let (number, behind) = text.split_at(length);
+    if serde_json::from_slice::<f64>(number).is_err() {
+        let number = shortened(&String::from_utf8_lossy(number), SHOWN);
+        return Err(format!("{number} is not accepted, expected a number of 64-bit floating point"));
+    }
+    Ok(behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_64_bit_floating_point_are_refused() {
+        for accepted in [
+            "1.7976931348623157e308",
+            "-1e-999",
+            "0e999",
+            "123456789012345678901234567890.10",
+            "18446744073709551616",
+            "[1,-2.5E+3]",
+            r#""1e999""#,
+            r#"{"1e999": "\\", "\"": 1}"#,
+        ] {
+            assert_eq!(require(accepted), Ok(()), "{accepted}");
+        }
+        let digits = "9".repeat(400);
+        for refused in ["1e999", "-1e309", r#"{"a":[{"b":1E400}]}"#, r#"["\"",1e999]"#, digits.as_str()] {
+            let problem = require(refused).unwrap_err();
+            assert!(problem.contains("expected a number") && problem.len() < 120, "{problem}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_limited_as_in_go() {
+        let nested = |depth: usize| {
+            format!("{}{}", "[{\"a\":".repeat(depth / 2), "1".to_owned() + &"}]".repeat(depth / 2))
+        };
+        assert_eq!(require(&nested(DEEPEST)), Ok(()));
+        assert_eq!(require(&format!("[{0},{0}]", nested(DEEPEST - 2))), Ok(()), "one behind the other");
+        assert!(require(&nested(DEEPEST + 2)).unwrap_err().contains("deeper than 10000"));
+        assert_eq!(require(&format!("\"{}\"", "[".repeat(DEEPEST + 1))), Ok(()));
+    }
+}
