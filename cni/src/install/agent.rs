@@ -16,14 +16,12 @@ use super::options::{Install, Placement, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
 use super::splice::TYPE;
-use super::{Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, runtime, uninstall};
+use super::{
+    Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, runtime, unexamined, uninstall,
+};
 
-/// The shortest time between an attempt that failed and the next.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long a runtime is taken for the one that it was.
 const RUNTIME: Duration = Duration::from_secs(600);
-/// A file that was written so recently, and is invalid, may be written still.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// The installation as it was last found.
 #[derive(Default)]
@@ -37,6 +35,8 @@ struct Installed {
     conflict: String,
     tried: bool,
     failures: u32,
+    /// The last failure, as it was logged.
+    failure: String,
     metrics: Arc<Metrics>,
     pods: Option<Arc<dyn Pods>>,
     /// The runtime, or why it is not known; and when that was asked.
@@ -78,32 +78,24 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
         events.discard();
         options.placement = installed.placement(&options);
         let longest = events.watch(&options);
-        let wait = match installed.reconcile(&options, host, program) {
+        let ended = match installed.reconcile(&options, host, program) {
             Ok(wait) => {
-                installed.failures = 0;
+                (installed.failures, installed.failure) = (0, String::new());
                 readiness.set(installed.waiting(wait));
-                match wait {
+                let wait = match wait {
                     None if options.pods.as_ref().is_some_and(|pods| pods.remove_taint) => {
                         installed.untaint().min(longest)
                     }
                     wait => wait.unwrap_or(longest),
-                }
+                };
+                events.wait(wait)?
             }
             Err(error) => {
-                installed.untainted = false;
-                let wait = Duration::from_secs(1 << installed.failures.min(5));
-                installed.failures += 1;
-                installed.metrics.installation(false);
-                log::error!(retry_s = wait.as_secs(); "{error}");
                 readiness.set(Some(error.to_string()));
-                // The attempt may have caused events itself.
-                if events.pause(PAUSE)? {
-                    break;
-                }
-                wait.min(longest)
+                installed.failed(&error.to_string(), &events, longest)?
             }
         };
-        if events.wait(wait)? {
+        if ended {
             break;
         }
     }
@@ -123,6 +115,9 @@ fn finish(options: &Install) -> Result<(), InstallError> {
         return Ok(());
     }
     let changed = uninstall::entry_and_state(&options.dirs)?;
+    for one in unexamined::find(&options.dirs.net)? {
+        log::warn!("{}: {one}", one.outcome());
+    }
     for foreign in foreign::find(&options.dirs)? {
         log::warn!("left: {foreign}");
     }
@@ -211,16 +206,21 @@ impl Installed {
         if options.placement == Placement::Standalone {
             files::create_dir(&dirs.net)?;
         } else {
-            settled(&dirs.net, SETTLED)?;
+            require_settled(&dirs.net)?;
         }
-        if let Err(error) = entry::require_version(&dirs.net, options.placement) {
+        if let Some(refused) = entry::refuse_version(&dirs.net, options.placement)? {
             // The entry comes back as if it were new.
             self.placed = None;
-            return Err(error);
+            return Err(refused);
         }
         if let Some(old) = self.placed.clone()
             && !entry::is_in_place(&dirs.net, options.placement, &options.entry)?
         {
+            // Another file is the first now.
+            if entry::is_in(&old, &options.entry)? {
+                let first = net_dir::choose(&dirs.net)?.path;
+                self.backoff.moved(Instant::now(), files::changed(&first));
+            }
             self.conflict =
                 format!("takes the entry out of {}; pods start without capture", path_shown(&old));
             if let Some(delay) = self.delay(&old, "another program took the entry out again: delayed") {
@@ -250,6 +250,25 @@ impl Installed {
         }
         self.tried = true;
         Ok(None)
+    }
+
+    /// Waits for the next attempt. Returns whether the agent shall end. Attempts after a change by another program do not count, and are
+    /// not logged each.
+    fn failed(&mut self, failure: &str, events: &Events, longest: Duration) -> Result<bool, InstallError> {
+        let wait = Duration::from_secs(1 << self.failures.min(5)).min(longest);
+        self.untainted = false;
+        self.metrics.installation(false);
+        if self.failure != failure {
+            log::error!(retry_s = wait.as_secs(); "{failure}");
+        }
+        failure.clone_into(&mut self.failure);
+        let begin = Instant::now();
+        let ended = events.wait_after_failure(wait)?;
+        if begin.elapsed() >= wait {
+            self.failures += 1;
+            self.failure.clear();
+        }
+        Ok(ended)
     }
 
     /// The entry was written.
@@ -284,9 +303,9 @@ impl Installed {
 }
 
 /// Waits for other writers: a file that sorts before the runtime's and is invalid may be incomplete.
-fn settled(net: &Path, settled: Duration) -> Result<(), InstallError> {
+fn require_settled(net: &Path) -> Result<(), InstallError> {
     for path in net_dir::invalid(net)? {
-        if !files::is_special(&path) && files::age(&path).is_some_and(|age| age < settled) {
+        if !files::is_special(&path) && !files::is_settled(&path) {
             let path = path_shown(&path);
             return Err(InstallError::new(format!(
                 "{path}: invalid, and just written; waiting until it is complete"
@@ -299,6 +318,8 @@ fn settled(net: &Path, settled: Duration) -> Result<(), InstallError> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -306,10 +327,17 @@ mod tests {
         let net = tempfile::tempdir().unwrap();
         std::fs::write(net.path().join("10-a.conf"), "{\"type\": \"bridge\"}").unwrap();
         std::fs::write(net.path().join("20-b.conf"), "{").unwrap();
-        assert_eq!(settled(net.path(), Duration::MAX), Ok(()), "behind the first valid file");
-        std::fs::write(net.path().join("05-c.conflist"), "{").unwrap();
-        let problem = settled(net.path(), Duration::MAX).unwrap_err().to_string();
+        assert_eq!(require_settled(net.path()), Ok(()), "behind the first valid file");
+        let path = net.path().join("05-c.conflist");
+        std::fs::write(&path, "{").unwrap();
+        let file = std::fs::File::options().append(true).open(&path).unwrap();
+        // As far in the future as this test may be kept from running.
+        let at = |written: SystemTime| {
+            file.set_modified(written).unwrap();
+            require_settled(net.path())
+        };
+        let problem = at(SystemTime::now()).unwrap_err().to_string();
         assert!(problem.contains("/05-c.conflist: invalid, and just written"), "{problem}");
-        assert_eq!(settled(net.path(), Duration::ZERO), Ok(()));
+        assert_eq!(at(SystemTime::now() - Duration::from_secs(3)), Ok(()));
     }
 }

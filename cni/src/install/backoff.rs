@@ -13,6 +13,8 @@ const REACTION: Duration = Duration::from_secs(2);
 pub struct ConflictBackoff {
     last: Option<(Instant, Duration)>,
     lost: Option<Instant>,
+    /// What was written is where it was, and is not what counts any more.
+    moved: bool,
 }
 
 impl ConflictBackoff {
@@ -20,7 +22,7 @@ impl ConflictBackoff {
     pub fn written(&mut self, now: Instant) {
         let reacted = self.has_reacted(now);
         let delay = self.last.filter(|_| reacted).map_or(FIRST, |(_, delay)| (delay * 2).min(LONGEST));
-        *self = Self { last: Some((now, delay)), lost: None };
+        *self = Self { last: Some((now, delay)), ..Self::default() };
     }
 
     /// What was written is not there any more: since the file was changed, if that was after it was written; it may have
@@ -31,9 +33,16 @@ impl ConflictBackoff {
         self.lost.replace(self.lost.unwrap_or(at)).is_none()
     }
 
+    /// Another file counts, since this change of it; what was written is still where it was, so that nothing has reacted to it.
+    pub fn moved(&mut self, now: Instant, changed: Option<Instant>) {
+        self.lost(now, changed);
+        self.moved = true;
+    }
+
     /// What was written is there.
     pub const fn found(&mut self) {
         self.lost = None;
+        self.moved = false;
     }
 
     /// How long what was written has been missing.
@@ -53,7 +62,7 @@ impl ConflictBackoff {
 
     fn has_reacted(&self, now: Instant) -> bool {
         let lost = self.lost.unwrap_or(now);
-        self.last.is_some_and(|(last, _)| lost.duration_since(last) < REACTION)
+        !self.moved && self.last.is_some_and(|(last, _)| lost.duration_since(last) < REACTION)
     }
 }
 
@@ -95,6 +104,22 @@ mod tests {
         }
         backoff.lost(now, None);
         assert_eq!(backoff.delay(now), FIRST);
+    }
+
+    #[test]
+    fn another_file_that_counts_is_no_reaction() {
+        let mut backoff = ConflictBackoff::default();
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        backoff.written(at(0));
+        backoff.moved(at(500), Some(at(400)));
+        assert_eq!(
+            (backoff.delay(at(500)), backoff.missing(at(500))),
+            (Duration::ZERO, Duration::from_millis(100))
+        );
+        backoff.written(at(500));
+        assert!(backoff.lost(at(600), None));
+        assert_eq!(backoff.delay(at(600)), FIRST - Duration::from_millis(100));
     }
 
     #[test]

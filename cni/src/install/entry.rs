@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
-use super::net_dir::{self, DROP_IN, Placed};
+use super::net_dir::{self, ConfigFile, DROP_IN, Placed};
 use super::options::Placement;
 use super::splice::{self, Owner, Single, TYPE};
 
@@ -49,26 +49,27 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
     Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
 }
 
-/// Refuses a list of a version that the plugin does not have, and takes the entry out of it: every ADD on the node would fail.
+/// Refuses a list of a version that the plugin does not have, and takes the entry out of it: every ADD on the node would fail. Returns
+/// why it is refused.
 ///
 /// # Errors
-/// It is of such a version, or there is none.
-pub fn require_version(net: &Path, placement: Placement) -> Result<(), InstallError> {
+/// There is no list, or the entry cannot be taken out.
+pub fn refuse_version(net: &Path, placement: Placement) -> Result<Option<InstallError>, InstallError> {
     if placement == Placement::Standalone {
-        return Ok(());
+        return Ok(None);
     }
     let file = net_dir::choose(net)?;
-    let Err(invalid) = splice::require_version(&file.text) else { return Ok(()) };
+    let Err(invalid) = splice::require_version(&file.text) else { return Ok(None) };
     let dir = LockedDir::lock(net)?;
     let mut removed = net_dir::remove(&dir, false, None)?;
     removed.extend(remove_drop_ins(&dir)?);
     for path in &removed {
         log::warn!(file = path_shown(path); "entry taken out: every ADD on the node would fail");
     }
-    Err(InstallError::new(format!(
+    Ok(Some(InstallError::new(format!(
         "{}: {invalid}; until the network plugin has one of these, pods start without capture",
         path_shown(&file.path)
-    )))
+    ))))
 }
 
 /// Whether `insert` would write nothing.
@@ -83,6 +84,16 @@ pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bo
         Placement::Standalone => has(&standalone(net)),
         Placement::DropIn => has(&drop_in(net)?),
     }
+}
+
+/// Whether a file has the entry, as a plugin of its list or alone, whatever the runtime uses.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_in(path: &Path, entry: &Value) -> Result<bool, InstallError> {
+    let text = entry.to_string();
+    let Ok(file) = ConfigFile::read(path.to_owned())? else { return Ok(false) };
+    Ok(file.list().map_or(file.text == text, |list| list.with_entry(&text).is_none()))
 }
 
 /// The file with our entry that the runtime uses, and the entry's text.

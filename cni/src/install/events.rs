@@ -1,17 +1,19 @@
 //! What the agent waits for: signals, and changes of the node's directories.
 
+use std::cell::Cell;
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use istio_iptables::text::path_shown;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::error::InstallError;
 use super::files;
+use super::locked_dir::is_temporary;
 use super::options::{Install, Placement};
 
 /// How long without an event until everything is looked at again: an event may be lost.
@@ -19,10 +21,17 @@ pub(super) const RESYNC: Duration = Duration::from_secs(30);
 /// The same where changes cause no events.
 const POLL: Duration = Duration::from_secs(5);
 
+/// The shortest time between attempts, on average: a failing attempt may cause events itself, and another program many.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many attempts may follow each other at once: a program that replaces a file causes several events.
+const AT_ONCE: u32 = 30;
+
 /// Signals and, where the node has inotify instances left, changes.
 pub(super) struct Events {
     signals: SignalFd,
     inotify: Option<Inotify>,
+    /// From when on attempts that failed would have been [`PAUSE`] apart.
+    paced: Cell<Instant>,
 }
 
 impl Events {
@@ -42,13 +51,24 @@ impl Events {
             let poll_s = POLL.as_secs();
             log::warn!(poll_s; "changes by other programs are noticed later: inotify: {error}; raise fs.inotify.max_user_instances");
         });
-        Ok(Self { signals, inotify: inotify.ok() })
+        Ok(Self { signals, inotify: inotify.ok(), paced: Cell::new(Instant::now()) })
     }
 
     /// Discards changes so far.
     pub(super) fn discard(&self) {
-        let Some(inotify) = &self.inotify else { return };
-        while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+        self.changed();
+    }
+
+    /// Reads changes so far. Returns whether another program has made one.
+    fn changed(&self) -> bool {
+        let Some(inotify) = &self.inotify else { return false };
+        let mut changed = false;
+        while let Ok(events) = inotify.read_events()
+            && !events.is_empty()
+        {
+            changed |= !events.iter().all(is_own);
+        }
+        changed
     }
 
     /// Watches the directories. Returns how long to wait for the next event at most.
@@ -57,20 +77,31 @@ impl Events {
         if is_watched { RESYNC } else { POLL }
     }
 
-    /// Waits for an event, or this long. Returns whether the agent shall end.
+    /// Waits for a change or a signal, or this long. Returns whether the agent shall end.
     ///
     /// # Errors
     /// Events cannot be waited for.
     pub(super) fn wait(&self, wait: Duration) -> Result<bool, InstallError> {
-        self.poll(self.inotify.as_ref(), wait)
+        let end = Instant::now() + wait;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let ended = self.poll(self.inotify.as_ref(), left)?;
+            if ended || self.changed() || Instant::now() >= end {
+                return Ok(ended);
+            }
+        }
     }
 
-    /// [`Events::wait`], whatever changes.
+    /// [`Events::wait`] after an attempt that failed. The first ones that follow each other are not delayed.
     ///
     /// # Errors
     /// As of [`Events::wait`].
-    pub(super) fn pause(&self, wait: Duration) -> Result<bool, InstallError> {
-        self.poll(None, wait)
+    pub(super) fn wait_after_failure(&self, wait: Duration) -> Result<bool, InstallError> {
+        let now = Instant::now();
+        let paced = self.paced.get().max(now) + PAUSE;
+        self.paced.set(paced);
+        let pause = paced.saturating_duration_since(now + AT_ONCE * PAUSE);
+        Ok(!pause.is_zero() && self.poll(None, pause)? || self.wait(wait.saturating_sub(pause))?)
     }
 
     fn poll(&self, inotify: Option<&Inotify>, wait: Duration) -> Result<bool, InstallError> {
@@ -83,6 +114,11 @@ impl Events {
         }
         Ok(polled.first().and_then(PollFd::any).unwrap_or(false))
     }
+}
+
+/// Whether a change is of a temporary file of ours: an attempt that fails is no reason for the next one.
+fn is_own(event: &InotifyEvent) -> bool {
+    event.name.as_ref().is_some_and(|name| is_temporary(name))
 }
 
 /// A directory that appears later is watched from then on; watching one twice is watching it once. Returns whether all are.
@@ -108,4 +144,41 @@ fn watch(inotify: &Inotify, options: &Install) -> bool {
         }
     }
     all
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::panic, clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::install::options::{self, Command};
+
+    fn options(dir: &std::path::Path) -> Install {
+        let args = ["net-dir", "bin-dir", "run-dir"].map(|name| format!("--{name}={}", dir.display()));
+        let Command::Install(install) = options::install(&args).unwrap().0 else { panic!("another command") };
+        *install
+    }
+
+    #[test]
+    fn attempt_after_a_change_is_not_delayed_and_own_temporary_files_are_no_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::new().unwrap();
+        events.watch(&options(dir.path()));
+        let begin = Instant::now();
+        for number in 0..AT_ONCE {
+            std::fs::write(dir.path().join(".istio-cni.10-a.conflist.tmp"), "x").unwrap();
+            assert!(!events.changed());
+            std::fs::write(dir.path().join("10-a.conflist"), number.to_string()).unwrap();
+            assert!(!events.wait_after_failure(Duration::from_secs(600)).unwrap());
+        }
+        assert!(begin.elapsed() < AT_ONCE * PAUSE / 2, "{:?}", begin.elapsed());
+        // One that causes changes itself, which are not recognized, does not follow itself at once in a loop.
+        let begin = Instant::now();
+        let mut attempts = 0;
+        while begin.elapsed() < PAUSE * 3 {
+            std::fs::write(dir.path().join("10-a.conflist"), "x").unwrap();
+            assert!(!events.wait_after_failure(Duration::from_secs(600)).unwrap());
+            attempts += 1;
+        }
+        assert!(attempts < AT_ONCE + 20, "{attempts}");
+    }
 }

@@ -172,10 +172,12 @@ pub fn size(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
-/// How long ago a file was written; `None` if that is not known.
+/// Whether a file that is invalid was written long enough ago to be no longer written; also if that is not known.
 #[must_use]
-pub fn age(path: &Path) -> Option<Duration> {
-    fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
+pub fn is_settled(path: &Path) -> bool {
+    const SETTLED: Duration = Duration::from_secs(2);
+    let written = fs::metadata(path).and_then(|metadata| metadata.modified());
+    written.ok().and_then(|written| written.elapsed().ok()).is_none_or(|age| age >= SETTLED)
 }
 
 /// When a file was changed or got its name; `None` if that is not known.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag, RenameFlags, renameat2};
 
 use super::attributes;
 use super::error::InstallError;
@@ -171,11 +171,24 @@ impl LockedDir {
         if has_bytes(path, bytes)? { Ok(Written::Yes) } else { Ok(Written::Changed) }
     }
 
-    /// Renames a file of this directory.
+    /// Renames a file of this directory to a name that no other file has.
+    ///
+    /// # Errors
+    /// The file system's, or another file has the name.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), InstallError> {
+        let renamed = match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+            // Not every file system can do that.
+            Err(Errno::EINVAL) if to.symlink_metadata().is_err() => fs::rename(from, to),
+            renamed => renamed.map_err(io::Error::from),
+        };
+        renamed.and_then(|()| self.sync()).map_err(|error| InstallError::io("rename", from, &error))
+    }
+
+    /// Renames a file of this directory, in place of another one.
     ///
     /// # Errors
     /// The file system's.
-    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), InstallError> {
+    pub fn replace(&self, from: &Path, to: &Path) -> Result<(), InstallError> {
         let renamed = fs::rename(from, to).and_then(|()| self.sync());
         renamed.map_err(|error| InstallError::io("rename", from, &error))
     }
@@ -216,6 +229,7 @@ pub fn has_temporary(dir: &Path) -> Result<bool, InstallError> {
     Ok(names(dir)?.iter().any(|name| is_temporary(name)))
 }
 
-fn is_temporary(name: &OsStr) -> bool {
+/// Whether a name is that of a temporary file of ours.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes()) && has_ending(name, SUFFIX)
 }

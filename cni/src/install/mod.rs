@@ -5,6 +5,7 @@ pub mod agent;
 pub mod attributes;
 pub mod backoff;
 pub mod binary;
+mod convert;
 pub mod dry_add;
 pub mod entry;
 pub mod error;
@@ -24,6 +25,7 @@ pub mod runtime;
 mod socket;
 pub mod splice;
 pub mod status;
+pub mod unexamined;
 pub mod uninstall;
 
 use std::ffi::OsString;
@@ -35,12 +37,12 @@ use std::sync::Arc;
 use istio_iptables::cli::{Given, Key, Origin, RawOptions};
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::process::SystemHost;
-use istio_iptables::text::path_shown;
 use istio_iptables::{config, logging};
 
 use error::InstallError;
 use options::{Command, PodsOptions};
 use pods::Pods;
+use uninstall::Report;
 
 /// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
 /// argument is `install`, `status` or `uninstall`.
@@ -106,19 +108,12 @@ fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCo
             }
         }
         Command::Uninstall(options) => {
-            let report = uninstall::uninstall(options)?;
-            let mut text = String::new();
-            for path in &report.changed {
-                text.push_str(&format!("changed: {}\n", path_shown(path)));
-            }
-            for path in &report.blockers {
-                text.push_str(&format!("program kept, named by: {}\n", path_shown(path)));
-            }
-            for foreign in &report.left {
-                text.push_str(&format!("left: {foreign}\n"));
-            }
-            print(&text);
-            if !report.blockers.is_empty() {
+            let mut report = Report::default();
+            let done = uninstall::uninstall(options, &mut report);
+            // What was done before something failed, too.
+            print(&report.to_string());
+            done?;
+            if !report.is_complete() {
                 return Ok(ExitCode::FAILURE);
             }
         }

@@ -1,23 +1,19 @@
 //! The directory of network configurations: which file the runtime uses, and our entry in it.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
 
+use super::convert;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
 use super::splice::{Invalid, List, NO_PLUGINS, Owner, Single};
 
 /// Configurations that libcni converts into lists of one plugin.
-const SINGLE: [&str; 2] = [".conf", ".json"];
+pub(super) const SINGLE: [&str; 2] = [".conf", ".json"];
 const LIST: &str = ".conflist";
-/// The list that a single configuration becomes: `-` sorts before `.`, so the list is the first of the two.
-const CONVERTED: &str = "-istio.conflist";
-/// The single configuration that a list was made of.
-const BACKUP: &str = ".istio-cni-backup";
 
 /// Our file in the drop-in directory of a network. Behind those with lower numbers.
 pub const DROP_IN: &str = "50-istio-cni.conf";
@@ -189,10 +185,10 @@ pub fn insert(dir: &LockedDir, entry: &str, istio: bool) -> Result<Placed, Insta
                 path_shown(&file.path)
             )));
         }
-        let placed = match (file.list(), source(dir, &file)?) {
-            (Some(_), Some(single)) => convert(dir, &single, entry)?,
+        let placed = match (file.list(), convert::source(dir, &file)?) {
+            (Some(_), Some(single)) => convert::convert(dir, &single, Some(&file), entry)?,
             (Some(list), None) => insert_into_list(dir, &file, &list, entry)?,
-            (None, _) => convert(dir, &file, entry)?,
+            (None, _) => convert::convert(dir, &file, None, entry)?,
         };
         if let Some(placed) = placed {
             return Ok(placed);
@@ -235,67 +231,6 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
     Ok((written == Written::Yes).then(|| Placed { path: file.path.clone(), changed: true }))
 }
 
-/// The single configuration that a list of ours was made of, if it is there again: another program wrote it, or this one was
-/// killed before it renamed it.
-fn source(dir: &LockedDir, file: &ConfigFile) -> Result<Option<ConfigFile>, InstallError> {
-    let Some(stem) = converted_stem(&file.path) else { return Ok(None) };
-    let Some(list) = file.list() else { return Ok(None) };
-    for ending in SINGLE {
-        let path = sibling(dir, &stem, ending);
-        let Ok(single) = ConfigFile::read(path.clone())? else { continue };
-        let is_source = Single::parse(&single.text).is_ok_and(|single| single.is_source_of(&list));
-        if list.has_entry() && (is_source || files::read(&backup(&path))?.is_some()) {
-            return Ok(Some(single));
-        }
-    }
-    Ok(None)
-}
-
-fn converted_stem(path: &Path) -> Option<OsString> {
-    stem(path.file_name()?, CONVERTED)
-}
-
-/// A name without its ending.
-fn stem(name: &OsStr, ending: &str) -> Option<OsString> {
-    name.as_bytes().strip_suffix(ending.as_bytes()).map(|stem| OsStr::from_bytes(stem).to_owned())
-}
-
-fn sibling(dir: &LockedDir, stem: &OsStr, ending: &str) -> PathBuf {
-    let mut name = stem.to_owned();
-    name.push(ending);
-    dir.path().join(name)
-}
-
-fn backup(single: &Path) -> PathBuf {
-    let mut name = single.as_os_str().to_owned();
-    name.push(BACKUP);
-    name.into()
-}
-
-/// Writes the list, then renames the single configuration: at every instant one of both is the first valid file.
-fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<Placed>, InstallError> {
-    let name = single.path.file_name().unwrap_or_default();
-    let stem = SINGLE.iter().find_map(|ending| stem(name, ending)).unwrap_or_else(|| name.to_owned());
-    let path = sibling(dir, &stem, CONVERTED);
-    let text = Single::parse(&single.text).and_then(|single| single.to_list(entry));
-    let text =
-        text.map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&single.path))))?;
-    let old = files::read(&path)?;
-    if old.as_deref() != Some(text.as_bytes()) {
-        let expected = old.as_deref().map_or(Expected::Absent, Expected::Bytes);
-        // What the single configuration keeps from other users stays so.
-        if dir.write(&path, text.as_bytes(), Some(&single.path), expected)? == Written::Changed {
-            return Ok(None);
-        }
-    }
-    // What was written since would be lost.
-    if files::read(&single.path)?.as_deref() != Some(single.text.as_bytes()) {
-        return Ok(None);
-    }
-    dir.rename(&single.path, &backup(&single.path))?;
-    Ok(Some(Placed { path, changed: true }))
-}
-
 /// Takes our entry out of every list of the directory but one, with `istio` Istio's too; a single configuration that was
 /// converted comes back as it was. Returns the files that were changed.
 ///
@@ -317,7 +252,7 @@ fn remove_from(dir: &LockedDir, path: &Path, istio: bool) -> Result<bool, Instal
     for _ in 0..ATTEMPTS {
         let Ok(file) = ConfigFile::read(path.to_owned())? else { return Ok(false) };
         let Some(list) = file.list() else { return Ok(false) };
-        if list.has_entry() && restore(dir, &file, &list)? {
+        if list.has_entry() && convert::restore(dir, &file, &list)? {
             return Ok(true);
         }
         let text = list.without_entry(istio);
@@ -328,29 +263,4 @@ fn remove_from(dir: &LockedDir, path: &Path, istio: bool) -> Result<bool, Instal
         }
     }
     Err(contended(dir))
-}
-
-/// Puts a converted configuration back; false if the list was not made by us, or was changed since.
-fn restore(dir: &LockedDir, file: &ConfigFile, list: &List<'_>) -> Result<bool, InstallError> {
-    let Some(stem) = converted_stem(&file.path) else { return Ok(false) };
-    for ending in SINGLE {
-        let single = sibling(dir, &stem, ending);
-        let kept = backup(&single);
-        for (source, is_backup) in [(&single, false), (&kept, true)] {
-            let text = files::read(source)?.and_then(|bytes| String::from_utf8(bytes).ok());
-            let is_source =
-                text.is_some_and(|text| Single::parse(&text).is_ok_and(|single| single.is_source_of(list)));
-            if !is_source {
-                continue;
-            }
-            // The list is the first file until it is removed; a newer single configuration is not overwritten.
-            if is_backup && files::read(&single)?.is_none() {
-                dir.rename(&kept, &single)?;
-            }
-            dir.remove(&file.path)?;
-            dir.remove(&kept)?;
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

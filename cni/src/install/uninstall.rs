@@ -1,7 +1,10 @@
 //! `istio-cni uninstall`: the entry first, then the state, then the program if nothing names it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use istio_iptables::text::path_shown;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,6 +16,7 @@ use super::locked_dir::LockedDir;
 use super::options::{Dirs, Uninstall};
 use super::socket;
 use super::splice::TYPE;
+use super::unexamined::{self, Unexamined};
 use crate::{log_sink, lookup};
 
 /// What was done.
@@ -22,8 +26,36 @@ pub struct Report {
     pub changed: Vec<PathBuf>,
     /// What keeps the program on the node; empty if it was removed, or was not to be.
     pub blockers: Vec<PathBuf>,
+    /// Files from which the entry was not taken out, or that were not examined.
+    pub unexamined: Vec<Unexamined>,
     /// What has our type or name and is not ours: it was left.
     pub left: Vec<Foreign>,
+}
+
+impl Report {
+    /// Whether nothing of ours is left that was to be removed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.blockers.is_empty() && !self.unexamined.iter().any(|one| one.names_plugin)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for path in &self.changed {
+            writeln!(f, "changed: {}", path_shown(path))?;
+        }
+        for one in &self.unexamined {
+            writeln!(f, "{}: {one}", one.outcome())?;
+        }
+        for path in &self.blockers {
+            writeln!(f, "program kept, named by: {}", path_shown(path))?;
+        }
+        for foreign in &self.left {
+            writeln!(f, "left: {foreign}")?;
+        }
+        Ok(())
+    }
 }
 
 /// Takes out our entry and the state. Pods that run stay captured, and the program stays for their DEL.
@@ -31,6 +63,7 @@ pub struct Report {
 /// # Errors
 /// A file cannot be changed: what comes after it is left.
 pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
+    settle(&dirs.net)?;
     let changed = entry::remove(&dirs.net)?;
     files::remove_dir(&dirs.run.join("state"))?;
     // The log stays: it may say why this was needed.
@@ -40,24 +73,38 @@ pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     Ok(changed)
 }
 
-/// Uninstalls.
+/// Waits for other writers: a file that is incomplete may have the entry once it is complete.
+fn settle(net: &Path) -> Result<(), InstallError> {
+    const LONGEST: Duration = Duration::from_secs(10);
+    let begin = Instant::now();
+    while begin.elapsed() < LONGEST && unexamined::find(net)?.iter().any(Unexamined::is_recent) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Uninstalls. The report is of what was done, also before an error.
 ///
 /// # Errors
 /// A file cannot be changed: what comes after it is left.
-pub fn uninstall(options: &Uninstall) -> Result<Report, InstallError> {
-    let changed = entry_and_state(&options.dirs)?;
-    let left = foreign::find(&options.dirs)?;
-    let is_program_ours = left.iter().all(|one| one.kind != Kind::Program);
-    let mut report = Report { changed, blockers: Vec::new(), left };
+pub fn uninstall(options: &Uninstall, report: &mut Report) -> Result<(), InstallError> {
+    report.changed = entry_and_state(&options.dirs)?;
+    report.unexamined = unexamined::find(&options.dirs.net)?;
+    report.left = foreign::find(&options.dirs)?;
+    let is_program_ours = report.left.iter().all(|one| one.kind != Kind::Program);
     if options.binary && is_program_ours {
         report.blockers = blockers(&options.dirs, &options.results)?;
+        let named = report.unexamined.iter().filter(|one| one.names_plugin).map(|one| one.path.clone());
+        report.blockers.extend(named);
+        report.blockers.sort();
+        report.blockers.dedup();
         let path = options.dirs.bin.join(TYPE);
         if report.blockers.is_empty() && files::size(&path).is_some() {
             LockedDir::lock(&options.dirs.bin)?.remove(&path)?;
             report.changed.push(path);
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Configurations, and cached results of pods, that name the plugin: the runtime calls it for their DEL.

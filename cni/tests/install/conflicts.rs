@@ -54,13 +54,27 @@ struct Template {
 
 impl Template {
     fn start(node: &Node, name: &'static str) -> Self {
+        Self::writing(node, name, LIST, |text| text.is_some_and(|text| text != LIST))
+    }
+
+    /// Writes a file when it is missing.
+    fn restoring(node: &Node, name: &'static str, template: &'static str) -> Self {
+        Self::writing(node, name, template, |text| text.is_none())
+    }
+
+    fn writing(
+        node: &Node,
+        name: &'static str,
+        template: &'static str,
+        is_another: fn(Option<&str>) -> bool,
+    ) -> Self {
         let (ended, net) = (Arc::<AtomicBool>::default(), node.net.clone());
         let end = Arc::clone(&ended);
         let writer = std::thread::spawn(move || {
             let mut writes = 0;
             while !end.load(Ordering::SeqCst) {
-                if std::fs::read_to_string(net.join(name)).is_ok_and(|text| text != LIST) {
-                    node::replace(&net, name, LIST);
+                if is_another(std::fs::read_to_string(net.join(name)).ok().as_deref()) {
+                    node::replace(&net, name, template);
                     writes += 1;
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -180,6 +194,75 @@ fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
     node.uninstall(&[]);
     assert_eq!(node.names(), ["05-b.conf", "10-a.conflist"]);
     assert_eq!((node.read("05-b.conf").as_str(), node.read("10-a.conflist").as_str()), (SINGLE, LIST));
+}
+
+/// Each time pods start uncaptured until the entry is written.
+#[test]
+fn file_that_becomes_first_is_no_conflict_however_soon() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    for name in ["09-b.conflist", "08-c.conf", "07-d.conflist", "06-e.json", "05-f.conflist"] {
+        node.replace(name, if name.ends_with("list") { LIST } else { SINGLE });
+        let line = agent.logged("another program ");
+        assert_eq!(line["msg"], "another program changed the configuration: entry written again", "{line}");
+    }
+    agent.end();
+    node.uninstall(&[]);
+    let names =
+        ["05-f.conflist", "06-e.json", "07-d.conflist", "08-c.conf", "09-b.conflist", "10-a.conflist"];
+    assert_eq!(node.names(), names);
+    assert!(names.iter().all(|name| node.read(name) == if name.ends_with("list") { LIST } else { SINGLE }));
+}
+
+/// As network plugins do that are installed anew. Nothing reacts to the entry.
+#[test]
+fn list_that_is_removed_and_written_again_gets_the_entry_without_delay() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    for _ in 0..3 {
+        // Longer than any reaction to the entry.
+        std::thread::sleep(Duration::from_millis(2_200));
+        std::fs::remove_file(node.net.join("10-a.conflist")).unwrap();
+        agent.readyz_is("no valid network configuration in");
+        node.write("10-a.conflist", "");
+        agent.readyz_is("10-a.conflist: ");
+        node.write("10-a.conflist", LIST);
+        let line = agent.logged("another program ");
+        assert_eq!(line["msg"], "another program changed the configuration: entry written again", "{line}");
+        agent.readyz_is("HTTP/1.1 200 ");
+    }
+    agent.end();
+}
+
+/// A network plugin that writes its configuration of one plugin whenever that is missing.
+#[test]
+fn configuration_that_is_restored_unchanged_is_left() {
+    let node = Node::new(&[("10-a.conf", SINGLE)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.logged("entry written and read back");
+    agent.readyz_is("HTTP/1.1 200 ");
+    let restoring = Template::restoring(&node, "10-a.conf", SINGLE);
+    // Each is one look at everything.
+    for _ in 0..5 {
+        let begin = Instant::now();
+        while !node.net.join("10-a.conf").exists() {
+            assert!(begin.elapsed() < LIMIT);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::remove_file(node.bin.join("istio-cni")).unwrap();
+        agent.logged("program written");
+    }
+    assert_eq!(restoring.end(), 1);
+    assert_eq!(node.types("10-a-istio.conflist"), ["bridge", "istio-cni"]);
+    let newer = SINGLE.replace("1.50e3", "9000");
+    node.replace("10-a.conf", &newer);
+    agent.logged("entry written again");
+    assert!(node.read("10-a-istio.conflist").contains("9000"));
+    agent.end();
+    node.uninstall(&[]);
+    assert_eq!((node.names(), node.read("10-a.conf")), (vec!["10-a.conf".to_owned()], newer));
 }
 
 /// The version before and the next one, as during an update of the DaemonSet: each installs its own program.

@@ -124,6 +124,24 @@ fn single_configuration_is_converted_and_comes_back() {
     }
 }
 
+/// Go's `encoding/json` refuses it: the runtime skips the list.
+#[test]
+fn list_beyond_the_limits_of_go_is_passed_over() {
+    for (value, problem) in [
+        ("1e999".to_owned(), "1e999 is not accepted, expected a number"),
+        (format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000)), "nested deeper than 10000"),
+    ] {
+        let node = Node::with_program(&[("10-b.conflist", LIST)]);
+        let list = LIST.replace("\"mtu\": 1.50e3", &format!("\"mtu\": {value}"));
+        node.write_old("05-a.conflist", &list);
+        let output = node.run("install", &["--once", "--no-dry-add"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains(problem), "{text}");
+        assert_eq!(node.read("05-a.conflist"), list);
+        assert_eq!(node.types("10-b.conflist"), ["bridge", "portmap", "istio-cni"]);
+    }
+}
+
 #[test]
 fn converted_list_that_was_changed_since_is_kept() {
     let node = Node::with_program(&[("10-a.conf", SINGLE)]);

@@ -13,6 +13,7 @@
 
 mod agent;
 mod conflicts;
+mod conversions;
 mod foreign;
 mod kill;
 mod kills;

@@ -1,5 +1,8 @@
 //! Removal: the entry, the state, and the program only when nothing names it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
 use super::node::{LIST, Node, SINGLE, names};
 
 /// A cached result as libcni writes it; its configuration names the plugin, in Base64.
@@ -92,5 +95,112 @@ fn uninstall_takes_the_entry_out_beside_a_file_that_cannot_be_read() {
     node.install(&["--no-dry-add"]);
     std::os::unix::fs::symlink("05-loop.conflist", node.net.join("05-loop.conflist")).unwrap();
     node.uninstall(&[]);
+    assert_eq!(node.read("10-a.conflist"), LIST);
+}
+
+/// What the runtime cannot read it does not use; once it is repaired, it names the program again.
+#[test]
+fn list_that_cannot_be_read_is_named_and_the_program_stays_if_the_list_names_it() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    let with_entry = node.read("10-a.conflist");
+    let results = format!("--results-dir={}", node.path("results").display());
+    for (text, problem) in [
+        (with_entry.replace("\"plugins\"", "plugins"), "key must be a string"),
+        (with_entry[..with_entry.len() - 20].to_owned(), "EOF while parsing"),
+        (with_entry.replace("1.50e3", "1e999"), "1e999 is not accepted"),
+        (
+            with_entry.replace("\"name\":", "\"disableCheck\": 1, \"name\":"),
+            "disableCheck: 1 is not accepted",
+        ),
+    ] {
+        assert_ne!(text, with_entry);
+        node.write_old("10-a.conflist", &text);
+        for options in [&[results.as_str()][..], &["--binary", &results]] {
+            let output = node.run("uninstall", options);
+            let out = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{out}");
+            let line =
+                out.lines().find(|line| line.starts_with("not removed: ")).unwrap_or_else(|| panic!("{out}"));
+            let is_named = line.contains("/10-a.conflist: ") && line.contains("it names istio-cni");
+            assert!(is_named && line.contains(problem), "{line}");
+            assert_eq!(out.contains("program kept, named by: "), options.len() > 1, "{out}");
+        }
+        assert_eq!(node.read("10-a.conflist"), text);
+        assert_eq!(names(&node.bin), ["istio-cni"]);
+    }
+    // A drop-in file, too.
+    node.write("10-a.conflist", &with_entry);
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    node.write_old("cluster/50-istio-cni.conf", "{\"type\":\"istio-cni\"");
+    let output = node.run("uninstall", &[&results]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.code() == Some(1) && out.contains("/50-istio-cni.conf: EOF while parsing"),
+        "{out}"
+    );
+    assert_eq!(node.read("cluster/50-istio-cni.conf"), "{\"type\":\"istio-cni\"");
+}
+
+#[test]
+fn list_that_cannot_be_examined_is_named() {
+    for (text, problem) in
+        [("", "empty"), ("{\"plugins\": [", "EOF while parsing"), ("x", "not a JSON object")]
+    {
+        let node = Node::with_program(&[("20-b.conflist", LIST)]);
+        node.install(&["--no-dry-add"]);
+        node.write_old("10-a.conflist", text);
+        // That has been read, and is not ours.
+        node.write_old("30-c.conflist", "{\"cniVersion\": \"1.0.0\"}");
+        std::fs::create_dir(node.net.join("other.d")).unwrap();
+        node.write_old("other.d/other.conf", "no JSON");
+        let option = format!("--results-dir={}", node.path("results").display());
+        let out = node.uninstall(&["--binary", &option]);
+        let lines: Vec<_> = out.lines().filter(|line| line.starts_with("not examined: ")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(&format!("/10-a.conflist: {problem}")), "{out}");
+        assert_eq!((node.read("10-a.conflist").as_str(), node.read("20-b.conflist").as_str()), (text, LIST));
+        assert_eq!(names(&node.bin), [""; 0]);
+    }
+}
+
+/// It is not left with the entry in a list that another program is just writing, in place.
+#[test]
+fn uninstall_waits_for_a_list_that_is_being_written() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    let (path, text) = (node.net.join("10-a.conflist"), node.read("10-a.conflist"));
+    let is_complete = AtomicBool::new(false);
+    node.write("10-a.conflist", &text[..40]);
+    let output = std::thread::scope(|scope| {
+        // However long this test is kept from running.
+        scope.spawn(|| {
+            let file = std::fs::File::options().append(true).open(&path).unwrap();
+            while !is_complete.load(Ordering::SeqCst) {
+                file.set_modified(SystemTime::now()).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let uninstall = scope.spawn(|| node.run("uninstall", &[]));
+        std::thread::sleep(Duration::from_millis(500));
+        node.write("10-a.conflist", &text);
+        is_complete.store(true, Ordering::SeqCst);
+        uninstall.join().unwrap()
+    });
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(node.read("10-a.conflist"), LIST);
+}
+
+/// What was done is printed, whatever fails after it.
+#[test]
+fn changes_before_an_error_are_printed() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    std::fs::remove_file(node.bin.join("istio-cni")).unwrap();
+    std::fs::create_dir(node.bin.join("istio-cni")).unwrap();
+    let output = node.run("uninstall", &[]);
+    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.contains("changed: ") && out.contains("/10-a.conflist\n"), "{out}");
+    assert!(error.contains("not a regular file"), "{error}");
     assert_eq!(node.read("10-a.conflist"), LIST);
 }
