@@ -11,6 +11,7 @@ pub mod version;
 pub mod error;
 
 pub mod environment;
+pub mod json_limits;
 pub mod netconf;
 
 pub mod pod;
@@ -22,7 +23,6 @@ pub mod watch;
 
 pub mod unix_socket;
 
-pub mod json_limits;
 pub mod lookup;
 pub mod source;
 
