@@ -238,9 +238,11 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
 /// One cannot be changed; those before are.
 pub fn remove(dir: &LockedDir, istio: bool, kept: Option<&Path>) -> Result<Vec<PathBuf>, InstallError> {
     let mut changed = Vec::new();
+    // Links may lead to the same file.
+    let kept = kept.map(files::resolved);
     for name in configs(dir.path())?.iter().filter(|name| files::has_ending(name, LIST)) {
         let path = dir.path().join(name);
-        if kept != Some(&path) && remove_from(dir, &path, istio)? {
+        if kept.as_ref() != Some(&files::resolved(&path)) && remove_from(dir, &path, istio)? {
             changed.push(path);
         }
     }

@@ -138,6 +138,21 @@ fn link_within_the_directory_stays_a_link_and_other_hard_links_keep_their_bytes(
     assert_eq!(node.read("10-a.conflist"), LIST);
 }
 
+/// The entry is not taken out again by the other name.
+#[test]
+fn two_links_to_one_list_are_one_list() {
+    let node = Node::with_program(&[("real", LIST)]);
+    for name in ["10-a.conflist", "20-b.conflist"] {
+        symlink("real", node.net.join(name)).unwrap();
+    }
+    for _ in 0..2 {
+        node.install(&FAST);
+        assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    }
+    node.uninstall(&[]);
+    assert_eq!(node.read("real"), LIST);
+}
+
 /// Runs the agent in a mount namespace in which the directory of configurations is another file system.
 fn mounted(node: &Node, options: &str, script: &str) -> (bool, String) {
     let [net, bin, run] = [&node.net, &node.bin, &node.run].map(|path| path.display().to_string());
