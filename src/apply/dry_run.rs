@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::connections::Counting;
 use super::{
-    Access, Inspection, connection_policy, inspect, native, refuse_ambient_mode, require_active_tables,
-    steps, tool_error, with_connections,
+    Access, Inspection, connection_policy, inspect, native, obstacles, steps, tool_error, with_connections,
 };
 use crate::backend::Decision;
 use crate::config::{BackendChoice, RunOptions};
+use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rules_file;
 use crate::model::{Backend, Family, Variant};
@@ -18,35 +18,55 @@ use crate::render;
 use crate::report::Failure;
 use crate::text::one_line;
 
-/// What a real run would do, printed; nothing is changed.
+/// What a real run would do.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its steps, for standard output.
+    pub text: String,
+    /// What it would fail at before the first of them.
+    pub obstacle: Option<Failure>,
+}
+
+/// What a real run would do, printed; nothing is changed. What cannot be read without a privilege or a backend is no obstacle: that
+/// is as in an empty namespace.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
-pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<String, Failure> {
+pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Plan, Failure> {
     let policy = connection_policy(run);
-    let (current, desired, notice) = match inspect(host, run.backend, Access::ReadOnly) {
+    let (current, desired, notice, obstacle) = match inspect(host, run.backend, Access::ReadOnly) {
         Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
             let desired = with_connections(desired, &mut current, policy, Counting::Now);
-            (current, desired, format!("backend {backend}: {why}"))
+            let steps = steps(&desired, &current);
+            let obstacle = obstacles::none(host, &desired, &current, &steps).err();
+            (current, desired, format!("backend {backend}: {why}"), obstacle)
         }
         Err(failure) => {
             let notice =
                 format!("the live state cannot be read ({}): the plan for an empty namespace", failure.what);
-            (empty_state(run.backend), desired.clone(), notice)
+            let obstacle = Some(failure)
+                .filter(|failure| !matches!(failure.exit, Exit::NoPermission | Exit::Unavailable));
+            (empty_state(run.backend), desired.clone(), notice, obstacle)
         }
     };
     if let Some(path) = &run.dry_run_file {
         keep_dry_run(&desired, current.backend, path)?;
     }
-    let mut notices = plan::notices(&desired, &current).all();
-    let refused = [require_active_tables(&desired, &current), refuse_ambient_mode(&desired, &current)];
-    let refused = refused.into_iter().filter_map(Result::err);
-    notices.extend(refused.map(|failure| failure.lines().collect::<Vec<_>>().join("; ")));
+    let notices = plan::notices(&desired, &current).all();
     let CurrentState { connections, .. } = &current;
     let passthrough = connections.losing_passthrough(policy).into_iter().collect();
-    let notice =
-        [vec![notice], connections.outcome(policy, false), connections.losing_marks(), passthrough].concat();
-    Ok(describe(&notice, &notices, &steps(&desired, &current), &desired))
+    let refused = obstacle
+        .iter()
+        .map(|failure| format!("a run fails: {}", failure.lines().collect::<Vec<_>>().join("; ")));
+    let notice = [
+        vec![notice],
+        refused.collect(),
+        connections.outcome(policy, false),
+        connections.losing_marks(),
+        passthrough,
+    ]
+    .concat();
+    Ok(Plan { text: describe(&notice, &notices, &steps(&desired, &current), &desired), obstacle })
 }
 
 /// Writes the complete rules of this run to `path`.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, native, needed, network, tool_error, track};
+use super::{conntrack, from_kernel, native, needed, network, obstacles, tool_error, track};
 use crate::config::RunOptions;
 use crate::conntrack::Step as ConntrackStep;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
-use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore};
 use crate::model::{Backend, Family, Hook, NATIVE_MANGLE, Table, Tools, Variant};
@@ -52,7 +51,6 @@ pub(super) fn execute(
     locked: bool,
     written: &mut WrittenRules,
 ) -> Result<(), Failure> {
-    require_loopback(steps)?;
     let mut prepared = Vec::new();
     for step in restores(steps) {
         let tools = needed(host, step.variant, step.family, "rules are written with them")?;
@@ -139,20 +137,6 @@ fn delete_by_handle(family: Family, table: Table, rules: &[(Hook, u64)]) -> io::
     one_by_one.filter(|done| !gone(done)).collect()
 }
 
-/// The kernel takes no IPv6 route over `lo` while that is down. Without the route nothing else may be in force.
-fn require_loopback(steps: &[Step]) -> Result<(), Failure> {
-    let needs = |step: &Step| matches!(step, Step::Network(routing::Step::AddRoute(Family::V6, _)));
-    if !steps.iter().any(needs) {
-        return Ok(());
-    }
-    match loopback::is_up() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Failure::new(Exit::Refused, "lo is down: the IPv6 route of TPROXY needs it")
-            .hint("bring it up (`ip link set lo up`), or disable IPv6 capture with --ip-family ipv4")),
-        Err(error) => Err(from_kernel(format!("cannot read the state of lo: {error}"), &error)),
-    }
-}
-
 fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
     steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
@@ -226,23 +210,9 @@ fn lock_file(
 fn network_step(step: routing::Step) -> Result<(), Failure> {
     log::info!("{step}");
     network::execute(step).map_err(|error| {
-        let failure = refused(&Step::Network(step), &error);
-        match (step, error.kind()) {
-            (routing::Step::AddRoute(_, table), io::ErrorKind::AlreadyExists) => failure.hint(format!(
-                "table {table} has a foreign default route: choose a free table with \
-                 --istio-inbound-tproxy-route-table (-r)"
-            )),
-            // Not a missing privilege: the kernel's error for a link without IPv6.
-            (routing::Step::AddAddress, _) if error.raw_os_error() == Some(libc::EACCES) => Failure {
-                exit: Exit::Refused,
-                ..failure
-            }
-            .hint(
-                "IPv6 is switched off on lo: set net.ipv6.conf.lo.disable_ipv6=0, or disable IPv6 capture with \
-                 --ip-family ipv4",
-            ),
-            _ => failure,
-        }
+        // Not a missing privilege: the kernel's error for a link without IPv6.
+        let is_without_ipv6 = step == routing::Step::AddAddress && error.raw_os_error() == Some(libc::EACCES);
+        if is_without_ipv6 { obstacles::ipv6_is_off() } else { refused(&Step::Network(step), &error) }
     })
 }
 

@@ -89,6 +89,7 @@ pub(super) fn inspect_without(
         network: routing,
         alias,
         dormant: snapshot.dormant.clone(),
+        unsuitable: snapshot.unsuitable.clone(),
         foreign: foreign_tables(&snapshot, decision.backend),
         legacy_unlisted: snapshot.legacy_unlisted,
         ..CurrentState::empty(decision.backend)

@@ -140,7 +140,8 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
     let changing = foreign::that_change_packets(own, current.backend, &current.foreign);
     let text =
         |found: Vec<&foreign::BaseChain>| found.into_iter().map(ToString::to_string).collect::<Vec<_>>();
-    let marks = foreign::that_mark_like_tproxy(own, current.backend, live, &current.foreign);
+    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
+    let marks = foreign::that_mark_like_tproxy(own, current.backend, live, network, &current.foreign);
     let before: Vec<_> =
         others.into_iter().map(ToString::to_string).chain(text(chains)).chain(marks).collect();
     let notices = before.iter().cloned().chain(text(behind)).chain(changing).collect();

@@ -16,6 +16,7 @@ mod nat_chains;
 mod native;
 mod nearest;
 pub mod network;
+mod obstacles;
 mod original_direction;
 mod parts;
 mod rollback;
@@ -44,7 +45,7 @@ use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
 use crate::routing;
 
-pub use dry_run::dry_run;
+pub use dry_run::{Plan, dry_run};
 pub use inspect::{Access, Inspection, inspect};
 
 /// Applies the desired state. Returns what holds the rules.
@@ -139,7 +140,7 @@ fn change(
         desired = with_connections(asked, &mut inspection.current, policy, counting);
         steps = self::steps(&desired, &inspection.current);
     }
-    parts::refuse_first(&steps)?;
+    obstacles::none_in_steps(host, &desired, &inspection.current, &steps)?;
     require_delivery(&desired, &inspection.current, run)?;
     let connections = &inspection.current.connections;
     // What a clean-up resets is logged as soon as it is certain.

@@ -169,18 +169,19 @@ fn not_modules(
         ));
     }
     if let Some(chain) = unsuitable_chain(family, stderr, text) {
-        return Some((
-            Exit::Refused,
-            format!(
-                "a chain of that name has another type, hook or priority than iptables-nft needs (`nft list chain \
-                 {chain}`): have the program that made it use another table, delete it (`nft delete chain {chain}`), or \
-                 use --backend nftables"
-            ),
-        ));
+        return Some((Exit::Refused, unsuitable_hint(&chain)));
     }
     // iptables-legacy names the commit only.
     let owners = if line == "COMMIT" && prints("failed") { text } else { line };
     unmapped_owner(owners).map(|hint| (Exit::Refused, hint))
+}
+
+/// What to do about such a chain: family, table and name.
+pub(super) fn unsuitable_hint(chain: &str) -> String {
+    format!(
+        "a chain of that name has another type, hook or priority than iptables-nft needs (`nft list chain {chain}`): have \
+         the program that made it use another table, delete it (`nft delete chain {chain}`), or use --backend nftables"
+    )
 }
 
 /// The foreign chain of nftables that has the name of one of iptables and is not like it: the kernel refuses to make that.

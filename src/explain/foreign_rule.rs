@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::changes::{MarkChange, Zone};
+use super::changes::Zone;
 use super::field_match::{Facts, Holds, holds};
 use super::matching::AtHook;
 use crate::model::{Family, Target};
-use crate::parse::{self, matches::Matches};
+use crate::parse::{self, MarkChange, matches::Matches};
 
 /// Whether a rule is for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -230,7 +230,7 @@ impl Ours {
     }
 }
 
-const fn priority(table: model::Table) -> i32 {
+pub(super) const fn priority(table: model::Table) -> i32 {
     match table {
         model::Table::Raw => -300,
         model::Table::Mangle => -150,

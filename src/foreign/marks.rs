@@ -1,4 +1,4 @@
-//! Foreign rules that give packets or connections the mark of TPROXY.
+//! Foreign rules that give packets or connections the mark of TPROXY, or overwrite marks that it needs.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, Family as NftFam
 
 use super::base_chains::{hook_of, is_of_iptables};
 use super::concern::Captured;
+use super::overwritten::{self, Network};
 use super::{Live, shown};
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Variant};
 use crate::parse::{self, Observed};
@@ -27,6 +28,7 @@ pub fn that_mark_like_tproxy(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: Live<'_>,
+    network: Network<'_>,
     tables: &[Table],
 ) -> Vec<String> {
     let mut found = Vec::new();
@@ -38,24 +40,34 @@ pub fn that_mark_like_tproxy(
         let mut captured = Captured::of(rules);
         captured.dns = false;
         let marks = Marks { family, captured, mark };
+        let mut named = BTreeSet::new();
         let listed = live.rules.iter().filter(|((_, of), _)| *of == family);
         let listed = listed.map(|((variant, _), observed)| (*variant, observed));
         for (variant, observed) in
             listed.chain(live.legacy.get(&family).map(|rules| (Variant::Legacy, rules)))
         {
-            found.extend(
-                marks
-                    .in_rules(observed)
-                    .map(|(marked, rule)| marks.warning(marked, &format!(" ({family}, {variant}): {rule}"))),
-            );
+            for (marked, rule) in marks.in_rules(observed) {
+                let rule = format!(" ({family}, {variant}): {rule}");
+                found.push(marks.warning(marked, &rule));
+                named.insert(rule);
+            }
         }
         let of_family = if family == Family::V4 { NftFamily::Ip } else { NftFamily::Ip6 };
         for table in tables.iter().filter(|table| [NftFamily::Inet, of_family].contains(&table.name.family)) {
             // These are listed.
             if !(backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)) {
-                found.extend(marks.in_table(table).map(|(marked, chain)| {
-                    marks.warning(marked, &format!(": {} {}", table.name, chain.name))
-                }));
+                for (marked, chain) in marks.in_table(table) {
+                    let rule = format!(": {} {}", table.name, chain.name);
+                    found.push(marks.warning(marked, &rule));
+                    named.insert(rule);
+                }
+            }
+        }
+        for (rule, harms) in overwritten::in_family(rules, mark, backend, (live, network), tables) {
+            if !named.contains(&rule) {
+                found.push(format!(
+                    "a foreign rule changes marks of TPROXY{rule}: {harms}; exempt these packets from the rule or delete it"
+                ));
             }
         }
     }

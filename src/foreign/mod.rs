@@ -6,6 +6,7 @@ mod changes;
 mod concern;
 mod later;
 mod marks;
+mod overwritten;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,7 @@ pub use changes::that_change_packets;
 use concern::Captured;
 use later::ports_of_proxy;
 pub use marks::that_mark_like_tproxy;
+pub use overwritten::Network;
 
 /// The options of CT that set one.
 const ZONE: &str = "--zone";

@@ -7,12 +7,14 @@ use std::io;
 use super::legacy::{self, LegacyTable};
 use super::nftables::{self, ListedChain, Nftables, TableFamily, TableName};
 use super::observe::ours;
-use crate::model::{Chain, Family, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
+use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
 use crate::nft::Live;
 use crate::ordered::Ordered as _;
 
 /// The built-in chains that captured packets pass.
 const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
+/// The table and the chain in which a packet to `lo` may get another mark behind them.
+const MARKED_BEHIND: (&str, &str) = ("mangle", "POSTROUTING");
 /// The legacy tables in which packets are behind our rules.
 const BEHIND: [&str; 2] = ["filter", "security"];
 
@@ -28,6 +30,8 @@ pub struct Snapshot {
     pub native: Live,
     /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, Table)>,
+    /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another type, hook or priority.
+    pub unsuitable: Vec<(Family, Table, String)>,
     /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change it.
     pub owned: Option<TableName>,
     nft: PerFamily<Chains>,
@@ -53,7 +57,7 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
             Err(error) => return Err(error),
         };
-        let NfTablesSnapshot { native, dormant, owned, chains: nft, in_use: nft_in_use, others } =
+        let NfTablesSnapshot { native, dormant, unsuitable, owned, chains: nft, in_use: nft_in_use, others } =
             socket.map(nf_tables_snapshot).transpose()?.unwrap_or_default();
         let mut legacy = PerFamily::new();
         let mut legacy_unlisted = false;
@@ -64,7 +68,18 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native, dormant, owned, nft, others, nft_in_use, legacy, legacy_unlisted })
+        Ok(Self {
+            nf_tables,
+            native,
+            dormant,
+            unsuitable,
+            owned,
+            nft,
+            others,
+            nft_in_use,
+            legacy,
+            legacy_unlisted,
+        })
     }
 
     /// Looks at our legacy tables without the list, which creates them.
@@ -115,7 +130,8 @@ impl Snapshot {
                     BEHIND.contains(&name.as_str()) || Table::ALL.iter().any(|table| table.name() == name);
                 let decides =
                     |chain: &&str| table.rules(chain).unwrap_or(0) > 0 || table.drops.contains(*chain);
-                relevant && PASSED.iter().any(decides)
+                let is_marked_behind = name == MARKED_BEHIND.0 && decides(&MARKED_BEHIND.1);
+                relevant && (is_marked_behind || PASSED.iter().any(decides))
             }),
             Variant::Nft => self.nft_in_use.contains(&family),
         }
@@ -136,6 +152,7 @@ impl Snapshot {
 struct NfTablesSnapshot {
     native: Live,
     dormant: Vec<(Family, Table)>,
+    unsuitable: Vec<(Family, Table, String)>,
     owned: Option<TableName>,
     chains: PerFamily<Chains>,
     in_use: BTreeSet<Family>,
@@ -171,6 +188,8 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         }
         let chains: Vec<_> =
             listed.get(&family).into_iter().flatten().filter(|chain| chain.table == name.name).collect();
+        let unsuitable = chains.iter().filter(|chain| !is_suitable(table, chain));
+        snapshot.unsuitable.extend(unsuitable.map(|chain| (family, table, chain.name.clone())));
         let has_own_chain = chains.iter().any(|chain| Chain::from_name(&chain.name).is_some());
         let drops = chains.iter().any(|chain| chain.drops && PASSED.contains(&chain.name.as_str()));
         let names = chains.into_iter().map(|chain| chain.name.clone()).collect();
@@ -181,11 +200,28 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
             continue;
         }
         let rules = socket.rule_counts(&name)?;
-        if PASSED.iter().any(|chain| rules.get(*chain).copied().unwrap_or(0) > 0) {
+        let has_rules = |chain: &&str| rules.get(*chain).copied().unwrap_or(0) > 0;
+        let is_marked_behind = table.name() == MARKED_BEHIND.0 && has_rules(&MARKED_BEHIND.1);
+        if is_marked_behind || PASSED.iter().any(has_rules) {
             snapshot.in_use.insert(family);
         }
     }
     Ok(snapshot)
+}
+
+/// Whether iptables-nft can add rules to a chain of this name.
+fn is_suitable(table: Table, chain: &ListedChain) -> bool {
+    let hook = Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
+    let expected = hook.map(|hook| match (hook, table) {
+        (Hook::Prerouting, Table::Raw) => (0, -300, "filter"),
+        (Hook::Prerouting, Table::Mangle) => (0, -150, "filter"),
+        (Hook::Prerouting, Table::Nat) => (0, -100, "nat"),
+        (Hook::Output, Table::Raw) => (3, -300, "filter"),
+        (Hook::Output, Table::Mangle) => (3, -150, "route"),
+        (Hook::Output, Table::Nat) => (3, -100, "nat"),
+    });
+    let base = chain.base.as_ref().map(|(hook, priority, kind)| (*hook, *priority, kind.as_str()));
+    base == expected || (hook.is_none() && Chain::from_name(&chain.name).is_none())
 }
 
 /// Other programs' tables with a base chain that captured packets pass, before our rules or behind them; without the elements

@@ -44,6 +44,8 @@ pub struct CurrentState {
     pub alias: Option<String>,
     /// Tables of iptables-nft that are switched off.
     pub dormant: Vec<(Family, Table)>,
+    /// Chains that iptables-nft cannot use, by their names.
+    pub unsuitable: Vec<(Family, Table, String)>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
     /// Rules of iptables-legacy, all foreign, while another backend holds ours.
@@ -65,6 +67,7 @@ impl CurrentState {
             connections: Connections::default(),
             alias: None,
             dormant: Vec::new(),
+            unsuitable: Vec::new(),
             foreign: Vec::new(),
             foreign_legacy: PerFamily::new(),
             legacy_unlisted: false,
@@ -330,26 +333,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             }));
         }
     }
-    // What only keeps translation captures nothing.
-    let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
-    let capturing: PerFamily<FamilyRules> =
-        desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
-    let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
-    let first = foreign::that_decide_first(&capturing, current.backend, live);
-    deciding.extend(first.iter().map(ToString::to_string));
-    deciding.extend(foreign::that_mark_like_tproxy(&capturing, current.backend, live, &current.foreign));
-    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
-        if chain.is_before() { &mut deciding } else { &mut notices }.push(chain.to_string());
-    }
-    for (family, tproxy) in desired.network.tproxy.iter() {
-        let fib = current.network.fib.get(family).into_iter();
-        deciding.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
-    }
-    for (family, rules) in capturing.iter() {
-        let fib = current.network.fib.get(family);
-        let dropping = routing::that_drop(rules, &current.network.links, fib);
-        notices.extend(dropping.iter().map(ToString::to_string));
-    }
+    add_foreign(desired, current, &mut deciding, &mut notices);
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
         {
@@ -370,4 +354,41 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
         }
     }
     Notices { deciding, others: notices }
+}
+
+/// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on which the kernel drops them.
+fn add_foreign(
+    desired: &DesiredState,
+    current: &CurrentState,
+    deciding: &mut Vec<String>,
+    notices: &mut Vec<String>,
+) {
+    // What only keeps translation captures nothing.
+    let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
+    let capturing: PerFamily<FamilyRules> =
+        desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
+    let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
+    let first = foreign::that_decide_first(&capturing, current.backend, live);
+    deciding.extend(first.iter().map(ToString::to_string));
+    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
+    deciding.extend(foreign::that_mark_like_tproxy(
+        &capturing,
+        current.backend,
+        live,
+        network,
+        &current.foreign,
+    ));
+    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
+        let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
+        list.push(chain.to_string());
+    }
+    for (family, tproxy) in desired.network.tproxy.iter() {
+        let fib = current.network.fib.get(family).into_iter();
+        deciding.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
+    }
+    for (family, rules) in capturing.iter() {
+        let fib = current.network.fib.get(family);
+        let dropping = routing::that_drop(rules, &current.network.links, fib);
+        notices.extend(dropping.iter().map(ToString::to_string));
+    }
 }

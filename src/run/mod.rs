@@ -58,23 +58,25 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
         log::info!("options: {}", options.join(" "));
     }
-    let (printed, config, desired) = if run.dry_run || run.skip_rule_apply {
-        let (config, desired) = prepare(intent, &run)?;
-        let printed = if run.skip_rule_apply {
-            log::info!("rules are not changed (--skip-rule-apply)");
-            String::new()
-        } else {
-            apply::dry_run(host, &desired, &run)?
-        };
-        (printed, config, desired)
+    if run.dry_run && !run.skip_rule_apply {
+        let (_, desired) = prepare(intent, &run)?;
+        let apply::Plan { text, obstacle } = apply::dry_run(host, &desired, &run)?;
+        // The plan is printed all the same.
+        let Some(failure) = obstacle else { return Ok((text, Exit::Done)) };
+        log::error!("{failure}");
+        return Ok((text, failure.exit));
+    }
+    let (config, desired) = if run.skip_rule_apply {
+        log::info!("rules are not changed (--skip-rule-apply)");
+        prepare(intent, &run)?
     } else {
         let Written { config, desired, backend: _ } = write(host, intent, &run)?;
-        (String::new(), config, desired)
+        (config, desired)
     };
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
         validate(host, &config, &desired, &run, validation)?;
     }
-    Ok((printed, Exit::Done))
+    Ok((String::new(), Exit::Done))
 }
 
 /// What was written.

@@ -203,7 +203,8 @@ fn ambient_mode_is_refused_and_keeps_its_rules(fixture: Fixture) {
         pod.istio_iptables(args).run().ended_with(70).output_contains(words);
         assert_eq!((AMBIENT.live(&pod), pod.state()), (before.clone(), state.clone()), "{args:?}");
     }
-    pod.apply(&[&EVERYTHING[..], &["--dry-run"]].concat()).output_contains(words);
+    let dry = [&EVERYTHING[..], &["--dry-run"]].concat();
+    pod.istio_iptables(&dry).run().ended_with(70).output_contains(words);
 }
 
 fn ambient_mode_with_nftables_is_refused_and_keeps_its_rules(fixture: Fixture) {
@@ -212,7 +213,8 @@ fn ambient_mode_with_nftables_is_refused_and_keeps_its_rules(fixture: Fixture) {
     let (before, state) = (AMBIENT_NFT.live(&pod), pod.state());
     let words = "Istio's ambient mode captures this pod: inet istio-ambient-";
     pod.istio_iptables(&EVERYTHING).run().ended_with(70).output_contains(words);
-    pod.apply(&[&EVERYTHING[..], &["--dry-run"]].concat()).output_contains(words);
+    let dry = [&EVERYTHING[..], &["--dry-run"]].concat();
+    pod.istio_iptables(&dry).run().ended_with(70).output_contains(words);
     assert_eq!((AMBIENT_NFT.live(&pod), pod.state()), (before.clone(), state));
     // A sidecar that was there before can be taken out.
     pod.apply(&["cleanup"]);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::super::changes::Zone;
+use super::super::changes::{Zone, change_marks};
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::matching::{NO_SOCKET, mismatch};
@@ -130,7 +130,7 @@ impl<'a> Walker<'a, '_> {
                 Flow::Continue
             }
             Effect::ChangesMark(change) => {
-                change.apply(&mut self.at);
+                change_marks(change, &mut self.at);
                 Flow::Continue
             }
             Effect::Untracks => {

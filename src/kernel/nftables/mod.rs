@@ -20,7 +20,9 @@ const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_HANDLE: u16 = 2;
 const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_TYPE: u16 = 7;
 /// `NF_DROP`, as a policy.
 const POLICY_DROP: u32 = 0;
 const NFTA_RULE_TABLE: u16 = 1;
@@ -71,6 +73,17 @@ pub struct ListedChain {
     pub handle: u64,
     /// Whether it is a base chain with the policy drop.
     pub drops: bool,
+    /// Of a base chain: number of the hook, priority and type.
+    pub base: Option<(u32, i32, String)>,
+}
+
+/// Where a chain is called from, if it is a base chain.
+fn base(reply: &Reply<'_>) -> Option<(u32, i32, String)> {
+    const HOOK: u16 = 1;
+    const PRIORITY: u16 = 2;
+    let hook = reply.attributes(NFGENMSG).of(NFTA_CHAIN_HOOK)?.nested();
+    let priority = i32::from_be_bytes(hook.of(PRIORITY)?.be32()?.to_be_bytes());
+    Some((hook.of(HOOK)?.be32()?, priority, text(reply, NFTA_CHAIN_TYPE)?))
 }
 
 /// Whether an error means that the kernel has no nf_tables: not built in, and no module that could be loaded.
@@ -213,7 +226,8 @@ impl Nftables {
                 let drops = policy == Some(POLICY_DROP);
                 let names = text(reply, NFTA_CHAIN_TABLE).zip(text(reply, NFTA_CHAIN_NAME));
                 let handle = handle(reply, NFTA_CHAIN_HANDLE);
-                list.extend(names.map(|(table, name)| ListedChain { table, name, handle, drops }));
+                let base = base(reply);
+                list.extend(names.map(|(table, name)| ListedChain { table, name, handle, drops, base }));
             }
         })
     }

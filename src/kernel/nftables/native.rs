@@ -60,8 +60,9 @@ pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Res
     let chains = Client::open()?.chains_of_all_tables()?.into_iter();
     let passed = chains.filter(|(table, chain)| {
         let base = chain.base.as_ref();
-        base.is_some_and(|base| matches!(base.hook, Hook::Prerouting | Hook::Output | Hook::Input))
-            && concerns(table, &chain.name)
+        base.is_some_and(|base| {
+            matches!(base.hook, Hook::Prerouting | Hook::Output | Hook::Postrouting | Hook::Input)
+        }) && concerns(table, &chain.name)
     });
     Ok(passed.map(|(table, _)| table).into_set())
 }

@@ -4,9 +4,19 @@ use std::io;
 
 use super::{LOOPBACK, Rtnetlink};
 use crate::kernel::netlink::Message;
+use crate::kernel::procfs;
 
 /// Where `struct ifinfomsg` has the link's flags.
 const FLAGS: usize = 8;
+
+/// Whether `lo` takes no IPv6 address: IPv6 is switched off on it. Without `/proc` it is taken to do.
+///
+/// # Errors
+/// The setting cannot be read.
+pub fn refuses_ipv6() -> io::Result<bool> {
+    let setting = procfs::read_if_present("/proc/sys/net/ipv6/conf/lo/disable_ipv6")?;
+    Ok(setting.is_some_and(|setting| setting.trim() != "0"))
+}
 
 /// Whether `lo` is up in this thread's network namespace.
 ///

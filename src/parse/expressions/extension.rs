@@ -60,20 +60,24 @@ pub(super) fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String
     match (name, revision) {
         ("MARK", 2) => Some(format!("-j MARK --set-xmark {:#x}/{:#x}", number(info, 0)?, number(info, 4)?)),
         ("CONNMARK", 1 | 2) => {
-            let whole = [4, 8].iter().all(|at| number(info, *at) == Some(u32::MAX));
             // The later revision can shift the mark: by the byte before its mode.
             let mode = if revision == 1 { 12 } else { 14 };
             let is_shifted = revision == 2 && *info.get(13)? != 0;
+            let [mark, connection, packet] = [0, 4, 8].map(|at| number(info, at));
+            let (connection, packet) = (connection?, packet?);
             let option = match *info.get(mode)? {
-                SET if !is_shifted => {
-                    let (mark, mask) = (number(info, 0)?, number(info, 4)?);
-                    return Some(format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"));
-                }
+                _ if is_shifted => return None,
+                SET => return Some(format!("-j CONNMARK --set-xmark {:#x}/{connection:#x}", mark?)),
                 SAVE => "--save-mark",
                 RESTORE => "--restore-mark",
                 _ => return None,
             };
-            (whole && !is_shifted).then(|| format!("-j CONNMARK {option}"))
+            let masks = if (packet, connection) == (u32::MAX, u32::MAX) {
+                String::new()
+            } else {
+                format!(" --nfmask {packet:#x} --ctmask {connection:#x}")
+            };
+            Some(format!("-j CONNMARK {option}{masks}"))
         }
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
         ("CT", _) => zone(half(info, 0)?, half(info, 2)?),

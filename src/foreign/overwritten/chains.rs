@@ -1,0 +1,208 @@
+//! The base chains of other programs, and the foreign rules in those that they share with ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nfnetlink::nftables::{
+    Base, Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Table as NftTable,
+};
+
+use super::super::base_chains::{is_of_iptables, priority};
+use super::super::{Live, shown};
+use super::carriers::{Kind, MANGLE, Place, Side, Stage};
+use crate::diff::{is_our_jump, owned};
+use crate::model::{Backend, Chain, Family, FamilyRules, Hook, Link, Table, Variant};
+use crate::parse::{self, INPUT, Observed, ObservedTable};
+
+const POSTROUTING: &str = "POSTROUTING";
+/// The base chains of iptables in which packets over `lo` are.
+const BUILT_IN: [&str; 4] = ["PREROUTING", INPUT, "OUTPUT", POSTROUTING];
+
+/// A chain that packets meet at a hook.
+#[derive(Debug)]
+pub(super) struct BaseChain {
+    /// ` (IPv4, iptables-nft): mangle`, or the table of nftables.
+    place: String,
+    /// Whether it is one of iptables.
+    is_of_iptables: bool,
+    pub(super) chain: String,
+    pub(super) kind: Kind,
+    /// Its rules before ours and behind them.
+    pub(super) parts: Vec<Part>,
+    /// Those that it may jump to.
+    pub(super) chains: BTreeMap<String, Vec<String>>,
+}
+
+/// Consecutive rules of a base chain.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) place: Place,
+    pub(super) rules: Vec<String>,
+}
+
+impl BaseChain {
+    /// A rule of one of its chains, for a message.
+    pub(super) fn shown(&self, chain: &str, text: &str) -> String {
+        let place = &self.place;
+        if self.is_of_iptables {
+            format!("{place} `{}`", shown(chain, text))
+        } else {
+            format!("{place} {chain}")
+        }
+    }
+}
+
+/// Those that TCP of a family meets.
+pub(super) fn base_chains(
+    rules: &FamilyRules,
+    backend: Backend,
+    live: Live<'_>,
+    (tables, links): (&[NftTable], &[Link]),
+) -> Vec<BaseChain> {
+    let family = rules.family;
+    let listed = live.rules.iter().filter(|((_, of), _)| *of == family);
+    let listed = listed.map(|((variant, _), observed)| (*variant, observed));
+    let legacy = live.legacy.get(&family).map(|rules| (Variant::Legacy, rules));
+    let mut found = Vec::new();
+    for (variant, observed) in listed.chain(legacy) {
+        // Beside native tables of ours those of iptables-nft are among the tables of nftables.
+        if !(variant == Variant::Nft && backend == Backend::Native) {
+            found.extend(of_iptables(rules, variant, observed, backend == Backend::Iptables(variant)));
+        }
+    }
+    let of_family = if family == Family::V4 { NftFamily::Ip } else { NftFamily::Ip6 };
+    for table in tables.iter().filter(|table| [NftFamily::Inet, of_family].contains(&table.name.family)) {
+        // The chains of iptables itself are listed.
+        let is_listed = backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table);
+        found.extend(of_nftables(family, table, links, is_listed));
+    }
+    found
+}
+
+/// Both sides of what has the priority of our rules: which of them is first is not known.
+fn places(stage: Stage, priority: i32) -> Vec<Place> {
+    let at = |side| Place { stage, priority, side };
+    if priority == MANGLE { vec![at(Side::Before), at(Side::Behind)] } else { vec![at(Side::Before)] }
+}
+
+fn of_iptables<'a>(
+    wanted: &'a FamilyRules,
+    variant: Variant,
+    observed: &'a Observed,
+    is_ours: bool,
+) -> impl Iterator<Item = BaseChain> + 'a {
+    let named = Table::ALL.iter().filter_map(|table| Some((*table, observed.tables.get(table)?)));
+    let ours = named.map(|(table, live)| (table.name(), Some(table), priority(table), live));
+    // Of iptables-nft these are among the tables of nftables.
+    let others = [("filter", None, 0, &observed.filter), ("security", None, 50, &observed.security)];
+    let others = others.into_iter().filter(move |_| variant == Variant::Legacy);
+    ours.chain(others).flat_map(move |(name, table, priority, live)| {
+        let hooks = [(Stage::Output, Hook::Output), (Stage::Prerouting, Hook::Prerouting)];
+        let chains = [(Stage::Postrouting, POSTROUTING), (Stage::Input, INPUT)];
+        let place = format!(" ({}, {variant}): {name}", observed.family);
+        let is_nat = table == Some(Table::Nat);
+        let reroutes = table == Some(Table::Mangle);
+        let base = move |chain: &str, is_shared, parts| BaseChain {
+            place: place.clone(),
+            is_of_iptables: true,
+            chain: chain.to_owned(),
+            kind: Kind { is_nat, reroutes, is_shared },
+            parts,
+            chains: live.foreign.clone(),
+        };
+        let base_of_hook = base.clone();
+        let of_hook = hooks.into_iter().map(move |(stage, hook)| {
+            let is_shared = is_ours && table == Some(Table::Mangle);
+            let of_ours =
+                table.map(|table| owned(observed.family, table, hook, live, observed.record.as_ref()));
+            let of_ours = of_ours.unwrap_or_default();
+            let parts = if is_shared {
+                shared(wanted, live, (stage, hook), &of_ours)
+            } else {
+                let texts = live.hook(hook).iter().map(|line| line.text.clone());
+                let rules: Vec<String> = texts.collect();
+                let part = |place| Part { place, rules: rules.clone() };
+                places(stage, priority).into_iter().map(part).collect()
+            };
+            base_of_hook(hook.name(), is_shared, parts)
+        });
+        let of_chain = chains.into_iter().map(move |(stage, chain)| {
+            // The source is translated later than the destination.
+            let priority = if is_nat { 100 } else { priority };
+            let rules = live.foreign.get(chain).cloned().unwrap_or_default();
+            let part = Part { place: Place { stage, priority, side: Side::Before }, rules };
+            base(chain, false, vec![part])
+        });
+        of_hook.chain(of_chain).collect::<Vec<_>>()
+    })
+}
+
+/// The foreign rules before ours in a chain, and those behind.
+fn shared(
+    wanted: &FamilyRules,
+    live: &ObservedTable,
+    (stage, hook): (Stage, Hook),
+    ours: &BTreeSet<usize>,
+) -> Vec<Part> {
+    let lines = live.hook(hook);
+    let is_jump = |at: &usize| lines.get(*at).is_some_and(|line| is_our_jump(Table::Mangle, hook, line));
+    let all = || (0..lines.len()).filter(|at| ours.contains(at) || is_jump(at));
+    // What is captured is so by the jump in PREROUTING; other packets go on, to the rule that saves their mark.
+    let border = if stage == Stage::Output { all().next() } else { all().next_back() };
+    let border = border.unwrap_or(lines.len());
+    let hooks = wanted.tables.get(&Table::Mangle).and_then(|rules| rules.hooks.get(&hook));
+    let is_wanted = |line: &parse::Line| {
+        let statement = line.statement.as_ref();
+        statement
+            .is_some_and(|says| hooks.is_some_and(|rules| rules.iter().any(|rule| rule.statement == *says)))
+    };
+    let foreign = |at: &usize| !ours.contains(at) && !is_jump(at);
+    let part = |side, range: std::ops::Range<usize>| {
+        let lines = range.filter(foreign).filter_map(|at| lines.get(at)).filter(|line| !is_wanted(line));
+        Part {
+            place: Place { stage, priority: MANGLE, side },
+            rules: lines.map(|line| line.text.clone()).collect(),
+        }
+    };
+    vec![part(Side::Before, 0..border), part(Side::Behind, border..lines.len())]
+}
+
+fn of_nftables(family: Family, table: &NftTable, links: &[Link], is_listed: bool) -> Vec<BaseChain> {
+    let beside = parse::Beside { sets: &[], links };
+    let texts = |chain: &NftChain| -> Vec<String> {
+        chain.rules.iter().flat_map(|rule| parse::words_of_foreign_rule(family, rule, beside)).collect()
+    };
+    // Those of a set of rules of ours that a move of backends has still to delete are left out.
+    let is_foreign = |chain: &&NftChain| !is_of_iptables(table) || Chain::from_name(&chain.name).is_none();
+    let named = || table.chains.iter().filter(is_foreign);
+    let others = named().filter(|chain| chain.base.is_none());
+    let chains: BTreeMap<String, Vec<String>> =
+        others.map(|chain| (parse::chain_name(&chain.name), texts(chain))).collect();
+    let of_base = |chain: &NftChain| {
+        let base = chain.base.as_ref().filter(|_| !(is_listed && BUILT_IN.contains(&chain.name.as_str())))?;
+        let part = |place| Part { place, rules: texts(chain) };
+        let parts = places(stage_of(base)?, base.priority).into_iter().map(part).collect();
+        Some(BaseChain {
+            place: format!(": {}", table.name),
+            is_of_iptables: false,
+            chain: chain.name.clone(),
+            kind: Kind {
+                is_nat: base.kind == ChainKind::Nat,
+                reroutes: base.kind == ChainKind::Route,
+                is_shared: false,
+            },
+            parts,
+            chains: chains.clone(),
+        })
+    };
+    named().filter_map(of_base).collect()
+}
+
+const fn stage_of(base: &Base) -> Option<Stage> {
+    match base.hook {
+        NftHook::Output => Some(Stage::Output),
+        NftHook::Postrouting => Some(Stage::Postrouting),
+        NftHook::Prerouting => Some(Stage::Prerouting),
+        NftHook::Input => Some(Stage::Input),
+        NftHook::Forward | NftHook::Foreign(_) => None,
+    }
+}
