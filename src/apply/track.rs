@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 pub(super) fn connections(families: &BTreeSet<Family>) {
     match Tracking::new(families).and_then(Tracking::complete) {
         Ok(Outcome { done, expected, error: None }) => {
-            log::info!("open TCP connections are tracked: entries made: {done}, known before: {expected}");
+            log::info!("conntrack entries of open TCP connections: made: {done}, known before: {expected}");
         }
         Ok(Outcome { done, expected, error: Some(error) }) => {
             log::warn!(

@@ -34,9 +34,14 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
         let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
             let why = validates_by_mark(family, link, links.all);
+            let answers = if marks_answers(rules) {
+                ", and so are the answers to those that the pod makes by it, excluded ones too"
+            } else {
+                ""
+            };
             found.extend(why.map(|why| {
                 dropping(format!(
-                    "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY): {why}"
+                    "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){answers}: {why}"
                 ))
             }));
         }
@@ -94,6 +99,17 @@ fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
     let chains = rules.tables.get(&Table::Mangle)?;
     chains.rules().find_map(|rule| {
         if let Target::Tproxy { mark, .. } = rule.statement.target { Some(mark) } else { None }
+    })
+}
+
+/// Whether every later packet that arrives gets the mark, of connections that the pod makes too: where all ports are captured.
+fn marks_answers(rules: &FamilyRules) -> bool {
+    let chains = rules.tables.get(&Table::Mangle).into_iter();
+    let mut marking = chains.flat_map(|table| table.rules()).map(|rule| &rule.statement);
+    marking.any(|says| {
+        let is_for_ports =
+            says.matcher.protocol.as_ref().is_some_and(|protocol| protocol.destination.is_some());
+        says.target == Target::Jump(Chain::Divert) && !is_for_ports
     })
 }
 

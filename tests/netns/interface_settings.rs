@@ -35,8 +35,10 @@ fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
 /// VPN clients such as wg-quick set `src_valid_mark`: the policy rule of TPROXY then makes each client an address of the pod.
 fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
     let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let (app, marker) = (at(Family::V4.pod(), 8080), at(Family::V6.pod(), 8080));
+    let [outside, outside_marker] = [Family::V4, Family::V6].map(|family| at(family.service(), 80));
+    let answers = "and so are the answers to those that the pod makes by it";
     let message = "connections that arrive on eth0 are dropped (IPv4, mark 1337 of TPROXY)";
     let states = [
         (
@@ -57,6 +59,8 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
         assert_eq!(by_kernel, is_dropped, "{settings}");
         let output = pod.apply(&TPROXY).output();
         assert_eq!(output.contains(message), is_dropped, "{settings}: {output}");
+        assert_eq!(pod.proxy().gets_no_reply(outside, outside_marker), is_dropped, "{settings}: answers");
+        assert_eq!(output.contains(answers), is_dropped, "{settings}: {output}");
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
         assert_eq!(check.output().contains(message), is_dropped, "{settings}: {}", check.output());
         assert_eq!(check.code(), i32::from(is_dropped), "{settings}");
@@ -65,8 +69,13 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
         assert_eq!(answer.contains("src_valid_mark=1"), is_dropped, "{settings}: {answer}");
         assert!(answer.starts_with("captured: goes to the proxy's inbound port 15006"), "{answer}");
     }
-    // Without TPROXY the mark is not set.
     set(&pod, "all.src_valid_mark=1");
+    // Of listed ports only these packets are marked.
+    let output = pod.apply(&["-b", "8080", "-i", "*", "-m", "TPROXY"]).output();
+    assert!(output.contains(message), "{output}");
+    assert!(!output.contains(answers), "{output}");
+    pod.proxy().call(outside).served_by("outside");
+    // Without TPROXY the mark is not set.
     assert!(!pod.apply(&EVERYTHING).output().contains("src_valid_mark"));
     pod.outside().call(app).captured(15006, app);
 }
