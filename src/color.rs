@@ -1,10 +1,15 @@
 //! Colours for answers in text: by what a line begins with, since the answers themselves have none.
 
-const GREEN: &str = "\x1b[32m";
-const RED: &str = "\x1b[31m";
-const YELLOW: &str = "\x1b[33m";
-const BOLD: &str = "\x1b[1m";
-const RESET: &str = "\x1b[0m";
+/// Of what is as it should be.
+pub const GREEN: &str = "\x1b[32m";
+/// Of what is not.
+pub const RED: &str = "\x1b[31m";
+/// Of what deserves a look.
+pub const YELLOW: &str = "\x1b[33m";
+/// Of titles.
+pub const BOLD: &str = "\x1b[1m";
+/// Ends them.
+pub const RESET: &str = "\x1b[0m";
 
 /// Verdicts, as the first words of an answer.
 const VERDICTS: [(&str, &str); 10] = [
@@ -48,9 +53,9 @@ pub fn paint(answer: &str) -> String {
         let whole = styles.iter().find(|(start, _)| line.starts_with(start)).map(|(_, style)| *style);
         // Titles of chains and of sections.
         let title = (number > 0 && line.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(BOLD);
-        match (whole.or(title), outcome(line)) {
+        match (whole.or(title), painted_row(line)) {
             (Some(style), _) => painted.extend([style, line, RESET]),
-            (None, Some((before, word, style, rest))) => painted.extend([before, style, word, RESET, rest]),
+            (None, Some(row)) => painted.push_str(&row),
             (None, None) => painted.push_str(line),
         }
         painted.push_str(end);
@@ -58,13 +63,14 @@ pub fn paint(answer: &str) -> String {
     painted
 }
 
-/// A row of the table, taken apart at its outcome.
-fn outcome(line: &str) -> Option<(&str, &str, &str, &str)> {
+/// A row of the table of all traffic, with its outcome in colour; `None` if the line is none.
+#[must_use]
+pub fn painted_row(line: &str) -> Option<String> {
     let found = OUTCOMES.iter().filter_map(|(word, style)| Some((line.find(word)?, *word, *style)));
     let (at, word, style) = found.min_by_key(|(at, ..)| *at).filter(|(at, ..)| *at > 0)?;
     let (before, rest) = line.split_at_checked(at + word.len())?;
     let (before, word) = before.split_at_checked(at)?;
-    Some((before, word, style, rest))
+    Some([before, style, word, RESET, rest].concat())
 }
 
 #[cfg(test)]

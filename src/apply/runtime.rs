@@ -16,6 +16,7 @@ use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::kernel::socket_destination::destination_of_socket;
 use crate::model::{DNS_PORT, Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
 use crate::ordered::Ordered as _;
+use crate::text::one_line;
 
 /// What is found, and what could not be read.
 #[must_use]
@@ -109,23 +110,26 @@ fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
 }
 
 fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) -> Vec<Process> {
+    let is_exempt = |process: &&processes::Process| {
+        proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
+    };
     let found = match processes::in_network_namespace() {
         Ok(processes::Processes { found, unreadable }) => {
-            if unreadable > 0 {
-                unread.push(format!(
-                    "{} cannot be examined without CAP_SYS_PTRACE, and may run as a user or group of the proxy",
-                    if unreadable == 1 { "1 process".to_owned() } else { format!("{unreadable} processes") }
-                ));
-            }
+            let may_be_exempt = unreadable.iter().filter(is_exempt);
+            unread.extend(may_be_exempt.map(|process| {
+                let processes::Process { pid, name, uid, gid, .. } = process;
+                format!(
+                    "process {pid} ({}) runs as uid {uid}, gid {gid}: whether in this network namespace cannot be read without \
+                     CAP_SYS_PTRACE in its user namespace",
+                    one_line(name)
+                )
+            }));
             found
         }
         Err(error) => {
             unread.push(format!("the processes cannot be listed: {error}"));
             return Vec::new();
         }
-    };
-    let is_exempt = |process: &&processes::Process| {
-        proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
     };
     let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
     // The proxy may run as another user than rules exempt.

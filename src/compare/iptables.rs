@@ -129,7 +129,7 @@ impl Reader<'_> {
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
             Effect::Continues | Effect::SetsZone(_) => Vec::new(),
-            Effect::Takes | Effect::MayTake | Effect::Translates { .. } => vec![Action::Take(words())],
+            Effect::Takes | Effect::MayTake | Effect::Translates(_) => vec![Action::Take(words())],
             Effect::Marks | Effect::ChangesMark(_) => {
                 vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)]
             }
@@ -280,9 +280,11 @@ fn values_of(test: &FieldMatch) -> Option<(Field, Set)> {
         Tested::DestinationType(Limit::None) if test.values == [(matches::LOCAL, matches::LOCAL)] => {
             (Field::Path, Set::one(FROM_OUTSIDE).or(&Set::one(INSIDE)))
         }
-        Tested::TcpFlags | Tested::EitherPort | Tested::SourceType(_) | Tested::DestinationType(_) => {
-            return None;
-        }
+        Tested::TcpFlags
+        | Tested::EitherPort
+        | Tested::Connection(..)
+        | Tested::SourceType(_)
+        | Tested::DestinationType(_) => return None,
     })
 }
 

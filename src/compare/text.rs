@@ -1,5 +1,6 @@
 //! The answer for people.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::difference::Difference;
@@ -83,7 +84,12 @@ pub(super) fn obstacles(compared: &Compared<'_>) -> Vec<String> {
             let part = chain.rules.get(unproved.rule.1)?.parts.first()?;
             Some(format!("{}: {} {} ({})", side.name, chain.name, part.text, unproved.family))
         });
-    rules.chain(compared.obstacles.iter().cloned()).collect()
+    // What is in the way of a proof for both families is one obstacle.
+    let mut listed = BTreeSet::new();
+    rules
+        .chain(compared.obstacles.iter().cloned())
+        .filter(|obstacle| listed.insert(obstacle.clone()))
+        .collect()
 }
 
 fn details(text: &mut String, difference: &Difference, compared: &Compared<'_>) {

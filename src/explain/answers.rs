@@ -6,11 +6,12 @@
 
 use std::net::SocketAddr;
 
+use super::connection::Connection;
 use super::foreign_rule::Effect;
 use super::overview::query;
 use super::packet::Packet;
 use super::reason::reason;
-use super::walk::{Match, Step, Verdict, Walk, walk};
+use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark, Target, Transport};
@@ -24,11 +25,11 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
             listener.into_iter().chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => conversation.behind_the_rules().into_iter().collect(),
+        Verdict::TakenByForeignRule => conversation.behind_translation().into_iter().collect(),
         Verdict::Dropped
         | Verdict::LikeItsConnection
         | Verdict::Misrouted
         | Verdict::NoRoute
-        | Verdict::TakenByForeignRule
         | Verdict::ToProxySocket => Vec::new(),
     };
     (!problems.is_empty()).then(|| problems.join("; "))
@@ -75,7 +76,7 @@ impl<'a> Conversation<'a> {
     /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
     fn translated_answers(&self) -> Option<String> {
         let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
-        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        let answer = self.answer(&query, self.taken.end.connmark)?;
         if let Some(why) = self.is_apart(&answer.walk, Hook::Output) {
             return Some(format!(
                 "the proxy's answers {why}, and so keep its address: no connection is made"
@@ -89,16 +90,16 @@ impl<'a> Conversation<'a> {
         if !self.packet.is_inbound {
             return None;
         }
-        let query = self.query(self.root_proxy(), self.packet.destination, ConnectionState::Established);
-        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
+        let answer = self.answer(&query, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
         self.undelivered("the proxy's answers", &answer, &delivered)
     }
 
     /// Later packets belong to no connection if the answers belong to another one.
     fn later_packets(&self) -> Option<String> {
-        let query = self.query(self.root_proxy(), self.packet.destination, ConnectionState::Established);
-        let answer = self.follow(&query, self.packet.source, self.taken.end.connmark)?;
+        let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
+        let answer = self.answer(&query, self.taken.end.connmark)?;
         let why = self.is_apart(&answer.walk, Hook::Output)?;
         let live = self.pod.live.as_ref()?;
         let packet = Packet { state: ConnectionState::Invalid, ..self.packet.clone() };
@@ -116,11 +117,11 @@ impl<'a> Conversation<'a> {
         if !self.packet.is_inbound {
             return None;
         }
-        let own = self.packet.destination;
+        let own = self.taken.end.destination;
         let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
         let query =
             PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
-        let call = self.follow(&query, own, Mark(0))?;
+        let call = self.follow(&query, own, Mark(0), None)?;
         if is_own && call.walk.verdict != Verdict::NotCaptured {
             return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
         }
@@ -128,14 +129,14 @@ impl<'a> Conversation<'a> {
         let mut connmark = if is_own { call.walk.end.connmark } else { mark };
         let mut apart = None;
         let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
-        let answer = self.follow(&query, self.packet.source, connmark)?;
+        let answer = conversation.answer(&query, connmark)?;
         if is_own {
             apart = conversation.is_apart(&answer.walk, Hook::Output);
         }
         if apart.is_some() {
             (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
         }
-        let answer = self.follow(&query, self.packet.source, connmark)?;
+        let answer = conversation.answer(&query, connmark)?;
         // The kernel finds the pod's own addresses first, whatever the mark.
         if answer.packet.is_local {
             return None;
@@ -177,9 +178,12 @@ impl<'a> Conversation<'a> {
         };
         let follow = |state| {
             let query = self.query(sender, self.packet.destination, state);
-            let connmark =
-                if state == ConnectionState::Established { self.taken.end.connmark } else { Mark(0) };
-            self.follow(&query, self.packet.source, connmark)
+            match state {
+                ConnectionState::Established => self.answer(&query, self.taken.end.connmark),
+                ConnectionState::New | ConnectionState::Invalid => {
+                    self.follow(&query, self.packet.source, Mark(0), None)
+                }
+            }
         };
         let answer = follow(ConnectionState::Established)?;
         let Some(why) = self.is_apart(&answer.walk, hook) else {
@@ -207,6 +211,25 @@ impl<'a> Conversation<'a> {
         [first, next].iter().find_map(|answer| self.undelivered("its answers", answer, &delivered))
     }
 
+    /// What a foreign rule has sent to another host is answered from there. Answers in another zone keep that address.
+    fn behind_translation(&self) -> Option<String> {
+        let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
+        let is_own =
+            to.ip().is_loopback() || self.pod.network.addresses.iter().any(|own| own.address == to.ip());
+        if self.packet.is_inbound || is_own || !is_new || to == self.packet.destination {
+            return None;
+        }
+        let query = self.query(Sender::Outside, to, ConnectionState::Established);
+        let answer = self.answer(&query, self.taken.end.connmark)?;
+        match self.is_apart(&answer.walk, Hook::Prerouting) {
+            Some(why) => Some(format!("its answers {why}, and so keep the address {to}: the app gets none")),
+            None => {
+                let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];
+                self.undelivered("its answers", &answer, &delivered)
+            }
+        }
+    }
+
     /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
     fn root_proxy(&self) -> Sender {
         let gid = self.pod.config.traffic.proxy.gids.first().copied().unwrap_or_default();
@@ -224,7 +247,21 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    fn follow(&self, query: &PacketQuery, to: SocketAddr, connmark: Mark) -> Option<Followed<'a>> {
+    /// An answer: it belongs to the connection, if it is not looked for elsewhere.
+    fn answer(&self, query: &PacketQuery, connmark: Mark) -> Option<Followed<'a>> {
+        let Packet { source, destination, .. } = *self.packet;
+        let reply = (self.taken.end.destination, Some(source));
+        let connection = Connection { original: (source, destination), reply, is_answer: true };
+        self.follow(query, source, connmark, Some(connection))
+    }
+
+    fn follow(
+        &self,
+        query: &PacketQuery,
+        to: SocketAddr,
+        connmark: Mark,
+        connection: Option<Connection>,
+    ) -> Option<Followed<'a>> {
         let live = self.pod.live.as_ref()?;
         let (family, query) = (self.packet.family(), PacketQuery { connmark, ..query.clone() });
         let routing = live.routing(family);
@@ -232,7 +269,8 @@ impl<'a> Conversation<'a> {
         if packet.is_inbound {
             packet.interface.clone_from(&self.packet.interface);
         }
-        let walk = walk(live.rules.get(&family)?, &packet, routing);
+        let sent = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection };
+        let walk = sent.walk();
         Some(Followed { packet, walk })
     }
 

@@ -88,8 +88,7 @@ impl Rules {
                 words.map(|text| Entry::foreign(family, &text, true)).collect()
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());
-            let named =
-                named().map(|chain| (parse::chain_name(&chain.name), entries(&chain.rules))).into_map();
+            let named = named().map(|chain| (chain.name.clone(), entries(&chain.rules))).into_map();
             let chains = Chains { named, ..Chains::default() };
             for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };

@@ -12,7 +12,7 @@ pub(super) fn decisive(
     verdict: Verdict,
     mark: Option<Mark>,
 ) -> Option<usize> {
-    let translates = |step: &Step<'_>| matches!(step.effect, Some(Effect::Translates { .. }));
+    let translates = |step: &Step<'_>| matches!(step.effect, Some(Effect::Translates(_)));
     let target =
         |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {

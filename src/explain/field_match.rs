@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use super::connection::{Connection, status};
 use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
 use crate::config::ConnectionState;
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::parse::matches::{
-    self, BROADCAST, DNAT, ESTABLISHED, Field, FieldMatch, INVALID, LOCAL, Limit, MULTICAST, NEW, SNAT,
-    UNICAST, UNTRACKED, name_number,
+    self, BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, FieldMatch, INVALID, LOCAL, Limit, MULTICAST,
+    NEW, Part, SNAT, UNICAST, UNTRACKED, name_number,
 };
 
 /// What matches look at besides the packet.
@@ -15,8 +16,8 @@ use crate::parse::matches::{
 pub(super) struct Facts<'a> {
     /// The routes, if they are known.
     pub(super) fib: Option<&'a Fib>,
-    /// Whether a rule has changed the destination of the connection.
-    pub(super) is_redirected: bool,
+    /// The connection of the packet, if it is known.
+    pub(super) connection: Option<Connection>,
 }
 
 /// Whether a match holds.
@@ -34,10 +35,7 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
     let number = |value: u128| of_value(test, value, u128::MAX, packet);
     let port = |port: u16| u128::from(port);
     match test.field {
-        Field::Protocol => number(match packet.transport {
-            Transport::Tcp => 6,
-            Transport::Udp => 17,
-        }),
+        Field::Protocol => number(protocol(packet.transport)),
         Field::Source => number(address(packet.source.ip())),
         Field::Destination => number(address(packet.destination.ip())),
         Field::SourcePort => number(port(packet.source.port())),
@@ -58,6 +56,10 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
         Field::Connmark if !packet.has_known_marks => Holds::Unknown,
         Field::Connmark => number(packet.connmark.0.into()),
         Field::State => state(test, packet, facts),
+        // The state has decided already.
+        Field::Connection(_, true) if !packet.has_connection() => Holds::Yes,
+        Field::Connection(..) if !packet.has_connection() => Holds::No(mismatch(test, packet)),
+        Field::Connection(part, _) => of_connection(test, part, packet, facts),
         Field::TcpFlags => {
             let [fin, syn, rst, ack]: [u128; 4] = [1, 2, 4, 16];
             match packet.state {
@@ -90,6 +92,43 @@ fn decided(test: &FieldMatch, is_listed: bool, packet: &AtHook) -> Holds {
     if is_listed == test.is_negated { Holds::No(mismatch(test, packet)) } else { Holds::Yes }
 }
 
+/// Whether a test of the connection holds, as far as that is known.
+fn of_connection(test: &FieldMatch, part: Part, packet: &AtHook, facts: Facts<'_>) -> Holds {
+    let value = match (part, facts.connection) {
+        (Part::Protocol, _) => Some(protocol(packet.transport)),
+        (Part::Status, connection) => {
+            let (set, unknown) = status(packet, connection);
+            return match (set & test.mask, unknown & test.mask) {
+                (0, 0) => decided(test, false, packet),
+                (0, _) => Holds::Unknown,
+                _ => decided(test, true, packet),
+            };
+        }
+        (_, None) => None,
+        (Part::Direction, Some(connection)) => Some(connection.is_answer.into()),
+        (Part::End(direction, end), Some(Connection { original, reply, .. })) => {
+            let (source, destination) = match direction {
+                Direction::Original => (Some(original.0), Some(original.1)),
+                Direction::Reply => (Some(reply.0), reply.1),
+            };
+            match end {
+                End::Source => source.map(|end| address(end.ip())),
+                End::Destination => destination.map(|end| address(end.ip())),
+                End::SourcePort => source.map(|end| end.port().into()),
+                End::DestinationPort => destination.map(|end| end.port().into()),
+            }
+        }
+    };
+    value.map_or(Holds::Unknown, |value| of_value(test, value, u128::MAX, packet))
+}
+
+const fn protocol(transport: Transport) -> u128 {
+    match transport {
+        Transport::Tcp => 6,
+        Transport::Udp => 17,
+    }
+}
+
 /// A connection whose addresses are translated has two states, any of which counts.
 fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
     let first = match packet.state {
@@ -103,14 +142,15 @@ fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
         return if test.lists(INVALID) == test.is_negated { later() } else { Holds::Yes };
     }
     let has_connection = [NEW, ESTABLISHED].contains(&first);
-    let is_new = first == NEW;
-    if test.lists(first) || is_new && facts.is_redirected && test.lists(DNAT) {
+    let (set, unknown) = if has_connection { status(packet, facts.connection) } else { (0, 0) };
+    let has = |bits: u128| {
+        let listed = |state, bit| test.lists(state) && bits & bit != 0;
+        listed(DNAT, matches::STATUS_DNAT) || listed(SNAT, matches::STATUS_SNAT)
+    };
+    if test.lists(first) || has(set) {
         return decided(test, true, packet);
     }
-    // Of an earlier connection it is not known; the source is translated by rules that are not followed, before `lo`.
-    let is_behind_postrouting = packet.in_interface.as_deref() == Some("lo");
-    let may_be = test.lists(DNAT) && !is_new || test.lists(SNAT) && (!is_new || is_behind_postrouting);
-    if has_connection && may_be { Holds::Unknown } else { decided(test, false, packet) }
+    if has(unknown) { Holds::Unknown } else { decided(test, false, packet) }
 }
 
 /// `xt_addrtype`: of IPv4 an address has one type, one of a list; of IPv6 it has to have all types of a list.
@@ -212,6 +252,8 @@ fn mismatch(test: &FieldMatch, packet: &AtHook) -> String {
             let found = if packet.is_tracked { packet.state.conntrack_name() } else { "UNTRACKED" };
             format!("connection is {found}, {not}{listed}")
         }
+        Field::Connection(..) if !packet.has_connection() => "has no connection".to_owned(),
+        Field::Connection(part, _) => format!("{} of its connection is {not}{listed}", part_name(part)),
         Field::TcpFlags if listed.is_empty() && test.is_negated => "opens a connection".to_owned(),
         Field::TcpFlags if listed.is_empty() => "does not open a connection".to_owned(),
         Field::TcpFlags => format!("its TCP flags are {not}{listed}"),
@@ -219,5 +261,17 @@ fn mismatch(test: &FieldMatch, packet: &AtHook) -> String {
         Field::DestinationType(_) => {
             format!("destination {} is {not}of type {listed}", packet.destination.ip())
         }
+    }
+}
+
+const fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Status => "the status",
+        Part::Direction => "the direction",
+        Part::Protocol => "the protocol",
+        Part::End(Direction::Original, End::Source | End::SourcePort) => "the source",
+        Part::End(Direction::Original, End::Destination | End::DestinationPort) => "the destination",
+        Part::End(Direction::Reply, End::Source | End::SourcePort) => "the source of answers",
+        Part::End(Direction::Reply, End::Destination | End::DestinationPort) => "the destination of answers",
     }
 }

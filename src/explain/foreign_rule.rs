@@ -1,10 +1,9 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
-use std::net::{IpAddr, SocketAddr};
-
 use super::changes::Zone;
 use super::field_match::{Facts, Holds, holds};
 use super::matching::AtHook;
+use super::translation::Translation;
 use crate::model::{Family, Target};
 use crate::parse::{self, MarkChange, matches::Matches};
 
@@ -28,8 +27,8 @@ pub(crate) enum Effect {
     Chain { name: String, is_goto: bool },
     /// It takes the packet away from the rules behind it.
     Takes,
-    /// It gives the packet another destination: that address, if it is not the machine's own, and port.
-    Translates { address: Option<IpAddr>, port: Option<u16> },
+    /// It gives the packet another destination.
+    Translates(Translation),
     /// The same, if a program is there that takes it.
     MayTake,
     /// It gives the packet or its connection a mark that is not known.
@@ -92,7 +91,7 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         }
         "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
-        name if TRANSLATING.contains(&name) => translation(&words),
+        name if TRANSLATING.contains(&name) => Effect::Translates(Translation::of(&words)),
         name if MARKING.contains(&name) => Effect::Marks,
         "NOTRACK" => Effect::Untracks,
         "CT" if has("--notrack") => Effect::Untracks,
@@ -101,22 +100,11 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
     }
 }
 
-/// The destination that a packet gets.
-fn translation(words: &[&str]) -> Effect {
-    let value = |name: &str| {
-        let at = words.iter().position(|word| *word == name)?;
-        words.get(at + 1).copied()
-    };
-    let to: Option<SocketAddr> = value("--to-destination").and_then(|to| to.parse().ok());
-    let port = value("--to-ports").or_else(|| value("--to-destination")?.strip_prefix(':'));
-    let port = to.map(|to| to.port()).or_else(|| port?.parse().ok());
-    Effect::Translates { address: to.map(|to| to.ip()), port }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::ConnectionState;
+    use crate::explain::connection::Connection;
     use crate::model::{Mark, Transport};
 
     /// `yes`, `no` or what is not known.
@@ -137,7 +125,8 @@ mod tests {
             is_assigned: false,
             is_seen: true,
         };
-        match applies(rule, &packet, Facts { fib: None, is_redirected: false }) {
+        let connection = Connection::begun((packet.source, packet.destination), &packet);
+        match applies(rule, &packet, Facts { fib: None, connection: Some(connection) }) {
             Applies::Yes => "yes".to_owned(),
             Applies::No(_) => "no".to_owned(),
             Applies::Maybe(unknown) => unknown,
@@ -184,6 +173,16 @@ mod tests {
             ("-m conntrack --ctstate NEW,DNAT -j ACCEPT", "yes"),
             ("-m conntrack --ctstate DNAT -j ACCEPT", "no"),
             ("-m conntrack ! --ctstate SNAT -j ACCEPT", "yes"),
+            ("-m conntrack --ctstatus DNAT -j ACCEPT", "no"),
+            ("-m conntrack ! --ctstatus SEEN_REPLY,ASSURED -j ACCEPT", "yes"),
+            ("-m conntrack --ctstatus NONE -j ACCEPT", "no"),
+            ("-m conntrack ! --ctstatus NONE -j ACCEPT", "yes"),
+            ("-m conntrack --ctdir ORIGINAL -j ACCEPT", "yes"),
+            ("-m conntrack --ctorigdst 10.1.0.0/16 --ctorigdstport 80 -j ACCEPT", "yes"),
+            ("-m conntrack ! --ctorigsrc 10.0.0.0/24 -j ACCEPT", "no"),
+            ("-m conntrack --ctrepldst 10.0.0.9 --ctreplsrcport 81 -j ACCEPT", "no"),
+            ("-m conntrack --ctproto udp -j ACCEPT", "no"),
+            ("-m conntrack --ctexpire 5 -j ACCEPT", "--ctexpire 5"),
         ] {
             assert_eq!(evaluated(rule), expected, "{rule}");
         }
@@ -194,15 +193,8 @@ mod tests {
         let effect = |rule: &str| effect(Family::V4, rule, |name| name == "cali-IN");
         assert_eq!(effect("-p tcp -j ACCEPT"), Effect::Known(Target::Accept));
         assert_eq!(effect("-g cali-IN"), Effect::Chain { name: "cali-IN".to_owned(), is_goto: true });
-        let to = |address: Option<&str>, port| Effect::Translates {
-            address: address.map(|address| address.parse().expect("an address")),
-            port,
-        };
-        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), to(Some("10.0.0.1"), Some(80)));
-        assert_eq!(effect("-j DNAT --to-destination [::1]:80"), to(Some("::1"), Some(80)));
-        assert_eq!(effect("-j DNAT --to-destination :80"), to(None, Some(80)));
-        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1"), to(None, None));
-        assert_eq!(effect("-j REDIRECT --to-ports 80 --random"), to(None, Some(80)));
+        assert!(matches!(effect("-j DNAT --to-destination 10.0.0.1:80"), Effect::Translates(_)));
+        assert!(matches!(effect("-j REDIRECT --to-ports 80 --random"), Effect::Translates(_)));
         assert_eq!(effect("-j REJECT --reject-with tcp-reset"), Effect::Takes);
         assert_eq!(effect("-j LOG --log-prefix x"), Effect::Continues);
         assert!(matches!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::ChangesMark(_)));

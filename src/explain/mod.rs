@@ -6,6 +6,7 @@
 mod answers;
 mod beside;
 mod changes;
+mod connection;
 mod decisive;
 mod diagram;
 mod field_match;
@@ -22,6 +23,7 @@ mod runtime;
 #[cfg(test)]
 mod tests;
 mod text;
+mod translation;
 mod unless;
 mod walk;
 

@@ -7,8 +7,8 @@ use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk};
 use crate::cli::{Key, Origin};
-use crate::config::{CaptureConfig, ConnectionState, InboundPorts, OutboundRanges};
-use crate::model::{DNS_PORT, Transport, Why};
+use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
+use crate::model::{DNS_PORT, Family, Transport, Why};
 use crate::text::{list_shown, one_line};
 
 /// The reason for a verdict.
@@ -120,7 +120,7 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
     }
     let is_dns = packet.destination.port() == DNS_PORT.number();
     match (packet.transport, packet.is_inbound) {
-        (Transport::Udp, false) if is_dns => dns(packet),
+        (Transport::Udp, false) if is_dns => dns(packet, &config.dns),
         (Transport::Udp, _) => ("UDP is not captured, apart from DNS queries of the pod".to_owned(), None),
         (Transport::Tcp, true) => match &traffic.inbound {
             InboundPorts::None => ("no inbound port is captured".to_owned(), Some(Key::InboundPorts)),
@@ -162,15 +162,28 @@ fn is_meant(packet: &Packet, config: &CaptureConfig) -> bool {
         }
 }
 
-fn dns(packet: &Packet) -> (String, Option<Key>) {
-    (
-        format!(
-            "DNS queries to {} are not captured: --redirect-dns captures those to the name servers in \
-             /etc/resolv.conf, --capture-all-dns all of them",
-            packet.destination.ip()
+fn dns(packet: &Packet, dns: &Dns) -> (String, Option<Key>) {
+    match (dns, packet.family()) {
+        (Dns::Servers { v4, .. }, Family::V4) => other_server(packet, v4),
+        (Dns::Servers { v6, .. }, Family::V6) => other_server(packet, v6),
+        (Dns::Off | Dns::All, _) => (
+            "no DNS query over UDP is captured: --redirect-dns captures those to the name servers in /etc/resolv.conf, \
+             --capture-all-dns all of them"
+                .to_owned(),
+            Some(Key::RedirectDns),
         ),
-        Some(Key::RedirectDns),
-    )
+    }
+}
+
+/// DNS is captured, but not to this server.
+fn other_server(packet: &Packet, captured: &[impl fmt::Display]) -> (String, Option<Key>) {
+    let captured: Vec<String> = captured.iter().map(ToString::to_string).collect();
+    let captured = if captured.is_empty() { "none".to_owned() } else { captured.join(", ") };
+    let sentence = format!(
+        "{} is not among the name servers whose queries are captured ({captured}): --capture-all-dns captures those to any server",
+        packet.destination.ip()
+    );
+    (sentence, Some(Key::CaptureAllDns))
 }
 
 /// The option that a rule comes from.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::overview::{Row, query};
 use super::packet::Packet;
 use super::rules::Rules;
-use super::walk::{Verdict, walk};
+use super::walk::{Sent, Verdict};
 use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Network, Port, Protocol, Target, Transport};
@@ -318,7 +318,9 @@ pub(super) fn older_than_capture<'a>(
         };
         let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
         let packet = packet.by_route(routing);
-        rules.is_some_and(|rules| matches!(walk(rules, &packet, routing).verdict, Verdict::Captured(_)))
+        let verdict =
+            |rules| Sent { rules, packet: &packet, routing, connection: None }.walk_with(&[]).verdict;
+        rules.is_some_and(|rules| matches!(verdict(rules), Verdict::Captured(_)))
     };
     live.runtime.connections.iter().filter(is_older).collect()
 }

@@ -133,11 +133,18 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };
     let rule = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
+    let others = match walk.uncertain.len().saturating_sub(1) {
+        0 => String::new(),
+        others => format!(" (or one of {others} more)"),
+    };
     let policy = || walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next();
     match (rule, policy()) {
         (Some(step), _) => {
             let (table, chain, rule) = (step.table, step.chain, step.rule.text());
-            format!("{verdict}; unless a foreign rule in {table} {chain} decides: {}", one_line(&rule))
+            format!(
+                "{verdict}; unless a foreign rule in {table} {chain} decides: {}{others}",
+                one_line(&rule)
+            )
         }
         (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
         (None, None) => {

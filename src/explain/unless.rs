@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::packet::{Packet, Process};
 use super::rules::Rules;
-use super::walk::{Step, Verdict, Walk, walk};
+use super::walk::{Sent, Step, Verdict, Walk};
 use super::{Pod, Routing};
 use crate::config::{PacketQuery, ProxyOwner, Sender};
 use crate::model::{Mark, Owner, PolicyRule};
@@ -94,7 +94,7 @@ pub(super) fn otherwise(
             break;
         }
         walks += 1;
-        let walk = walk(rules, &other, routing);
+        let walk = Sent { rules, packet: &other, routing, connection: None }.walk_with(&[]);
         if walk.verdict != first.verdict {
             let rule =
                 walk.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.rule.text()));
@@ -184,6 +184,7 @@ fn of_words(text: &str, values: &mut Vec<Value>) {
                 | Field::Socket
                 | Field::Connmark
                 | Field::State
+                | Field::Connection(..)
                 | Field::TcpFlags
                 | Field::SourceType(_)
                 | Field::DestinationType(_) => None,

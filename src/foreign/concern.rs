@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Target, Transport};
 use crate::ordered::Ordered as _;
-use crate::parse::matches::{self, Field, FieldMatch};
+use crate::parse::matches::{self, Field, FieldMatch, Part};
 
 /// What the desired rules of a family capture.
 #[derive(Clone, Debug)]
@@ -67,7 +67,12 @@ impl Captured {
         }
         let of = |field: Field| tests.iter().filter(move |test| test.field == field);
         // All packets of a redirected connection have the state DNAT.
-        if !self.keeps_port && of(Field::State).any(|test| test.is_negated && test.lists(matches::DNAT)) {
+        let is_by_status = |test: &FieldMatch| {
+            matches!(test.field, Field::Connection(Part::Status, _)) && test.mask & matches::STATUS_DNAT != 0
+        };
+        let is_by_state = |test: &FieldMatch| test.field == Field::State && test.lists(matches::DNAT);
+        let is_not_dnat = |test: &FieldMatch| test.is_negated && (is_by_state(test) || is_by_status(test));
+        if !self.keeps_port && tests.iter().any(is_not_dnat) {
             return false;
         }
         let ports: Vec<u128> = self.ports.iter().map(|port| (*port).into()).collect();
@@ -118,6 +123,7 @@ fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
         | Field::Socket
         | Field::Mark
         | Field::Connmark
+        | Field::Connection(..)
         | Field::TcpFlags => true,
     }
 }

@@ -35,6 +35,8 @@ fn shown(chain: &str, text: &str) -> String {
 
 /// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack does.
 const DEEPEST: usize = 100;
+/// Most targets of one chain that are listed.
+const MOST: usize = 4;
 /// Reported in place of the target beyond that depth.
 const TOO_DEEP: &str = "chains nested more than 100 deep";
 
@@ -195,7 +197,7 @@ impl Examined<'_> {
     ) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         let table = table.name();
-        let hands_to = |name: &str| target.split([' ', '(', ')']).any(|word| word == name);
+        let hands_to = |name: &str| target.split([' ', '(', ')', ',']).any(|word| word == name);
         let translates_dns = hook == Hook::Output
             && Captured::of(self.desired).dns
             && !text.contains(" -p tcp ")
@@ -321,8 +323,17 @@ impl Search<'_> {
         }
         // Behind a `goto` a RETURN leaves the shared chain.
         let in_hook = in_hook && option == "-g";
-        let inner = rules.iter().find_map(|rule| self.decides(rule, in_hook, depth + 1))?;
-        Some(format!("{name} ({inner})"))
+        let mut inner: Vec<String> = Vec::new();
+        for found in rules.iter().filter_map(|rule| self.decides(rule, in_hook, depth + 1)) {
+            if !inner.contains(&found) {
+                inner.push(found);
+            }
+        }
+        if let Some(more @ 1..) = inner.len().checked_sub(MOST) {
+            inner.truncate(MOST);
+            inner.push(format!("{more} more"));
+        }
+        (!inner.is_empty()).then(|| format!("{name} ({})", inner.join(", ")))
     }
 
     fn takes(&self, name: &str, target: &[String], in_hook: bool) -> bool {

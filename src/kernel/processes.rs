@@ -26,8 +26,8 @@ pub struct Process {
 pub struct Processes {
     /// Those that are in it.
     pub found: Vec<Process>,
-    /// How many there are whose namespace may not be read.
-    pub unreadable: usize,
+    /// Those whose network namespace may not be read: they may be in it.
+    pub unreadable: Vec<Process>,
 }
 
 /// The processes in the current thread's network namespace, as far as this process's `/proc` shows them.
@@ -39,13 +39,19 @@ pub fn in_network_namespace() -> io::Result<Processes> {
     Ok(Processes::of_lines(&text))
 }
 
+/// In the place of the mount namespace of a process of which it is not known.
+const NO_MOUNTS: &str = "-";
+/// The same of a process whose network namespace is not known either.
+const UNREADABLE: &str = "?";
+
 impl Processes {
-    /// The number of those that are unreadable, then a line for each process.
+    /// A line for each process.
     fn lines(&self) -> String {
-        let line = |Process { pid, name, uid, gid, mounts }: &Process| {
-            format!("{pid} {uid} {gid} {} {name}\n", mounts.as_deref().unwrap_or("-"))
+        let line = |Process { pid, name, uid, gid, mounts }: &Process, unknown: &str| {
+            format!("{pid} {uid} {gid} {} {name}\n", mounts.as_deref().unwrap_or(unknown))
         };
-        std::iter::once(format!("{}\n", self.unreadable)).chain(self.found.iter().map(line)).collect()
+        let unreadable = self.unreadable.iter().map(|process| line(process, UNREADABLE));
+        unreadable.chain(self.found.iter().map(|process| line(process, NO_MOUNTS))).collect()
     }
 
     fn of_lines(text: &str) -> Self {
@@ -55,12 +61,13 @@ impl Processes {
                 pid: words.next()?.parse().ok()?,
                 uid: words.next()?.parse().ok()?,
                 gid: words.next()?.parse().ok()?,
-                mounts: words.next().filter(|mounts| *mounts != "-").map(str::to_owned),
+                mounts: words.next().filter(|mounts| *mounts != NO_MOUNTS).map(str::to_owned),
                 name: words.next()?.to_owned(),
             })
         };
-        let unreadable = text.lines().next().and_then(|count| count.parse().ok()).unwrap_or_default();
-        Self { found: text.lines().skip(1).filter_map(process).collect(), unreadable }
+        let is_unreadable = |process: &Process| process.mounts.as_deref() == Some(UNREADABLE);
+        let (unreadable, found) = text.lines().filter_map(process).partition(is_unreadable);
+        Self { found, unreadable }
     }
 }
 
@@ -78,7 +85,10 @@ fn listed() -> io::Result<Processes> {
         }
         match fs::read_link(path.join("ns/net")) {
             Ok(found) if found == own => processes.found.extend(process(&path, pid)),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => processes.unreadable += 1,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let unreadable = process(&path, pid).map(|process| Process { mounts: None, ..process });
+                processes.unreadable.extend(unreadable);
+            }
             // In another one, or ended meanwhile.
             Ok(_) | Err(_) => {}
         }

@@ -21,7 +21,7 @@ use crate::record::Record;
 pub use counters::{Counts, counters, native_counters};
 pub use expressions::{Beside, words_of_foreign_rule, words_of_rule};
 pub use mark_change::{Bits, MarkChange};
-pub use native::{NativeLine, NativeRules, chain_name, native, why_of};
+pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};
 

@@ -84,7 +84,7 @@ pub(super) fn hook_of(chain: &NftChain) -> Option<Hook> {
 
 /// The name in iptables: that of `istio-output` is `ISTIO_OUTPUT`.
 #[must_use]
-pub fn chain_name(name: &str) -> String {
+pub(super) fn chain_name(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 

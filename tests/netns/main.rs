@@ -31,6 +31,7 @@ mod dry_runs;
 mod established;
 mod explain_before;
 mod explain_beside;
+mod explain_dns;
 mod explain_later;
 mod explain_live;
 mod explain_routing;

@@ -47,7 +47,11 @@ fn ask(pod: &Pod, ticket: &Value) -> String {
     let (options, question) = (text(&ticket["options"]), text(&ticket["question"]));
     if !options.is_empty() {
         let backend = ["--backend", pod.fixture.backend.flag()].into_iter();
-        pod.bare_istio_iptables(&backend.chain(options.split(' ')).collect::<Vec<_>>()).run().succeeded();
+        let program = pod.bare_istio_iptables(&backend.chain(options.split(' ')).collect::<Vec<_>>());
+        program
+            .file("/etc/resolv.conf", &format!("nameserver {}\n", Family::V4.name_server()))
+            .run()
+            .succeeded();
     }
     for command in ticket["setup"].as_array().expect("commands") {
         let command = text(command);

@@ -5,6 +5,7 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
+use super::color::ColorArgs;
 use super::connect::{merged, unavailable, with_cluster};
 use super::input::{Examined, examine, is_read, item_place, placed, read, unreadable};
 use super::load::{Loaded, load, load_from, sources, text_of};
@@ -45,6 +46,8 @@ pub(super) struct CheckArgs {
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub(super) output: Format,
+    #[command(flatten)]
+    pub(super) color: ColorArgs,
 }
 
 /// `pod/NAME`, as kubectl takes it.
@@ -97,14 +100,20 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
         return Err(Failure::new(Exit::Data, malformed.iter().map(ToString::to_string).collect()));
     }
     let result = check_object(args, &loaded, &webhooks, "cluster", &object, Shape::Pod);
-    Ok(finish(args, &[result], notes))
+    Ok(finish(args, environment, &[result], notes))
 }
 
-fn finish(args: &CheckArgs, results: &[CheckResult], notes: Vec<String>) -> Output {
+fn finish(
+    args: &CheckArgs,
+    environment: &Environment,
+    results: &[CheckResult],
+    notes: Vec<String>,
+) -> Output {
+    let paint = |text: String| args.color.paint(text, environment);
     let text = match args.output {
         Format::Json => as_json(results),
-        Format::Text if args.summary => as_summary(results),
-        Format::Text => as_text(results),
+        Format::Text if args.summary => paint(as_summary(results)),
+        Format::Text => paint(as_text(results)),
     };
     let refused = results.iter().any(|result| !result.injected());
     Output { text, notes, refused, target: "-".to_owned(), ..Output::default() }
@@ -145,7 +154,7 @@ fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure>
     if results.is_empty() {
         return Err(Failure::one(Exit::Data, "there is no object with a pod in these files"));
     }
-    Ok(finish(args, &results, Vec::new()))
+    Ok(finish(args, environment, &results, Vec::new()))
 }
 
 /// Every object with its place, the items of Lists rather than the Lists.

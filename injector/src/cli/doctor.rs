@@ -6,8 +6,9 @@ use clap::Args as ClapArgs;
 use serde_json::Value;
 
 use super::args::Format;
+use super::color::ColorArgs;
 use super::connect::with_cluster;
-use super::{Exit, Failure, Output, saved};
+use super::{Environment, Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
 use crate::files;
 use crate::manifests::Namespace;
@@ -50,9 +51,11 @@ pub(super) struct DoctorArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
-pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
+pub(super) fn run(args: &DoctorArgs, environment: &Environment) -> Result<Output, Failure> {
     let from_files = !args.filename.is_empty();
     let (objects, notes) =
         if from_files { (saved::read(&args.filename)?, Vec::new()) } else { read_cluster(args)? };
@@ -70,7 +73,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     }
     let text = match args.output {
         Format::Json => doctor::as_json(&diagnosis),
-        Format::Text => doctor::as_text(&diagnosis),
+        Format::Text => args.color.paint(doctor::as_text(&diagnosis), environment),
     };
     Ok(Output { text, notes, refused: diagnosis.broken(), target: "-".to_owned(), ..Output::default() })
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod color;
 mod command;
 mod config;
 mod connect;
@@ -85,7 +86,7 @@ pub fn run(
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
         Command::Manifests(args) => manifests::run(&args, environment),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => doctor::run(&args, environment),
         Command::List(args) => list::run(&args, environment),
         Command::Webhook(args) => webhook::run(&args, environment),
         Command::Completions(args) => {

@@ -228,3 +228,22 @@ fn files_or_a_pod_are_required() {
         assert!(failure.to_string().contains(named), "{failure}");
     }
 }
+
+#[test]
+fn colors_are_those_of_the_flag_and_change_no_word() {
+    let pod = injected(&json!({}), &[]);
+    let plain = check(&pod, &["--color", "never"]);
+    let painted = check(&pod, &["--color", "always"]);
+    assert!(!plain.text.contains('\x1b'), "{}", plain.text);
+    assert_eq!(check(&pod, &[]).text, plain.text, "no terminal");
+    assert_eq!(painted.json["own"], plain.json["own"]);
+    let head =
+        "Pod \"shop/web\": \x1b[32minjected, by revision default; captured by container istio-init\x1b[0m\n";
+    assert!(painted.text.starts_with(head), "{}", painted.text);
+    assert!(painted.text.contains("\x1b[32m  captured\x1b[0m, 15001"), "{}", painted.text);
+    let codes = ["\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"];
+    let without = codes.iter().fold(painted.text, |text, code| text.replace(code, ""));
+    assert_eq!(without, plain.text);
+    let refused = run(&["check", "-f", "x.yaml", "--color", "green"]).unwrap_err();
+    assert_eq!(refused.exit, Exit::Usage, "{refused:?}");
+}

@@ -1,12 +1,24 @@
 //! The base chains of other programs before and behind our rules.
 
 use super::super::beside::{CONNTRACK_PRIORITY, NAT_PRIORITY};
+use super::super::matching::AtHook;
+use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
 use super::hook::Kind;
 use super::{Flow, Place, Verdict, Walker, dropped_by_policy};
 use crate::model::Hook;
 
-impl Walker<'_, '_> {
+/// What a chain makes of a packet that one of ours with the same priority may see first.
+pub(super) struct Beside<'a> {
+    base: &'a BaseChain,
+    flow: Flow,
+    step: Option<usize>,
+    at: AtHook,
+    to: Routed,
+    routed: Vec<Looked<'a>>,
+}
+
+impl<'a> Walker<'a, '_> {
     /// The chains of a hook behind ours; `None` if none of them decides.
     pub(super) fn later(&mut self, hook: &'static str) -> Option<Verdict> {
         let rules = self.rules;
@@ -62,37 +74,65 @@ impl Walker<'_, '_> {
                 chain: &base.chain,
                 depth: 0,
             };
-            let before = (self.at.clone(), self.to, self.routed.len());
+            let (at, to, routed) = (self.at.clone(), self.to, self.routed.len());
             let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));
-            let last = self.steps.len().checked_sub(1);
-            let rejects =
-                || last.and_then(|last| self.steps.get(last)).is_some_and(|step| step.rule.rejects());
-            match flow {
-                Flow::Drop | Flow::Taken | Flow::Redirect(_) if Self::is_beside_ours(base) => {
-                    self.uncertain.extend(last);
-                    (self.at, self.to) = (before.0, before.1);
-                    self.routed.truncate(before.2);
-                }
-                Flow::Taken | Flow::Redirect(_) if base.is_nat && matches!(outcome, Flow::Tproxy(_)) => {
-                    (self.translated_by, self.is_translated) = (last, true);
-                }
-                Flow::Taken if !rejects() => return Some(Flow::Taken),
-                Flow::Redirect(_) => {
-                    self.is_translated = true;
-                    return Some(flow);
-                }
-                Flow::NoRoute => return Some(flow),
-                Flow::Drop | Flow::Taken => {
-                    self.later = last.filter(|_| self.because.is_none());
-                    return Some(Flow::Drop);
-                }
-                Flow::Continue | Flow::Return if base.drops => {
-                    self.because = Some(dropped_by_policy(&base.table, &base.chain));
-                    return Some(Flow::Drop);
-                }
-                Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
+            let step = self.steps.len().checked_sub(1);
+            if Self::is_beside_ours(base) && matches!(flow, Flow::Drop | Flow::Taken | Flow::Redirect(_)) {
+                self.uncertain.extend(step);
+                let (at, to) = (std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.to, to));
+                let routed = self.routed.split_off(routed);
+                self.beside.get_or_insert(Beside { base, flow, step, at, to, routed });
+            } else if let Some(flow) = self.ended_by(base, flow, step, outcome) {
+                return Some(flow);
             }
         }
         None
+    }
+
+    /// What our chain of nat has let pass, another one with its priority sees in any case.
+    pub(super) fn beside(&mut self, outcome: Flow) -> Option<Flow> {
+        let Beside { base, flow, step, at, to, routed } = self.beside.take()?;
+        if self.is_past_nat() {
+            return None;
+        }
+        self.uncertain.retain(|uncertain| Some(*uncertain) != step);
+        (self.at, self.to) = (at, to);
+        self.routed.extend(routed);
+        let flow = self.ended_by(base, flow, step, outcome)?;
+        // Rules of ours were tried behind it.
+        self.later = step.filter(|_| flow == Flow::Taken).or(self.later);
+        Some(flow)
+    }
+
+    /// How a base chain ends the hook, by its last step; `None` if the packet goes on.
+    fn ended_by(&mut self, base: &BaseChain, flow: Flow, step: Option<usize>, outcome: Flow) -> Option<Flow> {
+        let rejects = step.and_then(|step| self.steps.get(step)).is_some_and(|step| step.rule.rejects());
+        match flow {
+            Flow::Taken | Flow::Redirect(_) if base.is_nat && matches!(outcome, Flow::Tproxy(_)) => {
+                self.translated_behind_tproxy(step);
+                None
+            }
+            Flow::Taken if !rejects => Some(Flow::Taken),
+            Flow::Redirect(_) => {
+                self.is_translated = true;
+                Some(flow)
+            }
+            Flow::NoRoute => Some(flow),
+            Flow::Drop | Flow::Taken => {
+                self.later = step.filter(|_| self.because.is_none());
+                Some(Flow::Drop)
+            }
+            Flow::Continue | Flow::Return if base.drops => {
+                self.because = Some(dropped_by_policy(&base.table, &base.chain));
+                Some(Flow::Drop)
+            }
+            Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => None,
+        }
+    }
+
+    /// A rule of nat gives another destination to a packet that has its socket already.
+    pub(super) fn translated_behind_tproxy(&mut self, step: Option<usize>) {
+        (self.translated_by, self.is_translated) = (step, true);
+        self.uncertain.extend(step.filter(|_| self.has_unknown_destination));
     }
 }

@@ -1,13 +1,16 @@
 //! The rules of one chain, and of those that it jumps to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::super::changes::{Zone, change_marks};
+use super::super::connection::Connection;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
-use super::super::matching::{NO_SOCKET, mismatch};
+use super::super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::super::rules::Entry;
+use super::super::translation::{To, Translation};
 use super::{Flow, Match, Place, Step, Walker};
+use crate::config::ConnectionState;
 use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
@@ -16,11 +19,13 @@ const DEEPEST: usize = 64;
 impl<'a> Walker<'a, '_> {
     pub(super) fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
         for rule in rules {
-            let matches = self.matches(rule);
+            let number = self.steps.len();
+            let found = self.matches(rule);
+            let is_chosen = matches!(found, Match::Maybe(_)) && self.chosen.contains(&number);
+            let matches = if is_chosen { Match::Matches } else { found };
             let Place { hook, table, chain, .. } = place;
             let is_certain = matches == Match::Matches;
             let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
-            let number = self.steps.len();
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
             let flow = match effect {
                 None => Flow::Continue,
@@ -87,7 +92,10 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn facts(&self) -> Facts<'a> {
-        Facts { fib: self.routing.fib, is_redirected: self.at.destination != self.packet.destination }
+        let begins = self.packet.state == ConnectionState::New;
+        let begun = || Connection::begun((self.packet.source, self.packet.destination), &self.at);
+        let connection = self.connection.or_else(|| begins.then(begun));
+        Facts { fib: self.routing.fib, connection }
     }
 
     fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
@@ -98,29 +106,29 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&mut self, place: Place<'a>, effect: Effect) -> bool {
+    /// Whether a rule makes a difference if it matches. What is in a chain is tried with a copy of the packet.
+    fn may_decide(&self, place: Place<'a>, effect: Effect) -> bool {
         let mut copy = Walker {
             at: self.at.clone(),
             steps: Vec::new(),
             uncertain: Vec::new(),
             routed: Vec::new(),
             because: None,
+            beside: None,
+            chosen: &[],
             ..*self
         };
         let flow = copy.target(place, effect);
-        let (mine, other) = (&mut self.at, &copy.at);
-        let changes = (other.mark, other.connmark) != (mine.mark, mine.connmark);
-        mine.has_known_marks &= other.has_known_marks && !changes;
-        let is_tracked_alike = (other.is_tracked, other.zone) == (mine.is_tracked, mine.zone);
-        flow != Flow::Continue || !copy.uncertain.is_empty() || !is_tracked_alike
+        let changed = |at: &AtHook| (at.mark, at.connmark, at.has_known_marks, at.is_tracked, at.zone);
+        flow != Flow::Continue || !copy.uncertain.is_empty() || changed(&copy.at) != changed(&self.at)
     }
 
     fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
             Effect::Takes => Flow::Taken,
-            Effect::Translates { address, port } => self.translated(address, port),
+            Effect::Translates(translation) => self.translated(place.hook, translation),
+            Effect::MayTake if self.chosen.iter().any(|step| step + 1 == self.steps.len()) => Flow::Taken,
             Effect::MayTake | Effect::SetsZone(None) => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
@@ -185,27 +193,40 @@ impl<'a> Walker<'a, '_> {
 
     /// `REDIRECT` sends what a process sends to the loopback address, and what arrives to one of the interface.
     fn redirected(&mut self, hook: &str, port: Port) {
-        let old = self.at.destination.ip();
-        let loopback: IpAddr =
-            if old.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-        let address = if hook == Hook::Output.name() {
-            loopback
-        } else {
-            let interface = self.at.in_interface.as_deref().unwrap_or_default();
-            self.routing.own_address(interface, old).unwrap_or(old)
-        };
-        self.at.destination = (address, port.number()).into();
+        self.at.destination = (self.own_address(hook), port.number()).into();
     }
 
-    /// A foreign rule gives the packet this destination: the proxy, or one that is not followed.
-    fn translated(&mut self, address: Option<IpAddr>, port: Option<u16>) -> Flow {
-        let own = |address: &IpAddr| address.is_loopback() || self.routing.has_own(*address);
-        let is_own = address.is_none() || address.as_ref().is_some_and(own);
-        let port = port.and_then(Port::new).filter(|port| is_own && self.rules.has_proxy_port(*port));
-        let Some(port) = port else { return Flow::Taken };
-        let address = address.unwrap_or(self.at.destination.ip());
-        self.at.destination = (address, port.number()).into();
-        Flow::Redirect(port)
+    fn own_address(&self, hook: &str) -> IpAddr {
+        let old = self.at.destination.ip();
+        if hook == Hook::Output.name() {
+            return if old.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        }
+        let interface = self.at.in_interface.as_deref().unwrap_or_default();
+        self.routing.own_address(interface, old).unwrap_or(old)
+    }
+
+    /// A foreign rule gives the packet another destination: the proxy, or one where it is not followed.
+    fn translated(&mut self, hook: &str, Translation { address, port }: Translation) -> Flow {
+        let old = self.at.destination;
+        let address = match address {
+            To::Same => Some(old.ip()),
+            To::Own => Some(self.own_address(hook)),
+            To::This(address) => Some(address),
+            To::Unknown => None,
+        };
+        let port = match port {
+            To::Same | To::Own => Some(old.port()),
+            To::This(port) => Some(port),
+            To::Unknown => None,
+        };
+        let Some(to) = address.zip(port).map(SocketAddr::from) else {
+            self.has_unknown_destination = true;
+            return Flow::Taken;
+        };
+        self.at.destination = to;
+        let is_own = to.ip().is_loopback() || self.routing.has_own(to.ip());
+        let port = Port::new(to.port()).filter(|port| is_own && self.rules.has_proxy_port(*port));
+        port.map_or(Flow::Taken, Flow::Redirect)
     }
 
     fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {

@@ -47,7 +47,7 @@ impl<'a> Walker<'a, '_> {
             let flow = self.table(hook, table);
             match flow {
                 Flow::Taken if matches!(outcome, Flow::Tproxy(_)) && table == Table::Nat => {
-                    (self.translated_by, self.is_translated) = (self.steps.len().checked_sub(1), true);
+                    self.translated_behind_tproxy(self.steps.len().checked_sub(1));
                 }
                 Flow::Drop | Flow::Taken | Flow::NoRoute => return flow,
                 // What has its socket by TPROXY stays there, whatever nat does.
@@ -57,8 +57,8 @@ impl<'a> Walker<'a, '_> {
                 Flow::Continue | Flow::Return | Flow::Accept => {}
             }
         }
-        // What nat has not decided by then meets its chains behind ours.
-        let flow = self.before(hook, (NAT_PRIORITY, i32::MAX), outcome);
+        // What nat has not decided by then meets its chains beside ours and behind.
+        let flow = self.beside(outcome).or_else(|| self.before(hook, (NAT_PRIORITY, i32::MAX), outcome));
         self.is_translated = true;
         flow.unwrap_or(outcome)
     }

@@ -5,10 +5,14 @@
 //! mangle, nat.
 
 mod beside;
+mod branches;
 mod chain;
 mod hook;
 
+use beside::Beside;
+
 use super::changes::Zone;
+use super::connection::Connection;
 use super::decisive::decisive;
 use super::foreign_rule::Effect;
 use super::matching::AtHook;
@@ -77,7 +81,7 @@ pub struct Walk<'a> {
     pub verdict: Verdict,
     /// The number of the step that decides; `None` if there is none.
     pub decided_by: Option<usize>,
-    /// Steps with rules that may decide something else.
+    /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may be another.
     pub uncertain: Vec<usize>,
     /// Where it was routed, each time.
     pub routed: Vec<Looked<'a>>,
@@ -135,50 +139,86 @@ enum Flow {
 /// Follows `packet` through the rules of its family.
 #[must_use]
 pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
-    let at = AtHook {
-        process: packet.process,
-        transport: packet.transport,
-        source: packet.source,
-        destination: packet.destination,
-        in_interface: packet.is_inbound.then(|| packet.interface.clone()),
-        out_interface: (!packet.is_inbound).then(|| packet.interface.clone()),
-        mark: packet.mark,
-        connmark: packet.connmark,
-        has_known_marks: true,
-        state: packet.state,
-        is_tracked: true,
-        zone: Zone::default(),
-        is_assigned: false,
-        is_seen: false,
-    };
-    let mut walker = Walker {
-        rules,
-        at,
-        packet,
-        routing,
-        steps: Vec::new(),
-        uncertain: Vec::new(),
-        is_translated: packet.state != ConnectionState::New,
-        translated_by: None,
-        routed: Vec::new(),
-        to: Routed::Away,
-        later: None,
-        because: None,
-    };
-    let verdict = walker.verdict(packet);
-    let Walker { steps, uncertain, routed, later, because, translated_by, at: end, .. } = walker;
-    let is_decided = later.is_some() || because.is_some();
-    let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
-    Walk { steps, verdict, decided_by, uncertain, routed, because, translated_by, end }
+    Sent { rules, packet, routing, connection: None }.walk()
+}
+
+/// A packet that is followed.
+#[derive(Clone, Copy)]
+pub(super) struct Sent<'a, 'b> {
+    pub(super) rules: &'a Rules,
+    pub(super) packet: &'b Packet,
+    pub(super) routing: Routing<'a>,
+    /// Its connection, if it follows a packet whose way is known.
+    pub(super) connection: Option<Connection>,
+}
+
+impl<'a> Sent<'a, '_> {
+    /// Its way, with the rules that may make it another one.
+    pub(super) fn walk(self) -> Walk<'a> {
+        let mut walk = self.walk_with(&[]);
+        self.settle(&mut walk);
+        walk
+    }
+
+    /// Its way if no rule matches of which that is not known, apart from those that these steps try.
+    pub(super) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
+        let Self { rules, packet, routing, connection } = self;
+        let at = AtHook {
+            process: packet.process,
+            transport: packet.transport,
+            source: packet.source,
+            destination: packet.destination,
+            in_interface: packet.is_inbound.then(|| packet.interface.clone()),
+            out_interface: (!packet.is_inbound).then(|| packet.interface.clone()),
+            mark: packet.mark,
+            connmark: packet.connmark,
+            has_known_marks: true,
+            state: packet.state,
+            is_tracked: true,
+            zone: Zone::default(),
+            is_assigned: false,
+            is_seen: false,
+        };
+        let mut walker = Walker {
+            rules,
+            at,
+            packet,
+            routing,
+            connection,
+            chosen,
+            steps: Vec::new(),
+            uncertain: Vec::new(),
+            beside: None,
+            has_unknown_destination: false,
+            is_translated: packet.state != ConnectionState::New,
+            translated_by: None,
+            routed: Vec::new(),
+            to: Routed::Away,
+            later: None,
+            because: None,
+        };
+        let verdict = walker.verdict(packet);
+        let Walker { steps, uncertain, routed, later, because, translated_by, at: end, .. } = walker;
+        let is_decided = later.is_some() || because.is_some();
+        let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
+        Walk { steps, verdict, decided_by, uncertain, routed, because, translated_by, end }
+    }
 }
 
 struct Walker<'a, 'b> {
     rules: &'a Rules,
     packet: &'b Packet,
     routing: Routing<'a>,
+    connection: Option<Connection>,
+    /// The steps whose rules match, of those of which that is not known.
+    chosen: &'b [usize],
     at: AtHook,
     steps: Vec<Step<'a>>,
     uncertain: Vec<usize>,
+    /// What the first chain of nat made of the packet that has the priority of ours.
+    beside: Option<Beside<'a>>,
+    /// Whether a rule gave the packet a destination that is not known.
+    has_unknown_destination: bool,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
     /// The step that translates what TPROXY has taken.
@@ -234,6 +274,7 @@ impl<'a> Walker<'a, '_> {
             }
             // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
             (self.at.process, self.at.out_interface) = (None, None);
+            self.untranslated();
             (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
         }
         match self.hook(Hook::Prerouting) {
@@ -262,6 +303,14 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
         self.later(INPUT).unwrap_or(verdict)
+    }
+
+    /// An answer gets the address back that the connection was for, in `POSTROUTING`.
+    fn untranslated(&mut self) {
+        let Some(connection) = self.connection.filter(|connection| connection.is_answer) else { return };
+        if connection.reply.0 == self.at.source {
+            self.at.source = connection.original.1;
+        }
     }
 
     /// Whether a later packet has the mark that belongs to the proxy's connections.

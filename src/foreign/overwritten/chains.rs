@@ -176,7 +176,7 @@ fn of_nftables(family: Family, table: &NftTable, links: &[Link], is_listed: bool
     let named = || table.chains.iter().filter(is_foreign);
     let others = named().filter(|chain| chain.base.is_none());
     let chains: BTreeMap<String, Vec<String>> =
-        others.map(|chain| (parse::chain_name(&chain.name), texts(chain))).collect();
+        others.map(|chain| (chain.name.clone(), texts(chain))).collect();
     let of_base = |chain: &NftChain| {
         let base = chain.base.as_ref().filter(|_| !(is_listed && BUILT_IN.contains(&chain.name.as_str())))?;
         let part = |place| Part { place, rules: texts(chain) };

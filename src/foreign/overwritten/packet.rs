@@ -133,6 +133,7 @@ fn known(test: &FieldMatch, carrier: &Carrier, place: Place, pod: &Pod) -> Value
         | Field::Uid
         | Field::Gid
         | Field::Socket
+        | Field::Connection(..)
         | Field::TcpFlags => Values::Any,
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of other programs' nftables: sets, verdict maps, ranges, numbers of interfaces.
 
-use nfnetlink::nftables::{Expression, Members, MetaKey, Operator, Rule, Verdict};
+use nfnetlink::nftables::{CtKey, Expression, Member, Members, MetaKey, Operator, Rule, Verdict};
 
 use super::values::Values;
 use super::{Loaded, Reader, is_not, number, quoted};
@@ -22,7 +22,7 @@ const MOST: usize = 1000;
 /// it is for no packet of the family.
 #[must_use]
 pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<String> {
-    let mut readers = vec![Reader { family, ..Reader::default() }];
+    let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
     let mut mapped = Vec::new();
     for expression in ranges_of(&rule.expressions) {
         let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
@@ -60,8 +60,15 @@ pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) ->
     let rest = readers.into_iter().filter(|reader| !is_done || !reader.target.is_empty());
     // A verdict map is the last thing in a rule.
     let lines = rest.chain(mapped).filter(|reader| !reader.is_other_family);
-    // Which packets it is for is known all the same.
-    lines.flat_map(|reader| Reader { has_unread_target: false, ..reader }.into_each()).collect()
+    let comment =
+        rule.comment.as_ref().map(|comment| format!("-m comment --comment {} ", quoted(comment.as_str())));
+    let commented = |mut reader: Reader| {
+        reader.tests += comment.as_deref().unwrap_or_default();
+        // Which packets it is for is known all the same.
+        reader.has_unread_target = false;
+        reader
+    };
+    lines.map(commented).flat_map(Reader::into_each).collect()
 }
 
 fn values_of(set: &Members) -> Vec<Values<'_>> {
@@ -94,8 +101,12 @@ impl Reader {
         };
         let mut rules = Vec::new();
         let bare = Self { target: String::new(), earlier: Vec::new(), ..self.clone() };
-        for member in &map.list {
-            let reader = bare.with_member((&member.first, &member.last))?;
+        let is_complete = self.is_any_of(map);
+        for (at, member) in map.list.iter().enumerate() {
+            // What is for none of the others is for the last one.
+            let is_left = is_complete && at + 1 == map.list.len();
+            let member_of = |reader: &Self| reader.with_member((&member.first, &member.last));
+            let reader = if is_left { bare.untested() } else { member_of(&bare)? };
             rules.push(with(reader, member.verdict.as_ref()?)?);
         }
         if let Some(verdict) = &map.otherwise {
@@ -106,6 +117,19 @@ impl Reader {
             rules.push(with(reader, verdict)?);
         }
         Some(rules)
+    }
+
+    /// Whether a map has a member for each number that may be drawn.
+    fn is_any_of(&self, map: &Members) -> bool {
+        let [Loaded::Random(numbers, first)] = self.fields.as_slice() else { return false };
+        let ends = |member: &Member| Some((number(&member.first, 0)?, number(&member.last, 0)?));
+        let ranges: Option<Vec<_>> = map.list.iter().map(ends).collect();
+        let has = |number| ranges.iter().flatten().any(|(first, last)| (first..=last).contains(&&number));
+        *numbers <= MOST_NUMBERS && (*first..first.saturating_add(*numbers)).all(has)
+    }
+
+    fn untested(&self) -> Self {
+        Self { loaded: None, fields: Vec::new(), ..self.clone() }
     }
 
     /// The rules that a look-up in a set stands for: one, if that is of one field.
@@ -145,10 +169,10 @@ impl Reader {
     /// Bytes of a field, and those that it takes in a set of several fields.
     const fn length_of(&self, field: Loaded) -> (usize, usize) {
         match field {
-            Loaded::Protocol => (1, 4),
-            Loaded::Port(_) => (2, 4),
+            Loaded::Protocol | Loaded::Direction => (1, 4),
+            Loaded::Port(_) | Loaded::EndPort(_) => (2, 4),
             Loaded::Interface(_, false) => (16, 16),
-            Loaded::Address(..) if matches!(self.family, Family::V6) => (16, 16),
+            Loaded::Address(..) | Loaded::EndAddress(..) if matches!(self.family, Family::V6) => (16, 16),
             Loaded::Interface(_, true)
             | Loaded::Mark(..)
             | Loaded::Flags(_)
@@ -156,7 +180,10 @@ impl Reader {
             | Loaded::Owner(_)
             | Loaded::State(_)
             | Loaded::Address(..)
-            | Loaded::AddressType(..) => (4, 4),
+            | Loaded::AddressType(..)
+            | Loaded::Status(_)
+            | Loaded::EndAddress(..)
+            | Loaded::Random(..) => (4, 4),
         }
     }
 
@@ -172,7 +199,8 @@ impl Reader {
         {
             return self.tested_by_name(is_not(*operator)?, &[(value, value)], beside);
         }
-        let read = self.foreign_load(expression).or_else(|| self.native(expression));
+        let read = self.foreign_load(expression).or_else(|| self.translation(expression));
+        let read = read.or_else(|| self.native(expression));
         read.or_else(|| self.read(expression)).or_else(|| self.change(expression))
     }
 
@@ -199,6 +227,14 @@ impl Reader {
             Expression::Meta { key: MetaKey::InInterfaceIndex, .. } => Loaded::Interface("-i", true),
             Expression::Meta { key: MetaKey::OutInterfaceIndex, .. } => Loaded::Interface("-o", true),
             Expression::Foreign { name, data } if name == "fib" => fib(data)?,
+            Expression::Ct { key: CtKey::Status, .. } => Loaded::Status(u32::MAX),
+            Expression::Ct { key: CtKey::Direction, .. } => Loaded::Direction,
+            Expression::Foreign { name, data } if name == "ct" => end(data, self.family)?,
+            Expression::Foreign { name, data } if name == "numgen" || name == "hash" => {
+                // What is hashed is tested no more.
+                self.fields.clear();
+                random(name, data)?
+            }
             Expression::Foreign { name, .. } if name == "byteorder" && self.loaded.is_some() => {
                 self.is_swapped = !self.is_swapped;
                 return Some(());
@@ -207,6 +243,39 @@ impl Reader {
         };
         self.load(loaded)
     }
+}
+
+/// Most numbers of which a map may have a member for each.
+const MOST_NUMBERS: u32 = 4096;
+
+/// A number that is drawn, or that is made of what the packet has.
+fn random(name: &str, data: &[u8]) -> Option<Loaded> {
+    let (modulus, offset) = if name == "numgen" { (2, 4) } else { (4, 6) };
+    let attributes = nfnetlink::Attributes::new(data);
+    let value = |kind: u16| attributes.of(kind).and_then(|number| number.be32());
+    Some(Loaded::Random(value(modulus)?, value(offset).unwrap_or(0)))
+}
+
+/// An end of the connection.
+fn end(data: &[u8], family: Family) -> Option<Loaded> {
+    const KEY: u16 = 2;
+    const DIRECTION: u16 = 3;
+    let attributes = nfnetlink::Attributes::new(data);
+    let [is_answer] = *attributes.of(DIRECTION)?.payload else { return None };
+    let option = |original, reply| if is_answer == 0 { original } else { reply };
+    let bits = if family == Family::V4 { 32 } else { 128 };
+    // `NFT_CT_SRC` and the like; from 19 on they are of one family.
+    Some(match (attributes.of(KEY)?.be32()?, family) {
+        (8, _) | (19, Family::V4) | (21, Family::V6) => {
+            Loaded::EndAddress(option("--ctorigsrc", "--ctreplsrc"), bits)
+        }
+        (9, _) | (20, Family::V4) | (22, Family::V6) => {
+            Loaded::EndAddress(option("--ctorigdst", "--ctrepldst"), bits)
+        }
+        (11, _) => Loaded::EndPort(option("--ctorigsrcport", "--ctreplsrcport")),
+        (12, _) => Loaded::EndPort(option("--ctorigdstport", "--ctrepldstport")),
+        _ => return None,
+    })
 }
 
 /// The type of an address, if that is what is looked up.

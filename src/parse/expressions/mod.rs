@@ -6,11 +6,12 @@
 mod extension;
 mod foreign;
 mod native;
+mod translation;
 mod values;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Rule, Verdict};
+use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Register, Rule, Verdict};
 
 use super::UNREADABLE;
 use crate::model::Family;
@@ -58,6 +59,16 @@ enum Loaded {
     Address(&'static str, u8),
     /// The option for the type of an address, and its limit to an interface.
     AddressType(&'static str, &'static str),
+    /// The bits of the connection's status that count.
+    Status(u32),
+    /// The direction of the connection.
+    Direction,
+    /// The option for an address of the connection, and the bits of it that count.
+    EndAddress(&'static str, u8),
+    /// The option for a port of the connection.
+    EndPort(&'static str),
+    /// One of so many numbers from the second one on, which nothing in the packet tells.
+    Random(u32, u32),
 }
 
 #[derive(Clone)]
@@ -76,12 +87,18 @@ struct Reader {
     /// Destination ports that are excluded.
     other_ports: Vec<u16>,
     is_unknown: bool,
+    /// Whether a match that is not read is there by its name.
+    has_unread_match: bool,
+    /// Whether it is a rule of another program's own table, whose chains keep their names.
+    is_foreign: bool,
     /// Whether the target has parameters that are not read.
     has_unread_target: bool,
     /// Whether only packets of the other family match.
     is_other_family: bool,
     /// The last constant that was loaded.
     constant: Vec<u8>,
+    /// All of them since the last load of something else, by their registers.
+    constants: Vec<(Register, Vec<u8>)>,
     target: String,
     /// What the rule does before that.
     earlier: Vec<String>,
@@ -102,9 +119,12 @@ impl Default for Reader {
             tests,
             other_ports: Vec::new(),
             is_unknown: false,
+            has_unread_match: false,
+            is_foreign: false,
             has_unread_target: false,
             is_other_family: false,
             constant: Vec::new(),
+            constants: Vec::new(),
             target,
             earlier: Vec::new(),
         }
@@ -141,7 +161,8 @@ impl Reader {
 
     fn into_words(self) -> String {
         let Self { address, interface, protocol, ports, tests, other_ports, target, .. } = self;
-        let unknown = if self.is_unknown || self.has_unread_target { UNKNOWN } else { "" };
+        let is_unknown = (self.is_unknown || self.has_unread_target) && !self.has_unread_match;
+        let unknown = if is_unknown { UNKNOWN } else { "" };
         let listed: Vec<String> = other_ports.iter().map(u16::to_string).collect();
         let other_ports = match listed.as_slice() {
             [] => String::new(),
@@ -185,6 +206,7 @@ impl Reader {
         (self.loaded, self.is_swapped) = (Some(loaded), false);
         self.fields.push(loaded);
         self.constant.clear();
+        self.constants.clear();
         Some(())
     }
 
@@ -236,6 +258,8 @@ impl Reader {
             Loaded::Address(option, _) => Loaded::Address(option, values::prefix(mask)?),
             Loaded::State(_) => Loaded::State(number(mask, 0)?),
             Loaded::Flags(u8::MAX) => Loaded::Flags(*mask.first()?),
+            Loaded::Status(u32::MAX) => Loaded::Status(number(mask, 0)?),
+            Loaded::EndAddress(option, _) => Loaded::EndAddress(option, values::prefix(mask)?),
             Loaded::Interface(..)
             | Loaded::Protocol
             | Loaded::Mark(..)
@@ -243,7 +267,11 @@ impl Reader {
             | Loaded::Family
             | Loaded::Owner(_)
             | Loaded::Port(_)
-            | Loaded::AddressType(..) => return None,
+            | Loaded::AddressType(..)
+            | Loaded::Status(_)
+            | Loaded::Direction
+            | Loaded::EndPort(_)
+            | Loaded::Random(..) => return None,
         };
         self.loaded = Some(loaded);
         Some(())
@@ -274,11 +302,13 @@ impl Reader {
     fn foreign(&mut self, name: &str, data: &[u8]) -> Option<()> {
         match name {
             "match" => {
-                let words = extension(data, of_match)?;
-                self.tests += &words;
+                match extension(self.family, data, of_match) {
+                    Some(words) => self.tests += &words,
+                    None => self.unread(&nfnetlink::Attributes::new(data).of(XT_NAME)?.text())?,
+                }
                 Some(())
             }
-            "target" => match extension(data, of_target) {
+            "target" => match extension(self.family, data, of_target) {
                 Some(words) => {
                     self.aim(words);
                     Some(())
@@ -295,8 +325,20 @@ impl Reader {
                 self.unknown();
                 self.jump(UNREADABLE)
             }
-            _ => None,
+            name => {
+                self.loaded = None;
+                self.fields.clear();
+                self.unread(name)
+            }
         }
+    }
+
+    /// A match that is not read, unless its options would be missed by its name.
+    fn unread(&mut self, name: &str) -> Option<()> {
+        (!super::matches::is_read(name)).then_some(())?;
+        self.tests += &format!("-m {} ", quoted(name));
+        self.has_unread_match = true;
+        Some(())
     }
 }
 

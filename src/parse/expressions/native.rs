@@ -1,5 +1,7 @@
 //! Rules of a native table: what of them iptables writes in another form.
 
+use std::borrow::Cow;
+
 use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Verdict};
 
 use super::super::native::chain_name;
@@ -29,24 +31,30 @@ impl Reader {
                 Loaded::Flags(u8::MAX)
             }
             Expression::Compare { operator, value, .. } => return self.native_test(*operator, value),
-            Expression::Immediate { value, .. } => {
+            Expression::Immediate { register, value } => {
                 self.constant.clone_from(value);
+                self.constants.push((*register, value.clone()));
                 self.loaded = None;
                 return Some(());
             }
             // TPROXY of iptables sets the mark and accepts by itself.
             Expression::Verdict(Verdict::Accept) if self.target.starts_with("-j TPROXY ") => return Some(()),
             Expression::Verdict(Verdict::Jump(chain)) => {
-                self.aim(format!("-j {}", quoted(&chain_name(chain))));
+                self.aim(format!("-j {}", quoted(&self.named(chain))));
                 return Some(());
             }
             Expression::Verdict(Verdict::Goto(chain)) => {
-                self.aim(format!("-g {}", quoted(&chain_name(chain))));
+                self.aim(format!("-g {}", quoted(&self.named(chain))));
                 return Some(());
             }
             _ => return self.native_target(expression),
         };
         self.load(loaded)
+    }
+
+    /// A chain of ours has the name that it has in iptables.
+    fn named<'a>(&self, chain: &'a str) -> Cow<'a, str> {
+        if self.is_foreign { chain.into() } else { chain_name(chain).into() }
     }
 
     /// A test that is the same as in a rule of iptables is read as one of these.
@@ -70,7 +78,12 @@ impl Reader {
             | Loaded::Port(_)
             | Loaded::State(_)
             | Loaded::Address(..)
-            | Loaded::AddressType(..) => return None,
+            | Loaded::AddressType(..)
+            | Loaded::Status(_)
+            | Loaded::Direction
+            | Loaded::EndAddress(..)
+            | Loaded::EndPort(_)
+            | Loaded::Random(..) => return None,
         }
         self.loaded = None;
         self.fields.clear();

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::{Loaded, Reader, address, interface, number, port, protocol, states_of};
 use crate::model::Family;
+use crate::parse::matches::STATUS;
 
 /// INVALID, ESTABLISHED, RELATED, NEW and UNTRACKED.
 const EVERY_STATE: u32 = 1 | 2 | 4 | 8 | 64;
@@ -66,10 +67,48 @@ impl Reader {
                 is_alike.then_some(())?;
                 self.tests += &format!("-m addrtype {not}{option} {types} {limit}");
             }
+            Loaded::Status(_) | Loaded::Direction | Loaded::EndAddress(..) | Loaded::EndPort(_) => {
+                self.tests += &self.connection_tested(is_negated, values)?;
+            }
+            Loaded::Random(..) => self.unread("statistic")?,
             Loaded::Interface(_, true) | Loaded::Mark(..) | Loaded::Family => return None,
         }
         self.fields.clear();
         Some(())
+    }
+
+    /// A test of the connection.
+    fn connection_tested(&self, is_negated: bool, values: &[Values<'_>]) -> Option<String> {
+        let not = if is_negated { "! " } else { "" };
+        Some(match self.loaded? {
+            Loaded::Status(mask) => status(mask, is_negated, values)?,
+            Loaded::Direction => {
+                let direction = listed(values, |first, last| {
+                    direction(first).filter(|_| first == last).map(str::to_owned)
+                })?;
+                format!("-m conntrack {not}--ctdir {direction} ")
+            }
+            Loaded::EndAddress(option, bits) => {
+                let ranges = self.ranges(values)?;
+                let listed = ranges.iter().map(|range| network_or_range(range, bits)).collect::<Vec<_>>();
+                format!("-m conntrack {not}{option} {} ", listed.join(","))
+            }
+            Loaded::EndPort(option) => {
+                let ports = listed(values, |first, last| Some(ranged(port(first)?, port(last)?, ':')))?;
+                format!("-m conntrack {not}{option} {ports} ")
+            }
+            Loaded::Interface(..)
+            | Loaded::Protocol
+            | Loaded::Mark(..)
+            | Loaded::Flags(_)
+            | Loaded::Family
+            | Loaded::Owner(_)
+            | Loaded::Port(_)
+            | Loaded::State(_)
+            | Loaded::Address(..)
+            | Loaded::AddressType(..)
+            | Loaded::Random(..) => return None,
+        })
     }
 
     /// Ranges of addresses.
@@ -117,19 +156,50 @@ fn states(bits: u32, is_negated: bool, values: &[Values<'_>]) -> Option<String> 
     Some(format!("-m conntrack {not}--ctstate {} ", states_of(bits)?))
 }
 
+/// A test of a connection's status: whether one of these bits is set.
+fn status(mask: u32, is_negated: bool, values: &[Values<'_>]) -> Option<String> {
+    let [(value, last)] = values else { return None };
+    let value = number(value, 0).filter(|_| value == last)?;
+    let is_any = match value {
+        0 => is_negated,
+        value if value == mask && mask.is_power_of_two() => !is_negated,
+        _ => return None,
+    };
+    let names: Vec<&str> =
+        STATUS.iter().filter(|(_, bit)| u128::from(mask) & bit != 0).map(|(name, _)| *name).collect();
+    let known: u128 = STATUS.iter().map(|(_, bit)| bit).sum();
+    (u128::from(mask) & !known == 0 && !names.is_empty()).then(|| {
+        let not = if is_any { "" } else { "! " };
+        format!("-m conntrack {not}--ctstatus {} ", names.join(","))
+    })
+}
+
+/// `IP_CT_DIR_ORIGINAL` or `IP_CT_DIR_REPLY`.
+fn direction(value: &[u8]) -> Option<&'static str> {
+    match value {
+        [0] => Some("ORIGINAL"),
+        [1] => Some("REPLY"),
+        _ => None,
+    }
+}
+
 /// Addresses, of which so many bits count: networks, or ranges that are none; and the extension for a range.
 fn addresses(not: &str, option: &str, bits: u8, ranges: &[(IpAddr, IpAddr)]) -> (&'static str, String) {
-    let network = |(first, last): &(IpAddr, IpAddr)| {
-        if first == last { Some(format!("{first}/{bits}")) } else { network(*first, *last) }
-    };
-    let of = |range: &(IpAddr, IpAddr)| network(range).unwrap_or_else(|| format!("{}-{}", range.0, range.1));
+    let of = |range| network_or_range(range, bits);
     match ranges {
-        [range] if network(range).is_none() => {
+        [range @ (first, last)] if first != last && network(*first, *last).is_none() => {
             let option = if option == "-s" { "--src-range" } else { "--dst-range" };
             ("-m iprange ", format!("{not}{option} {} ", of(range)))
         }
         ranges => ("", format!("{not}{option} {} ", ranges.iter().map(of).collect::<Vec<_>>().join(","))),
     }
+}
+
+fn network_or_range((first, last): &(IpAddr, IpAddr), bits: u8) -> String {
+    if first == last {
+        return format!("{first}/{bits}");
+    }
+    network(*first, *last).unwrap_or_else(|| format!("{first}-{last}"))
 }
 
 /// The network that a range is, if it is one.
@@ -155,7 +225,7 @@ pub(super) fn prefix(mask: &[u8]) -> Option<u8> {
 }
 
 /// The names of TCP's flags by their bits.
-fn flags_of(bits: u8) -> Option<String> {
+pub(super) fn flags_of(bits: u8) -> Option<String> {
     const FLAGS: [&str; 6] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG"];
     const NAMED: u8 = 0x3f;
     if bits == u8::MAX {

@@ -42,6 +42,8 @@ pub enum Field {
     Connmark,
     /// One of the constants [`NEW`] to [`SNAT`]. A connection has several of them if its addresses are translated.
     State,
+    /// A property of the connection; whether the same extension tests the state, too: without a connection that alone decides.
+    Connection(Part, bool),
     /// The flags of TCP.
     TcpFlags,
     /// One of the constants [`UNICAST`] to [`MULTICAST`].
@@ -60,6 +62,66 @@ pub enum Limit {
     /// The one that it leaves by.
     Out,
 }
+
+/// A property of a connection, which no packet without one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Its status: the test holds if one of the bits of its mask is set.
+    Status,
+    /// 1 for answers.
+    Direction,
+    /// Its protocol's number.
+    Protocol,
+    /// One of its ends.
+    End(Direction, End),
+}
+
+/// The packets of a connection in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// As the first one was sent.
+    Original,
+    /// As answers arrive.
+    Reply,
+}
+
+/// Where packets come from or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// The address.
+    Source,
+    /// Likewise.
+    Destination,
+    /// Of TCP and UDP.
+    SourcePort,
+    /// Likewise.
+    DestinationPort,
+}
+
+/// The bits of a connection's status, `IPS_*` of linux/netfilter/nf_conntrack_common.h, by their names in rules.
+pub const STATUS: [(&str, u128); 7] = [
+    ("EXPECTED", EXPECTED),
+    ("SEEN_REPLY", SEEN_REPLY),
+    ("ASSURED", ASSURED),
+    ("CONFIRMED", CONFIRMED),
+    ("SNAT", STATUS_SNAT),
+    ("DNAT", STATUS_DNAT),
+    ("DYING", DYING),
+];
+/// Another connection announced it.
+pub const EXPECTED: u128 = 1;
+/// It was answered.
+pub const SEEN_REPLY: u128 = 2;
+/// It is not among the first to be forgotten.
+pub const ASSURED: u128 = 4;
+/// Its first packet has left, or has arrived.
+pub const CONFIRMED: u128 = 8;
+/// Its source is translated.
+pub const STATUS_SNAT: u128 = 16;
+/// Its destination is.
+pub const STATUS_DNAT: u128 = 32;
+/// It is being deleted.
+pub const DYING: u128 = 512;
 
 /// The first packet of a connection.
 pub const NEW: u128 = 0;
@@ -159,6 +221,11 @@ const MODULES: [&str; 11] = [
     "udp",
 ];
 
+/// Whether an extension tests nothing but by options that are read.
+pub(super) fn is_read(name: &str) -> bool {
+    MODULES.contains(&name)
+}
+
 /// Reads the words behind `-A CHAIN`; `None` if they are none.
 #[must_use]
 pub fn read(text: &str) -> Option<Matches> {
@@ -201,6 +268,7 @@ pub fn of_words(words: &[String]) -> Matches {
                 Some((field, mask, values)) => {
                     let words = words.join(" ");
                     found.known.push(FieldMatch { field, values, mask, is_negated, words });
+                    beside_state(&mut found.known, first);
                 }
                 None => found.unknown.push(words.join(" ")),
             },
@@ -214,6 +282,18 @@ fn limit(known: &mut [FieldMatch], first: usize, limit: Limit) {
     for test in known.iter_mut().skip(first) {
         if let Field::SourceType(of) | Field::DestinationType(of) = &mut test.field {
             *of = limit;
+        }
+    }
+}
+
+/// The tests of an extension that tests the state, too.
+fn beside_state(known: &mut [FieldMatch], first: usize) {
+    let tests = || known.iter().skip(first);
+    if tests().any(|test| test.field == Field::State) {
+        for test in known.iter_mut().skip(first) {
+            if let Field::Connection(_, is_beside) = &mut test.field {
+                *is_beside = true;
+            }
         }
     }
 }
@@ -248,6 +328,16 @@ mod tests {
 
     fn all(text: &str) -> Matches {
         read(text).expect("words")
+    }
+
+    fn is_read_as(text: &str, field: Field, mask: u128, values: &[Range]) {
+        let Matches { known, unknown } = all(text);
+        let [found] = known.as_slice() else { panic!("{text}: {known:?}") };
+        assert_eq!(
+            (found.field, found.mask, found.values.as_slice(), unknown.len()),
+            (field, mask, values, 0),
+            "{text}"
+        );
     }
 
     #[test]
@@ -290,13 +380,52 @@ mod tests {
                 vec![(LOCAL, LOCAL)],
             ),
         ] {
-            let Matches { known, unknown } = all(text);
-            let [found] = known.as_slice() else { panic!("{text}: {known:?}") };
-            assert_eq!(
-                (found.field, found.mask, &found.values, unknown.len()),
-                (field, mask, &values, 0),
-                "{text}"
-            );
+            is_read_as(text, field, mask, &values);
+        }
+    }
+
+    #[test]
+    fn tests_of_connections_are_read() {
+        let every = u128::MAX;
+        for (text, field, mask, values) in [
+            (
+                "-m conntrack --ctstatus SEEN_REPLY,DNAT -j X",
+                Field::Connection(Part::Status, false),
+                0x22,
+                vec![(1, u128::MAX)],
+            ),
+            (
+                "-m conntrack --ctorigdst 10.0.0.0/30 -j X",
+                Field::Connection(Part::End(Direction::Original, End::Destination), false),
+                every,
+                vec![(0x0a00_0000, 0x0a00_0003)],
+            ),
+            (
+                "-m conntrack --ctreplsrcport 80:81 -j X",
+                Field::Connection(Part::End(Direction::Reply, End::SourcePort), false),
+                every,
+                vec![(80, 81)],
+            ),
+            (
+                "-m conntrack --ctdir REPLY -j X",
+                Field::Connection(Part::Direction, false),
+                every,
+                vec![(1, 1)],
+            ),
+        ] {
+            is_read_as(text, field, mask, &values);
+        }
+    }
+
+    #[test]
+    fn state_beside_other_tests_of_one_extension_is_noted() {
+        for (text, is_beside) in [
+            ("-m conntrack --ctstate NEW --ctproto tcp -j X", true),
+            ("-m conntrack --ctproto 6 --ctstate NEW -j X", true),
+            ("-m conntrack --ctproto 6 -m conntrack --ctstate NEW -j X", false),
+        ] {
+            let protocol = Field::Connection(Part::Protocol, is_beside);
+            assert!(all(text).known.iter().any(|test| test.field == protocol), "{text}");
         }
     }
 

@@ -7,8 +7,8 @@ use ipnetwork::IpNetwork;
 use super::super::statement::number;
 use super::super::{port_ranges, protocol_number};
 use super::{
-    BROADCAST, DNAT, ESTABLISHED, Field, INVALID, LOCAL, Limit, MULTICAST, NEW, RELATED, Range, SNAT,
-    UNICAST, UNTRACKED,
+    BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, INVALID, LOCAL, Limit, MULTICAST, NEW, Part,
+    RELATED, Range, SNAT, STATUS, UNICAST, UNTRACKED,
 };
 use crate::model::Interface;
 
@@ -42,7 +42,14 @@ pub(super) fn read(module: &str, option: &[&str]) -> Option<(Field, u128, Vec<Ra
         ("--gid-owner", "owner") => (Field::Gid, list(value, ids)?),
         ("--mark", "mark") => return marks(Field::Mark, value),
         ("--mark", "connmark") => return marks(Field::Connmark, value),
+        ("--ctstatus", "conntrack") => {
+            return Some((Field::Connection(Part::Status, false), status(value)?, vec![(1, ALL)]));
+        }
         ("--ctstate", "conntrack") | ("--state", "state") => (Field::State, list(value, state)?),
+        (name, "conntrack") => {
+            let (part, values) = of_connection(name, value)?;
+            (Field::Connection(part, false), values)
+        }
         ("--src-type", "addrtype") => (Field::SourceType(Limit::None), list(value, address_type)?),
         ("--dst-type", "addrtype") => (Field::DestinationType(Limit::None), list(value, address_type)?),
         _ => return None,
@@ -94,6 +101,38 @@ fn marks(field: Field, text: &str) -> Option<(Field, u128, Vec<Range>)> {
     }
     let mask = *masks.first()?;
     masks.iter().all(|other| *other == mask).then(|| (field, mask.into(), values))
+}
+
+/// What an option of `conntrack` looks at besides state and status.
+fn of_connection(name: &str, value: &str) -> Option<(Part, Vec<Range>)> {
+    let (direction, end) = match name {
+        "--ctproto" => return Some((Part::Protocol, vec![one(protocol_number(value)?.into())])),
+        "--ctdir" => {
+            let number = ["ORIGINAL", "REPLY"].iter().position(|known| *known == value)?;
+            return Some((Part::Direction, vec![one(u128::try_from(number).ok()?)]));
+        }
+        name => match (name.strip_prefix("--ctorig"), name.strip_prefix("--ctrepl")) {
+            (Some(end), _) => (Direction::Original, end),
+            (_, Some(end)) => (Direction::Reply, end),
+            (None, None) => return None,
+        },
+    };
+    let (end, values) = match end {
+        "src" => (End::Source, list(value, addresses)?),
+        "dst" => (End::Destination, list(value, addresses)?),
+        "srcport" => (End::SourcePort, ports(value)?),
+        "dstport" => (End::DestinationPort, ports(value)?),
+        _ => return None,
+    };
+    Some((Part::End(direction, end), values))
+}
+
+/// The bits of a connection's status; none for `NONE`.
+fn status(names: &str) -> Option<u128> {
+    names.split(',').filter(|name| *name != "NONE").try_fold(0, |bits, name| {
+        let (_, bit) = STATUS.iter().find(|(known, _)| *known == name)?;
+        Some(bits | bit)
+    })
 }
 
 fn state(name: &str) -> Option<Range> {

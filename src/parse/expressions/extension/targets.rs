@@ -1,0 +1,156 @@
+//! Targets.
+
+use std::net::IpAddr;
+
+use super::{Extension, range};
+use crate::model::Family;
+use crate::parse::expressions::{address, half, number};
+
+pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Option<String> {
+    let Extension { family, revision, info } = extension;
+    const SET: u8 = 0;
+    const SAVE: u8 = 1;
+    const RESTORE: u8 = 2;
+    match (name, revision) {
+        ("MARK", 2) => Some(format!("-j MARK --set-xmark {:#x}/{:#x}", number(info, 0)?, number(info, 4)?)),
+        ("CONNMARK", 1 | 2) => {
+            // The later revision can shift the mark: by the byte before its mode.
+            let mode = if revision == 1 { 12 } else { 14 };
+            let is_shifted = revision == 2 && *info.get(13)? != 0;
+            let [mark, connection, packet] = [0, 4, 8].map(|at| number(info, at));
+            let (connection, packet) = (connection?, packet?);
+            let option = match *info.get(mode)? {
+                _ if is_shifted => return None,
+                SET => return Some(format!("-j CONNMARK --set-xmark {:#x}/{connection:#x}", mark?)),
+                SAVE => "--save-mark",
+                RESTORE => "--restore-mark",
+                _ => return None,
+            };
+            let masks = if (packet, connection) == (u32::MAX, u32::MAX) {
+                String::new()
+            } else {
+                format!(" --nfmask {packet:#x} --ctmask {connection:#x}")
+            };
+            Some(format!("-j CONNMARK {option}{masks}"))
+        }
+        ("DNAT", _) => destination(extension),
+        ("REDIRECT", 0) => redirection(extension),
+        ("REJECT", 0) => rejection(family, number(info, 0)?),
+        ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
+        ("CT", _) => zone(half(info, 0)?, half(info, 2)?),
+        _ => None,
+    }
+}
+
+/// The target `CT`, by its flags: what it says of the zone, or that nothing is tracked.
+fn zone(flags: u16, zone: u16) -> Option<String> {
+    const NOTRACK: u16 = 1 | 2;
+    const OF_ORIGINAL: u16 = 4;
+    const OF_REPLY: u16 = 8;
+    const OF_MARK: u16 = 16;
+    let option = match flags {
+        flags if flags & NOTRACK != 0 => return Some("-j CT --notrack".to_owned()),
+        flags if flags & OF_MARK != 0 => return Some("-j CT --zone mark".to_owned()),
+        flags if flags & OF_ORIGINAL != 0 => "--zone-orig",
+        flags if flags & OF_REPLY != 0 => "--zone-reply",
+        _ => "--zone",
+    };
+    Some(format!("-j CT {option} {zone}"))
+}
+
+/// `NF_NAT_RANGE_MAP_IPS`.
+const MAPS_ADDRESS: u32 = 1;
+/// `NF_NAT_RANGE_PROTO_SPECIFIED`.
+const HAS_PORT: u32 = 2;
+/// The other flags, as options.
+const FLAGS: [(u32, &str); 3] = [(4, " --random"), (8, " --persistent"), (16, " --random-fully")];
+
+/// Where addresses and ports of nat are in a structure.
+struct Translated {
+    flags: u32,
+    addresses: (Option<IpAddr>, Option<IpAddr>),
+    ports: (u16, u16),
+}
+
+impl Translated {
+    /// `struct nf_nat_ipv4_multi_range_compat`.
+    fn of_ipv4(extension: Extension<'_>) -> Option<Self> {
+        let of = |at: usize| address(Family::V4, extension.info.get(at..at + 4)?);
+        let ports = (extension.be_half(16)?, extension.be_half(18)?);
+        Some(Self { flags: extension.number(4)?, addresses: (of(8), of(12)), ports })
+    }
+
+    /// `struct nf_nat_range`, `struct nf_nat_range2`.
+    fn of_both(extension: Extension<'_>) -> Option<Self> {
+        let ports = (extension.be_half(36)?, extension.be_half(38)?);
+        let addresses = (extension.address(4), extension.address(20));
+        Some(Self { flags: extension.number(0)?, addresses, ports })
+    }
+
+    fn of(extension: Extension<'_>) -> Option<Self> {
+        match (extension.family, extension.revision) {
+            (Family::V4, 0) => Self::of_ipv4(extension),
+            _ => Self::of_both(extension),
+        }
+    }
+
+    /// The options behind the destination; `None` if it says more than these.
+    fn options(&self) -> Option<String> {
+        let known: u32 = FLAGS.iter().map(|(flag, _)| flag).sum();
+        (self.flags & !(known | MAPS_ADDRESS | HAS_PORT) == 0).then_some(())?;
+        Some(FLAGS.iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, option)| *option).collect())
+    }
+
+    fn port(&self) -> Option<String> {
+        (self.flags & HAS_PORT != 0).then(|| range(self.ports.0, self.ports.1, '-'))
+    }
+}
+
+fn destination(extension: Extension<'_>) -> Option<String> {
+    let found = Translated::of(extension)?;
+    let addresses = match found.addresses {
+        (Some(first), Some(last)) if found.flags & MAPS_ADDRESS != 0 => range(first, last, '-'),
+        _ => String::new(),
+    };
+    let to = match (found.port(), extension.family) {
+        (Some(port), Family::V6) if !addresses.is_empty() => format!("[{addresses}]:{port}"),
+        (Some(port), _) => format!("{addresses}:{port}"),
+        (None, _) => addresses,
+    };
+    Some(format!("-j DNAT --to-destination {to}{}", found.options()?))
+}
+
+fn redirection(extension: Extension<'_>) -> Option<String> {
+    let found = Translated::of(extension)?;
+    let ports = found.port().map_or_else(String::new, |ports| format!(" --to-ports {ports}"));
+    Some(format!("-j REDIRECT{ports}{}", found.options()?))
+}
+
+/// The answer in place of the receiver, by its number in `enum ipt_reject_with` or `enum ip6t_reject_with`.
+fn rejection(family: Family, number: u32) -> Option<String> {
+    const V4: [&str; 9] = [
+        "icmp-net-unreachable",
+        "icmp-host-unreachable",
+        "icmp-proto-unreachable",
+        "icmp-port-unreachable",
+        "",
+        "icmp-net-prohibited",
+        "icmp-host-prohibited",
+        "tcp-reset",
+        "icmp-admin-prohibited",
+    ];
+    const V6: [&str; 9] = [
+        "icmp6-no-route",
+        "icmp6-adm-prohibited",
+        "icmp6-not-neighbour",
+        "icmp6-addr-unreachable",
+        "icmp6-port-unreachable",
+        "",
+        "tcp-reset",
+        "icmp6-policy-fail",
+        "icmp6-reject-route",
+    ];
+    let names = if family == Family::V4 { V4 } else { V6 };
+    let name = names.get(usize::try_from(number).ok()?).filter(|name| !name.is_empty())?;
+    Some(format!("-j REJECT --reject-with {name}"))
+}

@@ -1,0 +1,51 @@
+//! `explain --live` about DNS queries over UDP beside foreign rules.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use crate::dns::with_name_server;
+use crate::explain_live::{Question, answer};
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer);
+
+/// Whether a query of the app is answered by the time by which the name server has answered a later one.
+fn is_answered(pod: &Pod, family: Family) -> bool {
+    let any: IpAddr = match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = pod.app().run(|| UdpSocket::bind((any, 0)).expect("a socket"));
+    // As a resolver does: what comes from another address is no answer.
+    socket.connect(at(family.service(), 53)).expect("a receiver");
+    socket.send(b"query").expect("a query");
+    pod.proxy().ask(at(family.name_server(), 53)).served_by("outside");
+    socket.set_nonblocking(true).expect("a socket that does not wait");
+    socket.recv(&mut [0; 64]).is_ok()
+}
+
+/// While DNS is captured, answers of the name server are looked for in another zone.
+fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: Fixture) {
+    for (options, is_lost) in [(&["-i", "*", "--redirect-dns"][..], true), (&["-i", "*"], false)] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+        with_name_server(&pod, options).run().succeeded();
+        for &family in fixture.families() {
+            let ip = if family == Family::V4 { "ip" } else { "ip6" };
+            let (service, server) = (family.service(), family.name_server());
+            let table = format!(
+                "table {ip} agent {{ chain out {{ type nat hook output priority -110; {ip} daddr {service} udp dport 53 dnat to {server}; }}; }}"
+            );
+            pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
+            assert_eq!(is_answered(&pod, family), !is_lost, "{options:?} {family:?}");
+            let question = Question { from: "app", to: at(service, 53), is_udp: true };
+            let explained = answer(&pod, &[], &question);
+            assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
+            let problem = explained["problem"].as_str().unwrap_or_default();
+            let says = "its answers are looked for in another conntrack zone than their connection";
+            assert_eq!(problem.starts_with(says), is_lost, "{options:?} {family:?}: {explained:#}");
+            assert_eq!(problem.is_empty(), !is_lost, "{explained:#}");
+        }
+    }
+}
