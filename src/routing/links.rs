@@ -34,11 +34,7 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
         let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
             let why = validates_by_mark(family, link, links.all);
-            let answers = if marks_answers(rules) {
-                ", and so are the answers to those that the pod makes by it, excluded ones too"
-            } else {
-                ""
-            };
+            let answers = if marks_answers(rules) { ", and answers to the pod's own" } else { "" };
             found.extend(why.map(|why| {
                 dropping(format!(
                     "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){answers}: {why}"
@@ -76,7 +72,7 @@ fn validates_by_mark(family: Family, link: &Link, all: SourceValidation) -> Opti
     (family == Family::V4 && uses_mark && !is_valid).then(|| {
         let name = if all.uses_mark { "all".to_owned() } else { one_line(&link.name).into_owned() };
         format!(
-            "with net.ipv4.conf.{name}.src_valid_mark=1 the policy rule of TPROXY makes each source an address of this machine; \
+            "with net.ipv4.conf.{name}.src_valid_mark=1 TPROXY's policy rule makes each source an address of this machine; \
              set it to 0, with rp_filter=2 for a VPN that needs it, or use REDIRECT"
         )
     })

@@ -145,7 +145,10 @@ fn base_chain_unlike_that_of_iptables_is_named_with_the_fix(fixture: Fixture) {
         let hint = format!("`nft list chain {family} {chain}`");
         let fix = format!("`nft delete chain {family} {chain}`");
         let run = || pod.istio_iptables(&EVERYTHING).run();
-        run().ended_with(70).output_contains(&hint).output_contains(&fix).output_contains("rolled back");
+        let ruleset = || pod.namespace.run(|| tool("nft", &["list", "ruleset"], ""));
+        let before = ruleset();
+        run().ended_with(70).output_contains(&hint).output_contains(&fix);
+        assert_eq!(ruleset(), before, "nothing is written");
         // Both ways out work.
         pod.plain_istio_iptables(&[&EVERYTHING[..], &["--dual-stack", "--backend", "nftables"]].concat())
             .run()

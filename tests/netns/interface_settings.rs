@@ -38,7 +38,7 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let (app, marker) = (at(Family::V4.pod(), 8080), at(Family::V6.pod(), 8080));
     let [outside, outside_marker] = [Family::V4, Family::V6].map(|family| at(family.service(), 80));
-    let answers = "and so are the answers to those that the pod makes by it";
+    let answers = "and answers to the pod's own";
     let message = "connections that arrive on eth0 are dropped (IPv4, mark 1337 of TPROXY)";
     let states = [
         (
