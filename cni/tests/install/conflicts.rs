@@ -196,7 +196,7 @@ fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
     assert_eq!((node.read("05-b.conf").as_str(), node.read("10-a.conflist").as_str()), (SINGLE, LIST));
 }
 
-/// Each time pods start uncaptured until the entry is written.
+/// Pods start uncaptured until the entry is in the new first file, so it is written without a delay.
 #[test]
 fn file_that_becomes_first_is_no_conflict_however_soon() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
@@ -215,7 +215,7 @@ fn file_that_becomes_first_is_no_conflict_however_soon() {
     assert!(names.iter().all(|name| node.read(name) == if name.ends_with("list") { LIST } else { SINGLE }));
 }
 
-/// As network plugins do that are installed anew. Nothing reacts to the entry.
+/// A network plugin that is reinstalled deletes its list and writes it again. That is no conflict, so there is no back-off.
 #[test]
 fn list_that_is_removed_and_written_again_gets_the_entry_without_delay() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
@@ -244,7 +244,7 @@ fn configuration_that_is_restored_unchanged_is_left() {
     agent.logged("entry written and read back");
     agent.readyz_is("HTTP/1.1 200 ");
     let restoring = Template::restoring(&node, "10-a.conf", SINGLE);
-    // Each is one look at everything.
+    // Each iteration makes the agent reconcile once.
     for _ in 0..5 {
         let begin = Instant::now();
         while !node.net.join("10-a.conf").exists() {
