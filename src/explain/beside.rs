@@ -7,32 +7,16 @@ use nfnetlink::nftables::{
 };
 
 use super::rules::{BaseChain, Chains, Entry, INPUT, Rules};
-use crate::model::{Family, Hook, Link, Table};
+use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, Observed, ObservedTable};
-
-/// Our last rules have the priority of nat.
-pub(super) const NAT_PRIORITY: i32 = -100;
-/// Connection tracking has this priority.
-pub(super) const CONNTRACK_PRIORITY: i32 = -200;
-
-/// The priority of a table of iptables, and of ours of native nftables.
-pub(super) const fn priority(table: Table) -> i32 {
-    match table {
-        Table::Raw => -300,
-        Table::Mangle => -150,
-        Table::Nat => NAT_PRIORITY,
-    }
-}
+use crate::parse::{self, Observed};
 
 impl Rules {
     /// Adds the chains behind ours of one variant of iptables.
     pub fn add_behind(&mut self, observed: &Observed) {
-        let none = ObservedTable::default();
-        let mangle = observed.tables.get(&Table::Mangle).unwrap_or(&none);
-        for (table, priority, live) in
-            [("mangle", -150, mangle), ("filter", 0, &observed.filter), ("security", 50, &observed.security)]
-        {
+        let mangle = observed.tables.get(&Table::Mangle);
+        let mangle = mangle.map(|live| (Table::Mangle.name(), Table::Mangle.priority(), live));
+        for (table, priority, live) in mangle.into_iter().chain(observed.later_tables()) {
             let rules = |texts: &mut dyn Iterator<Item = &String>| -> Vec<Entry> {
                 texts.map(|text| Entry::foreign(observed.family, text, false)).collect()
             };
@@ -76,7 +60,7 @@ impl Rules {
         (sets, links): (&[(TableName, Vec<Members>)], &[Link]),
         is_read: impl Fn(&NftTable, &NftChain) -> bool,
     ) {
-        for table in tables.iter().filter(|table| is_met(table, family)) {
+        for table in tables.iter().filter(|table| parse::has_packets_of(&table.name, family)) {
             let sets = sets
                 .iter()
                 .find(|(name, _)| *name == table.name)
@@ -121,14 +105,6 @@ impl Rules {
         }
         self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(|base| base.priority);
-    }
-}
-
-fn is_met(table: &NftTable, family: Family) -> bool {
-    match table.name.family {
-        NftFamily::Inet => true,
-        NftFamily::Ip => family == Family::V4,
-        NftFamily::Ip6 => family == Family::V6,
     }
 }
 

@@ -13,14 +13,12 @@ use nfnetlink::nftables::{
 
 use super::concern::Captured;
 use super::{ANSWERS_ON_LO, DNS_IN_ZONES, IN_A_ZONE, UNTRACKED, ports_of_proxy};
-use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
+use crate::model::{
+    self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
+};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, INPUT};
+use crate::parse::{self, CtTarget, INPUT};
 
-/// The priority of our rules of nat, with iptables and native nftables.
-const NAT_PRIORITY: i32 = -100;
-/// Connection tracking has this priority: what is not tracked before gets no translation.
-const CONNTRACK_PRIORITY: i32 = -200;
 /// What a chain does that sets a conntrack zone.
 const CT_ZONE: &str = "ct zone";
 /// What one does that exempts packets from connection tracking.
@@ -152,7 +150,19 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
 #[must_use]
 pub fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
     let is_shared = chain.name == INPUT || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
-    backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) && is_shared
+    is_listed(table, backend) && is_shared
+}
+
+/// Whether the backend lists the built-in chains of a table, rule by rule.
+pub(super) fn is_listed(table: &Table, backend: Backend) -> bool {
+    backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)
+}
+
+/// The chains of a table without those of ours, which a move between backends has yet to delete.
+pub(super) fn foreign_chains(table: &Table) -> impl Iterator<Item = &Chain> {
+    let is_ours =
+        move |chain: &Chain| is_of_iptables(table) && model::Chain::from_name(&chain.name).is_some();
+    table.chains.iter().filter(move |chain| !is_ours(chain))
 }
 
 /// Whether iptables-nft writes to this table.
@@ -183,18 +193,14 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn of(desired: &PerFamily<FamilyRules>, table: &Table, hook: Option<Hook>) -> Option<Self> {
-        let meets = |family: &Family| match table.name.family {
-            NftFamily::Inet => true,
-            NftFamily::Ip => *family == Family::V4,
-            NftFamily::Ip6 => *family == Family::V6,
-        };
+        let meets = |family: &Family| parse::has_packets_of(&table.name, *family);
         let families = || desired.iter().filter(|(family, _)| meets(family)).map(|(_, rules)| rules);
         let rules = families().flat_map(|rules| &rules.tables);
         let in_hook = |of: &Hook| hook.is_none_or(|hook| hook == *of);
         let in_hook = rules.filter(|(_, rules)| {
             rules.hooks.iter().any(|(of, rules)| in_hook(of) && rules.iter().next().is_some())
         });
-        let priorities: BTreeSet<i32> = in_hook.map(|(table, _)| priority(*table)).into_set();
+        let priorities: BTreeSet<i32> = in_hook.map(|(table, _)| table.priority()).into_set();
         Some(Self {
             last: *priorities.last()?,
             nat: priorities.contains(&NAT_PRIORITY),
@@ -227,14 +233,6 @@ impl Ours {
             NOTRACK | CT_ZONE => base.priority < CONNTRACK_PRIORITY,
             _ => base.priority <= self.last,
         }
-    }
-}
-
-pub(super) const fn priority(table: model::Table) -> i32 {
-    match table {
-        model::Table::Raw => -300,
-        model::Table::Mangle => -150,
-        model::Table::Nat => NAT_PRIORITY,
     }
 }
 
@@ -332,10 +330,6 @@ fn has_verdicts(data: &[u8]) -> bool {
 fn of_target(data: &[u8]) -> Option<String> {
     const NAME: u16 = 1;
     const INFO: u16 = 3;
-    /// `XT_CT_NOTRACK` and `XT_CT_NOTRACK_ALIAS`, in the flags at the beginning of what CT is given. The zone comes behind them.
-    const UNTRACKED_FLAGS: u16 = 3;
-    /// `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
-    const ZONE: u16 = 4 | 8 | 16;
     let attributes = nfnetlink::Attributes::new(data);
     let word = match attributes.of(NAME)?.text().as_str() {
         "DNAT" | "NETMAP" => "dnat",
@@ -345,15 +339,11 @@ fn of_target(data: &[u8]) -> Option<String> {
         "TPROXY" => "tproxy",
         "SYNPROXY" => "synproxy",
         "NOTRACK" => NOTRACK,
-        "CT" => {
-            let info = attributes.of(INFO)?.payload;
-            let half = |at: usize| Some(u16::from_ne_bytes([*info.get(at)?, *info.get(at + 1)?]));
-            match (half(0)?, half(2)?) {
-                (flags, _) if flags & UNTRACKED_FLAGS != 0 => NOTRACK,
-                (flags, zone) if flags & ZONE != 0 || zone != 0 => CT_ZONE,
-                _ => return None,
-            }
-        }
+        "CT" => match CtTarget::of(attributes.of(INFO)?.payload)? {
+            CtTarget::NoTrack => NOTRACK,
+            CtTarget::Zone("--zone", 0) => return None,
+            CtTarget::Zone(..) | CtTarget::ZoneOfMark => CT_ZONE,
+        },
         _ => return None,
     };
     Some(word.to_owned())

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, Family as NftFamily, MetaKey, Rule, Table};
+use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, MetaKey, Rule, Table};
 
-use super::base_chains::{hook_of, is_of_iptables};
+use super::base_chains::{foreign_chains, hook_of, is_listed};
 use super::concern::Captured;
 use super::overwritten::{self, Network};
 use super::{Live, shown};
-use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Variant};
+use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
 use crate::parse::{self, Observed};
 
 /// What has the mark.
@@ -41,21 +41,15 @@ pub fn that_mark_like_tproxy(
         captured.dns = false;
         let marks = Marks { family, captured, mark };
         let mut named = BTreeSet::new();
-        let listed = live.rules.iter().filter(|((_, of), _)| *of == family);
-        let listed = listed.map(|((variant, _), observed)| (*variant, observed));
-        for (variant, observed) in
-            listed.chain(live.legacy.get(&family).map(|rules| (Variant::Legacy, rules)))
-        {
+        for (variant, observed) in live.of_family(family) {
             for (marked, rule) in marks.in_rules(observed) {
                 let rule = format!(" ({family}, {variant}): {rule}");
                 found.push(marks.warning(marked, &rule));
                 named.insert(rule);
             }
         }
-        let of_family = if family == Family::V4 { NftFamily::Ip } else { NftFamily::Ip6 };
-        for table in tables.iter().filter(|table| [NftFamily::Inet, of_family].contains(&table.name.family)) {
-            // These are listed.
-            if !(backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)) {
+        for table in tables.iter().filter(|table| parse::has_packets_of(&table.name, family)) {
+            if !is_listed(table, backend) {
                 for (marked, chain) in marks.in_table(table) {
                     let rule = format!(": {} {}", table.name, chain.name);
                     found.push(marks.warning(marked, &rule));
@@ -101,10 +95,7 @@ impl Marks {
 
     /// The chains of a table of nftables.
     fn in_table<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = (Marked, &'a NftChain)> {
-        // A set of rules of ours that a move of backends has still to delete.
-        let is_foreign =
-            |chain: &&NftChain| !is_of_iptables(table) || Chain::from_name(&chain.name).is_none();
-        table.chains.iter().filter(is_foreign).flat_map(move |chain| {
+        foreign_chains(table).flat_map(move |chain| {
             let is_routed =
                 chain.base.as_ref().is_some_and(|base| hook_of(base).is_none_or(|(hook, _)| hook.is_none()));
             chain.rules.iter().filter_map(move |rule| {

@@ -138,6 +138,15 @@ pub struct Live<'a> {
     pub legacy: &'a PerFamily<Observed>,
 }
 
+impl<'a> Live<'a> {
+    /// The rules of a family in each variant.
+    fn of_family(self, family: Family) -> impl Iterator<Item = (Variant, &'a Observed)> {
+        let own = self.rules.iter().filter(move |((_, of), _)| *of == family);
+        let legacy = self.legacy.get(&family).map(|rules| (Variant::Legacy, rules));
+        own.map(|((variant, _), rules)| (*variant, rules)).chain(legacy)
+    }
+}
+
 /// Foreign rules that decide before the desired rules, in the order in which packets traverse them.
 #[must_use]
 pub fn that_decide_first(

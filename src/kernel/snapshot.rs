@@ -212,14 +212,11 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
 /// Whether iptables-nft can add rules to a chain of this name.
 fn is_suitable(table: Table, chain: &ListedChain) -> bool {
     let hook = Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
-    let expected = hook.map(|hook| match (hook, table) {
-        (Hook::Prerouting, Table::Raw) => (0, -300, "filter"),
-        (Hook::Prerouting, Table::Mangle) => (0, -150, "filter"),
-        (Hook::Prerouting, Table::Nat) => (0, -100, "nat"),
-        (Hook::Output, Table::Raw) => (3, -300, "filter"),
-        (Hook::Output, Table::Mangle) => (3, -150, "route"),
-        (Hook::Output, Table::Nat) => (3, -100, "nat"),
-    });
+    let number = |hook: Hook| match hook {
+        Hook::Prerouting => libc::NF_INET_PRE_ROUTING.cast_unsigned(),
+        Hook::Output => libc::NF_INET_LOCAL_OUT.cast_unsigned(),
+    };
+    let expected = hook.map(|hook| (number(hook), table.priority(), table.chain_type(hook)));
     let base = chain.base.as_ref().map(|(hook, priority, kind)| (*hook, *priority, kind.as_str()));
     base == expected || (hook.is_none() && Chain::from_name(&chain.name).is_none())
 }

@@ -24,6 +24,26 @@ impl Table {
             Self::Nat => "nat",
         }
     }
+
+    /// The priority of its chains `PREROUTING` and `OUTPUT`, in iptables and native nftables (`NF_IP_PRI_*` in linux/netfilter_ipv4.h).
+    #[must_use]
+    pub const fn priority(self) -> i32 {
+        match self {
+            Self::Raw => -300,
+            Self::Mangle => -150,
+            Self::Nat => -100,
+        }
+    }
+
+    /// The nftables type of these chains. A chain of type `route` has packets with a changed mark routed again.
+    #[must_use]
+    pub const fn chain_type(self, hook: Hook) -> &'static str {
+        match (self, hook) {
+            (Self::Nat, _) => "nat",
+            (Self::Mangle, Hook::Output) => "route",
+            (Self::Mangle, Hook::Prerouting) | (Self::Raw, _) => "filter",
+        }
+    }
 }
 
 /// The built-in chains that jump to our chains. They are shared with all other programs in the namespace.

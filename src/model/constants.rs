@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Mark, Port};
+use super::{Mark, Port, Table};
 
 /// Port on which the proxy answers DNS queries. Fixed in Istio.
 pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
@@ -18,6 +18,11 @@ pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
 pub const APP_TO_PROXY_ZONE: u16 = 2;
 /// The one of what the proxy and name servers exchange.
 pub const PROXY_TO_SERVER_ZONE: u16 = 1;
+
+/// The priority of connection tracking (`NF_IP_PRI_CONNTRACK`): chains with a lower one decide whether, and in which zone, a packet is tracked.
+pub const CONNTRACK_PRIORITY: i32 = -200;
+/// The priority of our last rules.
+pub const NAT_PRIORITY: i32 = Table::Nat.priority();
 
 /// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
 pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-proxy-raw"];

@@ -10,7 +10,6 @@ use nfnetlink::nftables::{
 
 use super::form::{Action, ChainName, Field, NativeRule, NativeTable, Operand, Test, Value, Values};
 use super::sets::bytes;
-use super::text;
 use crate::model::{CtState, Family, Hook, Interface, Match, Table as ModelTable, Transport};
 
 /// Length of an interface's name in the kernel.
@@ -37,16 +36,16 @@ pub fn encode(native: &NativeTable) -> Table {
 }
 
 fn base(table: ModelTable, hook: Hook) -> Base {
-    let priority = match table {
-        ModelTable::Raw => -300,
-        ModelTable::Mangle => -150,
-        ModelTable::Nat => -100,
-    };
     let place = match hook {
         Hook::Prerouting => NftHook::Prerouting,
         Hook::Output => NftHook::Output,
     };
-    Base { kind: ChainKind::of(text::kind(table, hook)), hook: place, priority, policy: Verdict::Accept }
+    Base {
+        kind: ChainKind::of(table.chain_type(hook)),
+        hook: place,
+        priority: table.priority(),
+        policy: Verdict::Accept,
+    }
 }
 
 fn set(name: String, values: &Values, anonymous: bool) -> Set {

@@ -82,7 +82,7 @@ fn interface(name: &Interface) -> String {
 fn chain(f: &mut fmt::Formatter<'_>, table: Table, chain: &NativeChain) -> fmt::Result {
     writeln!(f, "\tchain {} {{", chain.name)?;
     if let ChainName::Hook(hook) = chain.name {
-        let kind = kind(table, hook);
+        let kind = table.chain_type(hook);
         let (place, priority) = match (table, hook) {
             // `dstnat` is a word for prerouting only.
             (Table::Nat, Hook::Output) => ("output", "-100"),
@@ -98,15 +98,6 @@ fn chain(f: &mut fmt::Formatter<'_>, table: Table, chain: &NativeChain) -> fmt::
         writeln!(f, "\t\t{rule}")?;
     }
     f.write_str("\t}\n")
-}
-
-/// The type of a base chain. Packets whose mark changes on their way out are routed again.
-pub(super) const fn kind(table: Table, hook: Hook) -> &'static str {
-    match (table, hook) {
-        (Table::Nat, _) => "nat",
-        (Table::Mangle, Hook::Output) => "route",
-        (Table::Mangle, Hook::Prerouting) | (Table::Raw, _) => "filter",
-    }
 }
 
 impl Display for NativeRule {

@@ -19,7 +19,8 @@ use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
-pub use expressions::{Beside, words_of_foreign_rule, words_of_rule};
+pub(crate) use expressions::CtTarget;
+pub use expressions::{Beside, has_packets_of, words_of_foreign_rule, words_of_rule};
 pub use mark_change::{Bits, MarkChange};
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
@@ -91,6 +92,12 @@ impl Observed {
     pub fn empty(family: Family) -> Self {
         let (filter, security) = Default::default();
         Self { family, tables: BTreeMap::new(), filter, security, record: None }
+    }
+
+    /// The tables that packets meet behind those that we write to: name, priority, rules.
+    #[must_use]
+    pub const fn later_tables(&self) -> [(&'static str, i32, &ObservedTable); 2] {
+        [("filter", 0, &self.filter), ("security", 50, &self.security)]
     }
 
     /// Adds the handles of one table.

@@ -1,12 +1,11 @@
 //! The base chains of other programs before and behind our rules.
 
-use super::super::beside::{CONNTRACK_PRIORITY, NAT_PRIORITY};
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
 use super::hook::Kind;
 use super::{Flow, Place, Verdict, Walker, dropped_by_policy};
-use crate::model::Hook;
+use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY};
 
 /// What a chain makes of a packet that one of ours with the same priority may see first.
 pub(super) struct Beside<'a> {

@@ -1,10 +1,9 @@
 //! What a packet meets at one hook, and where it is routed there.
 
-use super::super::beside::{CONNTRACK_PRIORITY, NAT_PRIORITY, priority};
 use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
 use super::{Flow, Place, Walker, dropped_by_policy};
-use crate::model::{Hook, Table};
+use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Table};
 
 /// What a base chain or a table is for, as far as it matters for the packets that it has let pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl<'a> Walker<'a, '_> {
         let mut outcome = Flow::Continue;
         let mut last = i32::MIN;
         for table in Table::ALL {
-            let next = priority(table);
+            let next = table.priority();
             if let Some(flow) = self.before(hook, (last, next), outcome) {
                 return flow;
             }

@@ -2,22 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nfnetlink::nftables::{
-    Base, Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Table as NftTable,
-};
+use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, Table as NftTable};
 
-use super::super::base_chains::{is_of_iptables, priority};
+use super::super::base_chains::{foreign_chains, is_listed};
 use super::super::{Live, shown};
-use super::carriers::{Kind, MANGLE, Place, Side, Stage};
+use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
 use crate::diff::{is_our_jump, owned};
-use crate::model::{Backend, Chain, Family, FamilyRules, Hook, Link, Table, Variant};
+use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
 use crate::parse::{self, INPUT, Observed, ObservedTable};
 
 const POSTROUTING: &str = "POSTROUTING";
-/// The base chains of iptables in which packets over `lo` are.
+/// The base chains of iptables that packets over `lo` traverse.
 const BUILT_IN: [&str; 4] = ["PREROUTING", INPUT, "OUTPUT", POSTROUTING];
 
-/// A chain that packets meet at a hook.
+/// A base chain of another program, or the foreign rules of one that is shared with ours.
 #[derive(Debug)]
 pub(super) struct BaseChain {
     /// ` (IPv4, iptables-nft): mangle`, or the table of nftables.
@@ -35,7 +33,7 @@ pub(super) struct BaseChain {
 /// Consecutive rules of a base chain.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) rules: Vec<String>,
 }
 
@@ -51,7 +49,7 @@ impl BaseChain {
     }
 }
 
-/// Those that TCP of a family meets.
+/// The base chains that TCP packets of a family traverse.
 pub(super) fn base_chains(
     rules: &FamilyRules,
     backend: Backend,
@@ -59,28 +57,22 @@ pub(super) fn base_chains(
     (tables, links): (&[NftTable], &[Link]),
 ) -> Vec<BaseChain> {
     let family = rules.family;
-    let listed = live.rules.iter().filter(|((_, of), _)| *of == family);
-    let listed = listed.map(|((variant, _), observed)| (*variant, observed));
-    let legacy = live.legacy.get(&family).map(|rules| (Variant::Legacy, rules));
     let mut found = Vec::new();
-    for (variant, observed) in listed.chain(legacy) {
-        // Beside native tables of ours those of iptables-nft are among the tables of nftables.
+    for (variant, observed) in live.of_family(family) {
+        // With the native backend, the tables of iptables-nft are in the dump of nftables.
         if !(variant == Variant::Nft && backend == Backend::Native) {
             found.extend(of_iptables(rules, variant, observed, backend == Backend::Iptables(variant)));
         }
     }
-    let of_family = if family == Family::V4 { NftFamily::Ip } else { NftFamily::Ip6 };
-    for table in tables.iter().filter(|table| [NftFamily::Inet, of_family].contains(&table.name.family)) {
-        // The chains of iptables itself are listed.
-        let is_listed = backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table);
-        found.extend(of_nftables(family, table, links, is_listed));
+    for table in tables.iter().filter(|table| parse::has_packets_of(&table.name, family)) {
+        found.extend(of_nftables(family, table, links, is_listed(table, backend)));
     }
     found
 }
 
-/// Both sides of what has the priority of our rules: which of them is first is not known.
-fn places(stage: Stage, priority: i32) -> Vec<Place> {
-    let at = |side| Place { stage, priority, side };
+/// Of two chains with the same priority the kernel does not show which comes first: both sides.
+fn positions(stage: Stage, priority: i32) -> Vec<Position> {
+    let at = |side| Position { stage, priority, side };
     if priority == MANGLE { vec![at(Side::Before), at(Side::Behind)] } else { vec![at(Side::Before)] }
 }
 
@@ -91,9 +83,9 @@ fn of_iptables<'a>(
     is_ours: bool,
 ) -> impl Iterator<Item = BaseChain> + 'a {
     let named = Table::ALL.iter().filter_map(|table| Some((*table, observed.tables.get(table)?)));
-    let ours = named.map(|(table, live)| (table.name(), Some(table), priority(table), live));
-    // Of iptables-nft these are among the tables of nftables.
-    let others = [("filter", None, 0, &observed.filter), ("security", None, 50, &observed.security)];
+    let ours = named.map(|(table, live)| (table.name(), Some(table), table.priority(), live));
+    // With iptables-nft, these are in the dump of nftables.
+    let others = observed.later_tables().map(|(name, priority, live)| (name, None, priority, live));
     let others = others.into_iter().filter(move |_| variant == Variant::Legacy);
     ours.chain(others).flat_map(move |(name, table, priority, live)| {
         let hooks = [(Stage::Output, Hook::Output), (Stage::Prerouting, Hook::Prerouting)];
@@ -120,16 +112,16 @@ fn of_iptables<'a>(
             } else {
                 let texts = live.hook(hook).iter().map(|line| line.text.clone());
                 let rules: Vec<String> = texts.collect();
-                let part = |place| Part { place, rules: rules.clone() };
-                places(stage, priority).into_iter().map(part).collect()
+                let part = |position| Part { position, rules: rules.clone() };
+                positions(stage, priority).into_iter().map(part).collect()
             };
             base_of_hook(hook.name(), is_shared, parts)
         });
         let of_chain = chains.into_iter().map(move |(stage, chain)| {
-            // The source is translated later than the destination.
+            // NF_IP_PRI_NAT_SRC.
             let priority = if is_nat { 100 } else { priority };
             let rules = live.foreign.get(chain).cloned().unwrap_or_default();
-            let part = Part { place: Place { stage, priority, side: Side::Before }, rules };
+            let part = Part { position: Position { stage, priority, side: Side::Before }, rules };
             base(chain, false, vec![part])
         });
         of_hook.chain(of_chain).collect::<Vec<_>>()
@@ -146,7 +138,7 @@ fn shared(
     let lines = live.hook(hook);
     let is_jump = |at: &usize| lines.get(*at).is_some_and(|line| is_our_jump(Table::Mangle, hook, line));
     let all = || (0..lines.len()).filter(|at| ours.contains(at) || is_jump(at));
-    // What is captured is so by the jump in PREROUTING; other packets go on, to the rule that saves their mark.
+    // In PREROUTING captured packets leave at the jump; other packets continue to the rule that saves their mark.
     let border = if stage == Stage::Output { all().next() } else { all().next_back() };
     let border = border.unwrap_or(lines.len());
     let hooks = wanted.tables.get(&Table::Mangle).and_then(|rules| rules.hooks.get(&hook));
@@ -159,7 +151,7 @@ fn shared(
     let part = |side, range: std::ops::Range<usize>| {
         let lines = range.filter(foreign).filter_map(|at| lines.get(at)).filter(|line| !is_wanted(line));
         Part {
-            place: Place { stage, priority: MANGLE, side },
+            position: Position { stage, priority: MANGLE, side },
             rules: lines.map(|line| line.text.clone()).collect(),
         }
     };
@@ -171,16 +163,13 @@ fn of_nftables(family: Family, table: &NftTable, links: &[Link], is_listed: bool
     let texts = |chain: &NftChain| -> Vec<String> {
         chain.rules.iter().flat_map(|rule| parse::words_of_foreign_rule(family, rule, beside)).collect()
     };
-    // Those of a set of rules of ours that a move of backends has still to delete are left out.
-    let is_foreign = |chain: &&NftChain| !is_of_iptables(table) || Chain::from_name(&chain.name).is_none();
-    let named = || table.chains.iter().filter(is_foreign);
-    let others = named().filter(|chain| chain.base.is_none());
+    let others = foreign_chains(table).filter(|chain| chain.base.is_none());
     let chains: BTreeMap<String, Vec<String>> =
         others.map(|chain| (chain.name.clone(), texts(chain))).collect();
     let of_base = |chain: &NftChain| {
         let base = chain.base.as_ref().filter(|_| !(is_listed && BUILT_IN.contains(&chain.name.as_str())))?;
-        let part = |place| Part { place, rules: texts(chain) };
-        let parts = places(stage_of(base)?, base.priority).into_iter().map(part).collect();
+        let part = |position| Part { position, rules: texts(chain) };
+        let parts = positions(stage_of(base)?, base.priority).into_iter().map(part).collect();
         Some(BaseChain {
             place: format!(": {}", table.name),
             is_of_iptables: false,
@@ -194,7 +183,7 @@ fn of_nftables(family: Family, table: &NftTable, links: &[Link], is_listed: bool
             chains: chains.clone(),
         })
     };
-    named().filter_map(of_base).collect()
+    foreign_chains(table).filter_map(of_base).collect()
 }
 
 const fn stage_of(base: &Base) -> Option<Stage> {

@@ -1,16 +1,16 @@
-//! What is known of a packet whose mark counts, and whether a rule is for it.
+//! Whether a foreign rule matches a packet on one of the mark paths.
 
 use std::net::IpAddr;
 
-use super::carriers::{CONNTRACK, Carrier, Harm, Place, Stage};
-use crate::model::{FamilyRules, Fib, Match, Owner, PROXY_LOOPBACK_MARK, Target};
+use super::mark_paths::{Affected, MarkPath, Position, Stage};
+use crate::model::{CONNTRACK_PRIORITY, FamilyRules, Fib, Match, Owner, PROXY_LOOPBACK_MARK, Target};
 use crate::parse::matches::{Field, FieldMatch, INVALID, Limit, Matches, NEW, name_number};
 
 /// SYN alone, of the flags of TCP.
 const SYN: u128 = 2;
 const TCP: u128 = 6;
 
-/// Whether a rule is for the packet.
+/// Whether a rule matches the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holds {
     No,
@@ -18,7 +18,7 @@ pub(super) enum Holds {
     Yes,
 }
 
-/// What is known of a field.
+/// The possible values of a field.
 enum Values {
     These(Vec<u128>),
     Except(Vec<u128>),
@@ -36,7 +36,7 @@ impl Values {
                     (false, _) => Holds::No,
                 }
             }
-            // A test for nothing but what it is not.
+            // All values that the test accepts are excluded.
             Self::Except(values)
                 if test.values.iter().all(|(from, to)| from == to && values.contains(from)) =>
             {
@@ -47,12 +47,12 @@ impl Values {
     }
 }
 
-/// Who the proxy is, and where the pod.
+/// The proxy's ids and the pod's addresses.
 #[derive(Debug)]
 pub(super) struct Pod {
     uids: Vec<u128>,
     gids: Vec<u128>,
-    /// Its addresses, without those of loopback; none if they are not known.
+    /// The pod's addresses without loopback; empty: unknown.
     addresses: Vec<u128>,
 }
 
@@ -86,16 +86,16 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Whether a rule with these matches is for the packet at this place.
-pub(super) fn holds(matches: &Matches, carrier: &Carrier, place: Place, pod: &Pod) -> Holds {
+/// Whether a rule with these matches applies to the packet at this position.
+pub(super) fn holds(matches: &Matches, path: &MarkPath, position: Position, pod: &Pod) -> Holds {
     let unknown = if matches.unknown.is_empty() { Holds::Yes } else { Holds::Maybe };
-    let tests = matches.known.iter().map(|test| known(test, carrier, place, pod).holds(test));
+    let tests = matches.known.iter().map(|test| known(test, path, position, pod).holds(test));
     tests.fold(unknown, Holds::min)
 }
 
-fn known(test: &FieldMatch, carrier: &Carrier, place: Place, pod: &Pod) -> Values {
+fn known(test: &FieldMatch, path: &MarkPath, position: Position, pod: &Pod) -> Values {
     let one = |value: u128| Values::These(vec![value]);
-    let is_sent = matches!(place.stage, Stage::Output | Stage::Postrouting);
+    let is_sent = matches!(position.stage, Stage::Output | Stage::Postrouting);
     let interface = |is_on_lo: bool| {
         let lo = name_number(b"lo");
         if is_on_lo { one(lo) } else { Values::Except(vec![lo]) }
@@ -103,26 +103,26 @@ fn known(test: &FieldMatch, carrier: &Carrier, place: Place, pod: &Pod) -> Value
     match test.field {
         Field::Protocol => one(TCP),
         Field::InInterface if is_sent => one(0),
-        Field::InInterface => interface(carrier.passes_lo),
-        // What is marked in the chain is routed again behind it.
-        Field::OutInterface if place.stage == Stage::Output => interface(carrier.is_sent_to_lo),
-        Field::OutInterface if is_sent => interface(carrier.passes_lo),
+        Field::InInterface => interface(path.passes_lo),
+        // A packet that is marked in OUTPUT is routed again behind the chain, so it still has its first interface.
+        Field::OutInterface if position.stage == Stage::Output => interface(path.is_sent_to_lo),
+        Field::OutInterface if is_sent => interface(path.passes_lo),
         Field::OutInterface => one(0),
-        // The proxy of a pod with TPROXY is root, in a group of its own: calls of its users are captured by nat.
-        Field::Uid if carrier.is_of_proxy && is_sent => one(0),
-        Field::Gid if carrier.is_of_proxy && is_sent => Values::These(pod.gids.clone()),
-        Field::Uid if carrier.harm == Harm::OtherCalls && is_sent => Values::Except(pod.uids.clone()),
-        Field::Gid if carrier.harm == Harm::OtherCalls && is_sent => Values::Except(pod.gids.clone()),
-        Field::Mark => one(carrier.mark.0.into()),
-        Field::Connmark => one(carrier.connmark.0.into()),
-        Field::State if place.is_before_tracking() => one(INVALID),
-        Field::State => Values::These(carrier.states.to_vec()),
-        Field::TcpFlags if carrier.states == [NEW] => one(SYN),
+        // With TPROXY the proxy runs as root with the proxy's gid; self-calls of the proxy's uids are captured in nat.
+        Field::Uid if path.is_of_proxy && is_sent => one(0),
+        Field::Gid if path.is_of_proxy && is_sent => Values::These(pod.gids.clone()),
+        Field::Uid if path.affected == Affected::OtherCalls && is_sent => Values::Except(pod.uids.clone()),
+        Field::Gid if path.affected == Affected::OtherCalls && is_sent => Values::Except(pod.gids.clone()),
+        Field::Mark => one(path.mark.0.into()),
+        Field::Connmark => one(path.connmark.0.into()),
+        Field::State if position.is_before_tracking() => one(INVALID),
+        Field::State => Values::These(path.states.to_vec()),
+        Field::TcpFlags if path.states == [NEW] => one(SYN),
         Field::Socket if is_sent => one(1),
-        Field::Source if carrier.is_from_pod() => pod.addresses(),
-        Field::Destination if carrier.is_to_pod() => pod.addresses(),
-        Field::SourceType(Limit::None) => one(carrier.source),
-        Field::DestinationType(Limit::None) => one(carrier.destination),
+        Field::Source if path.is_from_pod() => pod.addresses(),
+        Field::Destination if path.is_to_pod() => pod.addresses(),
+        Field::SourceType(Limit::None) => one(path.source),
+        Field::DestinationType(Limit::None) => one(path.destination),
         Field::Source
         | Field::Destination
         | Field::SourceType(_)
@@ -138,9 +138,9 @@ fn known(test: &FieldMatch, carrier: &Carrier, place: Place, pod: &Pod) -> Value
     }
 }
 
-impl Place {
-    /// What a process sends has no connection yet; on `lo` it brings it along.
+impl Position {
+    /// Before connection tracking in OUTPUT; on `lo` packets arrive with their conntrack entry.
     pub(super) fn is_before_tracking(self) -> bool {
-        self.stage == Stage::Output && self.priority <= CONNTRACK
+        self.stage == Stage::Output && self.priority <= CONNTRACK_PRIORITY
     }
 }

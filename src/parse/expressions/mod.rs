@@ -11,17 +11,31 @@ mod values;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Register, Rule, Verdict};
+use nfnetlink::nftables::{
+    CtKey, Expression, Family as TableFamily, MetaKey, Operator, PayloadBase, Register, Rule, TableName,
+    Verdict,
+};
 
 use super::UNREADABLE;
 use crate::model::Family;
 
+pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target};
 pub use foreign::{Beside, words_of_foreign_rule};
 pub(super) use native::words_of_native_rule;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
 const UNKNOWN: &str = "-m unknown ";
+
+/// Whether a table of nftables has packets of a family.
+#[must_use]
+pub fn has_packets_of(table: &TableName, family: Family) -> bool {
+    match table.family {
+        TableFamily::Inet => true,
+        TableFamily::Ip => family == Family::V4,
+        TableFamily::Ip6 => family == Family::V6,
+    }
+}
 
 /// The words of a rule behind `-A CHAIN`.
 #[must_use]

@@ -10,6 +10,7 @@ use super::{address, half, number};
 use crate::model::Family;
 
 pub(super) use matches::of_match;
+pub(crate) use targets::CtTarget;
 pub(super) use targets::of_target;
 
 /// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.

@@ -37,25 +37,48 @@ pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Optio
         ("REDIRECT", 0) => redirection(extension),
         ("REJECT", 0) => rejection(family, number(info, 0)?),
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
-        ("CT", _) => zone(half(info, 0)?, half(info, 2)?),
+        ("CT", _) => CtTarget::of(info).map(CtTarget::words),
         _ => None,
     }
 }
 
-/// The target `CT`, by its flags: what it says of the zone, or that nothing is tracked.
-fn zone(flags: u16, zone: u16) -> Option<String> {
-    const NOTRACK: u16 = 1 | 2;
-    const OF_ORIGINAL: u16 = 4;
-    const OF_REPLY: u16 = 8;
-    const OF_MARK: u16 = 16;
-    let option = match flags {
-        flags if flags & NOTRACK != 0 => return Some("-j CT --notrack".to_owned()),
-        flags if flags & OF_MARK != 0 => return Some("-j CT --zone mark".to_owned()),
-        flags if flags & OF_ORIGINAL != 0 => "--zone-orig",
-        flags if flags & OF_REPLY != 0 => "--zone-reply",
-        _ => "--zone",
-    };
-    Some(format!("-j CT {option} {zone}"))
+/// What the target `CT` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CtTarget {
+    /// Exempts packets from connection tracking.
+    NoTrack,
+    /// The conntrack zone of these packets or, with an option for one direction, of those in that direction.
+    Zone(&'static str, u16),
+    /// The packet's mark is the zone.
+    ZoneOfMark,
+}
+
+impl CtTarget {
+    /// Reads the flags and the zone, the first fields of `struct xt_ct_target_info`.
+    pub(crate) fn of(info: &[u8]) -> Option<Self> {
+        // `XT_CT_NOTRACK` and `XT_CT_NOTRACK_ALIAS`.
+        const NOTRACK: u16 = 1 | 2;
+        // `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
+        const OF_ORIGINAL: u16 = 4;
+        const OF_REPLY: u16 = 8;
+        const OF_MARK: u16 = 16;
+        let (flags, zone) = (half(info, 0)?, half(info, 2)?);
+        Some(match flags {
+            flags if flags & NOTRACK != 0 => Self::NoTrack,
+            flags if flags & OF_MARK != 0 => Self::ZoneOfMark,
+            flags if flags & OF_ORIGINAL != 0 => Self::Zone("--zone-orig", zone),
+            flags if flags & OF_REPLY != 0 => Self::Zone("--zone-reply", zone),
+            _ => Self::Zone("--zone", zone),
+        })
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::NoTrack => "-j CT --notrack".to_owned(),
+            Self::Zone(option, zone) => format!("-j CT {option} {zone}"),
+            Self::ZoneOfMark => "-j CT --zone mark".to_owned(),
+        }
+    }
 }
 
 /// `NF_NAT_RANGE_MAP_IPS`.
