@@ -68,7 +68,7 @@ pub fn differences(
         chains.extend(found.into_iter().map(|one| (Backend::Native, one)));
     }
     let (mut others, is_untagged) = network(&desired, &current);
-    let dormant = super::require_active_tables(&desired, &current).err();
+    let dormant = super::preconditions::require_active_tables(&desired, &current).err();
     others.extend(dormant.map(|failure| failure.what));
     let is_same = chains.len() == before;
     let tables = current.native.differing(&wanted).into_iter().filter(|_| is_same);

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::connections::Counting;
 use super::{
-    Access, Inspection, connection_policy, inspect, native, obstacles, steps, tool_error, with_connections,
+    Access, Inspection, connection_policy, inspect, native, preconditions, steps, tool_error,
+    with_connections,
 };
 use crate::backend::Decision;
 use crate::config::{BackendChoice, RunOptions};
@@ -18,35 +19,34 @@ use crate::render;
 use crate::report::Failure;
 use crate::text::one_line;
 
-/// What a real run would do.
+/// The plan of a real run.
 #[derive(Debug)]
 pub struct Plan {
     /// Its steps, for standard output.
     pub text: String,
-    /// What it would fail at before the first of them.
-    pub obstacle: Option<Failure>,
+    /// The precondition that does not hold: a real run fails before its first step.
+    pub failure: Option<Failure>,
 }
 
-/// What a real run would do, printed; nothing is changed. What cannot be read without a privilege or a backend is no obstacle: that
-/// is as in an empty namespace.
+/// Plans a real run and changes nothing. If the live state cannot be read for lack of a privilege or a backend, the plan is that for an
+/// empty namespace, without a failure.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Plan, Failure> {
     let policy = connection_policy(run);
-    let (current, desired, notice, obstacle) = match inspect(host, run.backend, Access::ReadOnly) {
+    let (current, desired, notice, failure) = match inspect(host, run.backend, Access::ReadOnly) {
         Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
             let desired = with_connections(desired, &mut current, policy, Counting::Now);
             let steps = steps(&desired, &current);
-            let obstacle = obstacles::none(host, &desired, &current, &steps).err();
-            (current, desired, format!("backend {backend}: {why}"), obstacle)
+            let failure = preconditions::check(host, run, &desired, &current, &steps).err();
+            (current, desired, format!("backend {backend}: {why}"), failure)
         }
         Err(failure) => {
             let notice =
                 format!("the live state cannot be read ({}): the plan for an empty namespace", failure.what);
-            let obstacle = Some(failure)
-                .filter(|failure| !matches!(failure.exit, Exit::NoPermission | Exit::Unavailable));
-            (empty_state(run.backend), desired.clone(), notice, obstacle)
+            let is_expected = matches!(failure.exit, Exit::NoPermission | Exit::Unavailable);
+            (empty_state(run.backend), desired.clone(), notice, (!is_expected).then_some(failure))
         }
     };
     if let Some(path) = &run.dry_run_file {
@@ -55,7 +55,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     let notices = plan::notices(&desired, &current).all();
     let CurrentState { connections, .. } = &current;
     let passthrough = connections.losing_passthrough(policy).into_iter().collect();
-    let refused = obstacle
+    let refused = failure
         .iter()
         .map(|failure| format!("a run fails: {}", failure.lines().collect::<Vec<_>>().join("; ")));
     let notice = [
@@ -66,7 +66,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         passthrough,
     ]
     .concat();
-    Ok(Plan { text: describe(&notice, &notices, &steps(&desired, &current), &desired), obstacle })
+    Ok(Plan { text: describe(&notice, &notices, &steps(&desired, &current), &desired), failure })
 }
 
 /// Writes the complete rules of this run to `path`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, native, needed, network, obstacles, tool_error, track};
+use super::{conntrack, from_kernel, native, needed, network, preconditions, tool_error, track};
 use crate::config::RunOptions;
 use crate::conntrack::Step as ConntrackStep;
 use crate::exit::Exit;
@@ -212,7 +212,7 @@ fn network_step(step: routing::Step) -> Result<(), Failure> {
     network::execute(step).map_err(|error| {
         // Not a missing privilege: the kernel's error for a link without IPv6.
         let is_without_ipv6 = step == routing::Step::AddAddress && error.raw_os_error() == Some(libc::EACCES);
-        if is_without_ipv6 { obstacles::ipv6_is_off() } else { refused(&Step::Network(step), &error) }
+        if is_without_ipv6 { preconditions::ipv6_is_off() } else { refused(&Step::Network(step), &error) }
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::inspect::inspect_without;
 use super::rollback::{RolledBack, roll_back};
-use super::{Access, Applied, complete, refuse_ambient_mode, require_active_tables};
+use super::{Access, Applied, complete, preconditions};
 use crate::backend::{Decision, Refusal};
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::kernel::process::Host;
@@ -26,8 +26,7 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
             .map_err(|error| with_causes(error, &failures))?;
         let Decision { backend, why } = inspection.decision;
         log::info!("backend {backend}: {why}");
-        require_active_tables(desired, &inspection.current)?;
-        refuse_ambient_mode(desired, &inspection.current)?;
+        preconditions::check_state(desired, &inspection.current)?;
         let is_first = run.action == Action::Apply && inspection.current.is_empty();
         // The decision is not made again without the refusals.
         let fallback = (!refused.is_empty())

@@ -16,9 +16,9 @@ mod nat_chains;
 mod native;
 mod nearest;
 pub mod network;
-mod obstacles;
 mod original_direction;
 mod parts;
+pub mod preconditions;
 mod rollback;
 pub mod runtime;
 pub mod show;
@@ -33,17 +33,15 @@ use execute::WrittenRules;
 
 use crate::commits;
 use crate::config::{Action, RunOptions};
-use crate::connections::{Connections, Policy, only_keeps_translation};
+use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
-use crate::foreign;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::nftables::Nftables;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
-use crate::model::{Backend, Family, FamilyRules, Tools, Variant};
+use crate::model::{Backend, Family, Tools, Variant};
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
-use crate::routing;
 
 pub use dry_run::{Plan, dry_run};
 pub use inspect::{Access, Inspection, inspect};
@@ -107,18 +105,6 @@ fn complete(
     Ok(applied)
 }
 
-/// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
-fn require_delivery(desired: &DesiredState, current: &CurrentState, run: &RunOptions) -> Result<(), Failure> {
-    let Some(name) = &run.pod_interface else { return Ok(()) };
-    let network = &current.network;
-    let mut dropping = desired
-        .rules
-        .iter()
-        .flat_map(|(family, rules)| routing::that_drop(rules, &network.links, network.fib.get(family)));
-    let own = dropping.find(|dropping| dropping.interface == *name);
-    own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
-}
-
 /// Plans, executes and checks.
 fn change(
     host: &impl Host,
@@ -140,8 +126,7 @@ fn change(
         desired = with_connections(asked, &mut inspection.current, policy, counting);
         steps = self::steps(&desired, &inspection.current);
     }
-    obstacles::none_in_steps(host, &desired, &inspection.current, &steps)?;
-    require_delivery(&desired, &inspection.current, run)?;
+    preconditions::check_steps(host, run, &desired, &inspection.current, &steps)?;
     let connections = &inspection.current.connections;
     // What a clean-up resets is logged as soon as it is certain.
     if policy == Policy::Keep || connections.may_begin.is_empty() {
@@ -224,44 +209,6 @@ fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Fa
             Ok(None)
         }
     }
-}
-
-/// Makes sure that no table that is to hold our rules is switched off.
-///
-/// # Errors
-/// One is, with the command that switches it on.
-pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
-    let dormant = plan::dormant(desired, current);
-    if dormant.is_empty() {
-        return Ok(());
-    }
-    let commands: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
-    let what = format!("nftables tables are dormant, their rules see no packet: {}", dormant.join(", "));
-    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", commands.join("; "))))
-}
-
-/// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would
-/// replace its rules, and clean-up would delete them. Beside its tables of native nftables only a clean-up does no harm.
-///
-/// # Errors
-/// It does.
-pub fn refuse_ambient_mode(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
-    let captures = |rules: &FamilyRules| rules.count() > 0 && !only_keeps_translation(rules);
-    let what = if let Some(table) = current.rules.values().find_map(foreign::ambient_table) {
-        let chain = foreign::AMBIENT_CHAIN;
-        format!(
-            "Istio's ambient mode captures this pod: {} {chain}: its chain ISTIO_OUTPUT would be replaced",
-            table.name()
-        )
-    } else if let Some(table) = foreign::native_ambient_table(&current.foreign)
-        && desired.rules.values().any(captures)
-    {
-        format!("Istio's ambient mode captures this pod: inet {table}: connections would go to two proxies")
-    } else {
-        return Ok(());
-    };
-    let hint = "a pod is in one mode only: set the label istio.io/dataplane-mode=none on it, or run it without a sidecar";
-    Err(Failure::new(Exit::Refused, what).hint(hint))
 }
 
 /// The base chains at network devices, in words. Nothing depends on them.

@@ -60,9 +60,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if run.dry_run && !run.skip_rule_apply {
         let (_, desired) = prepare(intent, &run)?;
-        let apply::Plan { text, obstacle } = apply::dry_run(host, &desired, &run)?;
-        // The plan is printed all the same.
-        let Some(failure) = obstacle else { return Ok((text, Exit::Done)) };
+        let apply::Plan { text, failure } = apply::dry_run(host, &desired, &run)?;
+        // With a failure, the plan is printed too.
+        let Some(failure) = failure else { return Ok((text, Exit::Done)) };
         log::error!("{failure}");
         return Ok((text, failure.exit));
     }

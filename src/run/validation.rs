@@ -15,7 +15,7 @@ fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result
     let inspection = apply::inspect(host, run.backend, access)?;
     // An earlier run may have left what keeps connections of a family without rules open.
     let desired = &desired.clone().accepting_kept_translation(&inspection.current);
-    apply::require_active_tables(desired, &inspection.current)?;
+    apply::preconditions::require_active_tables(desired, &inspection.current)?;
     apply::check::rules(host, desired, inspection.decision.backend)?;
     Ok(plan::notices(desired, &inspection.current).all())
 }
@@ -67,9 +67,10 @@ pub(super) fn validate(
             Ok(())
         }
         probe::Outcome::NotCaptured(_) => {
-            let dormant = apply::inspect(host, run.backend, apply::Access::ReadOnly)
-                .ok()
-                .and_then(|inspection| apply::require_active_tables(desired, &inspection.current).err());
+            let dormant =
+                apply::inspect(host, run.backend, apply::Access::ReadOnly).ok().and_then(|inspection| {
+                    apply::preconditions::require_active_tables(desired, &inspection.current).err()
+                });
             Err(dormant.map_or_else(
                 || failed(why_not_captured(host, desired, run)),
                 |dormant| failed(&dormant.hint.unwrap_or_default()).detail(dormant.what),

@@ -1,0 +1,187 @@
+//! Preconditions of a run, checked before its first step; a dry run checks the same ones.
+
+use super::{needed, parts, tool_error};
+use crate::config::RunOptions;
+use crate::connections::only_keeps_translation;
+use crate::exit::Exit;
+use crate::foreign;
+use crate::kernel::process::Host;
+use crate::kernel::rtnetlink::loopback;
+use crate::model::{Family, FamilyRules, FibRoute, Hook, HookRules, Table, Variant};
+use crate::plan::{self, CurrentState, DesiredState, Restore, Step};
+use crate::report::Failure;
+use crate::routing;
+
+/// Checks all preconditions.
+///
+/// # Errors
+/// The first one that does not hold.
+pub(super) fn check(
+    host: &impl Host,
+    run: &RunOptions,
+    desired: &DesiredState,
+    current: &CurrentState,
+    steps: &[Step],
+) -> Result<(), Failure> {
+    check_state(desired, current)?;
+    check_steps(host, run, desired, current, steps)
+}
+
+/// Checks the preconditions that do not depend on the steps.
+///
+/// # Errors
+/// The first one that does not hold.
+pub(super) fn check_state(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    require_active_tables(desired, current)?;
+    refuse_ambient_mode(desired, current)
+}
+
+/// Checks the preconditions of these steps.
+///
+/// # Errors
+/// The first one that does not hold.
+pub(super) fn check_steps(
+    host: &impl Host,
+    run: &RunOptions,
+    desired: &DesiredState,
+    current: &CurrentState,
+    steps: &[Step],
+) -> Result<(), Failure> {
+    parts::refuse_first(steps)?;
+    for step in steps {
+        match step {
+            Step::Network(step) => check_network(*step, current)?,
+            Step::Restore(step) => {
+                needed(host, step.variant, step.family, "rules are written with them").map(drop)?;
+                check_chains(step, desired, current)?;
+            }
+            Step::LimitNative
+            | Step::DeleteNative(_)
+            | Step::ReplaceNative(_)
+            | Step::Conntrack(_)
+            | Step::TrackConnections(_)
+            | Step::DeleteByHandle(_)
+            | Step::Record(_) => {}
+        }
+    }
+    require_delivery(desired, current, run)
+}
+
+/// iptables-nft adds rules only to chains of the type, hook and priority that it gives them itself.
+fn check_chains(step: &Restore, desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let rules = desired.rules.get(&step.family);
+    let is_used = |(family, table, chain): &&(Family, Table, String)| {
+        let rules = rules.and_then(|rules| rules.tables.get(table));
+        let is_hook =
+            |(hook, rules): (&Hook, &HookRules)| hook.name() == chain && rules.iter().next().is_some();
+        let has_rules = rules.is_some_and(|rules| {
+            rules.hooks.iter().any(is_hook) || rules.chains.keys().any(|own| own.name() == chain)
+        });
+        step.variant == Variant::Nft && step.family == *family && step.tables.contains(table) && has_rules
+    };
+    let Some((family, table, chain)) = current.unsuitable.iter().find(is_used) else { return Ok(()) };
+    let ip = if *family == Family::V4 { "ip" } else { "ip6" };
+    let chain = format!("{ip} {} {chain}", table.name());
+    let what = format!("iptables-nft cannot add rules to the chain {chain}");
+    Err(Failure::new(Exit::Refused, what).hint(tool_error::unsuitable_hint(&chain)))
+}
+
+fn check_network(step: routing::Step, current: &CurrentState) -> Result<(), Failure> {
+    match step {
+        routing::Step::AddRoute(family, table) => {
+            let is_up = current.network.links.named("lo").is_some_and(|lo| lo.is_up);
+            // The kernel takes no IPv6 route over `lo` while that is down.
+            if family == Family::V6 && !is_up {
+                return Err(Failure::new(Exit::Refused, "lo is down: the IPv6 route of TPROXY needs it")
+                    .hint(
+                        "bring it up (`ip link set lo up`), or disable IPv6 capture with --ip-family ipv4",
+                    ));
+            }
+            let fib = current.network.fib.get(&family);
+            let mut routes = fib.into_iter().flat_map(|fib| &fib.routes);
+            match routes.find(|route| route.table == table && takes_place(family, route)) {
+                Some(route) => Err(table_in_use(table, family, route)),
+                None => Ok(()),
+            }
+        }
+        // If the setting cannot be read, adding the address fails.
+        routing::Step::AddAddress if loopback::refuses_ipv6().unwrap_or(false) => Err(ipv6_is_off()),
+        routing::Step::AddAddress
+        | routing::Step::AdoptAddress
+        | routing::Step::AddRule(..)
+        | routing::Step::AdoptRoute(..)
+        | routing::Step::RemoveAddress
+        | routing::Step::RemoveRule(_)
+        | routing::Step::RemoveRoute(..) => Ok(()),
+    }
+}
+
+/// Whether a route conflicts with `local default dev lo`: a table has one route for each destination and metric.
+fn takes_place(family: Family, route: &FibRoute) -> bool {
+    const METRIC_OF_IPV6: u32 = 1024;
+    let metric = if family == Family::V4 { 0 } else { METRIC_OF_IPV6 };
+    route.destination.is_none() && !route.has_other_tests && route.metric == metric
+}
+
+fn table_in_use(table: u32, family: Family, route: &FibRoute) -> Failure {
+    let what = format!("table {table} has a foreign default route ({family}): `{route}`");
+    let hint = "choose a free table with --istio-inbound-tproxy-route-table (-r), or delete the route";
+    Failure::new(Exit::Refused, what).hint(hint)
+}
+
+/// The kernel takes no `::6` there.
+pub(super) fn ipv6_is_off() -> Failure {
+    let what = "IPv6 is switched off on lo: the address ::6 cannot be added";
+    let hint = "set net.ipv6.conf.lo.disable_ipv6=0, or disable IPv6 capture with --ip-family ipv4";
+    Failure::new(Exit::Refused, what).hint(hint)
+}
+
+/// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
+fn require_delivery(desired: &DesiredState, current: &CurrentState, run: &RunOptions) -> Result<(), Failure> {
+    let Some(name) = &run.pod_interface else { return Ok(()) };
+    let network = &current.network;
+    let mut dropping = desired
+        .rules
+        .iter()
+        .flat_map(|(family, rules)| routing::that_drop(rules, &network.links, network.fib.get(family)));
+    let own = dropping.find(|dropping| dropping.interface == *name);
+    own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
+}
+
+/// Makes sure that no table that is to hold our rules is switched off.
+///
+/// # Errors
+/// One is, with the command that switches it on.
+pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let dormant = plan::dormant(desired, current);
+    if dormant.is_empty() {
+        return Ok(());
+    }
+    let commands: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
+    let what = format!("nftables tables are dormant, their rules see no packet: {}", dormant.join(", "));
+    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", commands.join("; "))))
+}
+
+/// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would
+/// replace its rules, and clean-up would delete them. Beside its tables of native nftables only a clean-up does no harm.
+///
+/// # Errors
+/// It does.
+pub fn refuse_ambient_mode(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let captures = |rules: &FamilyRules| rules.count() > 0 && !only_keeps_translation(rules);
+    let what = if let Some(table) = current.rules.values().find_map(foreign::ambient_table) {
+        let chain = foreign::AMBIENT_CHAIN;
+        format!(
+            "Istio's ambient mode captures this pod: {} {chain}: its chain ISTIO_OUTPUT would be replaced",
+            table.name()
+        )
+    } else if let Some(table) = foreign::native_ambient_table(&current.foreign)
+        && desired.rules.values().any(captures)
+    {
+        format!("Istio's ambient mode captures this pod: inet {table}: connections would go to two proxies")
+    } else {
+        return Ok(());
+    };
+    let hint = "a pod is in one mode only: set the label istio.io/dataplane-mode=none on it, or run it without a sidecar";
+    Err(Failure::new(Exit::Refused, what).hint(hint))
+}
