@@ -1,10 +1,10 @@
 //! Colours for answers in text: by what a line begins with, since the answers themselves have none.
 
-/// Of what is as it should be.
+/// Expected results.
 pub const GREEN: &str = "\x1b[32m";
-/// Of what is not.
+/// Errors.
 pub const RED: &str = "\x1b[31m";
-/// Of what deserves a look.
+/// Warnings.
 pub const YELLOW: &str = "\x1b[33m";
 /// Of titles.
 pub const BOLD: &str = "\x1b[1m";

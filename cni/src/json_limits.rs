@@ -1,5 +1,4 @@
-//! Limits of Go's `encoding/json`, with which libcni reads configurations: what it refuses beside wrong syntax. It passes none of that on
-//! to plugins, either.
+//! Limits of Go's `encoding/json`, with which libcni reads configurations. It never passes input beyond them to plugins.
 
 use crate::error::shortened;
 
@@ -8,7 +7,7 @@ const DEEPEST: usize = 10_000;
 /// How much of a number is shown.
 const SHOWN: usize = 40;
 
-/// Refuses what libcni refuses in a text of correct syntax.
+/// Rejects JSON of correct syntax that libcni rejects.
 ///
 /// # Errors
 /// What exceeds a limit.

@@ -1,4 +1,4 @@
-//! What is known of a packet's connection: its ends in both directions, its status.
+//! The conntrack entry of a packet as far as it is known: tuples and status.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ fn is_behind_postrouting(at: &AtHook) -> bool {
     at.in_interface.as_deref() == Some("lo")
 }
 
-/// The bits of the connection's status that are set, and those of which that is not known.
+/// The status bits (`IPS_*`) that are set, and those that are unknown.
 pub(super) fn status(at: &AtHook, connection: Option<Connection>) -> (u128, u128) {
     const KNOWN: u128 = EXPECTED | SEEN_REPLY | ASSURED | CONFIRMED | STATUS_SNAT | STATUS_DNAT | DYING;
     let dnat = connection.map_or((0, STATUS_DNAT), |connection| {

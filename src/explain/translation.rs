@@ -1,28 +1,28 @@
-//! The destination that a rule of nat gives a packet.
+//! The new destination that a nat rule sets.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Another destination.
+/// A new destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Translation {
     pub(super) address: To<IpAddr>,
     pub(super) port: To<u16>,
 }
 
-/// What one part of the destination becomes.
+/// The new value of the address or the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To<T> {
-    /// What it was.
+    /// Unchanged.
     Same,
-    /// The machine's own.
+    /// The address of this machine (REDIRECT).
     Own,
     This(T),
-    /// One of several.
+    /// One of several values, or not understood.
     Unknown,
 }
 
 impl Translation {
-    /// What a target and its options make of it.
+    /// Reads a target and its options.
     pub(super) fn of(words: &[&str]) -> Self {
         let value = |name: &str| {
             let at = words.iter().position(|word| *word == name)?;

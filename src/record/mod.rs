@@ -132,7 +132,7 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
-    /// The same where nothing else has changed: what an earlier run had no room for is there still, and nothing else tells of it.
+    /// Keeps the mark of an incomplete record (`?`) from an earlier run: rules that it had no room for still exist, and no other data names them.
     #[must_use]
     pub(crate) fn with_gap_of(self, earlier: &Self) -> Self {
         let names_rules = !(earlier.variants.is_empty() && earlier.left.is_empty());

@@ -201,7 +201,7 @@ proptest! {
         prop_assert!(end.steps(&desired(config), variant).is_empty());
     }
 
-    /// What a record had no room for (`?`) is there still, and nothing else tells of it.
+    /// Rules for which the record had no room (`?`) still exist, and no other data names them.
     #[test]
     fn a_record_without_room_for_all_rules_keeps_saying_so(config in config(), variant in variants()) {
         let mut namespace = Namespace::holding(&config, variant);

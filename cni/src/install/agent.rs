@@ -35,7 +35,7 @@ struct Installed {
     conflict: String,
     tried: bool,
     failures: u32,
-    /// The last failure, as it was logged.
+    /// The last failure that was logged.
     failure: String,
     metrics: Arc<Metrics>,
     pods: Option<Arc<dyn Pods>>,
@@ -216,7 +216,7 @@ impl Installed {
         if let Some(old) = self.placed.clone()
             && !entry::is_in_place(&dirs.net, options.placement, &options.entry)?
         {
-            // Another file is the first now.
+            // The entry is still there, but another file became the first.
             if entry::is_in(&old, &options.entry)? {
                 let first = net_dir::choose(&dirs.net)?.path;
                 self.backoff.moved(Instant::now(), files::changed(&first));
@@ -252,8 +252,8 @@ impl Installed {
         Ok(None)
     }
 
-    /// Waits for the next attempt. Returns whether the agent shall end. Attempts after a change by another program do not count, and are
-    /// not logged each.
+    /// Waits for the next attempt. Returns whether the agent shall end. Attempts that follow a change by another program do not lengthen
+    /// the delay, and the same failure is logged once.
     fn failed(&mut self, failure: &str, events: &Events, longest: Duration) -> Result<bool, InstallError> {
         let wait = Duration::from_secs(1 << self.failures.min(5)).min(longest);
         self.untainted = false;
@@ -331,7 +331,7 @@ mod tests {
         let path = net.path().join("05-c.conflist");
         std::fs::write(&path, "{").unwrap();
         let file = std::fs::File::options().append(true).open(&path).unwrap();
-        // As far in the future as this test may be kept from running.
+        // The file's time is set, so that the result does not depend on scheduling.
         let at = |written: SystemTime| {
             file.set_modified(written).unwrap();
             require_settled(net.path())

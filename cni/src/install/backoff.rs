@@ -13,7 +13,7 @@ const REACTION: Duration = Duration::from_secs(2);
 pub struct ConflictBackoff {
     last: Option<(Instant, Duration)>,
     lost: Option<Instant>,
-    /// What was written is where it was, and is not what counts any more.
+    /// Another file became the first; the entry is still in the old one.
     moved: bool,
 }
 
@@ -33,7 +33,7 @@ impl ConflictBackoff {
         self.lost.replace(self.lost.unwrap_or(at)).is_none()
     }
 
-    /// Another file counts, since this change of it; what was written is still where it was, so that nothing has reacted to it.
+    /// Another file became the first at this time. The entry is still in the old one, so no program reacted to it.
     pub fn moved(&mut self, now: Instant, changed: Option<Instant>) {
         self.lost(now, changed);
         self.moved = true;

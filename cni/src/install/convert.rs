@@ -1,4 +1,4 @@
-//! Configurations of a single plugin: each becomes a list of its plugin and ours, and comes back.
+//! Configurations of a single plugin: converted into a list of that plugin and ours, and restored by uninstall.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -32,7 +32,7 @@ pub(super) fn source(dir: &LockedDir, file: &ConfigFile) -> Result<Option<Config
         let is_of_network =
             |text: &String| Single::parse(text).is_ok_and(|one| one.name() == Some(list.name()));
         let is_new = if is_source(&single.text, &list) {
-            // The same again: to rename it would provoke a program that restores it.
+            // Unchanged: renaming it again would start a loop with a program that restores it.
             !backups.iter().any(|text| is_source(text, &list))
         } else {
             backups.iter().any(is_of_network)
@@ -52,7 +52,7 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<String>, InstallError> {
     paths.iter().filter_map(|path| text(path).transpose()).collect()
 }
 
-/// `None`: no regular file of text.
+/// `None`: not a regular file, or not UTF-8.
 fn text(path: &Path) -> Result<Option<String>, InstallError> {
     if files::is_special(path) {
         return Ok(None);
@@ -84,7 +84,7 @@ fn backup(single: &Path, number: usize) -> PathBuf {
     name.into()
 }
 
-/// What has the name of a backup, in the order of the numbers.
+/// Existing files with the name of a backup, ordered by number.
 fn backups(dir: &LockedDir, single: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let names = files::names(dir.path())?;
     let is_there = |path: &PathBuf| names.iter().any(|name| path.file_name() == Some(name));
@@ -116,12 +116,12 @@ pub(super) fn convert(
     }
     if old.is_none_or(|old| old.text != list) {
         let expected = old.map_or(Expected::Absent, |old| Expected::Bytes(old.text.as_bytes()));
-        // What the single configuration keeps from other users stays so.
+        // The list gets the permissions of the single configuration.
         if dir.write(&path, list.as_bytes(), Some(&single.path), expected)? == Written::Changed {
             return Ok(None);
         }
     }
-    // What was written since would be lost.
+    // A version that was written meanwhile would be lost.
     if files::read(&single.path)?.as_deref() != Some(single.text.as_bytes()) {
         return Ok(None);
     }

@@ -86,7 +86,7 @@ pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bo
     }
 }
 
-/// Whether a file has the entry, as a plugin of its list or alone, whatever the runtime uses.
+/// Whether a file has the entry, in a list or as a single configuration, even if the runtime does not use the file.
 ///
 /// # Errors
 /// It cannot be read.

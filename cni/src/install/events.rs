@@ -21,17 +21,17 @@ pub(super) const RESYNC: Duration = Duration::from_secs(30);
 /// The same where changes cause no events.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The shortest time between attempts, on average: a failing attempt may cause events itself, and another program many.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How many attempts may follow each other at once: a program that replaces a file causes several events.
-const AT_ONCE: u32 = 30;
+/// The average time between failed attempts, beyond a burst: an attempt may cause events itself, and another program may cause many.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Failed attempts that may follow each other without delay: a program that replaces a file causes several events.
+const BURST: u32 = 30;
 
 /// Signals and, where the node has inotify instances left, changes.
 pub(super) struct Events {
     signals: SignalFd,
     inotify: Option<Inotify>,
-    /// From when on attempts that failed would have been [`PAUSE`] apart.
-    paced: Cell<Instant>,
+    /// When the failed attempts so far would have ended, one per [`INTERVAL`] (generic cell rate algorithm).
+    paced_until: Cell<Instant>,
 }
 
 impl Events {
@@ -51,7 +51,7 @@ impl Events {
             let poll_s = POLL.as_secs();
             log::warn!(poll_s; "changes by other programs are noticed later: inotify: {error}; raise fs.inotify.max_user_instances");
         });
-        Ok(Self { signals, inotify: inotify.ok(), paced: Cell::new(Instant::now()) })
+        Ok(Self { signals, inotify: inotify.ok(), paced_until: Cell::new(Instant::now()) })
     }
 
     /// Discards changes so far.
@@ -92,15 +92,15 @@ impl Events {
         }
     }
 
-    /// [`Events::wait`] after an attempt that failed. The first ones that follow each other are not delayed.
+    /// [`Events::wait`] after a failed attempt, rate-limited beyond a burst of [`BURST`].
     ///
     /// # Errors
     /// As of [`Events::wait`].
     pub(super) fn wait_after_failure(&self, wait: Duration) -> Result<bool, InstallError> {
         let now = Instant::now();
-        let paced = self.paced.get().max(now) + PAUSE;
-        self.paced.set(paced);
-        let pause = paced.saturating_duration_since(now + AT_ONCE * PAUSE);
+        let paced = self.paced_until.get().max(now) + INTERVAL;
+        self.paced_until.set(paced);
+        let pause = paced.saturating_duration_since(now + BURST * INTERVAL);
         Ok(!pause.is_zero() && self.poll(None, pause)? || self.wait(wait.saturating_sub(pause))?)
     }
 
@@ -116,7 +116,7 @@ impl Events {
     }
 }
 
-/// Whether a change is of a temporary file of ours: an attempt that fails is no reason for the next one.
+/// Whether a change concerns our own temporary file: a failed attempt does not trigger the next one.
 fn is_own(event: &InotifyEvent) -> bool {
     event.name.as_ref().is_some_and(|name| is_temporary(name))
 }
@@ -164,21 +164,21 @@ mod tests {
         let events = Events::new().unwrap();
         events.watch(&options(dir.path()));
         let begin = Instant::now();
-        for number in 0..AT_ONCE {
+        for number in 0..BURST {
             std::fs::write(dir.path().join(".istio-cni.10-a.conflist.tmp"), "x").unwrap();
             assert!(!events.changed());
             std::fs::write(dir.path().join("10-a.conflist"), number.to_string()).unwrap();
             assert!(!events.wait_after_failure(Duration::from_secs(600)).unwrap());
         }
-        assert!(begin.elapsed() < AT_ONCE * PAUSE / 2, "{:?}", begin.elapsed());
-        // One that causes changes itself, which are not recognized, does not follow itself at once in a loop.
+        assert!(begin.elapsed() < BURST * INTERVAL / 2, "{:?}", begin.elapsed());
+        // Attempts that cause changes themselves do not loop without delay.
         let begin = Instant::now();
         let mut attempts = 0;
-        while begin.elapsed() < PAUSE * 3 {
+        while begin.elapsed() < INTERVAL * 3 {
             std::fs::write(dir.path().join("10-a.conflist"), "x").unwrap();
             assert!(!events.wait_after_failure(Duration::from_secs(600)).unwrap());
             attempts += 1;
         }
-        assert!(attempts < AT_ONCE + 20, "{attempts}");
+        assert!(attempts < BURST + 20, "{attempts}");
     }
 }

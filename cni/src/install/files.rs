@@ -172,7 +172,7 @@ pub fn size(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
-/// Whether a file that is invalid was written long enough ago to be no longer written; also if that is not known.
+/// Whether the last write to a file is old enough that its writer has finished; true if the time is unknown.
 #[must_use]
 pub fn is_settled(path: &Path) -> bool {
     const SETTLED: Duration = Duration::from_secs(2);

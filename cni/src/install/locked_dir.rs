@@ -177,7 +177,7 @@ impl LockedDir {
     /// The file system's, or another file has the name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), InstallError> {
         let renamed = match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-            // Not every file system can do that.
+            // Not every file system supports RENAME_NOREPLACE.
             Err(Errno::EINVAL) if to.symlink_metadata().is_err() => fs::rename(from, to),
             renamed => renamed.map_err(io::Error::from),
         };

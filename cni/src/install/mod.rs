@@ -110,7 +110,7 @@ fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCo
         Command::Uninstall(options) => {
             let mut report = Report::default();
             let done = uninstall::uninstall(options, &mut report);
-            // What was done before something failed, too.
+            // Completed steps are printed even if a later one fails.
             print(&report.to_string());
             done?;
             if !report.is_complete() {

@@ -238,7 +238,7 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
 /// One cannot be changed; those before are.
 pub fn remove(dir: &LockedDir, istio: bool, kept: Option<&Path>) -> Result<Vec<PathBuf>, InstallError> {
     let mut changed = Vec::new();
-    // Links may lead to the same file.
+    // Two symbolic links may have the same target.
     let kept = kept.map(files::resolved);
     for name in configs(dir.path())?.iter().filter(|name| files::has_ending(name, LIST)) {
         let path = dir.path().join(name);

@@ -1,4 +1,4 @@
-//! Configurations that are not read as such: whether they have our entry is not known, and it is not taken out of them.
+//! Invalid configuration files: they may contain our entry, which cannot be removed from them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl fmt::Display for Unexamined {
 }
 
 impl Unexamined {
-    /// What becomes of it, for people.
+    /// The outcome, as printed.
     #[must_use]
     pub const fn outcome(&self) -> &'static str {
         if self.names_plugin { "not removed" } else { "not examined" }
@@ -47,7 +47,7 @@ impl Unexamined {
     }
 }
 
-/// Those of a directory of configurations, and drop-in files.
+/// Finds the invalid files of a directory of configurations and of its drop-in directories.
 ///
 /// # Errors
 /// A directory or file cannot be read.
@@ -62,7 +62,7 @@ pub fn find(net: &Path) -> Result<Vec<Unexamined>, InstallError> {
     for name in files::directories(net)? {
         let network = net.join(name);
         for name in net_dir::configs(&network)? {
-            // Directories hold files of other kinds, too.
+            // Drop-in directories may hold unrelated files.
             let one = unexamined(network.join(&name))?;
             found.extend(one.filter(|one| one.names_plugin || name == DROP_IN));
         }

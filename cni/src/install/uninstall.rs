@@ -33,7 +33,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing of ours is left that was to be removed.
+    /// Whether everything of ours that was to be removed is gone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.blockers.is_empty() && !self.unexamined.iter().any(|one| one.names_plugin)
@@ -73,7 +73,7 @@ pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     Ok(changed)
 }
 
-/// Waits for other writers: a file that is incomplete may have the entry once it is complete.
+/// Waits for other writers: an incomplete file may contain the entry once it is complete.
 fn settle(net: &Path) -> Result<(), InstallError> {
     const LONGEST: Duration = Duration::from_secs(10);
     let begin = Instant::now();
@@ -83,7 +83,7 @@ fn settle(net: &Path) -> Result<(), InstallError> {
     Ok(())
 }
 
-/// Uninstalls. The report is of what was done, also before an error.
+/// Uninstalls. After an error, the report lists the steps that were completed.
 ///
 /// # Errors
 /// A file cannot be changed: what comes after it is left.

@@ -293,7 +293,7 @@ pub const LOG_LEVEL: &str = "plugin_log_level";
 /// How much of a value is shown.
 const SHOWN: usize = 80;
 
-/// Serde's own words are about its types.
+/// serde's messages name Rust types.
 fn read<'a, T: Deserialize<'a>>(key: &str, value: &'a RawValue, accepted: &str) -> Result<T, CniError> {
     serde_json::from_str(value.get()).map_err(|_| not_accepted(key, value.get(), accepted))
 }

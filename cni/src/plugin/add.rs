@@ -139,7 +139,7 @@ pub(super) fn options(
     }
 }
 
-/// The message is the pod's event, which is all that its owner sees. What the list has is no problem of the pod.
+/// The message is the pod's event, which is all that its owner sees. For an error in the list, annotations are no remedy.
 fn invalid_option(problem: &str) -> CniError {
     const MORE: &str = "; `sidecar-injector check -f pod.yaml` lists all problems";
     if problem.starts_with(KEY) {

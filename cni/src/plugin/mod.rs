@@ -164,7 +164,7 @@ fn start_log(conf: Option<&NetConf<'_>>) {
     let level = conf.and_then(NetConf::log_level).map(|level| (Key::LogOutputLevel, level));
     let raw = RawOptions::of([(Key::LogFormat, format)].into_iter().chain(level));
     logging::init_to(config::log_options(&raw), Box::new(LogSink));
-    // No reason to keep a pod from starting.
+    // An invalid log level does not prevent a pod from starting.
     if let Some(problem) = config::log_problem(&raw) {
         log::warn!("{}; info counts", problem.calling(&|_| format!("{KEY}{LOG_LEVEL}")));
     }

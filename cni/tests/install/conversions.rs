@@ -1,4 +1,4 @@
-//! What other programs have under the names of a conversion.
+//! Conversions where other programs' files have the names of the backup or of the list.
 
 use std::os::unix::fs::symlink;
 

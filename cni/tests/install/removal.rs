@@ -98,7 +98,7 @@ fn uninstall_takes_the_entry_out_beside_a_file_that_cannot_be_read() {
     assert_eq!(node.read("10-a.conflist"), LIST);
 }
 
-/// What the runtime cannot read it does not use; once it is repaired, it names the program again.
+/// The runtime ignores an invalid file; once repaired, the file refers to the plugin again.
 #[test]
 fn list_that_cannot_be_read_is_named_and_the_program_stays_if_the_list_names_it() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
@@ -150,7 +150,7 @@ fn list_that_cannot_be_examined_is_named() {
         let node = Node::with_program(&[("20-b.conflist", LIST)]);
         node.install(&["--no-dry-add"]);
         node.write_old("10-a.conflist", text);
-        // That has been read, and is not ours.
+        // Valid files of other plugins are not listed.
         node.write_old("30-c.conflist", "{\"cniVersion\": \"1.0.0\"}");
         std::fs::create_dir(node.net.join("other.d")).unwrap();
         node.write_old("other.d/other.conf", "no JSON");
@@ -163,7 +163,7 @@ fn list_that_cannot_be_examined_is_named() {
     }
 }
 
-/// It is not left with the entry in a list that another program is just writing, in place.
+/// Another program writes a list in place: uninstall waits until it is complete, then removes the entry.
 #[test]
 fn uninstall_waits_for_a_list_that_is_being_written() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
@@ -172,7 +172,7 @@ fn uninstall_waits_for_a_list_that_is_being_written() {
     let is_complete = AtomicBool::new(false);
     node.write("10-a.conflist", &text[..40]);
     let output = std::thread::scope(|scope| {
-        // However long this test is kept from running.
+        // Independent of scheduling.
         scope.spawn(|| {
             let file = std::fs::File::options().append(true).open(&path).unwrap();
             while !is_complete.load(Ordering::SeqCst) {
@@ -190,7 +190,7 @@ fn uninstall_waits_for_a_list_that_is_being_written() {
     assert_eq!(node.read("10-a.conflist"), LIST);
 }
 
-/// What was done is printed, whatever fails after it.
+/// Completed steps are printed although a later one fails.
 #[test]
 fn changes_before_an_error_are_printed() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);

@@ -1,4 +1,4 @@
-//! Colours for answers in text: by how their lines begin, since the answers themselves have none.
+//! Colours for text output, chosen by how a line begins.
 
 use clap::{Args, ValueEnum};
 use istio_iptables::color::{GREEN, RED, RESET, YELLOW, painted_row};
@@ -33,7 +33,7 @@ impl ColorArgs {
     }
 }
 
-/// Beginnings of lines.
+/// Line prefixes and their colours.
 const LINES: [(&str, &str); 11] = [
     ("  yes ", GREEN),
     ("  no  ", YELLOW),
@@ -48,13 +48,13 @@ const LINES: [(&str, &str); 11] = [
     ("  fix ", GREEN),
 ];
 
-/// Verdicts behind the name of an object.
+/// Verdicts that follow the name of an object.
 const VERDICTS: [(&str, &str); 3] = [(": injected", GREEN), (": not injected", YELLOW), (": refused", RED)];
 
 fn painted(line: &str) -> String {
     let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
     let whole = LINES.iter().find(|(start, _)| line.starts_with(start)).map(|(_, style)| *style);
-    // What is in brackets or quotes of a verdict may be the words of another one.
+    // A verdict may quote another one: the first counts.
     let verdicts = VERDICTS.iter().filter_map(|(words, style)| Some((line.find(words)?, *style)));
     let verdict = verdicts.min_by_key(|(at, _)| *at).filter(|_| !line.starts_with(' '));
     let text = match (whole, verdict) {

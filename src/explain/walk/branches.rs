@@ -1,13 +1,13 @@
-//! Rules of which it is not known whether they match, or what they do: with which of them the verdict would be another.
+//! Rules that cannot be evaluated: which of them would change the verdict if they matched.
 
 use super::super::foreign_rule::Effect;
 use super::{Match, Sent, Step, Verdict, Walk};
 
-/// Most walks for one packet. What is not tried may make a difference.
+/// The limit of walks for one packet. A rule that is not tried counts as one that may change the verdict.
 const MOST: usize = 32;
 
 impl<'a> Sent<'a, '_> {
-    /// Leaves those of the uncertain steps with which the packet goes another way, or is tracked otherwise.
+    /// Keeps the uncertain steps that change the verdict, or how the connection is tracked.
     pub(super) fn settle(self, first: &mut Walk<'a>) {
         let mut left = MOST;
         let uncertain = std::mem::take(&mut first.uncertain);
@@ -16,7 +16,7 @@ impl<'a> Sent<'a, '_> {
         first.uncertain = uncertain.into_iter().filter(makes_difference).collect();
     }
 
-    /// Whether a walk with these choices, or with others behind them, ends otherwise.
+    /// Whether a walk in which these steps match, alone or with later ones, has another outcome.
     fn differs(self, first: &Walk<'_>, chosen: &[usize], left: &mut usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { return true };
         *left = rest;
@@ -27,19 +27,19 @@ impl<'a> Sent<'a, '_> {
         let last = chosen.last().copied().unwrap_or_default();
         walk.uncertain.iter().any(|at| match can_be_chosen(walk.steps.get(*at)) {
             true if *at > last => self.differs(first, &[chosen, &[*at]].concat(), left),
-            // A choice without this one is tried on its own.
+            // Earlier steps are tried in a walk of their own.
             true => false,
             false => *at >= last,
         })
     }
 }
 
-/// Whether the rule of a step may match: if it is certain to, what it does is not known.
+/// Whether a walk can assume that the rule matches. If it certainly matches, its effect is unknown instead.
 fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
     step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || step.effect == Some(Effect::MayTake))
 }
 
-/// What matters of a walk for the packet and for those that follow it.
+/// The outcome of a walk for the packet and later ones of its connection.
 fn outcome(walk: &Walk<'_>) -> (Verdict, impl PartialEq) {
     let end = &walk.end;
     (

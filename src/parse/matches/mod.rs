@@ -108,19 +108,19 @@ pub const STATUS: [(&str, u128); 7] = [
     ("DNAT", STATUS_DNAT),
     ("DYING", DYING),
 ];
-/// Another connection announced it.
+/// `EXPECTED`: another connection announced it (conntrack helper).
 pub const EXPECTED: u128 = 1;
-/// It was answered.
+/// `SEEN_REPLY`: packets were seen in both directions.
 pub const SEEN_REPLY: u128 = 2;
-/// It is not among the first to be forgotten.
+/// `ASSURED`: not evicted early when the table is full.
 pub const ASSURED: u128 = 4;
-/// Its first packet has left, or has arrived.
+/// `CONFIRMED`: its first packet has left or was delivered.
 pub const CONFIRMED: u128 = 8;
-/// Its source is translated.
+/// `SRC_NAT`: its source is translated.
 pub const STATUS_SNAT: u128 = 16;
-/// Its destination is.
+/// `DST_NAT`: its destination is translated.
 pub const STATUS_DNAT: u128 = 32;
-/// It is being deleted.
+/// `DYING`: it is being deleted.
 pub const DYING: u128 = 512;
 
 /// The first packet of a connection.

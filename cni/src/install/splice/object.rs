@@ -19,7 +19,7 @@ const NO_OBJECT: &str = "not a JSON object";
 pub(super) struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// The whole text of a file.
+    /// Parses the whole text of a file.
     pub(super) fn of_file(text: &'a str) -> Result<Self, Invalid> {
         let object = match text.trim_start().chars().next() {
             None => return Err(Invalid::new("empty")),
@@ -30,7 +30,7 @@ impl<'a> Object<'a> {
         Ok(object)
     }
 
-    /// A value of a text that was parsed.
+    /// Parses a value of such a text, whose limits are checked already.
     pub(super) fn parse(text: &'a str) -> Result<Self, Invalid> {
         serde_json::from_str(text).map_err(|_| Invalid::new(NO_OBJECT))
     }

@@ -73,13 +73,13 @@ impl Settings {
         });
         let fixed = ["--node-name=node".to_owned(), format!("--platform={}", platform.name)];
         let arguments: Vec<String> = fixed.into_iter().chain(own).collect();
-        // Messages name options, which are given as keys here.
+        // The parser's messages name options; the caller gave keys of the ConfigMap.
         options::install(&arguments).map_err(|error| by_variable(&error.to_string()))?;
         Ok(Self(settings))
     }
 }
 
-/// A message about an option of the agent, about its variable.
+/// The parser's message, with the key of the ConfigMap in place of the agent's option.
 fn by_variable(message: &str) -> String {
     let option = message.strip_prefix("--").and_then(|text| text.split_once(": "));
     let of_variable = option.and_then(|(name, problem)| {
