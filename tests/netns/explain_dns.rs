@@ -1,6 +1,8 @@
-//! `explain --live` about DNS queries over UDP beside foreign rules.
+//! DNS queries over UDP beside foreign rules, and what `explain --live` says about them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use netlab::User;
 
 use crate::dns::with_name_server;
 use crate::explain_live::{Question, answer};
@@ -8,15 +10,18 @@ use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 
-for_each_backend_and_native!(queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer);
+for_each_backend_and_native!(
+    queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer,
+    stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy,
+);
 
-/// Whether a query of the app is answered by the time by which the name server has answered a later one.
-fn is_answered(pod: &Pod, family: Family) -> bool {
+/// Whether a query to the service is answered before the name server answers a later one.
+fn is_answered(pod: &Pod, user: &User, family: Family) -> bool {
     let any: IpAddr = match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = pod.app().run(|| UdpSocket::bind((any, 0)).expect("a socket"));
+    let socket = user.run(|| UdpSocket::bind((any, 0)).expect("a socket"));
     // As a resolver does: what comes from another address is no answer.
     socket.connect(at(family.service(), 53)).expect("a receiver");
     socket.send(b"query").expect("a query");
@@ -38,7 +43,7 @@ fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: F
                 "table {ip} agent {{ chain out {{ type nat hook output priority -110; {ip} daddr {service} udp dport 53 dnat to {server}; }}; }}"
             );
             pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
-            assert_eq!(is_answered(&pod, family), !is_lost, "{options:?} {family:?}");
+            assert_eq!(is_answered(&pod, &pod.app(), family), !is_lost, "{options:?} {family:?}");
             let question = Question { from: "app", to: at(service, 53), is_udp: true };
             let explained = answer(&pod, &[], &question);
             assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
@@ -46,6 +51,24 @@ fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: F
             let says = "its answers are looked for in another conntrack zone than their connection";
             assert_eq!(problem.starts_with(says), is_lost, "{options:?} {family:?}: {explained:#}");
             assert_eq!(problem.is_empty(), !is_lost, "{explained:#}");
+        }
+    }
+}
+
+/// Answers of servers that are not in `/etc/resolv.conf` are tracked in another zone than the proxy's query, so their state is NEW.
+fn stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy(fixture: Fixture) {
+    const FIREWALL: &str = "table inet firewall {
+        chain in { type filter hook input priority 0; ct state established,related accept; udp sport 53 drop; }
+    }";
+    let unlisted = ["-i", "*", "--redirect-dns"];
+    let all = ["-i", "*", "--redirect-dns", "--capture-all-dns"];
+    for (options, is_lost) in [(&["-i", "*"][..], false), (&unlisted, true), (&all, false)] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+        pod.namespace.run(|| tool("nft", &["-f", "-"], FIREWALL));
+        with_name_server(&pod, options).run().succeeded();
+        for &family in fixture.families() {
+            assert_eq!(is_answered(&pod, &pod.proxy(), family), !is_lost, "{options:?} {family:?}");
         }
     }
 }
