@@ -13,8 +13,6 @@
 //!                                    apply ─► kernel (processes, netlink, files)
 //! ```
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
-
 // In the order of the data: a module imports from those above it only, which `tests/imports.rs` checks.
 mod ordered;
 

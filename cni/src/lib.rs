@@ -4,8 +4,6 @@
 //! It decides whether a pod is captured and with which options; rules are made, written and compared by `istio_iptables`.
 //! The modules are listed in the order in which the data flows; none imports from a later one.
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
-
 pub mod version;
 
 pub mod error;

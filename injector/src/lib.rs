@@ -2,8 +2,6 @@
 //!
 //! The modules are listed from the leaves to the commands; none imports from a later one.
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
-
 // A module imports from those above it only, which `tests/imports.rs` of the workspace checks.
 pub mod annotations;
 pub mod events;

@@ -1,4 +1,3 @@
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 #![doc = include_str!("../README.md")]
 
 /// Go's `time.ParseDuration`, in nanoseconds: an optional sign, then decimal numbers, each with an optional fraction and a unit

@@ -44,7 +44,6 @@
 //! # Ok::<(), gotemplate::Error>(())
 //! ```
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 #![allow(
     clippy::wildcard_enum_match_arm,
     reason = "most operations fit few sorts of values and refuse all others"

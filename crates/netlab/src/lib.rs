@@ -8,7 +8,6 @@
 //! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. What is missing is
 //! named in a panic: a test without it must fail.
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

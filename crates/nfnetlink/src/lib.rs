@@ -7,8 +7,6 @@
 //! What the kernel sends is read with bounds checks only: a short or garbled message ends an iteration, it never
 //! panics.
 
-#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
-
 mod batch;
 mod intercept;
 mod message;

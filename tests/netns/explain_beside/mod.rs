@@ -266,41 +266,41 @@ fn all_hold(fixture: Fixture, text: &str) {
 }
 
 fn marks_are_routed_where_they_are_set(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/marks.txt"));
+    all_hold(fixture, include_str!("marks.txt"));
 }
 
 fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/zones.txt"));
+    all_hold(fixture, include_str!("zones.txt"));
 }
 
 fn untracked_packets_with_tproxy(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/untracked.txt"));
+    all_hold(fixture, include_str!("untracked.txt"));
 }
 
 fn translation_behind_tproxy(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/translation.txt"));
+    all_hold(fixture, include_str!("translation.txt"));
 }
 
 fn our_mark_of_others(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/our_mark.txt"));
+    all_hold(fixture, include_str!("our_mark.txt"));
 }
 
 fn sources_are_chosen_as_the_kernel_does(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/sources.txt"));
+    all_hold(fixture, include_str!("sources.txt"));
 }
 
 fn policy_rules_test_what_the_kernel_asks(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/policy_rules.txt"));
+    all_hold(fixture, include_str!("policy_rules.txt"));
 }
 
 fn redirections_to_the_proxy_by_others(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/redirections.txt"));
+    all_hold(fixture, include_str!("redirections.txt"));
 }
 
 fn connections_of_packets_are_known(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/connections.txt"));
+    all_hold(fixture, include_str!("connections.txt"));
 }
 
 fn alternatives_that_lead_to_one_verdict_are_certain(fixture: Fixture) {
-    all_hold(fixture, include_str!("explain_beside/alternatives.txt"));
+    all_hold(fixture, include_str!("alternatives.txt"));
 }

@@ -224,7 +224,7 @@ fn ambient_mode_with_nftables_is_refused_and_keeps_its_rules(fixture: Fixture) {
 /// `IPv6_rpfilter=strict-forward`: the lookup by `fib saddr . mark` is not in the path of inbound packets, which carry the mark
 /// of TPROXY there and would find the route of its table.
 fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture) {
-    const FIREWALLD: &str = include_str!("other_programs/firewalld.nft");
+    const FIREWALLD: &str = include_str!("firewalld.nft");
     const PREROUTING: &str = "type filter hook prerouting priority filter + 10;";
     assert_eq!(FIREWALLD.matches(PREROUTING).count(), 1);
     let pod = fixture.pod();
