@@ -38,12 +38,12 @@ pub struct Resolved {
     /// The options that differ from their defaults.
     pub given: Vec<GivenOption>,
     /// What the given options are about, also those with their defaults.
-    pub asked: Asked,
+    pub scope: OptionScope,
 }
 
 /// What the given options are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum OptionScope {
     /// Not about traffic.
     Nothing,
     /// Which families get rules, and nothing else about traffic.
@@ -52,14 +52,14 @@ pub enum Asked {
     Traffic,
 }
 
-fn asked(raw: &RawOptions) -> Asked {
+fn scope_of(raw: &RawOptions) -> OptionScope {
     let keys = || raw.iter().map(|(key, _)| key).filter(|key| is_about_traffic(*key));
     if keys().any(|key| key.spec().heading != Heading::Families) {
-        Asked::Traffic
+        OptionScope::Traffic
     } else if keys().next().is_some() {
-        Asked::Families
+        OptionScope::Families
     } else {
-        Asked::Nothing
+        OptionScope::Nothing
     }
 }
 
@@ -132,7 +132,7 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
                 intent,
                 warnings: reader.warnings,
                 given: differing(raw),
-                asked: asked(raw),
+                scope: scope_of(raw),
             })
         }
         _ => Err(reader.errors),

@@ -32,7 +32,7 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given, asked } = resolved;
+    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given, scope } = resolved;
     let has_colors = match color {
         Color::Always => true,
         Color::Auto => terminal::is_terminal(),
@@ -46,7 +46,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         return explain(host, &query, intent, &run, &given).map(|answer| (paint(answer), Exit::Done));
     }
     if let Some(question) = question {
-        return answer(host, question, intent, &run, asked, &paint)
+        return answer(host, question, intent, &run, scope, &paint)
             .map(|(answer, exit)| (paint(answer), exit));
     }
     if let Some(query) = diff {

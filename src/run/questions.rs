@@ -5,7 +5,7 @@ use super::{decide, desired, warn_of_name_servers};
 use crate::apply;
 use crate::bundle;
 use crate::config::{
-    Action, AsOptions, Asked, BackendChoice, CaptureConfig, GivenOption, Intent, PacketQuery, Question,
+    Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, OptionScope, PacketQuery, Question,
     RunOptions, Sender,
 };
 use crate::exit::Exit;
@@ -24,7 +24,7 @@ pub(super) fn answer(
     question: Question,
     intent: Intent,
     run: &RunOptions,
-    asked: Asked,
+    scope: OptionScope,
     paint: &dyn Fn(String) -> String,
 ) -> Result<(String, Exit), Failure> {
     require_net_admin()?;
@@ -35,7 +35,7 @@ pub(super) fn answer(
             Ok((bundle::write(&context, &facts, &answer), Exit::Done))
         }
         Question::Check(output) => {
-            let (config, read) = checked(host, intent, run, asked)?;
+            let (config, read) = checked(host, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
@@ -59,9 +59,9 @@ fn checked(
     host: &impl Host,
     intent: Intent,
     run: &RunOptions,
-    asked: Asked,
+    scope: OptionScope,
 ) -> Result<(CaptureConfig, Option<AsOptions>), Failure> {
-    if asked == Asked::Traffic {
+    if scope == OptionScope::Traffic {
         return decide(intent, run).map(|config| (config, None));
     }
     let own = apply::live::rules(host, run.backend)?;
@@ -70,7 +70,7 @@ fn checked(
     }
     let (otherwise, notices) = intent.decide(&network()?);
     let mut config = own.nearest_config(&otherwise);
-    if asked == Asked::Families {
+    if scope == OptionScope::Families {
         config.families = otherwise.families;
     }
     for notice in notices.iter().filter(|_| config.families == otherwise.families) {

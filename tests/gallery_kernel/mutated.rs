@@ -273,7 +273,7 @@ fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
             UdpSocket::from(socket::bound(flow.destination, binding, SockType::Datagram).expect("a socket"));
         socket.send_to(b"?", flow.destination).expect("a datagram is sent");
     });
-    let seen = observer::seen(pod, false);
+    let seen = observer::observations(pod, false);
     let seen = seen.first().unwrap_or_else(|| panic!("{}: nothing arrived", flow.words));
     match seen.place {
         Place::Outside => Some(("outside".to_owned(), seen.port)),

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::mutated::{Form, connected};
 use super::mutation::{Mutated, Random};
-use super::observer::{self, Place, Seen};
+use super::observer::{self, Observation, Place};
 
 /// Mutations of each form of which packets are sent; `MUTATIONS` gives another number.
 const MUTATIONS: usize = 12;
@@ -129,7 +129,7 @@ impl Packet {
         observer::table(packet, &(mark + &connmark))
     }
 
-    fn is_as_claimed(&self, claim: &Claim, seen: &BTreeSet<Seen>, routed: Option<u32>) -> bool {
+    fn is_as_claimed(&self, claim: &Claim, seen: &BTreeSet<Observation>, routed: Option<u32>) -> bool {
         let (Some(one), true) = (seen.first(), seen.len() < 2) else {
             return seen.is_empty() && claim.verdict == "dropped";
         };
@@ -170,7 +170,7 @@ impl Packet {
     }
 
     /// Sends it in a pod with these rules and routes.
-    fn sent(&self, form: &Form, routes: &str, rules: &str, claim: &Claim) -> BTreeSet<Seen> {
+    fn sent(&self, form: &Form, routes: &str, rules: &str, claim: &Claim) -> BTreeSet<Observation> {
         let interface = if self.interface == "lo" { "eth0" } else { self.interface.as_str() };
         let (pod, neighbour) = connected(form, interface, routes);
         pod.run(|| run_with_input("nft", &["-f", "-"], &self.observer()));
@@ -203,14 +203,14 @@ impl Packet {
         }
         let begun = client(from, owner, to, binding);
         if !self.is_established {
-            return observer::seen(&pod, claim.verdict == "dropped");
+            return observer::observations(&pod, claim.verdict == "dropped");
         }
         let opened = Conversation::go_on(begun).and_then(|mut opened| {
             load();
             opened.say("hello").map(|()| opened)
         });
         let _opened = opened.unwrap_or_else(|error| panic!("{}: {error}", self.words));
-        observer::seen(&pod, claim.verdict == "dropped")
+        observer::observations(&pod, claim.verdict == "dropped")
     }
 }
 

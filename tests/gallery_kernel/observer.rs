@@ -16,7 +16,7 @@ const MARKER: u16 = 9;
 
 /// What the kernel did with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) place: Place,
     pub(super) mark: u32,
     pub(super) connmark: u32,
@@ -51,7 +51,7 @@ pub(super) fn table(packet: &str, more: &str) -> String {
 }
 
 /// What the chains noted of a packet that has an end, or of one that is dropped on its way.
-pub(super) fn seen(pod: &Namespace, is_dropped: bool) -> BTreeSet<Seen> {
+pub(super) fn observations(pod: &Namespace, is_dropped: bool) -> BTreeSet<Observation> {
     if is_dropped {
         wait_for(pod, "entered");
         // What is behind it on the same way has passed.
@@ -92,12 +92,12 @@ fn wait_for(pod: &Namespace, name: &str) {
     }
 }
 
-fn ends(sets: &[Value]) -> BTreeSet<Seen> {
+fn ends(sets: &[Value]) -> BTreeSet<Observation> {
     let is_end = |set: &&Value| !["entered", "marker"].map(Value::from).contains(&set["name"]);
     sets.iter().filter(is_end).flat_map(of_set).collect()
 }
 
-fn of_set(set: &Value) -> Vec<Seen> {
+fn of_set(set: &Value) -> Vec<Observation> {
     let place = match set["name"].as_str() {
         Some("transparent") => Place::TransparentSocket,
         Some("delivered") => Place::Pod,
@@ -107,7 +107,7 @@ fn of_set(set: &Value) -> Vec<Seen> {
     let number = |element: &Value, at: usize| {
         u32::try_from(element["concat"][at].as_u64().unwrap_or_else(|| panic!("{element}"))).expect("32 bits")
     };
-    let seen = |element: &Value| Seen {
+    let seen = |element: &Value| Observation {
         place,
         mark: number(element, 0),
         connmark: number(element, 1),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Options;
 use crate::client::{Client, post};
-use crate::load::{Pace, Seen, run as load};
+use crate::load::{LoadResult, Pace, run as load};
 use crate::plot;
 use crate::reviews;
 use crate::server::{Server, Watched};
@@ -35,14 +35,14 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
         .collect();
     lines.insert(0, ("empty body, rejected", post("/inject", "application/json", b""), 400, 500));
     for (name, request, status, rate) in lines {
-        let seen = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
-        let _ = writeln!(text, "| {name} | {rate} | {} |", line(&seen));
-        eprintln!("{name}, {rate}/s: {}", line(&seen));
+        let result = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
+        let _ = writeln!(text, "| {name} | {rate} | {} |", line(&result));
+        eprintln!("{name}, {rate}/s: {}", line(&result));
         let most = load(&server, &request, status, CONNECTIONS, Pace::Closed, duration)?;
         let _ = writeln!(rates, "| {name} | {:.0} | {} |", most.rate(), ms(most.percentile(50.0)));
         eprintln!("{name}, closed loop: {:.0}/s, server CPU {} ms", most.rate(), ms(most.cpu));
         if rate == 500 {
-            curves.push((name.to_owned(), seen));
+            curves.push((name.to_owned(), result));
         }
     }
     drop(server);
@@ -63,9 +63,9 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
     }
 }
 
-fn line(seen: &Seen) -> String {
-    let percentiles = [50.0, 90.0, 99.0, 99.9, 100.0].map(|percent| ms(seen.percentile(percent)));
-    format!("{} | {}", percentiles.join(" | "), ms(seen.cpu))
+fn line(result: &LoadResult) -> String {
+    let percentiles = [50.0, 90.0, 99.0, 99.9, 100.0].map(|percent| ms(result.percentile(percent)));
+    format!("{} | {}", percentiles.join(" | "), ms(result.cpu))
 }
 
 fn ms(duration: Duration) -> String {

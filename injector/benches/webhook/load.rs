@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::server::Server;
 
-/// What a load run saw.
-pub(crate) struct Seen {
+/// What a load run measured.
+pub(crate) struct LoadResult {
     /// Each request's time, sorted.
     pub(crate) latencies: Vec<Duration>,
     /// From the first request to the last answer.
@@ -17,7 +17,7 @@ pub(crate) struct Seen {
     pub(crate) cpu: Duration,
 }
 
-impl Seen {
+impl LoadResult {
     /// A percentile; 100 is the slowest.
     pub(crate) fn percentile(&self, percent: f64) -> Duration {
         let last = self.latencies.len().saturating_sub(1);
@@ -51,7 +51,7 @@ pub(crate) fn run(
     connections: usize,
     pace: Pace,
     duration: Duration,
-) -> Result<Seen, String> {
+) -> Result<LoadResult, String> {
     let due = AtomicUsize::new(0);
     let all: Mutex<Vec<Duration>> = Mutex::default();
     let clients: Result<Vec<Client>, String> = (0..connections)
@@ -84,7 +84,7 @@ pub(crate) fn run(
     let mut latencies = all.into_inner().unwrap();
     latencies.sort_unstable();
     let count = u32::try_from(latencies.len().max(1)).unwrap_or(u32::MAX);
-    Ok(Seen { latencies, elapsed, cpu: (server.cpu() - cpu) / count })
+    Ok(LoadResult { latencies, elapsed, cpu: (server.cpu() - cpu) / count })
 }
 
 /// Waits for the next request's moment; from when its time counts, or `None` at the end.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::load::Seen;
+use crate::load::LoadResult;
 
 const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 380.0;
@@ -15,10 +15,11 @@ const MARKS: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
 const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#9c6b4e"];
 
 /// Percentiles from left to right, each nine as wide as the one before; milliseconds upward, logarithmic.
-pub(crate) fn latencies(curves: &[(String, Seen)]) -> String {
-    let ms = |seen: &Seen, percent: f64| (seen.percentile(percent).as_secs_f64() * 1000.0).max(0.01);
-    let most = curves.iter().map(|(_, seen)| ms(seen, 99.99)).fold(1.0, f64::max);
-    let least = curves.iter().map(|(_, seen)| ms(seen, 0.0)).fold(1.0, f64::min);
+pub(crate) fn latencies(curves: &[(String, LoadResult)]) -> String {
+    let ms =
+        |result: &LoadResult, percent: f64| (result.percentile(percent).as_secs_f64() * 1000.0).max(0.01);
+    let most = curves.iter().map(|(_, result)| ms(result, 99.99)).fold(1.0, f64::max);
+    let least = curves.iter().map(|(_, result)| ms(result, 0.0)).fold(1.0, f64::min);
     let (low, high) = (least.log10().floor(), most.log10().ceil());
     let x = |percent: f64| LEFT + nines(percent) / nines(99.99) * (WIDTH - LEFT - RIGHT);
     let y = |ms: f64| HEIGHT - BOTTOM - (ms.log10() - low) / (high - low) * (HEIGHT - BOTTOM - TOP);
@@ -47,10 +48,10 @@ pub(crate) fn latencies(curves: &[(String, Seen)]) -> String {
         );
         power += 1.0;
     }
-    for (at, ((name, seen), colour)) in (0_u32..).zip(curves.iter().zip(COLOURS)) {
+    for (at, ((name, result), colour)) in (0_u32..).zip(curves.iter().zip(COLOURS)) {
         let points = (0..=200).map(|step| 100.0 - 100.0 * 10_f64.powf(-4.0 * f64::from(step) / 200.0));
         let path: String =
-            points.map(|percent| format!("{:.1},{:.1} ", x(percent), y(ms(seen, percent)))).collect();
+            points.map(|percent| format!("{:.1},{:.1} ", x(percent), y(ms(result, percent)))).collect();
         let legend = TOP + 12.0 + 18.0 * f64::from(at);
         let _ = writeln!(
             svg,

@@ -138,7 +138,7 @@ fn serve(secret: &mut Value, (certificate, key): &(String, String)) {
     secret["data"]["tls.key"] = json!(STANDARD.encode(key));
 }
 
-struct Patient<'c> {
+struct Setup<'c> {
     installation: Installation<'c>,
     /// The injected namespace, and one without labels.
     shop: String,
@@ -157,7 +157,7 @@ fn injector_pod(installation: &Installation<'_>) -> Value {
     pod
 }
 
-impl<'c> Patient<'c> {
+impl<'c> Setup<'c> {
     fn new(cluster: &'c Cluster) -> Self {
         let mut installation = Installation::new(cluster, &[]);
         let shop = installation.injected_namespace("shop");
@@ -397,15 +397,15 @@ fn rejected(namespace: &str, limit: bool) -> Value {
 }
 
 pub(crate) fn each_breakage_has_its_finding(cluster: &Cluster) {
-    let mut patient = Patient::new(cluster);
-    assert_eq!(patient.problems(), Vec::<String>::new(), "a healthy installation");
+    let mut setup = Setup::new(cluster);
+    assert_eq!(setup.problems(), Vec::<String>::new(), "a healthy installation");
     let mut missed = Vec::new();
     for (expected, breakage) in BREAKAGES {
-        let found = patient.with(breakage);
+        let found = setup.with(breakage);
         if !found.iter().any(|problem| problem == expected) {
             missed.push(format!("{expected}: found {found:?}"));
         }
-        let after = patient.problems();
+        let after = setup.problems();
         assert!(after.is_empty(), "after {expected} was mended: {after:?}");
     }
     assert!(missed.is_empty(), "{missed:#?}");

@@ -10,8 +10,8 @@ fn swap(volume: &mut Volume, cert: &str, key: &str) {
     volume.swap(&[("tls.crt", cert), ("tls.key", key)]);
 }
 
-async fn seen(server: &Server) -> Vec<u8> {
-    server.http2().await.seen
+async fn served_certificate(server: &Server) -> Vec<u8> {
+    server.http2().await.certificate
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,24 +22,28 @@ async fn a_certificate_is_replaced_under_load() {
     let server = Server::start_with(&ca, &volume, &[]);
     let load = Load::on(&server);
     load.go_on(50).await;
-    assert_eq!(seen(&server).await, old.der);
+    assert_eq!(served_certificate(&server).await, old.der);
 
     swap(&mut volume, &new.cert, &old.key);
     server.wait_for_metric("sidecar_injector_certificate_errors_total", |count| count == 1.0).await;
-    assert_eq!(seen(&server).await, old.der, "a pair whose halves do not belong together");
+    assert_eq!(served_certificate(&server).await, old.der, "a pair whose halves do not belong together");
     swap(&mut volume, &new.cert[..200], &new.key);
     server.wait_for_metric("sidecar_injector_certificate_errors_total", |count| count == 2.0).await;
-    assert_eq!(seen(&server).await, old.der, "half of a certificate");
+    assert_eq!(served_certificate(&server).await, old.der, "half of a certificate");
     let expired = ca.leaf_for(|params| params.not_after = date_time_ymd(2001, 1, 1));
     swap(&mut volume, &expired.cert, &expired.key);
     server.wait_for_metric("sidecar_injector_certificate_errors_total", |count| count == 3.0).await;
-    assert_eq!(seen(&server).await, old.der, "an expired certificate instead of one that has not");
+    assert_eq!(
+        served_certificate(&server).await,
+        old.der,
+        "an expired certificate instead of one that has not"
+    );
 
     swap(&mut volume, &new.cert, &new.key);
     let expiry = "sidecar_injector_certificate_expiry_timestamp_seconds";
     let in_2100 = 4_102_444_800.0;
     server.wait_for_metric(expiry, |time| time == in_2100).await;
-    assert_eq!(seen(&server).await, new.der);
+    assert_eq!(served_certificate(&server).await, new.der);
     assert_eq!(server.ask("/readyz").await.0, 200);
     load.go_on(50).await;
     let load = load.end().await;

@@ -54,7 +54,7 @@ enum Sender {
 pub(crate) struct Client {
     sender: Sender,
     /// The certificate that the server showed.
-    pub(crate) seen: Vec<u8>,
+    pub(crate) certificate: Vec<u8>,
 }
 
 /// What came back.
@@ -85,7 +85,7 @@ impl Client {
     ) -> io::Result<Self> {
         let stream = tls(address, ca, protocols).await?;
         let session = stream.get_ref().1;
-        let seen = session.peer_certificates().unwrap()[0].to_vec();
+        let certificate = session.peer_certificates().unwrap()[0].to_vec();
         let http2 = session.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
         let sender = if http2 {
@@ -98,7 +98,7 @@ impl Client {
             tokio::spawn(connection);
             Sender::Http1(sender)
         };
-        Ok(Self { sender, seen })
+        Ok(Self { sender, certificate })
     }
 
     /// Whether the connection takes a request; it does not when the server has ended it.

@@ -136,7 +136,7 @@ async fn named_pipes_instead_of_files_are_rejected_and_block_nothing() {
     server.wait_for_metric("sidecar_injector_config_generation", |generation| generation == 2.0).await;
     server.wait_for_line("certificate loaded");
     assert!(patch(&server).await.contains("two"));
-    assert_eq!(server.http2().await.seen, new.der);
+    assert_eq!(server.http2().await.certificate, new.der);
 }
 
 #[test]

@@ -19,9 +19,9 @@ pub(crate) enum Use {
     Fresh,
 }
 
-/// The observation.
+/// What the requests met.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct LoadResult {
     enough: AtomicBool,
     pub(crate) answered: AtomicU32,
     pub(crate) failures: std::sync::Mutex<Vec<String>>,
@@ -29,53 +29,53 @@ pub(crate) struct Seen {
 }
 
 pub(crate) struct Load {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) result: Arc<LoadResult>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Load {
     pub(crate) fn on(server: &Server) -> Self {
-        let seen = Arc::new(Seen::default());
+        let result = Arc::new(LoadResult::default());
         let uses = [Use::KeepHttp1, Use::KeepHttp2, Use::Fresh, Use::Fresh];
         let tasks = uses
-            .map(|kind| tokio::spawn(drive(server.https, server.ca.clone(), kind, Arc::clone(&seen))))
+            .map(|kind| tokio::spawn(drive(server.https, server.ca.clone(), kind, Arc::clone(&result))))
             .into();
-        Self { seen, tasks }
+        Self { result, tasks }
     }
 
     /// Waits until so many more were answered.
     pub(crate) async fn go_on(&self, more: u32) {
-        let goal = self.seen.answered.load(Ordering::SeqCst) + more;
-        while self.seen.answered.load(Ordering::SeqCst) < goal && !self.tasks[0].is_finished() {
+        let goal = self.result.answered.load(Ordering::SeqCst) + more;
+        while self.result.answered.load(Ordering::SeqCst) < goal && !self.tasks[0].is_finished() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 
     /// Ends it: nothing may have failed.
-    pub(crate) async fn end(self) -> Arc<Seen> {
-        self.seen.enough.store(true, Ordering::SeqCst);
+    pub(crate) async fn end(self) -> Arc<LoadResult> {
+        self.result.enough.store(true, Ordering::SeqCst);
         for task in self.tasks {
             task.await.unwrap();
         }
-        assert_eq!(*self.seen.failures.lock().unwrap(), Vec::<String>::new());
-        self.seen
+        assert_eq!(*self.result.failures.lock().unwrap(), Vec::<String>::new());
+        self.result
     }
 }
 
 /// Until it is stopped, or connections are no longer accepted. What fails after a connection was made and a request
 /// was sent counts as a failure; what the server does not process because it ends the connection is sent on another one.
-async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, seen: Arc<Seen>) {
+async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, result: Arc<LoadResult>) {
     let protocols: &[&[u8]] = match kind {
         Use::KeepHttp1 => &[b"http/1.1"],
         Use::KeepHttp2 | Use::Fresh => &[b"h2"],
     };
     let mut kept: Option<Client> = None;
-    while !seen.enough.load(Ordering::SeqCst) {
+    while !result.enough.load(Ordering::SeqCst) {
         let mut client = match kept.take() {
             Some(client) => client,
             None => {
                 let Ok(client) = Client::connect(address, &ca, protocols).await else { return };
-                seen.certificates.lock().unwrap().push(client.seen.clone());
+                result.certificates.lock().unwrap().push(client.certificate.clone());
                 client
             }
         };
@@ -83,10 +83,10 @@ async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, seen
         match client.try_send(request).await {
             Ok(None) => continue,
             Ok(Some(answer)) if answer.is_injection() => {
-                seen.answered.fetch_add(1, Ordering::SeqCst);
+                result.answered.fetch_add(1, Ordering::SeqCst);
             }
-            Ok(Some(answer)) => seen.failures.lock().unwrap().push(format!("{answer:?}")),
-            Err(error) => seen.failures.lock().unwrap().push(format!("{error:?}")),
+            Ok(Some(answer)) => result.failures.lock().unwrap().push(format!("{answer:?}")),
+            Err(error) => result.failures.lock().unwrap().push(format!("{error:?}")),
         }
         if !matches!(kind, Use::Fresh) {
             kept = Some(client);

@@ -44,7 +44,7 @@ pub(super) struct PassedOn {
 
 /// A connection that was established and ended although neither side closed it.
 #[derive(Debug)]
-pub(super) struct Death {
+pub(super) struct LostConnection {
     pub(super) flow: Flow,
     pub(super) family: Family,
     /// Who served it.
@@ -60,7 +60,7 @@ pub(super) struct Death {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     pub(super) attempts: Mutex<Vec<Attempt>>,
-    pub(super) deaths: Mutex<Vec<Death>>,
+    pub(super) lost: Mutex<Vec<LostConnection>>,
     pub(super) passed_on: Mutex<Vec<PassedOn>>,
     /// Held connections that were opened, and lines exchanged on them.
     pub(super) held: AtomicUsize,
@@ -189,8 +189,8 @@ impl Connections {
                 Err(error) => {
                     let server = conversation.greeting.server.clone();
                     let (flow, noticed, error) = (holding.flow, Instant::now(), error.to_string());
-                    let death = Death { flow, family, server, opened, last_good, noticed, error };
-                    return self.deaths.lock().unwrap().push(death);
+                    let lost = LostConnection { flow, family, server, opened, last_good, noticed, error };
+                    return self.lost.lock().unwrap().push(lost);
                 }
             }
             self.lines.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netlab::Answer;
 
-use super::connections::{Attempt, Connections, Death, PassedOn};
+use super::connections::{Attempt, Connections, LostConnection, PassedOn};
 use super::dns::{ANSWER, Queries, Query};
 use super::runs::{Action, Goal, Step};
 use super::timeline::{Expected, InForce, Timeline};
@@ -153,7 +153,7 @@ impl Report {
         let held = connections.held.load(std::sync::atomic::Ordering::Relaxed);
         self.count("held connections", held);
         self.count("lines on held connections", connections.lines.load(std::sync::atomic::Ordering::Relaxed));
-        connections.deaths.lock().unwrap().iter().for_each(|death| self.judge_death(history, death));
+        connections.lost.lock().unwrap().iter().for_each(|lost| self.judge_lost(history, lost));
     }
 
     fn judge_attempt(&mut self, history: &History, attempt: &Attempt) {
@@ -224,8 +224,8 @@ impl Report {
         }
     }
 
-    fn judge_death(&mut self, history: &History, death: &Death) {
-        let Death { flow, family, server, opened, last_good, noticed, error } = death;
+    fn judge_lost(&mut self, history: &History, lost: &LostConnection) {
+        let LostConnection { flow, family, server, opened, last_good, noticed, error } = lost;
         if history.announced(*opened, *noticed, Step::announces_resets) {
             return self.count("held connections reset, as announced", 1);
         }

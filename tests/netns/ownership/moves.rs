@@ -23,7 +23,7 @@ const RULES: [&str; 3] = [
 ];
 
 /// A pod in which other programs use both variants of iptables and nftables.
-struct Moving {
+struct MixedPod {
     pod: Rc<Pod>,
     /// iptables-nft and iptables-legacy.
     variants: [Shared; 2],
@@ -31,7 +31,7 @@ struct Moving {
     steps: Vec<String>,
 }
 
-impl Moving {
+impl MixedPod {
     fn new(fixture: Fixture, name: String) -> Self {
         let pod = Rc::new(fixture.pod());
         let of = |backend| Shared::of_variant(Rc::clone(&pod), backend, format!("{backend:?}"));
@@ -121,9 +121,9 @@ impl Moving {
 /// Returns how many of our rules are left and named.
 fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
     let mut random = Random::new(seed, number);
-    let mut moving = Moving::new(fixture, format!("{seed} {number}"));
+    let mut pod = MixedPod::new(fixture, format!("{seed} {number}"));
     for _ in 0..random.below(3) {
-        moving.change(&mut random);
+        pod.change(&mut random);
     }
     for _ in 0..=random.below(5) {
         let backend = random.pick(&BACKENDS);
@@ -136,22 +136,22 @@ fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
             args.push("--verify");
         }
         let moment = random.chance(45).then(|| Moment::random(&mut random, 40, 8));
-        moving.run(&args, moment);
+        pod.run(&args, moment);
         if moment.is_none() {
-            let live: Vec<_> = BACKENDS.into_iter().filter(|of| moving.chains_of_ours(*of)).collect();
+            let live: Vec<_> = BACKENDS.into_iter().filter(|of| pod.chains_of_ours(*of)).collect();
             let expected = if is_cleanup { vec![] } else { vec![backend] };
-            assert_eq!(live, expected, "{}", moving.steps.join("\n"));
+            assert_eq!(live, expected, "{}", pod.steps.join("\n"));
         }
         for _ in 0..random.below(3) {
-            moving.change(&mut random);
+            pod.change(&mut random);
         }
     }
-    moving.run(&["--cleanup-only"], None);
-    let (steps, left) = (moving.steps.join("\n"), moving.left());
-    moving.variants[0].steps = vec![steps.clone()];
-    let [nft, legacy] = &moving.variants;
+    pod.run(&["--cleanup-only"], None);
+    let (steps, left) = (pod.steps.join("\n"), pod.left());
+    pod.variants[0].steps = vec![steps.clone()];
+    let [nft, legacy] = &pod.variants;
     nft.is_named(&left, &[nft, legacy]);
-    assert!(BACKENDS.into_iter().all(|backend| !moving.chains_of_ours(backend)), "{steps}");
+    assert!(BACKENDS.into_iter().all(|backend| !pod.chains_of_ours(backend)), "{steps}");
     if !left.is_empty() {
         eprintln!("{steps}\nnamed: {left:?}");
     }

@@ -41,7 +41,7 @@ const RULES: [&str; 6] = [
 ];
 
 /// A pod in which another program makes, changes and deletes tables.
-struct Beside {
+struct ForeignTables {
     pod: Pod,
     /// Foreign tables in nft's words, with the family.
     tables: Vec<String>,
@@ -50,7 +50,7 @@ struct Beside {
     steps: Vec<String>,
 }
 
-impl Beside {
+impl ForeignTables {
     fn nft(&self, commands: &str) -> String {
         self.pod.namespace.run(|| tool("nft", &["-f", "-"], commands))
     }
@@ -200,7 +200,7 @@ impl Beside {
 fn expected(fixture: Fixture, args: &[&'static str]) -> Vec<Vec<String>> {
     static KNOWN: Mutex<BTreeMap<Vec<&str>, Vec<Vec<String>>>> = Mutex::new(BTreeMap::new());
     let of_fresh_pod = || {
-        let fresh = Beside { pod: fixture.pod(), tables: Vec::new(), made: 0, steps: Vec::new() };
+        let fresh = ForeignTables { pod: fixture.pod(), tables: Vec::new(), made: 0, steps: Vec::new() };
         fresh.pod.apply(args);
         fresh.ours()
     };
@@ -211,32 +211,32 @@ fn expected(fixture: Fixture, args: &[&'static str]) -> Vec<Vec<String>> {
 fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
     let mut random = Random::new(seed, number);
     let (pod, tables, steps) = (fixture.pod(), Vec::new(), vec![format!("{seed} {number}")]);
-    let mut beside = Beside { pod, tables, made: 0, steps };
-    let routing = beside.routing();
+    let mut foreign = ForeignTables { pod, tables, made: 0, steps };
+    let routing = foreign.routing();
     let mut restored = 0;
     for _ in 0..=random.below(5) {
         for _ in 0..random.below(3) {
-            beside.change(&mut random);
+            foreign.change(&mut random);
         }
         let spoils = random.chance(60);
         if spoils {
-            beside.spoil(&mut random);
+            foreign.spoil(&mut random);
         }
         let args = if random.chance(15) { vec!["--cleanup-only"] } else { random.pick(&OPTIONS).to_vec() };
         let killed = random.chance(40);
-        beside.run(&mut random, &args, killed);
+        foreign.run(&mut random, &args, killed);
         if killed {
             continue;
         }
-        assert_eq!(beside.ours(), expected(fixture, &args), "{}", beside.steps.join("\n"));
+        assert_eq!(foreign.ours(), expected(fixture, &args), "{}", foreign.steps.join("\n"));
         restored += usize::from(spoils);
     }
-    beside.run(&mut random, &["--cleanup-only"], false);
+    foreign.run(&mut random, &["--cleanup-only"], false);
     assert_eq!(
-        (beside.listed(true).as_str(), beside.routing()),
+        (foreign.listed(true).as_str(), foreign.routing()),
         ("", routing),
         "{}",
-        beside.steps.join("\n")
+        foreign.steps.join("\n")
     );
     restored
 }
