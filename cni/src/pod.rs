@@ -59,7 +59,9 @@ impl Status {
     /// Reads the annotation; `None` if it is no such object.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        // Serde reads a list as an object, too.
+        let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+        serde_json::from_value(object.into()).ok()
     }
 
     /// Whether injection added the container of this name.

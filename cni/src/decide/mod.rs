@@ -129,11 +129,10 @@ fn by_status(pod: &Pod) -> Result<Option<NotCaptured>, String> {
             Ok(Some(NotCaptured::NotInjected))
         };
     };
-    if injection_disabled(pod) {
-        return Ok(Some(NotCaptured::InjectionDisabled));
-    }
-    let Some(status) = Status::parse(text) else {
-        return Err(format!("annotation {STATUS} is not the JSON object that injection writes"));
+    let status = match Status::parse(text) {
+        Some(status) => status,
+        None if injection_disabled(pod) => return Ok(Some(NotCaptured::InjectionDisabled)),
+        None => return Err(format!("annotation {STATUS} is not the JSON object that injection writes")),
     };
     if status.has(INIT) {
         return Ok(Some(NotCaptured::InitContainer));
@@ -141,7 +140,18 @@ fn by_status(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     if let Some(pass) = mode_none(pod) {
         return Ok(Some(pass));
     }
-    if status.has(VALIDATION) || pod.annotations.contains_key(CAPTURE_ANNOTATION) {
+    let for_plugin = status.has(VALIDATION) || pod.annotations.contains_key(CAPTURE_ANNOTATION);
+    if injection_disabled(pod) {
+        // The injector reads the label first: it may have enabled what the annotation disables.
+        return if for_plugin {
+            Err(format!(
+                "annotation {INJECT} is false, but the pod is injected: its label of that name decides"
+            ))
+        } else {
+            Ok(Some(NotCaptured::InjectionDisabled))
+        };
+    }
+    if for_plugin {
         return Ok(None);
     }
     if !status.has(PROXY) {

@@ -206,11 +206,12 @@ fn bad_annotations_are_refused_by_name() {
 const WITH_VALIDATION: &str =
     r#"{"initContainers":["istio-validation","istio-proxy"],"containers":null,"revision":"default"}"#;
 const WITH_INIT: &str = r#"{"initContainers":["istio-init"],"containers":["istio-proxy"]}"#;
+const OWN: &str = r#"{"version":1,"options":{"istio-inbound-ports":"*"}}"#;
 const PROXY_ALONE: &str = r#"{"initContainers":null,"containers":["istio-proxy"]}"#;
 
 #[test]
 fn options_of_the_injector_without_its_status_are_no_answer() {
-    let pod = annotated(&[(CAPTURE_ANNOTATION, r#"{"version":1,"options":{"istio-inbound-ports":"*"}}"#)]);
+    let pod = annotated(&[(CAPTURE_ANNOTATION, OWN)]);
     let Decision::Refuse(Refusal::Unknown(problem)) = decided(&pod) else { panic!("{:?}", decided(&pod)) };
     assert!(problem.contains(CAPTURE_ANNOTATION) && problem.contains(STATUS), "{problem}");
 }
@@ -222,7 +223,10 @@ fn status_says_what_annotations_lack() {
         (&[("a", "b")][..], NotCaptured::NotInjected),
         (&[(STATUS, WITH_INIT)], NotCaptured::InitContainer),
         (&[(STATUS, WITH_INIT), (CAPTURE_ANNOTATION, "not read")], NotCaptured::InitContainer),
-        (&[(STATUS, WITH_VALIDATION), (INJECT, "false")], NotCaptured::InjectionDisabled),
+        (&[(STATUS, PROXY_ALONE), (INJECT, "false")], NotCaptured::InjectionDisabled),
+        (&[(STATUS, "true"), (INJECT, "false")], NotCaptured::InjectionDisabled),
+        (&[(STATUS, WITH_INIT), (INJECT, "false")], NotCaptured::InitContainer),
+        (&[(STATUS, WITH_VALIDATION), (INJECT, "false"), (INTERCEPTION_MODE, "NONE")], NotCaptured::ModeNone),
         (&[(STATUS, PROXY_ALONE), (INTERCEPTION_MODE, "NONE")], NotCaptured::ModeNone),
         (&[(STATUS, PROXY_ALONE), (TEMPLATES, "gateway")], NotCaptured::ProxyType("gateway".to_owned())),
         (&[(STATUS, "{}")], NotCaptured::NoProxy),
@@ -235,9 +239,14 @@ fn status_says_what_annotations_lack() {
 fn what_annotations_cannot_say_is_unknown_not_uncaptured() {
     for annotations in [
         &[(STATUS, "true")][..],
+        &[(STATUS, "[]")],
+        &[(STATUS, "[[\"istio-validation\"],[\"istio-proxy\"]]")],
         &[(STATUS, PROXY_ALONE)],
         &[(STATUS, PROXY_ALONE), (TEMPLATES, "sidecar,gateway")],
         &[(STATUS, PROXY_ALONE), (TEMPLATES, "custom")],
+        // A label that annotations do not report may have enabled injection.
+        &[(STATUS, WITH_VALIDATION), (INJECT, "false")],
+        &[(STATUS, PROXY_ALONE), (CAPTURE_ANNOTATION, OWN), (INJECT, "false")],
         &[(STATUS, WITH_VALIDATION), (PROXY_CONFIG, "proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}")],
     ] {
         let decision = decided(&annotated(annotations));

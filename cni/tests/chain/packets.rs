@@ -69,7 +69,7 @@ fn packets_of_an_injected_pod_go_to_its_proxy() {
 fn packets_of_other_pods_reach_their_destinations() {
     const WITH_INIT: (&str, &str) =
         ("sidecar.istio.io/status", r#"{"initContainers":["istio-init"],"containers":["istio-proxy"]}"#);
-    for annotations in [&[][..], &[WITH_INIT], &[INJECTED, ("sidecar.istio.io/inject", "false")]] {
+    for annotations in [&[][..], &[WITH_INIT], &[INJECTED, ("sidecar.istio.io/interceptionMode", "NONE")]] {
         let node = Node::new("nftables");
         let pod = Pod::new("other", annotations);
         let result = node.add(&pod);

@@ -214,11 +214,28 @@ fn agent_decides_where_annotations_are_missing_or_not_enough() {
 
 #[test]
 fn agent_is_not_asked_where_annotations_decide() {
-    let annotations = json!({INJECTED.0: INJECTED.1, "sidecar.istio.io/inject": "false"});
+    let annotations = json!({INJECTED.0: INJECTED.1, "sidecar.istio.io/interceptionMode": "NONE"});
     let case = Case::with(json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}));
     let questions = serve(&case.run_dir(), |_| json_reply(&injected(UID)));
     case.passed();
     assert!(questions.lock().unwrap().is_empty());
+}
+
+#[test]
+fn annotation_that_disables_injection_of_an_injected_pod_is_decided_by_the_agents_labels() {
+    const INJECT: &str = "sidecar.istio.io/inject";
+    let annotations = json!({INJECTED.0: INJECTED.1, INJECT: "false"});
+    let runtime = json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations.clone()}});
+    let labelled = |labels: Value| {
+        let mut answer = pod("web-0", UID, &annotations, &proxy());
+        answer["pod"]["pod"]["labels"] = labels;
+        answer
+    };
+    let (enabled, absent) = (labelled(json!({INJECT: "true"})), labelled(json!({})));
+    Case::with(runtime.clone()).serve(move |_| json_reply(&enabled)).captured();
+    Case::with(runtime.clone()).serve(move |_| json_reply(&absent)).passed();
+    let problem = Case::with(runtime).refused();
+    assert!(problem.contains("annotations: annotation sidecar.istio.io/inject is false"), "{problem}");
 }
 
 #[test]
