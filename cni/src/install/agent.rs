@@ -17,7 +17,8 @@ use super::pods::Pods;
 use super::probes::Readiness;
 use super::splice::TYPE;
 use super::{
-    Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, runtime, unexamined, uninstall,
+    Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, programs, runtime, unexamined,
+    uninstall,
 };
 
 /// How long a runtime is taken for the one that it was.
@@ -213,23 +214,13 @@ impl Installed {
             self.placed = None;
             return Err(refused);
         }
-        if let Some(old) = self.placed.clone()
-            && !entry::is_in_place(&dirs.net, options.placement, &options.entry)?
-        {
-            // The entry is still there, but another file became the first.
-            if entry::is_in(&old, &options.entry)? {
-                let first = net_dir::choose(&dirs.net)?.path;
-                self.backoff.moved(Instant::now(), files::changed(&first));
-            }
-            self.conflict =
-                format!("takes the entry out of {}; pods start without capture", path_shown(&old));
-            if let Some(delay) = self.delay(&old, "another program took the entry out again: delayed") {
-                return Ok(Some(delay));
-            }
+        let warning = programs::check(options)?;
+        if let Some(delay) = self.conflict(options)? {
+            return Ok(Some(delay));
         }
         let placed = entry::insert(&dirs.net, options.placement, &options.entry, options.replace_istio)?;
         if placed.changed {
-            self.report(&placed.path);
+            self.report(&placed.path, warning);
         }
         if placed.changed || written {
             self.metrics.installation(true);
@@ -252,6 +243,34 @@ impl Installed {
         Ok(None)
     }
 
+    /// Whether another program has changed what was written. Returns how long the next write is delayed, if it is.
+    fn conflict(&mut self, options: &Install) -> Result<Option<Duration>, InstallError> {
+        let (net, placement, entry) = (&options.dirs.net, options.placement, &options.entry);
+        let Some(old) = self.placed.clone() else { return Ok(None) };
+        if entry::is_in_place(net, placement, entry)? {
+            return Ok(None);
+        }
+        // The entry is still there, but another file became the first.
+        if entry::is_in(&old, entry)? {
+            let first = net_dir::choose(net)?.path;
+            self.backoff.moved(Instant::now(), files::changed(&first));
+        }
+        let file = path_shown(&old);
+        let (conflict, message) = if entry::find(net).is_ok() {
+            (
+                format!("writes another entry into {file}, with which pods start"),
+                "another program replaced the entry again: delayed",
+            )
+        } else {
+            (
+                format!("takes the entry out of {file}; pods start without capture"),
+                "another program took the entry out again: delayed",
+            )
+        };
+        self.conflict = conflict;
+        Ok(self.delay(&old, message))
+    }
+
     /// Waits for the next attempt. Returns whether the agent shall end. Attempts that follow a change by another program do not lengthen
     /// the delay, and the same failure is logged once.
     fn failed(&mut self, failure: &str, events: &Events, longest: Duration) -> Result<bool, InstallError> {
@@ -272,10 +291,13 @@ impl Installed {
     }
 
     /// The entry was written.
-    fn report(&self, path: &Path) {
+    fn report(&self, path: &Path, warning: Option<InstallError>) {
         let file = path_shown(path);
         let Some(old) = &self.placed else {
             log::info!(file; "entry written and read back");
+            if let Some(warning) = warning {
+                log::warn!("{warning}");
+            }
             return;
         };
         self.metrics.conflict();
@@ -320,7 +342,27 @@ fn require_settled(net: &Path) -> Result<(), InstallError> {
 mod tests {
     use std::time::SystemTime;
 
+    use super::super::options::{self, Command};
     use super::*;
+
+    /// Of two agents with different options each replaces the other's entry.
+    #[test]
+    fn entry_of_another_agent_is_reported_as_another_one_not_as_missing() {
+        let net = tempfile::tempdir().unwrap();
+        let path = net.path().join("10-a.conflist");
+        let (command, _) = options::install(&[format!("--net-dir={}", net.path().display())]).unwrap();
+        let Command::Install(options) = command else { panic!("{command:?}") };
+        for (plugins, expected) in [
+            (r#"{"type":"bridge"}"#, "takes the entry out of"),
+            (r#"{"type":"bridge"},{"type":"istio-cni","on_unknown":"pass"}"#, "writes another entry into"),
+        ] {
+            let list = format!(r#"{{"cniVersion":"1.0.0","name":"a","plugins":[{plugins}]}}"#);
+            std::fs::write(&path, list).unwrap();
+            let mut installed = Installed { placed: Some(path.clone()), ..Installed::default() };
+            installed.conflict(&options).unwrap();
+            assert!(installed.conflict.starts_with(expected), "{}", installed.conflict);
+        }
+    }
 
     #[test]
     fn invalid_file_that_was_just_written_is_waited_for() {

@@ -20,6 +20,7 @@ pub mod platform;
 pub mod plugin_log;
 pub mod pods;
 pub mod probes;
+pub mod programs;
 mod requests;
 pub mod runtime;
 mod socket;

@@ -20,6 +20,7 @@ mod kills;
 mod lists;
 mod log_socket;
 mod node;
+mod programs;
 mod published;
 mod reader;
 mod removal;

@@ -225,7 +225,7 @@ fn agent_is_not_asked_where_annotations_decide() {
 fn annotation_that_disables_injection_of_an_injected_pod_is_decided_by_the_agents_labels() {
     const INJECT: &str = "sidecar.istio.io/inject";
     let annotations = json!({INJECTED.0: INJECTED.1, INJECT: "false"});
-    let runtime = json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations.clone()}});
+    let runtime = json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}});
     let labelled = |labels: Value| {
         let mut answer = pod("web-0", UID, &annotations, &proxy());
         answer["pod"]["pod"]["labels"] = labels;

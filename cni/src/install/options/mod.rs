@@ -44,6 +44,8 @@ pub enum Placement {
 pub struct Install {
     /// Where the files are.
     pub dirs: Dirs,
+    /// Whether the directory of programs was given: it is not the platform's.
+    pub bin_dir_given: bool,
     /// How the plugin is called.
     pub placement: Placement,
     /// Whether a list becomes a drop-in file where the runtime loads that.
@@ -136,6 +138,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
     let install = Install {
         entry: entry(&given, &dirs, placement, level)?,
         dirs,
+        bin_dir_given: given.text("bin-dir").is_some(),
         placement,
         drop_in_auto: placement == Placement::List && drop_in == "auto",
         once: given.flag("once"),
