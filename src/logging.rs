@@ -12,15 +12,15 @@ use crate::text::{one_line, printable};
 
 /// Sends log lines to standard error from now on. Called once.
 pub fn init(options: LogOptions) {
-    start(options, env_logger::Target::Stderr);
+    start(options, env_logger::Target::Stderr, Map::new());
 }
 
-/// Sends log lines there instead, each with one write.
-pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>) {
-    start(options, env_logger::Target::Pipe(out));
+/// Sends log lines there instead, each with one write. JSON has these fields in each line that does not set them.
+pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>, fields: Map<String, Value>) {
+    start(options, env_logger::Target::Pipe(out), fields);
 }
 
-fn start(options: LogOptions, target: env_logger::Target) {
+fn start(options: LogOptions, target: env_logger::Target, fields: Map<String, Value>) {
     let mut builder = env_logger::Builder::new();
     builder.target(target);
     // Callers report what other crates log, in their own words; debug level shows both.
@@ -30,7 +30,7 @@ fn start(options: LogOptions, target: env_logger::Target) {
         builder.filter_module(own, options.level);
     }
     match options.format {
-        LogFormat::Json => builder.format(json),
+        LogFormat::Json => builder.format(move |out, record| json(out, record, fields.clone())),
         LogFormat::Text => builder.format(text),
     };
     // A second call leaves the first logger in place, which is as good.
@@ -87,10 +87,9 @@ fn is_plain(text: &str) -> bool {
 
 /// One object per line, with the keys that Istio uses, and then those of the record. Further lines of a message are an
 /// array: no string has a line break in it.
-fn json(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
+fn json(out: &mut Formatter, record: &Record<'_>, mut object: Map<String, Value>) -> std::io::Result<()> {
     let message = record.args().to_string();
     let mut lines = message.lines();
-    let mut object = Map::new();
     object.insert("level".to_owned(), word(record.level()).into());
     object.insert("time".to_owned(), now().into());
     object.insert("msg".to_owned(), lines.next().unwrap_or_default().into());

@@ -12,7 +12,7 @@ use istio_iptables::{config, logging};
 use serde::Serialize;
 
 use crate::capture;
-use crate::environment::{AttachmentId, PodName, Request};
+use crate::environment::{Attachment, AttachmentId, PodName, Request};
 use crate::error::{CniError, Code};
 use crate::log_sink::{self, LogSink};
 use crate::lookup;
@@ -85,7 +85,7 @@ pub fn run(
             return Outcome { version: Version::NEWEST, result: Ok(versions(asked.as_deref())) };
         }
         (Request::Del(id), conf) => {
-            start_log(conf.as_ref().ok());
+            start_log(conf.as_ref().ok(), None);
             del(id.as_ref(), conf.ok().as_ref());
             return Outcome { version: Version::NEWEST, result: Ok(String::new()) };
         }
@@ -94,7 +94,7 @@ pub fn run(
             return Outcome::early(error);
         }
     };
-    start_log(Some(&conf));
+    start_log(Some(&conf), pod(request));
     match conf.version() {
         Ok(version) => {
             let result = dispatch(request, &Context { conf: &conf, version, watch, machine });
@@ -116,15 +116,22 @@ pub fn run(
     }
 }
 
-/// The runtime shows the error to some users; the log to others.
-fn log_error(request: &Request, error: &CniError) {
-    let attachment = match request {
+const fn attachment(request: &Request) -> Option<&Attachment> {
+    match request {
         Request::Add(attachment) | Request::Check(attachment) => Some(attachment),
         Request::Del(_) | Request::Gc | Request::Status | Request::Version => None,
-    };
-    let pod = attachment.and_then(|attachment| attachment.pod.as_ref()).map(PodName::to_string);
-    let container = attachment.map(|attachment| attachment.id.container.as_str());
-    let (pod, container) = (pod.unwrap_or_default(), container.unwrap_or_default());
+    }
+}
+
+fn pod(request: &Request) -> Option<&PodName> {
+    attachment(request)?.pod.as_ref()
+}
+
+/// The runtime shows the error to some users; the log to others.
+fn log_error(request: &Request, error: &CniError) {
+    let container = attachment(request).map(|attachment| attachment.id.container.as_str());
+    let (pod, container) =
+        (pod(request).map(PodName::to_string).unwrap_or_default(), container.unwrap_or_default());
     let (code, details) = (error.code as u16, error.details.as_str());
     log::error!(command:% = request.name(), pod, container, code, details; "{}", error.msg);
 }
@@ -156,14 +163,16 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
     done.map(|()| String::new())
 }
 
-/// Log lines are JSON. Where they go besides standard error depends on the run directory.
-fn start_log(conf: Option<&NetConf<'_>>) {
+/// Log lines are JSON, and name the pod: the agent's log has those of many. Where they go besides standard error depends on the run
+/// directory.
+fn start_log(conf: Option<&NetConf<'_>>, pod: Option<&PodName>) {
     let run_dir = conf.and_then(|conf| conf.run_dir().ok());
     log_sink::set_run_dir(run_dir.unwrap_or_else(|| RUN_DIR.into()));
     let format = Given { text: "json".to_owned(), origin: Origin::Document(Key::LogFormat) };
     let level = conf.and_then(NetConf::log_level).map(|level| (Key::LogOutputLevel, level));
     let raw = RawOptions::of([(Key::LogFormat, format)].into_iter().chain(level));
-    logging::init_to(config::log_options(&raw), Box::new(LogSink));
+    let fields = pod.map(|pod| ("pod".to_owned(), pod.to_string().into()));
+    logging::init_to(config::log_options(&raw), Box::new(LogSink), fields.into_iter().collect());
     // An invalid log level does not prevent a pod from starting.
     if let Some(problem) = config::log_problem(&raw) {
         log::warn!("{}; info counts", problem.calling(&|_| format!("{KEY}{LOG_LEVEL}")));

@@ -22,8 +22,13 @@ fn log_line_of_a_captured_pod_says_what_was_done_and_how_long_it_took() {
         let pod = Pod::new("logged", &[INJECTED]);
         let answer = node.ours(&pod, "ADD", &json!({"cniVersion": "1.0.0"}));
         answer.printed();
-        let lines = answer.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let captured: Vec<Value> = lines.filter(|line| line["msg"] == "captured").collect();
+        let lines = answer.stderr.lines().map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<Value> = lines.collect();
+        // Lines of several pods are mixed in the agent's log.
+        for line in &lines {
+            assert_eq!(line["pod"], "default/logged", "{line}");
+        }
+        let captured: Vec<&Value> = lines.iter().filter(|line| line["msg"] == "captured").collect();
         let [line] = captured.as_slice() else { panic!("{captured:?}") };
         let texts =
             ["pod", "backend", "rules", "outcome"].map(|field| line[field].as_str().unwrap_or_default());
