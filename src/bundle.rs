@@ -11,7 +11,7 @@ use crate::report::Failure;
 use crate::text::one_line;
 
 /// The version of the format. Other versions are refused.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// What a bundle has.
 #[derive(Debug)]
@@ -207,10 +207,10 @@ mod tests {
             ("", "--bundle pod.json: no complete JSON: EOF while parsing a value at line 1 column 0"),
             ("*nat\nCOMMIT\n", "--bundle pod.json: no complete JSON: expected value at line 1 column 1"),
             ("[]", "--bundle pod.json: no bundle: the key `bundle` with the number of its format is missing"),
-            ("{\"bundle\": 1}", "--bundle pod.json: `options` is missing or has another form"),
+            ("{\"bundle\": 2}", "--bundle pod.json: `options` is missing or has another form"),
             (
-                "{\"bundle\": 2, \"program\": \"istio-iptables 9.1.0\"}",
-                "--bundle pod.json: made by istio-iptables 9.1.0 in format 2; this version reads format 1",
+                "{\"bundle\": 3, \"program\": \"istio-iptables 9.1.0\"}",
+                "--bundle pod.json: made by istio-iptables 9.1.0 in format 3; this version reads format 2",
             ),
         ] {
             assert_eq!(refused(text), expected);

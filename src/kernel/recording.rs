@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
+use lz4_flex::block;
+
 use super::netlink::{self, Protocol};
 
 /// A fact: a text, or the error in its place.
@@ -133,8 +135,21 @@ fn netlink_answer(
         Protocol::SockDiag => "netlink sock_diag ",
     };
     let name = [protocol, &encode(request)].concat();
-    let answer = text(&name, &mut || ask().map(|bytes| encode(&bytes)))?;
-    decode(&answer).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    let answer = text(&name, &mut || ask().map(|bytes| encode(&block::compress_prepend_size(&bytes))))?;
+    decode(&answer)
+        .and_then(|packed| unpacked(&packed))
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// What was compressed: messages of a dump are much alike.
+fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
+    // A byte of the format stands for so many at most: a damaged size takes no memory.
+    const MOST: usize = 255;
+    let (size, rest) = block::uncompressed_size(packed).ok()?;
+    if size > rest.len().saturating_mul(MOST) {
+        return None;
+    }
+    block::decompress(rest, size).ok().filter(|bytes| bytes.len() == size)
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -179,6 +194,18 @@ mod tests {
         }
         assert_eq!(encode(b"foob"), "Zm9vYg");
         assert_eq!(decode("Zm9v!"), None);
+    }
+
+    #[test]
+    fn compressed_bytes_are_read_back_and_damaged_ones_are_none() {
+        for bytes in [&[][..], &[7], &[0; 5000], &(0..=255).collect::<Vec<u8>>()] {
+            assert_eq!(unpacked(&block::compress_prepend_size(bytes)).as_deref(), Some(bytes));
+        }
+        let packed = block::compress_prepend_size(&[1; 100]);
+        for length in 0..packed.len() {
+            assert_eq!(unpacked(&packed[..length]), None, "{length}");
+        }
+        assert_eq!(unpacked(&[255; 20]), None);
     }
 
     #[test]
