@@ -45,7 +45,8 @@ pub(super) fn text(compared: &Compared<'_>) -> String {
         (Conclusion::Different | Conclusion::NotProved, _) => {
             writeln!(
                 text,
-                "not proved for all {families} packets: no difference found, but some rules cannot be evaluated"
+                "not proved for all {families} packets: no difference found, but some rules cannot be evaluated: packets that they match \
+                 may be treated differently"
             )
         }
     };

@@ -69,6 +69,46 @@ fn rule_that_cannot_be_evaluated_is_named_and_nothing_is_called_equal() {
     );
 }
 
+/// Tests of a connection are true or false by packets that went before.
+#[test]
+fn tests_of_connections_are_named_as_not_proved() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pod, saved) = (Pod::new(), file(&directory, "saved", SAVED));
+    for test in [
+        "--ctstatus SEEN_REPLY",
+        "--ctdir REPLY",
+        "--ctorigsrc 10.0.0.0/8",
+        "--ctorigdst 10.0.0.0/8",
+        "--ctorigsrcport 80",
+        "--ctorigdstport 80",
+        "--ctreplsrc 10.0.0.0/8",
+        "--ctrepldst 10.0.0.0/8",
+        "--ctproto udp",
+        "--ctstate DNAT",
+        "--ctstate RELATED",
+        "--ctexpire 5",
+    ] {
+        let rule = format!("-m conntrack {test} -j ACCEPT");
+        let with_test = SAVED.replace("-A PREROUTING", &format!("-A PREROUTING {rule}\n-A PREROUTING"));
+        let with_test = file(&directory, "with-test", &with_test);
+        let ended = pod.istio(&["diff", &saved, &with_test]).end().exits(1);
+        assert!(ended.stdout.starts_with("not proved for all IPv4 packets"), "{ended}");
+        assert!(ended.stdout.contains("packets that they match may be treated differently"), "{ended}");
+        assert!(ended.stdout.contains(&format!("not proved: {with_test}: nat PREROUTING {rule}")), "{ended}");
+    }
+    file(&directory, "saved.v6", SAVED);
+    for test in ["status dnat", "direction reply", "original ip daddr 10.0.0.0/8", "original proto-dst 80"] {
+        let listed = format!(
+            "table inet x {{\n\tchain p {{\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
+             \t\tct {test} accept\n\t\tmeta l4proto tcp redirect to :15006\n\t}}\n}}\n"
+        );
+        let listed = file(&directory, "listed", &listed);
+        let ended = pod.istio(&["diff", &saved, &listed]).end().exits(1);
+        assert!(ended.stdout.starts_with("not proved for all IPv4"), "{ended}");
+        assert!(ended.stdout.contains(&format!("inet x p ct {test} accept")), "{ended}");
+    }
+}
+
 #[test]
 fn both_families_are_read_from_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -190,4 +230,38 @@ fn spellings_are_equal_and_what_the_tools_refuse_is_refused() {
     let table = file(&directory, "table", "*foo\nCOMMIT\n");
     let ended = pod.istio(&["diff", &plain, &table]).end().exits(64);
     ended.stderr_contains("table foo: raw, mangle, nat, filter and security are accepted");
+}
+
+/// Those for which iptables has a library, and those that need none.
+#[test]
+fn every_target_of_iptables_is_accepted_and_no_match() {
+    let directory = tempfile::tempdir().unwrap();
+    let libraries = fs::read_dir("/usr/lib")
+        .unwrap()
+        .filter_map(|entry| fs::read_dir(entry.ok()?.path().join("xtables")).ok());
+    let names = libraries.flatten().filter_map(|file| {
+        let name = file.ok()?.file_name().into_string().ok()?;
+        let (family, name) = name.strip_prefix("lib")?.strip_suffix(".so")?.split_once('_')?;
+        ["xt", "ipt"].contains(&family).then(|| name.to_owned())
+    });
+    // That one holds several.
+    let (targets, matches): (Vec<_>, Vec<_>) =
+        names.filter(|name| name != "NAT").partition(|name| name.chars().all(|c| !c.is_lowercase()));
+    assert!(targets.len() > 20 && matches.len() > 20, "{targets:?} {matches:?}");
+    let pod = Pod::new();
+    let saved = |name: &str| {
+        let rule = format!("-A PREROUTING -j {name}\n-A PREROUTING -p");
+        file(&directory, "saved", &SAVED.replace("-A PREROUTING -p", &rule))
+    };
+    for name in ["ACCEPT", "DROP", "QUEUE", "RETURN"].into_iter().chain(targets.iter().map(String::as_str)) {
+        let saved = saved(name);
+        pod.istio(&["diff", &saved, &saved]).end().exits(0);
+    }
+    for name in &matches {
+        let saved = saved(name);
+        pod.istio(&["diff", &saved, &saved])
+            .end()
+            .exits(64)
+            .stderr_contains(&format!("-j {name}: a declared chain"));
+    }
 }
