@@ -62,7 +62,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
             None if current.native.is_empty() => explain::Rules::default(),
             _ => explain::Rules::native(&current.native, family),
         };
-        add_behind(&mut rules, family, &current, &sets);
+        add_beside(&mut rules, family, &current, &sets);
         (family, rules)
     };
     let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
@@ -94,20 +94,23 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
 }
 
-/// What packets of a family meet behind our rules.
-fn add_behind(
+/// What packets of a family meet beside our rules.
+fn add_beside(
     rules: &mut explain::Rules,
     family: Family,
     current: &CurrentState,
     sets: &[(TableName, Vec<Members>)],
 ) {
     for variant in Variant::ALL {
-        // Beside native tables of ours those of iptables-nft are read as tables of nftables.
-        let is_text = variant == Variant::Legacy || current.backend == Backend::Iptables(variant);
-        let observed = current.rules.get(&(variant, family)).filter(|_| is_text);
-        let legacy = current.foreign_legacy.get(&family).filter(|_| variant == Variant::Legacy);
-        if let Some(observed) = observed.or(legacy) {
-            rules.add_behind(observed);
+        let observed = || current.rules.get(&(variant, family));
+        match (variant, current.backend == Backend::Iptables(variant)) {
+            (_, true) => observed().into_iter().for_each(|observed| rules.add_iptables(observed, None)),
+            (Variant::Legacy, false) => {
+                let observed = observed().or_else(|| current.foreign_legacy.get(&family));
+                observed.into_iter().for_each(|observed| rules.add_iptables(observed, Some(variant)));
+            }
+            // Read as tables of nftables.
+            (Variant::Nft, false) => {}
         }
     }
     let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, current.backend);

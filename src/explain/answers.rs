@@ -15,6 +15,7 @@ use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark, Target, Transport};
+use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
@@ -24,13 +25,20 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
             let listener = runtime::problem_of(packet, port, pod);
             listener.into_iter().chain(conversation.behind_capture()).collect()
         }
-        Verdict::NotCaptured => conversation.behind_the_rules().into_iter().collect(),
+        Verdict::NotCaptured => {
+            let loopback = runtime::loopback_problem(pod).filter(|_| packet.is_local && !packet.is_inbound);
+            loopback.map(str::to_owned).into_iter().chain(conversation.behind_the_rules()).collect()
+        }
         Verdict::TakenByForeignRule => conversation.behind_translation().into_iter().collect(),
-        Verdict::Dropped
-        | Verdict::LikeItsConnection
-        | Verdict::Misrouted
-        | Verdict::NoRoute
-        | Verdict::ToProxySocket => Vec::new(),
+        // In IPv6 the routes of a loopback interface go with it.
+        Verdict::Misrouted => runtime::loopback_problem(pod)
+            .filter(|_| !packet.is_inbound)
+            .map(str::to_owned)
+            .into_iter()
+            .collect(),
+        Verdict::Dropped | Verdict::LikeItsConnection | Verdict::NoRoute | Verdict::ToProxySocket => {
+            Vec::new()
+        }
     };
     (!problems.is_empty()).then(|| problems.join("; "))
 }
@@ -211,18 +219,35 @@ impl<'a> Conversation<'a> {
         [first, next].iter().find_map(|answer| self.undelivered("its answers", answer, &delivered))
     }
 
-    /// What a foreign rule has sent to another host is answered from there. Answers in another zone keep that address.
+    /// What a foreign rule has sent elsewhere is answered from there: by another host, or by a process of the pod. Answers in another
+    /// zone keep that address.
     fn behind_translation(&self) -> Option<String> {
         let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
         let is_own =
             to.ip().is_loopback() || self.pod.network.addresses.iter().any(|own| own.address == to.ip());
-        if self.packet.is_inbound || is_own || !is_new || to == self.packet.destination {
+        // What the pod forwards is not followed.
+        if (self.packet.is_inbound && !is_own) || !is_new || to == self.packet.destination {
             return None;
         }
-        let query = self.query(Sender::Outside, to, ConnectionState::Established);
+        let (sender, hook) =
+            if is_own { (Sender::App, Hook::Output) } else { (Sender::Outside, Hook::Prerouting) };
+        if self.packet.is_inbound && to.is_ipv4() && to.ip().is_loopback() {
+            let name = &self.packet.interface;
+            let link = self.pod.live.as_ref()?.links.named(name)?;
+            if !link.routes_to_loopback {
+                let (to, name) = (to.ip(), one_line(name));
+                return Some(format!(
+                    "the kernel drops what arrives on {name} for {to}: net.ipv4.conf.{name}.route_localnet is 0"
+                ));
+            }
+        }
+        let query = self.query(sender, to, ConnectionState::Established);
         let answer = self.answer(&query, self.taken.end.connmark)?;
-        match self.is_apart(&answer.walk, Hook::Prerouting) {
-            Some(why) => Some(format!("its answers {why}, and so keep the address {to}: the app gets none")),
+        match self.is_apart(&answer.walk, hook) {
+            Some(why) => {
+                let receiver = if self.packet.is_inbound { "client" } else { "app" };
+                Some(format!("its answers {why}, and so keep the address {to}: the {receiver} gets none"))
+            }
             None => {
                 let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];
                 self.undelivered("its answers", &answer, &delivered)

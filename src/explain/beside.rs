@@ -1,5 +1,7 @@
 //! Base chains that packets meet beside our rules: behind them `INPUT`, `filter` and `security` of iptables; before or behind
-//! them those of other programs' tables of nftables.
+//! them those of the other variant of iptables and of other programs' tables of nftables.
+
+use std::collections::BTreeMap;
 
 use nfnetlink::nftables::{
     Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Rule, Table as NftTable,
@@ -7,47 +9,51 @@ use nfnetlink::nftables::{
 };
 
 use super::rules::{BaseChain, Chains, Entry, INPUT, Rules};
-use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table};
+use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, Observed};
+use crate::parse::{self, Observed, ObservedTable};
 
 impl Rules {
-    /// Adds the chains behind ours of one variant of iptables.
-    pub fn add_behind(&mut self, observed: &Observed) {
-        let mangle = observed.tables.get(&Table::Mangle);
-        let mangle = mangle.map(|live| (Table::Mangle.name(), Table::Mangle.priority(), live));
-        for (table, priority, live) in mangle.into_iter().chain(observed.later_tables()) {
-            let rules = |texts: &mut dyn Iterator<Item = &String>| -> Vec<Entry> {
-                texts.map(|text| Entry::foreign(observed.family, text, false)).collect()
+    /// Adds what packets meet behind our rules in the tables of iptables that these share, or all of those beside them, which are named
+    /// with their variant.
+    pub fn add_iptables(&mut self, observed: &Observed, beside: Option<Variant>) {
+        let earlier = observed.tables.iter().map(|(table, live)| (Some(*table), live));
+        let earlier = earlier.map(|(table, live)| {
+            (table, table.map_or(("", 0), |table| (table.name(), table.priority())), live)
+        });
+        let later = observed.later_tables().map(|(name, priority, live)| (None, (name, priority), live));
+        for (table, (name, priority), live) in earlier.chain(later) {
+            let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
+            let chains = Chains { named: named(observed.family, live), ..Chains::default() };
+            let base = |hook: &'static str, rules: Vec<Entry>, drops| BaseChain {
+                hook,
+                priority,
+                table: name.clone(),
+                chain: hook.to_owned(),
+                rules,
+                is_nat: table == Some(Table::Nat),
+                reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
+                drops,
+                chains: chains.clone(),
             };
-            let named = live.foreign.iter().map(|(name, texts)| (name.clone(), rules(&mut texts.iter())));
-            let own = live.chains.iter().map(|(chain, lines)| {
-                (chain.name().to_owned(), rules(&mut lines.iter().map(|line| &line.text)))
-            });
-            let chains = Chains { named: named.chain(own).into_map(), ..Chains::default() };
-            let mut add = |hook, rules: Vec<Entry>, drops| {
-                if drops || !rules.is_empty() {
-                    let (table, chain, chains) = (table.to_owned(), String::from(hook), chains.clone());
-                    let (is_nat, reroutes) = (false, false);
-                    self.later.push(BaseChain {
-                        hook,
-                        priority,
-                        table,
-                        chain,
-                        rules,
-                        is_nat,
-                        reroutes,
-                        drops,
-                        chains,
-                    });
-                }
+            let of_hook = |hook: Hook| {
+                let rules = entries(observed.family, live.hook(hook).iter().map(|line| &line.text));
+                base(hook.name(), rules, live.drops.contains(&hook))
             };
-            add(INPUT, chains.named.get(INPUT).cloned().unwrap_or_default(), live.input_drops);
-            if table != Table::Mangle.name() {
-                let output = live.hook(Hook::Output).iter().map(|line| &line.text);
-                add(Hook::Output.name(), rules(&mut { output }), live.drops.contains(&Hook::Output));
+            match table {
+                Some(_) if beside.is_some() => self.before.extend(Hook::ALL.map(of_hook)),
+                Some(_) => {}
+                None => self.later.push(of_hook(Hook::Output)),
+            }
+            if matches!(table, None | Some(Table::Mangle)) {
+                let rules = chains.named.get(INPUT).cloned().unwrap_or_default();
+                self.later.push(base(INPUT, rules, live.input_drops));
             }
         }
+        let decides = |base: &BaseChain| base.drops || !base.rules.is_empty();
+        self.before.retain(decides);
+        self.later.retain(decides);
+        self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(|base| base.priority);
     }
 
@@ -106,6 +112,19 @@ impl Rules {
         self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(|base| base.priority);
     }
+}
+
+fn entries<'a>(family: Family, texts: impl Iterator<Item = &'a String>) -> Vec<Entry> {
+    texts.map(|text| Entry::foreign(family, text, false)).collect()
+}
+
+/// The chains of a table of iptables that rules jump to.
+fn named(family: Family, live: &ObservedTable) -> BTreeMap<String, Vec<Entry>> {
+    let foreign = live.foreign.iter().map(|(name, texts)| (name.clone(), entries(family, texts.iter())));
+    let own = live.chains.iter().map(|(chain, lines)| {
+        (chain.name().to_owned(), entries(family, lines.iter().map(|line| &line.text)))
+    });
+    foreign.chain(own).into_map()
 }
 
 /// Whether iptables may have written the table: then its text has been read.

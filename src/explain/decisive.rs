@@ -41,7 +41,9 @@ pub(super) fn decisive(
         Verdict::NotCaptured => {
             // Where new connections are captured: by REDIRECT in the nat table, those from outside by TPROXY in mangle.
             let is_by_tproxy = packet.is_inbound && mark.is_some();
-            let untracked = last(&|step| step.effect == Some(Effect::Untracks));
+            let untracks =
+                |step: &Step<'_>| step.matches == Match::Matches && step.effect == Some(Effect::Untracks);
+            let untracked = steps.iter().position(untracks);
             if untracked.is_some() && !is_by_tproxy {
                 return untracked;
             }

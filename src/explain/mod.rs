@@ -137,13 +137,14 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
             Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), pod),
         };
     }
-    let rows = overview::packets(pod.config, pod.network).into_iter().map(|(kind, packet)| {
-        let packet = packet.translated(pod);
-        let routing = pod.routing(packet.family());
-        let packet = packet.by_route(routing);
-        let (walk, reason) = explain(&packet);
-        overview::Row::of(kind, &packet, &walk, &reason)
-    });
+    let rows =
+        overview::packets(pod.config, pod.network, pod.live.is_some()).into_iter().map(|(kind, packet)| {
+            let packet = packet.translated(pod);
+            let routing = pod.routing(packet.family());
+            let packet = packet.by_route(routing);
+            let (walk, reason) = explain(&packet);
+            overview::Row::of(kind, &packet, &walk, &reason)
+        });
     let rows: Vec<_> = rows.collect();
     match query.output {
         Output::Text => text::overview(&rows, pod),

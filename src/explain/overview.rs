@@ -8,7 +8,9 @@ use super::walk::{Verdict, Walk};
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
 };
-use crate::model::{DNS_PORT, Family, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport};
+use crate::model::{
+    DNS_PORT, Family, InterfaceAddress, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport,
+};
 
 /// Most entries of one list of options that get a row.
 const MOST: usize = 5;
@@ -32,11 +34,14 @@ impl Row {
     }
 }
 
-/// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not.
-pub(super) fn packets(config: &CaptureConfig, network: &Network) -> Vec<(String, Packet)> {
+/// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not, or of which a
+/// live pod has no address.
+pub(super) fn packets(config: &CaptureConfig, network: &Network, is_live: bool) -> Vec<(String, Packet)> {
     let mut rows = Vec::new();
     for family in Family::ALL {
-        if config.families.contains(family) {
+        let is_own = |own: &InterfaceAddress| own.interface != "lo" && family.has(own.address);
+        let has_address = !is_live || network.addresses.iter().any(is_own);
+        if config.families.contains(family) && has_address {
             Kinds { config, network, family, rows: &mut rows }.all();
         } else {
             let to = address(family, [198, 51, 100, 1]);
@@ -152,10 +157,8 @@ impl Kinds<'_> {
 
     /// An address of the pod; one for documentation if it has none yet.
     fn pod(&self) -> IpAddr {
-        let own = |own: &&crate::model::InterfaceAddress| {
-            own.interface != "lo" && own.address.is_ipv4() == (self.family == Family::V4)
-        };
-        let excluded = |own: &&crate::model::InterfaceAddress| {
+        let own = |own: &&InterfaceAddress| own.interface != "lo" && self.family.has(own.address);
+        let excluded = |own: &&InterfaceAddress| {
             !self.config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
         };
         let found = self.network.addresses.iter().filter(own).find(excluded);

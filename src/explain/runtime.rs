@@ -193,7 +193,7 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
         }
     }
     if !packet.is_inbound
-        && let Some(problem) = loopback_problem(live)
+        && let Some(problem) = loopback_problem(pod)
     {
         return Some(problem.to_owned());
     }
@@ -204,10 +204,16 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
     ports.into_iter().find(of_packet)?.problem
 }
 
-/// What keeps captured packets of the pod's own processes from the proxy: they get there by `lo`.
-fn loopback_problem(live: &Live) -> Option<&'static str> {
-    let is_down = live.links.named("lo").is_some_and(|link| !link.is_up);
-    is_down.then_some("the interface lo is down: captured outbound packets are lost; `ip link set lo up`")
+/// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`.
+pub(super) fn loopback_problem(pod: &Pod<'_>) -> Option<&'static str> {
+    is_loopback_down(pod.live.as_ref()?).then_some(LOOPBACK_DOWN)
+}
+
+const LOOPBACK_DOWN: &str = "the interface lo is down: captured outbound packets and calls of the pod to itself are lost; \
+                             `ip link set lo up`";
+
+fn is_loopback_down(live: &Live) -> bool {
+    live.links.named("lo").is_some_and(|link| !link.is_up)
 }
 
 /// A port that a rule hands packets to.
@@ -331,7 +337,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
     if !live.rules.values().any(Rules::has_ours) {
         problems.push("no capture rule is live".to_owned());
     }
-    problems.extend(loopback_problem(live).map(str::to_owned));
+    problems.extend(is_loopback_down(live).then(|| LOOPBACK_DOWN.to_owned()));
     let wanted = policy::ruleset(config);
     for (family, rules) in &live.rules {
         // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.

@@ -11,6 +11,8 @@ use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, Live, Pod, RunningProcess};
+use crate::model::{DNS_PORT, Transport};
+use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
 /// Most rules in a row that are printed although they are not for the packet.
@@ -46,12 +48,9 @@ pub(super) fn packet(
         let rule = one_line(&text_);
         let _ = writeln!(text, "  unless   a rule decides that cannot be evaluated: {table} {chain} {rule}");
     }
-    for tried in walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain) {
-        let _ = writeln!(
-            text,
-            "  unless   a policy rule decides that cannot be evaluated: {}",
-            routing::words(tried)
-        );
+    let policies = walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(routing::words);
+    for rule in policies.into_set() {
+        let _ = writeln!(text, "  unless   a policy rule decides that cannot be evaluated: {rule}");
     }
     for Otherwise { condition, verdict, rule } in otherwise {
         let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({})", one_line(rule)));
@@ -62,6 +61,11 @@ pub(super) fn packet(
     if is_own && !packet.is_inbound && !packet.destination.ip().is_loopback() {
         text.push_str(
             "  note     this is a call of the pod to its own address; for a client, add --from outside\n",
+        );
+    }
+    if packet.transport == Transport::Tcp && packet.destination.port() == DNS_PORT.number() {
+        text.push_str(
+            "  note     this is a query over TCP; for one over UDP, as most are, add --proto udp\n",
         );
     }
     for notice in pod.live.iter().flat_map(|live| &live.notices) {
@@ -128,7 +132,9 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
         Verdict::LikeItsConnection => {
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
-        Verdict::Misrouted => format!("lost: {sentence}"),
+        Verdict::Misrouted => {
+            problem.map_or_else(|| format!("lost: {sentence}"), |problem| format!("lost: {problem}"))
+        }
         Verdict::NoRoute => format!("no route: {sentence}"),
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };

@@ -74,7 +74,7 @@ impl Processes {
 fn listed() -> io::Result<Processes> {
     let own =
         ["/proc/thread-self/ns/net", "/proc/self/ns/net"].iter().find_map(|path| fs::read_link(path).ok());
-    let own = own.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let own = own.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted"))?;
     let mut processes = Processes::default();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();

@@ -1,6 +1,7 @@
 //! Address families.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
@@ -21,6 +22,12 @@ impl Family {
     #[must_use]
     pub const fn holds(self, network: &IpNetwork) -> bool {
         matches!((self, network), (Self::V4, IpNetwork::V4(_)) | (Self::V6, IpNetwork::V6(_)))
+    }
+
+    /// Whether `address` is of this family.
+    #[must_use]
+    pub const fn has(self, address: IpAddr) -> bool {
+        matches!((self, address), (Self::V4, IpAddr::V4(_)) | (Self::V6, IpAddr::V6(_)))
     }
 }
 

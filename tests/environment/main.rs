@@ -30,6 +30,7 @@ mod namespaces;
 mod native_leftovers;
 mod pod;
 mod privileges;
+mod processes;
 mod rollback;
 mod run;
 mod seccomp;

@@ -1,9 +1,9 @@
 //! DNS queries over UDP beside foreign rules, and what `explain --live` says about them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use netlab::User;
+use netlab::{Listen, User};
 
 use crate::dns::with_name_server;
 use crate::explain_live::{Question, answer};
@@ -13,17 +13,23 @@ use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer,
+    queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer,
     stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy,
 );
 
-/// A query to the service from a socket that, as a resolver's, receives from that address alone.
+/// A query to the service.
 fn query(user: &User, family: Family) -> UdpSocket {
+    query_to(user, family, at(family.service(), 53))
+}
+
+/// A query from a socket that, as a resolver's, receives from that address alone.
+fn query_to(user: &User, family: Family, to: SocketAddr) -> UdpSocket {
     let any: IpAddr = match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = user.run(|| UdpSocket::bind((any, 0)).expect("a socket"));
-    socket.connect(at(family.service(), 53)).expect("a receiver");
+    socket.connect(to).expect("a receiver");
     socket.send(b"query").expect("a query");
     socket
 }
@@ -78,6 +84,38 @@ fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: F
             assert_eq!(is_answered(&pod, family), !is_lost, "{options:?} {family:?}");
             let question = Question { from: "app", to: at(service, 53), is_udp: true };
             let explained = answer(&pod, &[], &question);
+            assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
+            let problem = explained["problem"].as_str().unwrap_or_default();
+            let says = "its answers are looked for in another conntrack zone than their connection";
+            assert_eq!(problem.starts_with(says), is_lost, "{options:?} {family:?}: {explained:#}");
+            assert_eq!(problem.is_empty(), !is_lost, "{explained:#}");
+        }
+    }
+}
+
+/// So are those of a server in the pod, as that of Docker on 127.0.0.11.
+fn queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer(fixture: Fixture) {
+    for (options, is_lost) in [(&["-i", "*", "--redirect-dns"][..], true), (&["-i", "*"], false)] {
+        let pod = fixture.pod();
+        with_name_server(&pod, options).run().succeeded();
+        for &family in fixture.families() {
+            let (ip, local) = match family {
+                Family::V4 => ("ip", IpAddr::from([127, 0, 0, 11])),
+                Family::V6 => ("ip6", family.loopback()),
+            };
+            let (to, server) = (at(family.name_server(), 53), at(local, 43210));
+            let _server = pod.app().serve("app", &[Listen::Udp(server)]);
+            let table = format!(
+                "table {ip} agent {{ chain out {{ type nat hook output priority -110; {ip} daddr {} udp dport 53 dnat to {server}; }}; }}",
+                to.ip()
+            );
+            pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
+            let socket = query_to(&pod.app(), family, to);
+            // The server answers one query after the other.
+            pod.app().ask(server).served_by("app");
+            socket.set_nonblocking(true).expect("a socket that does not wait");
+            assert_eq!(socket.recv(&mut [0; 64]).is_err(), is_lost, "{options:?} {family:?}");
+            let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: true });
             assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
             let problem = explained["problem"].as_str().unwrap_or_default();
             let says = "its answers are looked for in another conntrack zone than their connection";

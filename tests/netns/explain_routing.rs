@@ -1,5 +1,6 @@
 //! `explain --live` and `check` beside foreign policy rules and routes, with TPROXY: each verdict against connections.
 
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
 
 use netlab::User;
@@ -17,7 +18,9 @@ for_each_backend_and_native!(
     packets_without_a_route_are_not_sent,
     policy_rules_of_a_user_may_decide_over_answers,
     packets_to_a_local_route_stay_in_the_pod,
-    captured_packets_need_the_loopback_interface,
+    connections_to_several_hosts_are_not_made,
+    packets_within_the_pod_need_the_loopback_interface,
+    what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed,
 );
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
@@ -216,17 +219,64 @@ fn packets_to_a_local_route_stay_in_the_pod(fixture: Fixture) {
     }
 }
 
-fn captured_packets_need_the_loopback_interface(fixture: Fixture) {
+fn connections_to_several_hosts_are_not_made(fixture: Fixture) {
     let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
+    for to in ["10.1.0.255:80", "224.0.0.1:80", "255.255.255.255:80", "[ff02::1]:80", "[ff0e::1]:80"] {
+        let to: SocketAddr = to.parse().expect("an address");
+        let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
+        assert!(attempt.is_err(), "{to}: {attempt:?}");
+        let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+        assert_eq!(explained["verdict"], "no-route", "{explained:#}");
+        assert!(explained["because"].to_string().contains("is for several hosts"), "{explained:#}");
+    }
+}
+
+fn packets_within_the_pod_need_the_loopback_interface(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]), pod.outside_listens(&[80]));
+    pod.apply(&["-b", "*", "-i", "*", "-d", "7000"]);
     pod.namespace.ip("link set lo down");
-    let to = at(Family::V4.service(), 80);
-    let said =
-        pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]).run().succeeded().stdout();
-    assert!(said.lines().next().is_some_and(|first| first.contains("the interface lo is down")), "{said}");
-    let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
-    assert!(overview.lines().next().is_some_and(|first| first.contains("lo is down")), "{overview}");
+    let first_line = |words: &[&str]| {
+        let said =
+            pod.bare_istio_iptables(&[&["explain", "--live"], words].concat()).run().succeeded().stdout();
+        said.lines().next().unwrap_or_default().to_owned()
+    };
+    for &family in fixture.families() {
+        for to in [at(family.service(), 80), at(family.pod(), 7000)] {
+            let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
+            pod.outside().call(at(family.pod(), 7000)).served_by("app");
+            assert!(attempt.is_err() || attempt.is_ok_and(|attempt| attempt.peer_addr().is_err()), "{to}");
+            let said = first_line(&["--to", &to.to_string()]);
+            assert!(said.contains("the interface lo is down"), "{said}");
+        }
+    }
+    let said = first_line(&[]);
+    assert!(said.contains("lo is down"), "{said}");
     pod.namespace.ip("link set lo up");
+    let to = at(Family::V4.service(), 80);
     pod.app().call(to).captured(15001, to);
+}
+
+fn what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000, 8080]));
+    pod.apply(&["-b", "*", "-d", "7000,8443"]);
+    let (family, to) = (Family::V4, at(Family::V4.pod(), 8443));
+    pod.iptables(family, "-t nat -I PREROUTING -p tcp --dport 8443 -j DNAT --to-destination 127.0.0.1:8080");
+    for is_routed in [false, true] {
+        let value = u8::from(is_routed).to_string();
+        pod.namespace
+            .run(|| fs::write("/proc/sys/net/ipv4/conf/eth0/route_localnet", value).expect("a setting"));
+        let attempt =
+            pod.outside().run(|| socket::start_connect(to, Binding::default())).expect("a connection begins");
+        pod.outside().call(at(family.pod(), 7000)).served_by("app");
+        assert_eq!(attempt.peer_addr().is_ok(), is_routed);
+        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
+        let problem = explained["problem"].as_str().unwrap_or_default();
+        let says =
+            "the kernel drops what arrives on eth0 for 127.0.0.1: net.ipv4.conf.eth0.route_localnet is 0";
+        assert_eq!(problem, if is_routed { "" } else { says }, "{explained:#}");
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     healthy_pods_have_no_problem,
@@ -18,6 +18,8 @@ for_each_backend_and_native!(
     processes_with_the_proxys_ids_are_named,
     connections_that_began_before_capture_are_named
 );
+
+for_these_fixtures!(v4: IptablesNft V4, v6: IptablesNft V6; [pods_of_one_family_have_no_problem_in_the_other]);
 
 fn overview(pod: &Pod) -> Value {
     let output =
@@ -52,6 +54,16 @@ fn healthy_pods_have_no_problem(fixture: Fixture) {
         let said = overview(&pod);
         assert_eq!(said["problems"], Value::Array(Vec::new()), "{options:?}: {said:#}");
     }
+}
+
+/// Rules of the other family are there, too.
+fn pods_of_one_family_have_no_problem_in_the_other(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.bare_istio_iptables(&["-b", "*", "-i", "*", "--dual-stack"]).run().succeeded();
+    let _proxy = pod.proxy().serve("proxy", &[Listen::Tcp(15001), Listen::Tcp(15006)]);
+    let said = overview(&pod);
+    assert_eq!(said["problems"], Value::Array(Vec::new()), "{said:#}");
+    assert!(said["traffic"].as_array().is_some_and(|rows| !rows.is_empty()), "{said:#}");
 }
 
 fn listeners_of_the_proxy_are_examined(fixture: Fixture) {

@@ -9,6 +9,8 @@ mod branches;
 mod chain;
 mod hook;
 
+use std::net::IpAddr;
+
 use beside::Beside;
 
 use super::changes::Zone;
@@ -20,7 +22,7 @@ use super::packet::Packet;
 use super::routing::{Looked, Routed, Routing, words};
 use super::rules::{Chains, Entry, INPUT, Rules};
 use crate::config::ConnectionState;
-use crate::model::{Hook, Port};
+use crate::model::{Hook, Port, RouteKind, Transport};
 use crate::text::one_line;
 
 /// What becomes of a packet.
@@ -253,6 +255,9 @@ impl<'a> Walker<'a, '_> {
                 Routed::Nowhere => return self.no_route(),
                 Routed::Own | Routed::Here | Routed::Away => {}
             }
+            if self.is_for_several_hosts() {
+                return self.not_connected();
+            }
             match self.hook(Hook::Output) {
                 Flow::Drop => return Verdict::Dropped,
                 Flow::NoRoute => return self.unroutable(),
@@ -316,6 +321,24 @@ impl<'a> Walker<'a, '_> {
     /// Whether a later packet has the mark that belongs to the proxy's connections.
     fn is_for_proxy(&self) -> bool {
         self.packet.state != ConnectionState::New && self.routing.mark() == Some(self.at.mark)
+    }
+
+    /// Whether a process asks for a TCP connection to a broadcast or multicast address.
+    fn is_for_several_hosts(&self) -> bool {
+        let is_other = |looked: &Looked<'_>| looked.lookup.kind() == Some(RouteKind::Other);
+        let is_meant = match self.packet.destination.ip() {
+            IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+            IpAddr::V6(address) => address.is_multicast(),
+        };
+        self.packet.transport == Transport::Tcp && (is_meant || self.routed.last().is_some_and(is_other))
+    }
+
+    /// The kernel refuses to connect it to several hosts.
+    fn not_connected(&mut self) -> Verdict {
+        let destination = self.packet.destination.ip();
+        self.because =
+            Some(format!("{destination} is for several hosts: connecting to it by TCP fails (ENETUNREACH)"));
+        Verdict::NoRoute
     }
 
     /// The proxy does not get the packet although a rule sends it there.

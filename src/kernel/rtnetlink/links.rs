@@ -24,6 +24,7 @@ const IFLA_INET_CONF: u16 = 1;
 const RP_FILTER: usize = 8;
 const ACCEPT_LOCAL: usize = 23;
 const SRC_VALID_MARK: usize = 24;
+const ROUTE_LOCALNET: usize = 26;
 
 impl Rtnetlink {
     /// Every interface, with the settings that decide over captured packets.
@@ -34,9 +35,12 @@ impl Rtnetlink {
         let addresses = self.listed_addresses()?;
         let with_address: BTreeSet<u32> = addresses.iter().filter_map(Listed::link_of_ipv4).collect();
         let message = Message::new(libc::RTM_GETLINK, 0, &[0; IFINFOMSG]);
-        let each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
+        let mut each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
             list.extend(read_link(reply, &with_address));
         })?;
+        if of_all_links("route_localnet").is_some_and(|value| value != 0) {
+            each.iter_mut().for_each(|link| link.routes_to_loopback = true);
+        }
         Ok(Links { each, all: of_all() })
     }
 }
@@ -48,36 +52,40 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
     let attributes = reply.attributes(IFINFOMSG);
     let index = reply.word(INDEX);
     let is_up = u32::try_from(libc::IFF_UP).is_ok_and(|up| reply.word(FLAGS) & up != 0);
+    let values = attributes.of(IFLA_AF_SPEC).and_then(ipv4_settings);
+    let setting = |number: usize| values.as_ref().and_then(|values| values.get(number - 1).copied());
     Some(Link {
         name: attributes.of(IFLA_IFNAME)?.text(),
         index,
         is_up,
         is_port: attributes.of(IFLA_MASTER).is_some(),
         has_v4: with_address.contains(&index),
-        settings: attributes.of(IFLA_AF_SPEC).and_then(settings).unwrap_or_default(),
+        routes_to_loopback: setting(ROUTE_LOCALNET).is_some_and(|value| value != 0),
+        settings: SourceValidation {
+            uses_mark: setting(SRC_VALID_MARK).is_some_and(|value| value != 0),
+            accepts_local: setting(ACCEPT_LOCAL).is_some_and(|value| value != 0),
+            rp_filter: setting(RP_FILTER).map_or(0, |value| u8::try_from(value).unwrap_or(u8::MAX)),
+        },
     })
 }
 
-fn settings(families: Attribute<'_>) -> Option<SourceValidation> {
+/// The settings `net.ipv4.conf.NAME`, by their numbers.
+fn ipv4_settings(families: Attribute<'_>) -> Option<Vec<u32>> {
     let values = families.nested().of(AF_INET)?.nested().of(IFLA_INET_CONF)?.payload;
     let (values, _) = values.as_chunks::<4>();
-    let setting = |number: usize| values.get(number - 1).map(|bytes| u32::from_ne_bytes(*bytes));
-    Some(SourceValidation {
-        uses_mark: setting(SRC_VALID_MARK)? != 0,
-        accepts_local: setting(ACCEPT_LOCAL)? != 0,
-        rp_filter: u8::try_from(setting(RP_FILTER)?).unwrap_or(u8::MAX),
-    })
+    Some(values.iter().map(|bytes| u32::from_ne_bytes(*bytes)).collect())
 }
 
 /// The settings of all interfaces, which netlink does not list. Without `/proc` the kernel's defaults.
 fn of_all() -> SourceValidation {
-    let read = |name: &str| -> Option<u8> {
-        let path = ["/proc/sys/net/ipv4/conf/all/", name].concat();
-        procfs::read_if_present(path).ok()??.trim().parse().ok()
-    };
     SourceValidation {
-        uses_mark: read("src_valid_mark").is_some_and(|value| value != 0),
-        accepts_local: read("accept_local").is_some_and(|value| value != 0),
-        rp_filter: read("rp_filter").unwrap_or(0),
+        uses_mark: of_all_links("src_valid_mark").is_some_and(|value| value != 0),
+        accepts_local: of_all_links("accept_local").is_some_and(|value| value != 0),
+        rp_filter: of_all_links("rp_filter").unwrap_or(0),
     }
+}
+
+fn of_all_links(name: &str) -> Option<u8> {
+    let path = ["/proc/sys/net/ipv4/conf/all/", name].concat();
+    procfs::read_if_present(path).ok()??.trim().parse().ok()
 }

@@ -215,4 +215,53 @@ COMMIT
         packets: &["outside pod:8080", "outside pod:8443", "app service:80"],
         ..NONE
     },
+    Situation {
+        name: "AWS VPC CNI marks connections of the primary interface",
+        options: &["-m", "TPROXY"],
+        iptables: r#"*mangle
+-I PREROUTING -i eth0 -m comment --comment "AWS, primary ENI" -m addrtype --dst-type LOCAL --limit-iface-in -j CONNMARK --set-xmark 0x80/0x80
+-I PREROUTING -i eni+ -m comment --comment "AWS, primary ENI" -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80
+COMMIT
+*nat
+:AWS-SNAT-CHAIN-0 -
+:AWS-CONNMARK-CHAIN-0 -
+-A POSTROUTING -m comment --comment "AWS SNAT CHAIN" -j AWS-SNAT-CHAIN-0
+-4 -A AWS-SNAT-CHAIN-0 ! -d 10.1.0.0/16 ! -o vlan+ -m addrtype ! --dst-type LOCAL -j SNAT --to-source 10.1.0.2 --random-fully
+-I PREROUTING -i eni+ -m state --state NEW -j AWS-CONNMARK-CHAIN-0
+-4 -A AWS-CONNMARK-CHAIN-0 ! -d 10.1.0.0/16 -j CONNMARK --set-xmark 0x80/0x80
+-A PREROUTING -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80
+COMMIT
+"#,
+        ip: "rule add pref 1024 fwmark 0x80/0x80 lookup main",
+        packets: &["app service:80", "app other:443", "proxy service:80", "outside pod:8080"],
+        ..NONE
+    },
+    Situation {
+        name: "Calico tests the reverse path in raw",
+        iptables: r#"*raw
+:cali-PREROUTING -
+:cali-rpf-skip -
+-A PREROUTING -j cali-PREROUTING
+-A cali-PREROUTING -j MARK --set-xmark 0x0/0xf0000
+-A cali-PREROUTING -i cali+ -j MARK --set-xmark 0x40000/0x40000
+-A cali-PREROUTING -m mark --mark 0x40000/0x40000 -j cali-rpf-skip
+-A cali-PREROUTING -m mark --mark 0x40000/0x40000 -m rpfilter --validmark --invert -j DROP
+-A cali-PREROUTING -m mark --mark 0x0/0x40000 -m rpfilter --invert -j ACCEPT
+COMMIT
+"#,
+        packets: &["app service:80", "app other:443", "proxy service:80", "outside pod:8080"],
+        ..NONE
+    },
+    Situation {
+        name: "Cilium marks what has a transparent socket",
+        options: &["-m", "TPROXY"],
+        iptables: r#"*mangle
+:CILIUM_PRE_mangle -
+-A PREROUTING -m comment --comment "cilium-feeder: CILIUM_PRE_mangle" -j CILIUM_PRE_mangle
+-A CILIUM_PRE_mangle -m socket --transparent -m mark ! --mark 0xe00/0xf00 -m mark ! --mark 0x800/0xf00 -j MARK --set-xmark 0x200/0xffffffff
+COMMIT
+"#,
+        packets: &["app service:80", "outside pod:8080"],
+        ..NONE
+    },
 ];

@@ -258,4 +258,16 @@ COMMIT
         packets: &["app service:80", "app other:443", "proxy service:80", "outside pod:8080"],
         ..NONE
     },
+    Situation {
+        name: "Linkerd's inbound rules behind ours",
+        iptables: r#"*nat
+:PROXY_INIT_REDIRECT -
+-A PREROUTING -m comment --comment "proxy-init/install-proxy-init-prerouting" -j PROXY_INIT_REDIRECT
+-A PROXY_INIT_REDIRECT -p tcp -m multiport --dports 4190,4191,7000 -j RETURN
+-A PROXY_INIT_REDIRECT -p tcp -j REDIRECT --to-ports 4143
+COMMIT
+"#,
+        packets: &["outside pod:8080", "outside pod:15008"],
+        ..NONE
+    },
 ];
