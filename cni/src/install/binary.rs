@@ -112,10 +112,23 @@ pub fn call(
     command.env = variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
     command.input = Some(input().map_err(|error| error.to_string())?);
     command.timeout = CALL;
-    let output = host.run(command).map_err(|error| error.to_string())?;
+    let output = host.run(command);
+    let output = output.map_err(|error| format!("cannot run {}: {error}", path_shown(program)))?;
     if output.code == Some(0) {
         return Ok(());
     }
     let error: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
     Err(error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim()).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugin_that_cannot_be_run_is_named() {
+        let program = Path::new("/nonexistent/istio-cni");
+        let problem = call(&SystemHost::new(None), program, &[], &Value::Null).unwrap_err();
+        assert!(problem.starts_with("cannot run /nonexistent/istio-cni: "), "{problem}");
+    }
 }
