@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::{connections, delete_on_syn};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
-use crate::kernel::sock_diag::{self, State};
+use crate::kernel::sock_diag::{self, SocketLookup, State};
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Mark, PROXY_TO_SERVER_ZONE,
     Transport,
@@ -232,7 +232,12 @@ fn clear_foreign_marks(
     }
     let local: HashSet<SocketAddr> =
         sock_diag::tcp_sockets(&CONNECTION_STATES)?.into_iter().map(|socket| socket.local).collect();
+    let mut lookup = SocketLookup::open()?;
     for (mark, entry) in marked.into_iter().filter(|(_, entry)| !local.contains(&entry.original.source)) {
+        let Tuple { source, destination } = entry.original;
+        if lookup.is_connected(source, destination)? {
+            continue;
+        }
         let is_cleared = table.set_mark(entry, 0)?;
         if let Some(count) = cleared.get_mut(mark) {
             *count += usize::from(is_cleared);

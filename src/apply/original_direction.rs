@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::delete_on_syn::HALF_OPEN;
 use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::kernel::sock_diag::{InetSocket, State, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_sockets};
 
 /// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -84,6 +84,14 @@ impl OriginalDirection {
         is_reversed && may_be_reversed(entry)
     }
 
+    /// Whether the pod has a socket for this connection.
+    fn is_connected(&self, lookup: &mut SocketLookup, connection: Tuple) -> io::Result<bool> {
+        let Tuple { source, destination } = connection;
+        let (local, remote) =
+            if self.is_local(source) { (source, destination) } else { (destination, source) };
+        lookup.is_connected(local, remote)
+    }
+
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
     /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
@@ -91,17 +99,22 @@ impl OriginalDirection {
     pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
         let deadline = Instant::now() + LIMIT;
         entries.retain(|entry| self.is_reversed(entry));
+        let mut lookup = SocketLookup::open()?;
         while !entries.is_empty() && Instant::now() < deadline {
             let sockets = tcp_sockets(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
             let open: HashMap<Tuple, Option<NewEntry>> =
                 sockets.iter().map(|socket| (self.original(socket), self.entry(socket))).collect();
-            let replaced = |entry: &Entry| match open.get(&entry.original.reversed()) {
-                // In the middle of its handshake: its next packet would be a new connection.
-                Some(None) => None,
-                Some(new @ Some(_)) => Some((*entry, *new)),
-                None => Some((*entry, None)),
-            };
-            table.replace(&entries.iter().filter_map(replaced).collect::<Vec<_>>())?;
+            let mut replaced = Vec::new();
+            for entry in &entries {
+                match open.get(&entry.original.reversed()) {
+                    // In the middle of its handshake: its next packet would be a new connection.
+                    Some(None) => {}
+                    Some(new @ Some(_)) => replaced.push((*entry, *new)),
+                    None if self.is_connected(&mut lookup, entry.original)? => {}
+                    None => replaced.push((*entry, None)),
+                }
+            }
+            table.replace(&replaced)?;
             thread::sleep(INTERVAL);
             let mut left = Vec::new();
             for entry in &entries {

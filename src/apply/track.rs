@@ -13,7 +13,7 @@ use super::delete_on_syn::{self, HALF_OPEN};
 use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
-use crate::kernel::sock_diag::{InetSocket, State, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_sockets};
 use crate::model::{Family, Transport};
 
 /// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
@@ -87,9 +87,10 @@ impl<'a> Tracking<'a> {
     /// itself meanwhile. One dump serves all of it.
     fn settle(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
-        let ended = self.ended(tracked, &now);
+        let ended = self.ended(tracked, &now)?;
         let is_half_closed = |socket: &&InetSocket| socket.state != State::Established;
         let half_closed: HashSet<_> = now.iter().filter(is_half_closed).map(ends).collect();
+        let connected: HashSet<_> = now.iter().map(ends).collect();
         let mut unfinished = Vec::new();
         let Self { families, direction, table, made: _ } = self;
         let flagged = delete_on_syn::change_all(table, |entry| {
@@ -101,13 +102,14 @@ impl<'a> Tracking<'a> {
                 return Some(Change::Delete);
             }
             if !is_unfinished(entry) {
-                return Some(Change::Resume { closing: false });
+                return Some(Change::Resume { closing: false, answered: false });
             }
             unfinished.extend((!local_ends(direction, entry).is_empty()).then_some(*entry));
             // What is translated was tracked all the time, or is cut off.
             let is_translated = entry.status.destination_translated();
             let closing = !is_translated && both_ends(entry).iter().any(|ends| half_closed.contains(ends));
-            Some(Change::Resume { closing })
+            let answered = both_ends(entry).iter().any(|ends| connected.contains(ends));
+            Some(Change::Resume { closing, answered })
         })?;
         self.finish_ended_unseen(&unfinished)?;
         flagged.finish(&mut self.table)
@@ -115,10 +117,19 @@ impl<'a> Tracking<'a> {
 
     /// The original tuples of the sockets that ended before their entry was made: they send nothing that ends the entry. A later
     /// connection with the same ports would follow it and bypass the proxy.
-    fn ended(&self, tracked: &[InetSocket], now: &[InetSocket]) -> HashSet<Tuple> {
+    fn ended(&self, tracked: &[InetSocket], now: &[InetSocket]) -> std::io::Result<HashSet<Tuple>> {
         let alive: HashSet<_> = now.iter().map(ends).collect();
-        let ended = tracked.iter().filter(|one| !alive.contains(&ends(one)));
-        ended.map(|one| self.direction.original(one)).collect()
+        let missing: Vec<_> = tracked.iter().filter(|one| !alive.contains(&ends(one))).collect();
+        let mut ended = HashSet::new();
+        let Some(mut lookup) = (!missing.is_empty()).then(SocketLookup::open).transpose()? else {
+            return Ok(ended);
+        };
+        for socket in missing {
+            if !lookup.is_connected(socket.local, socket.remote)? {
+                ended.insert(self.direction.original(socket));
+            }
+        }
+        Ok(ended)
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
@@ -131,8 +142,14 @@ impl<'a> Tracking<'a> {
         let states = CONNECTION_STATES.into_iter().filter(|state| *state != State::TimeWait);
         let states: Vec<State> = states.collect();
         let alive: HashSet<_> = sockets(self.families, &states)?.iter().map(ends).collect();
-        for entry in entries {
-            if local_ends(&self.direction, entry).iter().any(|ends| alive.contains(ends)) {
+        let is_missing =
+            |entry: &&Entry| !local_ends(&self.direction, entry).iter().any(|ends| alive.contains(ends));
+        let missing: Vec<&Entry> = entries.iter().filter(is_missing).collect();
+        let Some(mut lookup) = (!missing.is_empty()).then(SocketLookup::open).transpose()? else {
+            return Ok(());
+        };
+        for entry in missing {
+            if is_connected(&mut lookup, &local_ends(&self.direction, entry))? {
                 continue;
             }
             // Its connection may have ended since, seen, and another one begun.
@@ -140,7 +157,7 @@ impl<'a> Tracking<'a> {
             if now.tcp_state == Some(TcpState::Established) {
                 self.table.delete(entry)?;
             } else if is_unfinished(&now) {
-                self.table.change(&[now], Change::Resume { closing: true })?;
+                self.table.change(&[now], Change::Resume { closing: true, answered: false })?;
             }
         }
         Ok(())
@@ -169,6 +186,16 @@ fn local_ends(direction: &OriginalDirection, entry: &Entry) -> Vec<(SocketAddr, 
 
 fn both_ends(entry: &Entry) -> [(SocketAddr, SocketAddr); 2] {
     [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination))
+}
+
+/// Whether one of these sockets is open.
+fn is_connected(lookup: &mut SocketLookup, ends: &[(SocketAddr, SocketAddr)]) -> std::io::Result<bool> {
+    for (local, remote) in ends {
+        if lookup.is_connected(*local, *remote)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn ends(socket: &InetSocket) -> (SocketAddr, SocketAddr) {

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 
 use crate::held::{ECHO_LIMIT, Held, during_all};
 use crate::lab::fixture::at;
-use crate::lab::program::Ended;
+use crate::lab::program::{Ended, tool};
 use crate::lab::server::Listen;
 use crate::lab::user::Conversation;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
@@ -17,6 +17,7 @@ for_each_backend_and_native!(
     first_capture_that_is_killed_is_completed_by_the_next_run,
     ipv4_connections_of_ipv6_sockets_survive_first_capture,
     half_closed_connections_survive_first_capture,
+    connections_of_which_only_acknowledgements_were_seen_survive_first_capture,
     connections_that_other_rules_track_survive_first_capture,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
@@ -120,6 +121,41 @@ fn half_closed_connections_survive_first_capture(fixture: Fixture) {
             caller.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
             caller.read_to_string(&mut answer).expect("the answer to a half-closed connection");
             assert_eq!(answer, "late", "{family:?} {options:?}");
+            pod.apply(&["--cleanup-only"]);
+        }
+    }
+}
+
+/// A client acknowledged what the application had sent before connection tracking began: an entry without an answer, whose next
+/// packet would be that of a new connection.
+fn connections_of_which_only_acknowledgements_were_seen_survive_first_capture(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _proxy = pod.proxy_listens();
+        for &family in fixture.families() {
+            let target = at(family.pod(), 8080);
+            let listener = pod.app().run(|| TcpListener::bind(target).unwrap());
+            let caller = pod.outside().run(|| TcpStream::connect(target).unwrap());
+            let (server, _) = listener.accept().unwrap();
+            let source = caller.local_addr().unwrap();
+            let ends =
+                format!("-s {} -d {} --sport {} --dport 8080", source.ip(), target.ip(), source.port());
+            let state = "-I -p tcp --state ESTABLISHED --timeout 300";
+            let words: Vec<_> = state.split(' ').chain(ends.split(' ')).collect();
+            let made = || (tool("conntrack", &words, ""), tool("conntrack", &["-L", "-p", "tcp"], ""));
+            let (_, entries) = pod.namespace.run(made);
+            assert!(entries.contains("[UNREPLIED]"), "{entries}");
+            pod.apply(options);
+            let mut ends = [server, caller];
+            for _ in 0..ends.len() {
+                let [to, from] = &mut ends;
+                from.write_all(b"later").unwrap();
+                to.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
+                let mut received = [0; 5];
+                to.read_exact(&mut received).expect("data of an open connection");
+                assert_eq!(&received, b"later", "{family:?} {options:?}");
+                ends.reverse();
+            }
             pod.apply(&["--cleanup-only"]);
         }
     }

@@ -98,6 +98,9 @@ pub enum Change {
         /// of its end, it leaves the entry in a state in which a SYN deletes it. From ESTABLISHED the close of the other side
         /// leads to CLOSE_WAIT, where a SYN on the same ports follows the entry for a minute.
         closing: bool,
+        /// It is established. An entry of which the kernel saw one side only, an acknowledgement for instance, is that of a new
+        /// connection until the other side sends: TPROXY would take the packets of its client.
+        answered: bool,
     },
 }
 
@@ -300,7 +303,7 @@ impl Change {
         match self {
             Self::Delete => request::delete(entry),
             Self::DeleteOnSyn => request::delete_on_syn(entry),
-            Self::Resume { closing } => request::resume(entry, closing),
+            Self::Resume { closing, answered } => request::resume(entry, closing, answered),
         }
     }
 }

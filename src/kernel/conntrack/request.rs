@@ -113,8 +113,12 @@ pub(super) fn delete_on_syn(entry: &Entry) -> Message {
 }
 
 /// See [`super::Change::Resume`].
-pub(super) fn resume(entry: &Entry, closing: bool) -> Message {
+pub(super) fn resume(entry: &Entry, closing: bool, answered: bool) -> Message {
     let mut message = existing(Kind::New, entry);
+    if answered {
+        // The kernel refuses to clear a bit.
+        message.push_be32(root::STATUS, entry.status.0 | Status::ESTABLISHED.0);
+    }
     message.nested(root::PROTOCOL_INFO, |inner| {
         inner.nested(tcp::INFO, |inner| {
             if closing {

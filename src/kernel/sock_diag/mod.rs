@@ -1,8 +1,12 @@
 //! The TCP and UDP sockets of a network namespace, over sock_diag. Takes no privilege.
 
+mod lookup;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+pub use lookup::SocketLookup;
 
 use super::netlink::{Message, Protocol, Reply, Socket};
 use super::{procfs, recording};
@@ -130,7 +134,7 @@ fn listed(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>
     for family in [libc::AF_INET, libc::AF_INET6] {
         let family = u8::try_from(family).unwrap_or(0);
         sockets.extend(socket.dump(
-            &request(family, protocol, states),
+            &request(family, protocol, states, &[]),
             |list: &mut Vec<InetSocket>, reply| {
                 list.extend(InetSocket::read(reply));
             },
@@ -267,12 +271,14 @@ impl InetSocket {
     }
 }
 
-fn request(family: u8, protocol: libc::c_int, states: &[State]) -> Message {
+/// For all sockets, or with a `struct inet_diag_sockid` for one.
+fn request(family: u8, protocol: libc::c_int, states: &[State], id: &[u8]) -> Message {
     let protocol = u8::try_from(protocol).unwrap_or(0);
     let states = states.iter().fold(0, |bits, state| bits | state.bit());
     let mut header = Vec::with_capacity(REQUEST);
     header.extend([family, protocol, 0, 0]);
     header.extend(states.to_ne_bytes());
+    header.extend(id);
     header.resize(REQUEST, 0);
     Message::new(SOCK_DIAG_BY_FAMILY, 0, &header)
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::netlink::Reply;
+use crate::kernel::rtnetlink::Rtnetlink;
 use netlab::in_new_namespace;
 
 #[test]
@@ -85,4 +86,33 @@ proptest! {
         let whole = InetSocket::read(&Reply { kind: SOCK_DIAG_BY_FAMILY, flags: 0, sequence: 0, body: &body });
         prop_assert!(whole.is_none() || body.len() >= REPLY);
     }
+}
+
+/// A socket on a link-local address is bound to its interface.
+#[test]
+fn an_open_socket_is_found_by_its_ends() {
+    in_new_namespace(|| {
+        netlab::ip_batch(
+            "link add eth0 type veth peer name eth1\nlink set eth0 up\nlink set eth1 up\naddress add fe80::5/64 dev eth0 nodad",
+        );
+        let scope = Rtnetlink::open().unwrap().links().unwrap().named("eth0").unwrap().index;
+        let link_local = std::net::SocketAddrV6::new("fe80::5".parse().unwrap(), 0, 0, scope);
+        let local =
+            ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"].map(|address| address.parse().unwrap());
+        for address in local.into_iter().chain([SocketAddr::V6(link_local)]) {
+            let listener = TcpListener::bind(address).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+            let (here, there) = (plain(client.local_addr().unwrap()), plain(client.peer_addr().unwrap()));
+            let mut lookup = SocketLookup::open().unwrap();
+            assert!(lookup.is_connected(here, there).unwrap() && lookup.is_connected(there, here).unwrap());
+            let other = SocketAddr::new(there.ip(), 1);
+            assert!(!lookup.is_connected(there, other).unwrap(), "the listener only");
+            drop(client);
+            drop(server);
+            // One is in TIME_WAIT.
+            assert!(!lookup.is_connected(here, there).unwrap() && !lookup.is_connected(there, here).unwrap());
+        }
+    });
 }

@@ -1,0 +1,69 @@
+//! One TCP socket, by its ends.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use super::{InetSocket, State, request};
+use crate::kernel::netlink::{Message, Protocol, Socket};
+use crate::kernel::rtnetlink::Rtnetlink;
+
+/// `INET_DIAG_NOCOOKIE`: the socket is not known by a number of the kernel.
+const NO_COOKIE: [u8; 8] = [u8::MAX; 8];
+
+/// Looks sockets up one by one. A list comes in several messages, and the kernel continues it at the place that a socket had in
+/// its hash bucket: where another socket before it has ended between two messages, one that is open is not listed.
+#[derive(Debug)]
+pub struct SocketLookup {
+    socket: Socket,
+    /// One that is bound to an interface is found with the number of that only.
+    interfaces: Vec<u32>,
+}
+
+impl SocketLookup {
+    /// Opens the lookup in the current thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn open() -> io::Result<Self> {
+        let links = Rtnetlink::open()?.links()?;
+        let interfaces = links.each.iter().map(|link| link.index).collect();
+        Ok(Self { socket: Socket::open(Protocol::SockDiag)?, interfaces })
+    }
+
+    /// Whether a socket has these ends whose connection has not ended: neither a listener nor one in TIME_WAIT.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn is_connected(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+        for interface in &self.interfaces {
+            match self.socket.query(&by_ends(local, remote, *interface), InetSocket::read) {
+                // The kernel finds the listener of the port, too.
+                Ok(Some(found)) if (found.local, found.remote) == (local, remote) => {
+                    return Ok(found.state != State::TimeWait);
+                }
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn by_ends(local: SocketAddr, remote: SocketAddr, interface: u32) -> Message {
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut id = Vec::new();
+    id.extend([local, remote].map(|end| end.port().to_be_bytes()).concat());
+    id.extend([local, remote].map(|end| address(end.ip())).concat());
+    id.extend(interface.to_ne_bytes());
+    id.extend(NO_COOKIE);
+    request(u8::try_from(family).unwrap_or(0), libc::IPPROTO_TCP, &State::ALL, &id)
+}
+
+/// In the first bytes, if it is shorter.
+fn address(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96).to_be_bytes(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
