@@ -17,18 +17,23 @@ use crate::report::Failure;
 use crate::routing;
 use crate::text::count;
 
-/// The rules that earlier parts of a run have written: the file of `--rules-file` keeps them too, in order.
+/// What earlier parts of a run have written.
 #[derive(Debug, Default)]
-pub(super) struct WrittenRules(BTreeMap<(Variant, Family), String>);
+pub(super) struct Written {
+    /// The file of `--rules-file` keeps these too, in order.
+    rules: BTreeMap<(Variant, Family), String>,
+    /// Whether any step was begun.
+    pub(super) is_begun: bool,
+}
 
-impl WrittenRules {
+impl Written {
     fn before(&self, step: &Restore) -> &str {
-        self.0.get(&(step.variant, step.family)).map_or("", String::as_str)
+        self.rules.get(&(step.variant, step.family)).map_or("", String::as_str)
     }
 
     fn add(&mut self, steps: &[Step]) {
         for step in restores(steps) {
-            *self.0.entry((step.variant, step.family)).or_default() += &step.text;
+            *self.rules.entry((step.variant, step.family)).or_default() += &step.text;
         }
     }
 }
@@ -49,7 +54,7 @@ pub(super) fn execute(
     main: Backend,
     run: &RunOptions,
     locked: bool,
-    written: &mut WrittenRules,
+    written: &mut Written,
 ) -> Result<(), Failure> {
     let mut prepared = Vec::new();
     for step in restores(steps) {
@@ -59,6 +64,7 @@ pub(super) fn execute(
     native::keep_file(steps, run)?;
     written.add(steps);
     let lock = lock_file(run, &prepared, locked)?;
+    written.is_begun = true;
     let mut prepared = prepared.into_iter();
     let mut table = conntrack::Table::default();
     let mut rest = steps;

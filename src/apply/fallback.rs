@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::execute::Written;
 use super::inspect::inspect_without;
 use super::rollback::{RolledBack, roll_back};
 use super::{Access, Applied, complete, preconditions};
@@ -31,7 +32,9 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
         // The decision is not made again without the refusals.
         let fallback = (!refused.is_empty())
             .then(|| RunOptions { backend: BackendChoice::only(backend), ..run.clone() });
-        let failure = match complete(host, desired, fallback.as_ref().unwrap_or(run), inspection) {
+        let mut written = Written::default();
+        let run_now = fallback.as_ref().unwrap_or(run);
+        let failure = match complete(host, desired, run_now, inspection, &mut written) {
             Err(failure) => failure,
             Ok(applied) => return Ok(applied),
         };
@@ -39,7 +42,11 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
         if !is_first || is_kept {
             return Err(failure);
         }
-        let RolledBack { failure, is_complete } = roll_back(host, run, backend, failure);
+        let RolledBack { failure, is_complete } = if written.is_begun {
+            roll_back(host, run, backend, failure)
+        } else {
+            RolledBack { failure, is_complete: true }
+        };
         if !is_complete || failure.missing_modules.is_empty() {
             return Err(failure);
         }

@@ -29,7 +29,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use connections::Counting;
-use execute::WrittenRules;
+use execute::Written;
 
 use crate::commits;
 use crate::config::{Action, RunOptions};
@@ -89,14 +89,14 @@ fn complete(
     desired: &DesiredState,
     run: &RunOptions,
     inspection: Inspection,
+    written: &mut Written,
 ) -> Result<Applied, Failure> {
     let ports = connections::redirect_ports(&inspection.current);
-    let mut written = WrittenRules::default();
-    let mut applied = change(host, desired, run, inspection, Counting::OnceCertain, &mut written)?;
+    let mut applied = change(host, desired, run, inspection, Counting::OnceCertain, written)?;
     if !applied.connections.may_begin.is_empty() {
         // Nothing captures any more: now it is certain which connections need what was kept.
         let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-        let last = change(host, desired, run, inspection, Counting::Now, &mut written)?;
+        let last = change(host, desired, run, inspection, Counting::Now, written)?;
         applied = Applied { is_written: true, ..last };
     }
     if connection_policy(run) == Policy::Reset {
@@ -112,7 +112,7 @@ fn change(
     run: &RunOptions,
     mut inspection: Inspection,
     counting: Counting,
-    written: &mut WrittenRules,
+    written: &mut Written,
 ) -> Result<Applied, Failure> {
     let backend = inspection.decision.backend;
     let policy = connection_policy(run);

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::connections::Counting;
-use super::execute::{self, WrittenRules};
+use super::execute::{self, Written};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};
 use crate::exit::Exit;
@@ -30,7 +30,7 @@ pub(super) fn execute(
     backend: Backend,
     run: &RunOptions,
     locked: bool,
-    written: &mut WrittenRules,
+    written: &mut Written,
 ) -> Result<(), Failure> {
     // While two backends hold rules, the choice could be another one.
     let pinned = RunOptions { backend: BackendChoice::only(backend), ..run.clone() };
