@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Target, Transport};
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Rule, Target, Transport};
 use crate::ordered::Ordered as _;
 use crate::parse::matches::{self, Field, FieldMatch, Part};
 
@@ -22,7 +22,12 @@ impl Captured {
     pub(super) fn of(rules: &FamilyRules) -> Self {
         let family = rules.family;
         let rules = || rules.tables.values().flat_map(|table| table.rules());
-        let mut protocols = rules().filter_map(|rule| rule.statement.matcher.protocol.as_ref());
+        // An excluded port is one of UDP, too.
+        let is_dns = |rule: &Rule| {
+            let protocol = rule.statement.matcher.protocol.as_ref();
+            let is_udp = protocol.is_some_and(|protocol| protocol.transport == Transport::Udp);
+            is_udp && rule.statement.target != Target::Return
+        };
         let redirect = |target: Target| match target {
             Target::Redirect(port) => Some(port.number()),
             Target::Accept
@@ -37,7 +42,7 @@ impl Captured {
         };
         Self {
             family,
-            dns: protocols.any(|protocol| protocol.transport == Transport::Udp),
+            dns: rules().any(is_dns),
             ports: rules().filter_map(|rule| redirect(rule.statement.target)).into_set(),
             keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
         }

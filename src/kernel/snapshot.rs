@@ -13,8 +13,8 @@ use crate::ordered::Ordered as _;
 
 /// The built-in chains that captured packets pass.
 const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
-/// The table and the chain in which a packet to `lo` may get another mark behind them.
-const MARKED_BEHIND: (&str, &str) = ("mangle", "POSTROUTING");
+/// The chain in which a packet to `lo` may get another mark behind them, in these tables.
+const MARKED_BEHIND: (&str, [&str; 2]) = ("POSTROUTING", ["mangle", "nat"]);
 /// The legacy tables in which packets are behind our rules.
 const BEHIND: [&str; 2] = ["filter", "security"];
 
@@ -130,7 +130,8 @@ impl Snapshot {
                     BEHIND.contains(&name.as_str()) || Table::ALL.iter().any(|table| table.name() == name);
                 let decides =
                     |chain: &&str| table.rules(chain).unwrap_or(0) > 0 || table.drops.contains(*chain);
-                let is_marked_behind = name == MARKED_BEHIND.0 && decides(&MARKED_BEHIND.1);
+                let (behind, tables) = MARKED_BEHIND;
+                let is_marked_behind = tables.contains(&name.as_str()) && decides(&behind);
                 relevant && (is_marked_behind || PASSED.iter().any(decides))
             }),
             Variant::Nft => self.nft_in_use.contains(&family),
@@ -201,7 +202,8 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         }
         let rules = socket.rule_counts(&name)?;
         let has_rules = |chain: &&str| rules.get(*chain).copied().unwrap_or(0) > 0;
-        let is_marked_behind = table.name() == MARKED_BEHIND.0 && has_rules(&MARKED_BEHIND.1);
+        let (behind, tables) = MARKED_BEHIND;
+        let is_marked_behind = tables.contains(&table.name()) && has_rules(&behind);
         if is_marked_behind || PASSED.iter().any(has_rules) {
             snapshot.in_use.insert(family);
         }

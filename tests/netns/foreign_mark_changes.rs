@@ -101,6 +101,7 @@ fn rules_of_iptables_that_change_marks_are_named_where_they_do_harm(fixture: Fix
         ("-t mangle -A OUTPUT -o lo -p tcp -m owner --uid-owner 1000 -j MARK --set-mark 1338", "x", "x", "x"),
         ("-t filter -A OUTPUT -o lo -p tcp -j MARK --set-mark 0x100", "oa", "oa", "oa"),
         ("-t mangle -A POSTROUTING -o lo -p tcp -j MARK --set-mark 0x100", "oa", "oa", "oa"),
+        ("-t nat -A POSTROUTING -o lo -p tcp -j MARK --set-mark 0x100", "oa", "oa", "oa"),
         ("-t raw -A PREROUTING -p tcp -j MARK --set-xmark 0x0/0xff0000", "", "", ""),
         (
             "-t mangle -A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j CONNMARK --restore-mark --nfmask 0xff0000 --ctmask 0xff0000",
