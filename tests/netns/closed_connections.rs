@@ -298,7 +298,7 @@ fn entries_that_began_with_an_answer(fixture: Fixture) {
             for (mut client, server) in open {
                 client.set_nonblocking(false).unwrap();
                 client.read_exact(&mut [0; 6]).expect("the connection lives on");
-                socket::reset_on_close(&client);
+                socket::reset(&client);
                 drop((client, server));
             }
             caller.are_captured();

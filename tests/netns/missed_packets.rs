@@ -98,7 +98,7 @@ fn reset_after_unseen_data(fixture: Fixture) {
         }
         pod.apply(options);
         for (mut client, server) in open {
-            socket::reset_on_close(&server);
+            socket::reset(&server);
             drop(server);
             let error = client.read(&mut [0]).expect_err("the connection is reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);

@@ -170,7 +170,7 @@ impl Case {
         let client = TcpStream::connect_timeout(&self.destination, Duration::from_secs(10))?;
         let (server, _) = self.proxy.accept()?;
         let meant = socket::original_destination(&server)?;
-        socket::reset_on_close(&client);
+        socket::reset(&client);
         if meant == self.destination {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Case {
         let start = Instant::now();
         let client = TcpStream::connect(self.destination)?;
         let (server, _) = self.proxy.accept()?;
-        socket::reset_on_close(&client);
+        socket::reset(&client);
         drop(client);
         drop(server);
         Ok(start.elapsed())

@@ -136,7 +136,7 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
     for line in BufReader::new(stream).lines() {
         let line = line?;
         if line == RESET_REQUEST {
-            socket::reset_on_close(&writer);
+            socket::reset(&writer);
             break;
         }
         writeln!(writer, "{line}")?;

@@ -78,10 +78,15 @@ pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     found.or_else(|_| stream.local_addr())
 }
 
-/// Makes the coming close a reset.
-pub fn reset_on_close(stream: &TcpStream) {
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-    setsockopt(stream, sockopt::Linger, &at_once).expect("SO_LINGER");
+/// Resets a connection at once. To close its socket would not: a program that another thread starts keeps the sockets of the process open
+/// until it has been loaded.
+pub fn reset(stream: &TcpStream) {
+    let family = libc::sa_family_t::try_from(libc::AF_UNSPEC).expect("a small number");
+    let none = libc::sockaddr { sa_family: family, sa_data: [0; 14] };
+    let length = libc::socklen_t::try_from(size_of_val(&none)).expect("a small number");
+    // SAFETY: the kernel reads the address during the call only.
+    let done = unsafe { libc::connect(stream.as_raw_fd(), &raw const none, length) };
+    assert_eq!(done, 0, "disconnect: {}", io::Error::last_os_error());
 }
 
 /// How a client's socket is made.

@@ -186,11 +186,11 @@ impl Conversation {
     pub fn end(mut self, how: Ending) {
         match how {
             Ending::Close => {}
-            Ending::Reset => socket::reset_on_close(self.stream.get_ref()),
+            Ending::Reset => socket::reset(self.stream.get_ref()),
             Ending::ResetByServer => {
                 let _ = self.stream.get_mut().write_all(format!("{RESET_REQUEST}\n").as_bytes());
                 let _ = self.stream.read_line(&mut String::new());
-                socket::reset_on_close(self.stream.get_ref());
+                socket::reset(self.stream.get_ref());
             }
         }
     }
