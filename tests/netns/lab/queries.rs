@@ -1,6 +1,7 @@
 //! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their answers.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +28,17 @@ const BUFFER: usize = 16 << 20;
 
 /// A socket on which nothing is dropped; `-m owner` looks at the user that opened it.
 fn bind(user: &User, address: SocketAddr) -> UdpSocket {
-    let socket = user.run(|| UdpSocket::bind(address).expect("bind a UDP socket"));
+    // A program that another thread starts keeps the socket before this one open until it has been loaded.
+    let deadline = Instant::now() + LIMIT;
+    let bound = || loop {
+        match UdpSocket::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(TICK)
+            }
+            bound => break bound.expect("bind a UDP socket"),
+        }
+    };
+    let socket = user.run(bound);
     setsockopt(&socket, RcvBufForce, &BUFFER).expect("give the socket room");
     socket
 }
