@@ -80,17 +80,18 @@ impl Captured {
         if !self.keeps_port && tests.iter().any(is_not_dnat) {
             return false;
         }
-        let ports: Vec<u128> = self.ports.iter().map(|port| (*port).into()).collect();
-        if (is_output || !self.keeps_port)
-            && !of(Field::DestinationPort).all(|test| test.holds_for_any(&ports))
-        {
-            return false;
-        }
-        // The first one is that to which packets are redirected.
+        // The first one is that to which packets are redirected, and from which TPROXY takes none.
         let (first, last) = match self.family {
             Family::V4 => (0x7f00_0001, 0x7fff_ffff),
             Family::V6 => (1, 1),
         };
+        let is_for_first =
+            of(Field::Destination).any(|test| !test.is_negated && test.values == [(first, first)]);
+        let is_redirected = is_output || !self.keeps_port || is_for_first;
+        let ports: Vec<u128> = self.ports.iter().map(|port| (*port).into()).collect();
+        if is_redirected && !of(Field::DestinationPort).all(|test| test.holds_for_any(&ports)) {
+            return false;
+        }
         if is_output {
             return of(Field::Destination).all(|test| test.holds_for_any(&[first]));
         }
@@ -151,6 +152,23 @@ mod tests {
     fn may_match(dns: bool, rule: &str) -> bool {
         let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
         Captured { family: Family::V4, dns, ports: BTreeSet::new(), keeps_port: false }.may_match(&words)
+    }
+
+    /// Any other port of loopback is none of the proxy's.
+    #[test]
+    fn packets_for_loopback_have_a_port_of_the_proxy_in_each_mode() {
+        for keeps_port in [false, true] {
+            let ports = BTreeSet::from([15001]);
+            let captured = Captured { family: Family::V4, dns: false, ports, keeps_port };
+            let may_match = |rule: &str| {
+                let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
+                captured.may_match_taken(&words, false)
+            };
+            assert!(!may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 20256 -j DROP"));
+            assert!(may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 15001 -j DROP"));
+            assert!(may_match("-d 127.0.0.1/32 -p tcp -j DROP"));
+            assert_eq!(may_match("-p tcp -m tcp --dport 20256 -j DROP"), keeps_port);
+        }
     }
 
     #[test]
