@@ -187,9 +187,9 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
     let live = pod.live.as_ref()?;
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let is_tproxy = live.routed_mark.is_some();
-        let why = routing::drops(packet.family(), &live.links, &packet.interface, is_tproxy);
-        if let Some(why) = why {
-            return Some(format!("the kernel drops it: {why}"));
+        let problem = routing::drops(packet.family(), &live.links, &packet.interface, is_tproxy);
+        if problem.is_some() {
+            return problem;
         }
     }
     if !packet.is_inbound

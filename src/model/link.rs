@@ -37,6 +37,8 @@ pub struct Links {
     pub each: Vec<Link>,
     /// `net.ipv4.conf.all`, which the kernel combines with the settings of each.
     pub all: SourceValidation,
+    /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first packet.
+    pub inherits_mark: bool,
 }
 
 impl Links {

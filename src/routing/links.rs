@@ -33,6 +33,11 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
         let name = one_line(&link.name);
         let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
+            found.extend(inherits_mark(links).map(|why| {
+                dropping(format!(
+                    "connections that arrive on {name} get no answer ({family}, mark {mark} of TPROXY): {why}"
+                ))
+            }));
             let why = validates_by_mark(family, link, links.all);
             let answers = if marks_answers(rules) { ", and answers to the pod's own" } else { "" };
             found.extend(why.map(|why| {
@@ -56,11 +61,23 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
     found
 }
 
-/// Why the kernel drops a captured packet that arrives on this interface, if it does.
+/// Why the kernel drops a captured packet that arrives on this interface, or its answers, if it does.
 #[must_use]
 pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Option<String> {
     let link = links.named(name)?;
-    if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) }
+    let dropped =
+        if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) };
+    let unanswered = || inherits_mark(links).filter(|_| is_tproxy);
+    dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unanswered)
+}
+
+/// The proxy's socket has the mark of the packet that TPROXY gave it.
+fn inherits_mark(links: &Links) -> Option<String> {
+    links.inherits_mark.then(|| {
+        "with net.ipv4.tcp_fwmark_accept=1 the proxy's answers have TPROXY's mark and its policy rule sends them to lo; set it to 0, or \
+         use REDIRECT"
+            .to_owned()
+    })
 }
 
 /// The source of a marked packet is looked up as the destination of a packet with this mark: the policy rule of TPROXY then says

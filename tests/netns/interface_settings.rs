@@ -4,11 +4,13 @@
 use std::fs;
 
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Outcome, Pod, Topology, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     source_validation_by_mark_drops_what_tproxy_captures,
     redirect_drops_connections_by_an_interface_without_address,
+    sockets_that_inherit_the_mark_of_tproxy_do_not_answer,
+    connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy,
 );
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
@@ -105,5 +107,52 @@ fn redirect_drops_connections_by_an_interface_without_address(fixture: Fixture) 
         assert_eq!(answer.contains("REDIRECT needs an"), is_dropped, "{options:?}: {answer}");
         // That of the other interface has an address.
         assert!(!run.contains("connections that arrive on eth1"), "{run}");
+    }
+}
+
+/// `tcp_fwmark_accept` gives the proxy's sockets the mark by which packets are routed to `lo`.
+fn sockets_that_inherit_the_mark_of_tproxy_do_not_answer(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 15020]));
+    let options = [&TPROXY[..], &["-d", "15020"]].concat();
+    for is_set in [false, true] {
+        let value = if is_set { "1" } else { "0" };
+        pod.namespace.run(|| fs::write("/proc/sys/net/ipv4/tcp_fwmark_accept", value).unwrap());
+        for options in [&options[..], &EVERYTHING] {
+            let is_silent = is_set && options != EVERYTHING;
+            let run = pod.apply(options).output();
+            let check = pod.istio_iptables(&[&["check"], options].concat()).run();
+            assert_eq!(check.code(), i32::from(is_silent), "{options:?}: {}", check.output());
+            for &family in fixture.families() {
+                let (app, marker) = (at(family.pod(), 8080), at(family.pod(), 15020));
+                assert_eq!(pod.outside().gets_no_reply(app, marker), is_silent, "{options:?} {family:?}");
+                let name = if family == Family::V4 { "IPv4" } else { "IPv6" };
+                let words =
+                    format!("connections that arrive on eth0 get no answer ({name}, mark 1337 of TPROXY)");
+                for output in [&run, &check.output()] {
+                    assert_eq!(output.contains(&words), is_silent, "{options:?}: {output}");
+                }
+                let (_, answer) = explained(&pod, family, "eth0");
+                assert_eq!(answer.contains("tcp_fwmark_accept=1"), is_silent, "{options:?}: {answer}");
+            }
+        }
+    }
+}
+
+/// The acknowledgement of a SYN cookie is of an established connection without a socket: rules of TPROXY as Istio's do not hand it to
+/// the proxy's listener. That of the application takes it, if it has sent cookies of its own.
+fn connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.namespace.run(|| fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap());
+    for &family in fixture.families() {
+        let (app, other) = (at(family.pod(), 8080), at(family.pod(), 9090));
+        pod.apply(&TPROXY);
+        assert!(!matches!(pod.outside().call(app), Outcome::Answered(_)), "{family:?}: no cookie of the app");
+        pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
+        pod.outside().call(app).served_by("app");
+        pod.apply(&EVERYTHING);
+        pod.outside().call(app).captured(15006, app);
+        pod.outside().call(other).captured(15006, other);
     }
 }

@@ -41,7 +41,11 @@ impl Rtnetlink {
         if of_all_links("route_localnet").is_some_and(|value| value != 0) {
             each.iter_mut().for_each(|link| link.routes_to_loopback = true);
         }
-        Ok(Links { each, all: of_all() })
+        Ok(Links {
+            each,
+            all: of_all(),
+            inherits_mark: setting("tcp_fwmark_accept").is_some_and(|value| value != 0),
+        })
     }
 }
 
@@ -86,6 +90,11 @@ fn of_all() -> SourceValidation {
 }
 
 fn of_all_links(name: &str) -> Option<u8> {
-    let path = ["/proc/sys/net/ipv4/conf/all/", name].concat();
+    setting(&["conf/all/", name].concat())
+}
+
+/// A setting of this thread's network namespace.
+fn setting(name: &str) -> Option<u8> {
+    let path = ["/proc/sys/net/ipv4/", name].concat();
     procfs::read_if_present(path).ok()??.trim().parse().ok()
 }
