@@ -358,6 +358,8 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
     ] {
         assert_eq!(data[key], value, "{key}");
     }
+    let objects = printed(&["--set=EXCLUDE_NAMESPACES={a,b}"]);
+    assert_eq!(only(&objects, "ConfigMap")["data"]["EXCLUDE_NAMESPACES"], "a,b");
     for (set, parts) in [
         ("backend=nftables", ["backend", "BACKEND, CAPTURE"]),
         ("BACKEND=nftable", ["--set: BACKEND: \"nftable\"", "iptables-nft"]),

@@ -64,8 +64,7 @@ impl Settings {
                 let known = SETTINGS.map(|(_, variable, _)| variable).join(", ");
                 return Err(format!("{key:?} is not accepted with --cni, expected one of {known}"));
             }
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            settings.insert(key.clone(), json!(text));
+            settings.insert(key.clone(), json!(as_read(value)));
         }
         let own = settings.iter().filter_map(|(key, value)| {
             let (option, ..) = SETTINGS.iter().find(|(_, variable, _)| variable == key)?;
@@ -76,6 +75,15 @@ impl Settings {
         // The parser's messages name options; the caller gave keys of the ConfigMap.
         options::install(&arguments).map_err(|error| by_variable(&error.to_string()))?;
         Ok(Self(settings))
+    }
+}
+
+/// The text that the agent reads: of a list, its items with a comma between them.
+fn as_read(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(as_read).collect::<Vec<_>>().join(","),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
     }
 }
 
