@@ -50,7 +50,8 @@ fn add_passthrough_address() {
     }
 }
 
-/// What a probe meets, for as short a time as shows `expected`, and at most for this long: a busy machine needs more.
+/// What a probe meets, for as short a time as shows `expected`, and at most for this long: a busy machine needs more. A program that
+/// another test starts meanwhile holds the sockets of the attempt before until its exec: the port is in use.
 fn eventually(
     families: Families,
     expected: impl Fn(&[NotCaptured]) -> bool,
@@ -58,7 +59,11 @@ fn eventually(
 ) {
     let mut seen = Vec::new();
     for milliseconds in [300, 1500, 5000, 20_000] {
-        seen = not_captured(attempt(&wanted(families, milliseconds)));
+        let outcome = attempt(&wanted(families, milliseconds));
+        if matches!(outcome, Outcome::CannotListen { .. }) && !seen.is_empty() {
+            continue;
+        }
+        seen = not_captured(outcome);
         if expected(&seen) {
             return;
         }
@@ -110,7 +115,8 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
             eventually(only(family), refused_again, |wanted| {
                 let begin = Instant::now();
                 let outcome = probe(wanted);
-                assert!(begin.elapsed() >= wanted.timeout);
+                let is_sent = !matches!(outcome, Outcome::CannotListen { .. });
+                assert!(!is_sent || begin.elapsed() >= wanted.timeout);
                 outcome
             });
         });
