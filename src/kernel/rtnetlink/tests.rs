@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -61,17 +63,26 @@ fn a_list_that_changes_meanwhile_is_read_again() {
             (0..2000).map(|n| format!("address add 2001:db8::{n:x}/128 dev lo nodad\n")).collect();
         netlab::process::run_with_input("ip", &["-batch", "-"], &batch);
         let mut rtnetlink = Rtnetlink::open().unwrap();
+        // Fewer changes than the list is read, however slow the machine is.
+        let allowed = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let changing = scope.spawn(|| {
                 let mut other = Rtnetlink::open().unwrap();
-                for _ in 0..100 {
-                    other.add_passthrough_address().unwrap();
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                    other.delete_passthrough_address().unwrap();
+                for number in 0..200 {
+                    while allowed.load(Ordering::SeqCst) == 0 {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    if number % 2 == 0 {
+                        other.add_passthrough_address().unwrap();
+                    } else {
+                        other.delete_passthrough_address().unwrap();
+                    }
+                    allowed.fetch_sub(1, Ordering::SeqCst);
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }
             });
             while !changing.is_finished() {
+                allowed.store(8, Ordering::SeqCst);
                 let seen = rtnetlink.addresses().unwrap();
                 let lasting = seen.iter().filter(|found| found.address.is_ipv6() && found.prefix == 128);
                 // 2000 and ::1, and perhaps ::6.
