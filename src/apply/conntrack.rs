@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 use super::{connections, delete_on_syn};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
@@ -14,6 +16,9 @@ use crate::model::{
 };
 use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
+
+/// How long an answer may take through the hooks of the kernel.
+const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The states of a socket that has begun, or got, a connection.
 pub(super) const CONNECTION_STATES: [State; 10] = [
@@ -153,6 +158,8 @@ impl Table {
             let local = connections::local_addresses().unwrap_or_default();
             foreign.retain(|entry| local.contains(&entry.original.source.ip()));
             table.delete_keeping_answers(&foreign)?;
+            thread::sleep(UNDER_WAY);
+            table.delete_against(&foreign)?;
         }
         let mut lines = cleared(clear_foreign_marks(table, &marks, &marked)?);
         let all = unfinished.changed;

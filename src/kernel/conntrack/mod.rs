@@ -218,6 +218,22 @@ impl Conntrack {
         Ok(())
     }
 
+    /// Deletes entries against the direction of these flows: an answer makes one that was looked up after the entry of its flow was
+    /// deleted, and comes to its socket after an entry for answers is there. The kernel keeps it for a second, and finds it by the
+    /// tuple of a query only.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete_against(&mut self, flows: &[Entry]) -> io::Result<()> {
+        for flow in flows {
+            let found = self.find(flow)?.filter(|found| found.original != flow.original);
+            if let Some(found) = found {
+                self.delete(&Entry { id: found.id, ..*flow })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes one entry; false if it ended by itself, or gave way to another one.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     sockets_in_a_foreign_zone_follow_each_change,
+    answers_that_are_under_way_make_no_entry,
     sockets_in_a_foreign_zone_follow_a_cleanup,
     answers_in_a_foreign_zone_arrive_after_the_change,
     a_foreign_zone_is_named_with_what_it_means,
@@ -72,6 +73,28 @@ fn sockets_in_a_foreign_zone_follow_each_change(fixture: Fixture) {
         let [of_app, of_proxy] = of_app_and_proxy(&pod, 21_000, &EVERYTHING);
         of_app.iter().for_each(Outcomes::direct_afterwards);
         of_proxy.iter().for_each(Outcomes::direct_all_the_time);
+    }
+}
+
+/// Answers take long from the hook that looks up their entry to the one that makes a new one known: of one whose entry is deleted
+/// meanwhile, the kernel makes an entry against the direction of its flow, which queries follow for a second.
+fn answers_that_are_under_way_make_no_entry(fixture: Fixture) {
+    const RULES: usize = 1000;
+    const PORTS: u16 = 4;
+    let rules = "udp sport 1 counter\n".repeat(RULES);
+    let chain = "type filter hook input priority 0;";
+    let slow = format!("table inet slow {{\nchain in {{\n{chain}\nudp sport != 53 return\n{rules}}}\n}}\n");
+    let pod = fixture.pod();
+    let _servers = name_servers(&pod);
+    by_iptables(&pod);
+    pod.namespace.run(|| tool("nft", &["-f", "-"], &slow));
+    for _ in 0..4 {
+        pod.apply(&EVERYTHING);
+        let all = (0..PORTS).flat_map(|number| resolvers(&pod, 1000, 21_000 + number)).collect();
+        for Outcomes { before, meanwhile: _, after } in through(all, || drop(pod.apply(&DNS))) {
+            // A busy machine drops packets at this rate.
+            assert_eq!((before.proxy, after.direct), (0, 0), "queries bypass the proxy: {after:?}");
+        }
     }
 }
 
