@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::delete_on_syn::HALF_OPEN;
 use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections, tcp_sockets};
 
 /// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -48,10 +48,11 @@ impl OriginalDirection {
         self.local.contains(&end.ip())
     }
 
-    /// The side that began: the peer, where the local port has a listener.
+    /// From the side that began. Where the socket does not tell, that is the peer if the local port has a listener.
     pub(super) fn original(&self, socket: &InetSocket) -> Tuple {
         let outgoing = Tuple { source: socket.local, destination: socket.remote };
-        if self.listening.contains(&socket.local.port()) { outgoing.reversed() } else { outgoing }
+        let began = socket.began.unwrap_or_else(|| !self.listening.contains(&socket.local.port()));
+        if began { outgoing } else { outgoing.reversed() }
     }
 
     /// The entry of an open connection.
@@ -72,16 +73,21 @@ impl OriginalDirection {
         Some(NewEntry { original: self.original(socket), state, timeout })
     }
 
-    /// Whether the answering side is the source of this entry, and no packet depends on that.
-    fn is_reversed(&self, entry: &Entry) -> bool {
+    /// Whether the answering side can be the source of this entry, and no packet depends on that: it is neither forwarded nor
+    /// within the pod.
+    fn may_be_reversed(&self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
-        let is_reversed = match (self.is_local(source), self.is_local(destination)) {
-            (true, false) => self.listening.contains(&source.port()),
-            (false, true) => !self.listening.contains(&destination.port()),
-            // Forwarded, or within the pod.
-            (false, false) | (true, true) => false,
-        };
-        is_reversed && may_be_reversed(entry)
+        self.is_local(source) != self.is_local(destination) && may_be_reversed(entry)
+    }
+
+    /// Whether the answering side is the source, by the listeners.
+    fn has_listener_at_source(&self, entry: &Entry) -> bool {
+        let Tuple { source, destination } = entry.original;
+        if self.is_local(source) {
+            self.listening.contains(&source.port())
+        } else {
+            !self.listening.contains(&destination.port())
+        }
     }
 
     /// Whether the pod has a socket for this connection.
@@ -98,12 +104,17 @@ impl OriginalDirection {
     /// direction, so each is looked at again.
     pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
         let deadline = Instant::now() + LIMIT;
-        entries.retain(|entry| self.is_reversed(entry));
+        entries.retain(|entry| self.may_be_reversed(entry));
         let mut lookup = SocketLookup::open()?;
         while !entries.is_empty() && Instant::now() < deadline {
-            let sockets = tcp_sockets(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
+            let sockets = tcp_connections(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
             let open: HashMap<Tuple, Option<NewEntry>> =
                 sockets.iter().map(|socket| (self.original(socket), self.entry(socket))).collect();
+            entries.retain(|entry| {
+                let is_reversed =
+                    open.contains_key(&entry.original.reversed()) || self.has_listener_at_source(entry);
+                is_reversed && !open.contains_key(&entry.original)
+            });
             let mut replaced = Vec::new();
             for entry in &entries {
                 match open.get(&entry.original.reversed()) {
@@ -114,11 +125,14 @@ impl OriginalDirection {
                     None => replaced.push((*entry, None)),
                 }
             }
+            if entries.is_empty() {
+                break;
+            }
             table.replace(&replaced)?;
             thread::sleep(INTERVAL);
             let mut left = Vec::new();
             for entry in &entries {
-                left.extend(table.find(entry)?.filter(|found| self.is_reversed(found)));
+                left.extend(table.find(entry)?.filter(|found| self.may_be_reversed(found)));
             }
             entries = left;
         }

@@ -13,7 +13,7 @@ use super::delete_on_syn::{self, HALF_OPEN};
 use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
-use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections};
 use crate::model::{Family, Transport};
 
 /// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
@@ -208,7 +208,7 @@ fn is_half_open(socket: &InetSocket) -> bool {
 
 /// The sockets of these families in one of `states`.
 fn sockets(families: &BTreeSet<Family>, states: &[State]) -> std::io::Result<Vec<InetSocket>> {
-    let mut sockets = tcp_sockets(states)?;
+    let mut sockets = tcp_connections(states)?;
     sockets.retain(|socket| socket.families().iter().any(|family| families.contains(family)));
     Ok(sockets)
 }

@@ -66,6 +66,7 @@ mod missed_packets;
 mod moves;
 mod native;
 mod new_connections;
+mod opening_side;
 mod other_programs;
 mod outbound;
 mod owners;

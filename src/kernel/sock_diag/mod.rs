@@ -1,6 +1,7 @@
 //! The TCP and UDP sockets of a network namespace, over sock_diag. Takes no privilege.
 
 mod lookup;
+mod opener;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,6 +19,8 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: usize = 56;
 /// Length of `struct inet_diag_msg`.
 const REPLY: usize = 72;
+/// `INET_DIAG_INFO`: `struct tcp_info`.
+const TCP_INFO: u16 = 2;
 /// `INET_DIAG_SOCKOPT`: `struct inet_diag_sockopt`, one bit for each of some socket options.
 const SOCKET_OPTIONS: u16 = 22;
 /// `IP_TRANSPARENT` in its first byte.
@@ -98,6 +101,8 @@ pub struct InetSocket {
     pub inode: u32,
     /// Whether it has `IP_TRANSPARENT`; `None` if the kernel does not say.
     pub is_transparent: Option<bool>,
+    /// Whether it began its connection; `None` if that is not known, or was not asked for.
+    pub began: Option<bool>,
 }
 
 /// The TCP sockets in one of `states`, of both families, in the current thread's network namespace. A family that the
@@ -107,6 +112,14 @@ pub struct InetSocket {
 /// The kernel refuses; `ENOENT` without the module `tcp_diag`.
 pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<InetSocket>> {
     sockets(libc::IPPROTO_TCP, states)
+}
+
+/// The same, with the side that began each connection. It costs the kernel more, and is not recorded.
+///
+/// # Errors
+/// As for [`tcp_sockets`].
+pub fn tcp_connections(states: &[State]) -> io::Result<Vec<InetSocket>> {
+    listed(libc::IPPROTO_TCP, states, 1 << (TCP_INFO - 1))
 }
 
 /// The UDP sockets that are bound and not connected, as [`tcp_sockets`] has those of TCP.
@@ -119,22 +132,22 @@ pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
 
 fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
     if recording::is_off() {
-        return listed(protocol, states);
+        return listed(protocol, states, 0);
     }
     let bits = states.iter().fold(0, |bits, state| bits | state.bit());
     let text = recording::text(&format!("sockets of protocol {protocol} in states {bits:#x}"), &mut || {
-        Ok(listed(protocol, states)?.iter().map(InetSocket::line).collect())
+        Ok(listed(protocol, states, 0)?.iter().map(InetSocket::line).collect())
     })?;
     Ok(text.lines().filter_map(InetSocket::of_line).collect())
 }
 
-fn listed(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
+fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result<Vec<InetSocket>> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let family = u8::try_from(family).unwrap_or(0);
         sockets.extend(socket.dump(
-            &request(family, protocol, states, &[]),
+            &request(family, protocol, states, &[], extensions),
             |list: &mut Vec<InetSocket>, reply| {
                 list.extend(InetSocket::read(reply));
             },
@@ -223,7 +236,7 @@ impl InetSocket {
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode, is_transparent } = self;
+        let Self { state, local, remote, uid, inode, is_transparent, began: _ } = self;
         let transparent = is_transparent.map_or_else(String::new, |is| format!(" {is}"));
         format!("{} {local} {remote} {uid} {inode}{transparent}\n", *state as u8)
     }
@@ -237,6 +250,7 @@ impl InetSocket {
             uid: words.next()?.parse().ok()?,
             inode: words.next()?.parse().ok()?,
             is_transparent: words.next().and_then(|word| word.parse().ok()),
+            began: None,
         })
     }
 
@@ -257,8 +271,10 @@ impl InetSocket {
                 _ => None,
             }
         };
+        let state = State::of(reply.byte(1))?;
+        let info = reply.attributes(REPLY).of(TCP_INFO).map(|info| info.payload);
         Some(Self {
-            state: State::of(reply.byte(1))?,
+            state,
             local: SocketAddr::new(address(8)?, port(4)),
             remote: SocketAddr::new(address(24)?, port(6)),
             uid: reply.word(64),
@@ -267,16 +283,17 @@ impl InetSocket {
                 .attributes(REPLY)
                 .find(|attribute| attribute.kind == SOCKET_OPTIONS)
                 .and_then(|options| Some(options.payload.first()? & TRANSPARENT != 0)),
+            began: opener::began(state, info),
         })
     }
 }
 
-/// For all sockets, or with a `struct inet_diag_sockid` for one.
-fn request(family: u8, protocol: libc::c_int, states: &[State], id: &[u8]) -> Message {
+/// For all sockets, or with a `struct inet_diag_sockid` for one; `extensions` has a bit for each attribute that is asked for.
+fn request(family: u8, protocol: libc::c_int, states: &[State], id: &[u8], extensions: u8) -> Message {
     let protocol = u8::try_from(protocol).unwrap_or(0);
     let states = states.iter().fold(0, |bits, state| bits | state.bit());
     let mut header = Vec::with_capacity(REQUEST);
-    header.extend([family, protocol, 0, 0]);
+    header.extend([family, protocol, extensions, 0]);
     header.extend(states.to_ne_bytes());
     header.extend(id);
     header.resize(REQUEST, 0);

@@ -1,4 +1,6 @@
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -114,5 +116,42 @@ fn an_open_socket_is_found_by_its_ends() {
             // One is in TIME_WAIT.
             assert!(!lookup.is_connected(here, there).unwrap() && !lookup.is_connected(there, here).unwrap());
         }
+    });
+}
+
+/// Of each connection, whatever was sent over it, and though one side has closed it.
+#[test]
+fn side_that_began_a_connection_is_known() {
+    in_new_namespace(|| {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+            let ends = [&client, &server].map(|end| plain(end.local_addr().unwrap()));
+            // An acknowledgement may be under way.
+            let await_answer = |expected: [Option<bool>; 2]| {
+                let limit = Instant::now() + Duration::from_secs(60);
+                let began = |end| {
+                    let sockets = tcp_connections(&State::CONNECTED).unwrap();
+                    sockets.iter().find(|socket| socket.local == end).and_then(|socket| socket.began)
+                };
+                while ends.map(began) != expected {
+                    assert!(Instant::now() < limit, "{address}: {:?}", ends.map(began));
+                }
+            };
+            await_answer([Some(true), Some(false)]);
+            for _ in 0..3 {
+                client.write_all(&[1; 20_000]).unwrap();
+                server.write_all(&[2; 5]).unwrap();
+                server.read_exact(&mut [0; 20_000]).unwrap();
+                client.read_exact(&mut [0; 5]).unwrap();
+            }
+            await_answer([Some(true), Some(false)]);
+            server.shutdown(Shutdown::Write).unwrap();
+            await_answer([Some(true), None]);
+        }
+        let plain = tcp_sockets(&State::CONNECTED).unwrap();
+        assert!(plain.iter().all(|socket| socket.began.is_none()), "not asked for");
     });
 }
