@@ -24,6 +24,8 @@ pub mod runtime;
 pub mod show;
 mod tool_error;
 mod track;
+#[cfg(test)]
+mod unlisted_sockets;
 
 use std::io;
 use std::time::{Duration, Instant};
