@@ -23,10 +23,8 @@ pub(super) fn cannot_write(option: &str, path: &Path, error: &io::Error) -> Fail
         _ => error.to_string(),
     };
     let path = path_shown(path);
-    let hint = match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "free space in its file system, or name a file elsewhere",
-        _ => "name a file in a directory that exists and is writable, or leave the option out",
-    };
+    let hint = limits::hint(error)
+        .unwrap_or("name a file in a directory that exists and is writable, or leave the option out");
     Failure::new(Exit::CannotCreate, format!("cannot write {path} ({option}): {why}")).hint(hint)
 }
 

@@ -13,7 +13,7 @@ pub fn hint(error: &io::Error) -> Option<&'static str> {
         }
         libc::ENOMEM => Some("no memory is left: raise the memory limit of the container"),
         libc::EFBIG => Some("files may not become that large: raise the limit (`ulimit -f`)"),
-        libc::ENOSPC => Some("no space is left: free some, or name a file elsewhere"),
+        libc::ENOSPC | libc::EDQUOT => Some("no space is left: free some, or name a file elsewhere"),
         _ => None,
     }
 }

@@ -33,11 +33,18 @@ fn too_low_open_file_limit_is_reported() {
 fn a_limit_of_the_file_size_is_reported() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&["-b", "*", "-i", "*"])
-        .under(&["prlimit", "--fsize=0"])
-        .end()
-        .exits(73)
-        .stderr_contains("ulimit -f");
+    let file = pod.path("rules").display().to_string();
+    let options = ["-b", "*", "-i", "*"];
+    let cases =
+        [&options[..], &[&options[..], &["--rules-file", &file]].concat(), &[&options[..], &["-n"]].concat()];
+    for case in cases {
+        pod.istio(case)
+            .env("DRY_RUN_FILE_PATH", &file)
+            .under(&["prlimit", "--fsize=0"])
+            .end()
+            .exits(73)
+            .stderr_contains("ulimit -f");
+    }
     assert_eq!(pod.state(), before);
 }
 
