@@ -157,6 +157,9 @@ impl Table {
         if !foreign.is_empty() {
             let local = connections::local_addresses().unwrap_or_default();
             foreign.retain(|entry| local.contains(&entry.original.source.ip()));
+        }
+        // All of them may be of forwarded queries.
+        if !foreign.is_empty() {
             table.delete_keeping_answers(&foreign)?;
             thread::sleep(UNDER_WAY);
             table.delete_against(&foreign)?;
