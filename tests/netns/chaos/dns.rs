@@ -13,6 +13,7 @@ use super::flows::{FLOWS, Flow};
 use super::timeline::{Expected, Timeline};
 use crate::lab::fixture::at;
 use crate::lab::pod::DNS_CAPTURE;
+use crate::lab::queries::give_room;
 use crate::lab::socket::{self, Binding};
 use crate::lab::{Family, Pod, User};
 
@@ -80,8 +81,9 @@ impl Queries {
     }
 
     fn serve(&self, who: &str, user: &User, address: SocketAddr, ready: &mpsc::Sender<()>) {
-        user.switch_thread();
-        let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+        let bind = || UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+        let socket = user.run(bind);
+        give_room(&socket);
         socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let _ = ready.send(());
         let mut waiting: VecDeque<(Instant, SocketAddr, String)> = VecDeque::new();
@@ -109,8 +111,13 @@ impl Queries {
         for &family in pod.fixture.families() {
             for flow in FLOWS.iter().filter(|flow| flow.is_udp) {
                 scope.spawn(move || {
-                    flow.user(pod).switch_thread();
-                    Client::new(*flow, family).ask_in_a_loop(self, timeline);
+                    let (mut client, user) = (Client::new(*flow, family), flow.user(pod));
+                    if flow.from_port != 0 {
+                        user.run(|| client.open());
+                        client.sockets.iter().for_each(|(socket, _)| give_room(socket));
+                    }
+                    user.switch_thread();
+                    client.ask_in_a_loop(self, timeline);
                 });
             }
         }
@@ -153,14 +160,19 @@ impl Client {
         self.sockets.iter().flat_map(|(_, waiting)| waiting.values())
     }
 
+    /// Opens a socket of the calling thread's user.
+    fn open(&mut self) {
+        let (to, source) = (self.flow.target(self.family), self.flow.source(self.family));
+        let fd = socket::bound(to, Binding { source, spoofed_mark: None }, SockType::Datagram).unwrap();
+        let socket = UdpSocket::from(fd);
+        socket.connect(to).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        self.sockets.push((socket, BTreeMap::new()));
+    }
+
     fn ask(&mut self, number: usize) {
-        if self.flow.from_port == 0 || self.sockets.is_empty() {
-            let (to, source) = (self.flow.target(self.family), self.flow.source(self.family));
-            let fd = socket::bound(to, Binding { source, spoofed_mark: None }, SockType::Datagram).unwrap();
-            let socket = UdpSocket::from(fd);
-            socket.connect(to).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            self.sockets.push((socket, BTreeMap::new()));
+        if self.flow.from_port == 0 {
+            self.open();
         }
         let (socket, waiting) = self.sockets.last_mut().unwrap();
         let before = Instant::now();

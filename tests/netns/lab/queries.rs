@@ -39,8 +39,13 @@ fn bind(user: &User, address: SocketAddr) -> UdpSocket {
         }
     };
     let socket = user.run(bound);
-    setsockopt(&socket, RcvBufForce, &BUFFER).expect("give the socket room");
+    give_room(&socket);
     socket
+}
+
+/// Makes the socket keep what arrives while its thread has to wait. Needs root.
+pub(crate) fn give_room(socket: &UdpSocket) {
+    setsockopt(socket, RcvBufForce, &BUFFER).expect("give the socket room");
 }
 
 /// A name server that answers each query with its own name and the query, [`DELAY`] later. It ends when dropped.
