@@ -1,4 +1,4 @@
-//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it.
+//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests` writes it.
 //!
 //! Overlays hold only what differs from the base, object by object, as JSON patches.
 
@@ -12,7 +12,8 @@ use sidecar_injector::yaml;
 
 use super::{Options, canary, cert_manager, objects, openshift, options};
 
-const REMEDY: &str = "if that is meant: UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests";
+const REMEDY: &str =
+    "if that is meant: UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests";
 const HEAD: &str = "# Made by `make gallery` from injector/src/manifests; do not edit by hand.\n";
 
 fn base() -> Options {

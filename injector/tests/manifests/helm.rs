@@ -73,7 +73,7 @@ fn the_chart_matches_the_code() {
         let found = std::fs::read_to_string(chart(name)).unwrap_or_default();
         assert!(
             found == text,
-            "deploy/helm/{name} differs from the code: UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests"
+            "deploy/helm/{name} differs from the code: UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests"
         );
     }
 }
