@@ -9,23 +9,28 @@ use crate::runtime::Node;
 const TPROXY: (&str, &str) = ("sidecar.istio.io/interceptionMode", "TPROXY");
 const BACKENDS: [&str; 3] = ["nftables", "iptables-nft", "iptables-legacy"];
 
-/// A node with a VPN has this setting, and a new namespace inherits it.
+/// A node with a VPN, or a network plugin that works with marks, has such a setting, and a new namespace inherits it.
 #[test]
-fn pod_whose_interface_drops_marked_packets_does_not_start() {
-    for backend in BACKENDS {
-        let node = Node::new(backend);
-        let pod = Pod::new("vpn", &[INJECTED, TPROXY]);
-        pod.netns.run(|| run("sysctl", &["-qw", "net.ipv4.conf.all.src_valid_mark=1"]));
-        let message = node.try_add(&pod).error(102);
-        for part in ["arrive on eth0", "src_valid_mark", "use REDIRECT"] {
-            assert!(message.contains(part), "{backend}: {message}");
+fn pod_whose_interface_drops_marked_packets_or_their_answers_does_not_start() {
+    for (setting, what) in [
+        ("net.ipv4.conf.all.src_valid_mark=1", "arrive on eth0 are dropped"),
+        ("net.ipv4.tcp_fwmark_accept=1", "arrive on eth0 get no answer"),
+    ] {
+        for backend in BACKENDS {
+            let node = Node::new(backend);
+            let pod = Pod::new("vpn", &[INJECTED, TPROXY]);
+            pod.netns.run(|| run("sysctl", &["-qw", setting]));
+            let message = node.try_add(&pod).error(102);
+            for part in [what, setting, "use REDIRECT"] {
+                assert!(message.contains(part), "{backend}: {part}: {message}");
+            }
+            assert_eq!(pod.netns.run(|| run("nft", &["list", "ruleset"])).trim(), "", "{backend}");
+            assert!(node.state().is_empty());
+            // The same pod with REDIRECT is not affected.
+            let pod = Pod::new("redirect", &[INJECTED]);
+            pod.netns.run(|| run("sysctl", &["-qw", setting]));
+            node.add(&pod);
         }
-        assert_eq!(pod.netns.run(|| run("nft", &["list", "ruleset"])).trim(), "", "{backend}");
-        assert!(node.state().is_empty());
-        // The same pod with REDIRECT is not affected.
-        let pod = Pod::new("redirect", &[INJECTED]);
-        pod.netns.run(|| run("sysctl", &["-qw", "net.ipv4.conf.all.src_valid_mark=1"]));
-        node.add(&pod);
     }
 }
 
