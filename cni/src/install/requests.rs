@@ -19,6 +19,8 @@ use crate::lookup::LARGEST;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests that are read at a time. With more, the oldest connection is closed; others wait in the socket's queue.
 const CONNECTIONS: usize = 256;
+/// How often the socket's owner is asked whether it is still one.
+const OWNED: Duration = Duration::from_secs(2);
 /// How long to wait after a connection that could not be accepted, for want of file descriptors for instance.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -29,16 +31,25 @@ struct Connection {
     since: Instant,
 }
 
-/// Reads requests until the process ends, and hands each over with its connection, which blocks, with limits, from then on.
+/// Reads requests as long as `is_owned`, and hands each over with its connection, which blocks, with limits, from then on.
 /// `is_complete` is asked with what was sent, and whether the client has closed its side.
 pub(super) fn receive(
     listener: &UnixListener,
+    is_owned: impl Fn() -> bool,
     is_complete: impl Fn(&[u8], bool) -> bool,
     mut handle: impl FnMut(UnixStream, Vec<u8>),
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut open: VecDeque<Connection> = VecDeque::new();
+    let mut asked = Instant::now();
     loop {
+        // Clients that have connected are served in any case.
+        if open.is_empty() && asked.elapsed() >= OWNED {
+            if !is_owned() {
+                return Ok(());
+            }
+            asked = Instant::now();
+        }
         let (has_clients, readable) = wait(listener, &open);
         let mut kept = VecDeque::with_capacity(open.len() + 1);
         for (mut connection, is_readable) in open.drain(..).zip(readable) {
@@ -62,13 +73,12 @@ pub(super) fn receive(
     }
 }
 
-/// Waits for clients, for what they send, or until the oldest has taken too long. Returns whether there are new ones, and which
+/// Waits for clients, for what they send, or until the oldest has taken too long, [`OWNED`] at most. Returns whether there are new ones, and which
 /// of the others have sent something.
 fn wait(listener: &UnixListener, open: &VecDeque<Connection>) -> (bool, Vec<bool>) {
     let left = open.front().map(|oldest| TIMEOUT.saturating_sub(oldest.since.elapsed()));
-    let timeout = left.map_or(PollTimeout::NONE, |left| {
-        PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::ZERO)
-    });
+    let left = left.unwrap_or(OWNED).min(OWNED);
+    let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::ZERO);
     let mut polled = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     polled.extend(open.iter().map(|one| PollFd::new(one.stream.as_fd(), PollFlags::POLLIN)));
     if let Err(error) = poll(&mut polled, timeout)

@@ -1,9 +1,10 @@
 //! Sockets of the run directory: each has one owner, which holds the lock of a file beside it. The kernel releases the lock when
-//! the owner ends, however it does, and another agent that waits for it takes over.
+//! the owner ends, however it does, and another agent that waits for it takes over. A socket that another program removes or replaces is
+//! made again.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -18,7 +19,7 @@ use super::requests;
 use crate::state::is_at;
 use crate::unix_socket::connect_nonblocking;
 
-/// How often a socket is looked at on which a process without our lock listens.
+/// How often a socket is looked at on which a process without our lock listens, or that cannot be made again.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// What becomes of a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
@@ -33,6 +34,8 @@ pub(super) enum Unlocked {
 /// A socket that is listened on, and the lock that makes this process its owner.
 struct Owned {
     listener: UnixListener,
+    /// Device and inode: another program may remove the socket, or put another in its place.
+    id: (u64, u64),
     _lock: Flock<File>,
 }
 
@@ -46,7 +49,7 @@ pub(super) fn serve(
     name: &str,
     unlocked: Unlocked,
     is_complete: impl Fn(&[u8], bool) -> bool + Send + 'static,
-    handle: impl FnMut(UnixStream, Vec<u8>) + Send + 'static,
+    mut handle: impl FnMut(UnixStream, Vec<u8>) + Send + 'static,
 ) -> Result<(), InstallError> {
     let failed = |error: io::Error| InstallError::io("listen on", path, &error);
     let owned = Owned::now(path, unlocked).map_err(failed)?;
@@ -55,16 +58,15 @@ pub(super) fn serve(
         None => log::warn!(socket = path_shown(path); "another process listens until it ends"),
     }
     let path_to_own = path.to_owned();
+    let mut first = owned;
     let receive = move || {
-        let served = match owned {
-            Some(owned) => Ok(owned),
-            None => Owned::wait(&path_to_own, unlocked).inspect(
-                |_| log::info!(socket = path_shown(&path_to_own); "the other process has ended: listening"),
-            ),
-        };
-        let received = served.and_then(|owned| requests::receive(&owned.listener, is_complete, handle));
-        if let Err(error) = received {
-            log::error!(socket = path_shown(&path_to_own); "nothing is received any more: {error}");
+        let path = path_to_own;
+        loop {
+            let owned = first.take().unwrap_or_else(|| Owned::wait(&path, unlocked));
+            match requests::receive(&owned.listener, || owned.is_at(&path), &is_complete, &mut handle) {
+                Ok(()) => log::warn!(socket = path_shown(&path); "removed or replaced by another program"),
+                Err(error) => log::error!(socket = path_shown(&path); "requests are not received: {error}"),
+            }
         }
     };
     thread::Builder::new().name(name.to_owned()).spawn(receive).map_err(failed)?;
@@ -82,7 +84,29 @@ impl Owned {
         }
     }
 
-    fn wait(path: &Path, unlocked: Unlocked) -> io::Result<Self> {
+    /// Waits until this process is the owner. An error is logged once: the directory may be missing, or full, for a while.
+    fn wait(path: &Path, unlocked: Unlocked) -> Self {
+        let mut failure = String::new();
+        loop {
+            match Self::locked(path, unlocked) {
+                Ok(owned) => {
+                    log::info!(socket = path_shown(path); "listening");
+                    return owned;
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if failure != error {
+                        log::error!(socket = path_shown(path); "not listening: {error}");
+                    }
+                    failure = error;
+                    thread::sleep(TAKE_OVER);
+                }
+            }
+        }
+    }
+
+    fn locked(path: &Path, unlocked: Unlocked) -> io::Result<Self> {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
         loop {
             let Some(lock) = lock(path, FlockArg::LockExclusive)? else { continue };
             // With the lock, so that of several agents one waits for that process.
@@ -100,9 +124,19 @@ impl Owned {
         remove(&temporary)?;
         let listener = UnixListener::bind(&temporary)?;
         fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
+        let id = id(&fs::symlink_metadata(&temporary)?);
         fs::rename(&temporary, path)?;
-        Ok(Self { listener, _lock: lock })
+        Ok(Self { listener, id, _lock: lock })
     }
+
+    /// Whether clients still find this socket.
+    fn is_at(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|there| id(&there) == self.id)
+    }
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 /// A file beside a socket.
@@ -140,7 +174,8 @@ pub(super) fn is_served(path: &Path) -> bool {
 /// It cannot be removed.
 pub(super) fn remove_abandoned(path: &Path) -> Result<(), InstallError> {
     let failed = |error: io::Error| InstallError::io("remove", path, &error);
-    if !path.parent().is_some_and(Path::exists) {
+    // Its lock would be a new file, for which there may be no space.
+    if [path.to_owned(), beside(path, "lock")].iter().all(|path| path.symlink_metadata().is_err()) {
         return Ok(());
     }
     let Some(_lock) = lock(path, FlockArg::LockExclusiveNonblock).map_err(failed)? else { return Ok(()) };
@@ -161,6 +196,10 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::Shutdown;
+    use std::time::Instant;
+
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -187,7 +226,7 @@ mod tests {
             move || Owned::wait(&path, Unlocked::Replace)
         });
         drop(first);
-        let second = waiting.join().unwrap().unwrap();
+        let second = waiting.join().unwrap();
         assert!(is_served(&path));
         drop(second);
         assert!(!is_served(&path));
@@ -208,6 +247,45 @@ mod tests {
         drop(owned);
         let _other = UnixListener::bind(folder.path().join("agent.sock")).unwrap();
         assert!(Owned::now(&folder.path().join("agent.sock"), Unlocked::Replace).unwrap().is_some());
+    }
+
+    /// Cleaners of `/var/run`, and other agents that uninstall.
+    #[test]
+    fn socket_that_is_removed_or_replaced_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let run_dir = folder.path().join("run");
+        fs::create_dir(&run_dir).unwrap();
+        let path = run_dir.join("agent.sock");
+        let has_ended = |_: &[u8], has_ended| has_ended;
+        let echo = |mut stream: UnixStream, bytes: Vec<u8>| drop(stream.write_all(&bytes));
+        serve(&path, "echo", Unlocked::Replace, has_ended, echo).unwrap();
+        let answers = || -> io::Result<()> {
+            let mut stream = UnixStream::connect(&path)?;
+            // A socket that another process has bound answers nothing.
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"x")?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)?;
+            if answer == b"x" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        };
+        let comes_back = || {
+            let begin = Instant::now();
+            while let Err(error) = answers() {
+                assert!(begin.elapsed() < Duration::from_secs(120), "{error}");
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        comes_back();
+        fs::remove_file(&path).unwrap();
+        comes_back();
+        // With its lock.
+        fs::remove_dir_all(&run_dir).unwrap();
+        comes_back();
+        assert_eq!(names(&run_dir), ["agent.sock", "agent.sock.lock"]);
+        fs::remove_file(&path).unwrap();
+        let _replacing = UnixListener::bind(&path);
+        comes_back();
     }
 
     #[test]
