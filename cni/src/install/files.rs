@@ -154,6 +154,18 @@ pub fn remove_dir(path: &Path) -> Result<(), InstallError> {
     }
 }
 
+/// Removes a file. Returns whether it was there.
+///
+/// # Errors
+/// The file system's.
+pub fn remove(path: &Path) -> Result<bool, InstallError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(InstallError::io("remove", path, &error)),
+    }
+}
+
 /// Removes a directory that is empty; leaves any other.
 pub fn remove_empty_dir(path: &Path) {
     // Another plugin's files may be in it, or it is not there.

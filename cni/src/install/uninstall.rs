@@ -66,7 +66,7 @@ pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     settle(&dirs.net)?;
     let changed = entry::remove(&dirs.net)?;
     files::remove_dir(&dirs.run.join("state"))?;
-    // The log stays: it may say why this was needed.
+    // The log stays as long as the program: it may say why this was needed.
     for path in [lookup::socket(&dirs.run), dirs.run.join(log_sink::SOCKET)] {
         socket::remove_abandoned(&path)?;
     }
@@ -103,8 +103,24 @@ pub fn uninstall(options: &Uninstall, report: &mut Report) -> Result<(), Install
             LockedDir::lock(&options.dirs.bin)?.remove(&path)?;
             report.changed.push(path);
         }
+        if report.blockers.is_empty() {
+            report.changed.extend(logs(&options.dirs.run)?);
+            files::remove_empty_dir(&options.dirs.run);
+        }
     }
     Ok(())
+}
+
+/// Removes the files of the log, to which nothing writes any more. Returns those that were there.
+fn logs(run_dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut removed = Vec::new();
+    for ending in ["", log_sink::OLD] {
+        let path = run_dir.join(format!("{}{ending}", log_sink::FILE));
+        if files::remove(&path)? {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
 }
 
 /// Configurations, and cached results of pods, that name the plugin: the runtime calls it for their DEL.

@@ -37,6 +37,33 @@ fn program_stays_while_anything_names_it() {
 }
 
 #[test]
+fn log_stays_as_long_as_the_program_and_nothing_after_it() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    let agent = super::agent::Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    agent.end();
+    let logs = ["istio-cni.log", "istio-cni.log.1"];
+    for log in logs {
+        std::fs::write(node.run.join(log), "a line").unwrap();
+    }
+    let option = format!("--results-dir={}", node.path("results").display());
+    node.uninstall(&[&option]);
+    assert_eq!(names(&node.run), logs);
+    node.write("90-other.conf", r#"{"name": "other", "type": "istio-cni"}"#);
+    assert!(!node.run("uninstall", &["--binary", &option]).status.success());
+    assert_eq!(names(&node.run), logs, "the runtime may still call the program");
+    std::fs::remove_file(node.net.join("90-other.conf")).unwrap();
+    assert!(node.uninstall(&["--binary", &option]).contains("/run/istio-cni.log.1\n"));
+    assert!(!node.run.exists());
+    // What is not ours stays, with its directory.
+    std::fs::create_dir(&node.run).unwrap();
+    std::fs::write(node.run.join("other"), "").unwrap();
+    node.uninstall(&["--binary", &option]);
+    assert_eq!(names(&node.run), ["other"]);
+}
+
+#[test]
 fn entry_is_removed_from_every_list_and_changes_of_others_stay() {
     let node = Node::with_program(&[("10-a.conflist", LIST), ("20-b.conf", SINGLE)]);
     node.install(&["--no-dry-add"]);
