@@ -12,7 +12,7 @@ use super::error::InstallError;
 use super::events::{Events, RESYNC};
 use super::foreign;
 use super::metrics::Metrics;
-use super::options::{Install, Placement, PodsOptions};
+use super::options::{Dirs, Install, Placement, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
 use super::splice::TYPE;
@@ -157,7 +157,7 @@ impl Installed {
         let runtime = self.runtime.as_ref().and_then(|(_, found)| found.as_deref().ok());
         let loads = runtime.and_then(runtime::loads_drop_in_files) == Some(true);
         // A configuration that is no list has no drop-in files.
-        if loads && entry::drop_in(&options.dirs.net).is_ok() { Placement::DropIn } else { Placement::List }
+        if loads && entry::drop_in(&options.dirs).is_ok() { Placement::DropIn } else { Placement::List }
     }
 
     /// Removes the taint of the node once pods can start. Returns how long to wait for the next attempt.
@@ -207,9 +207,9 @@ impl Installed {
         if options.placement == Placement::Standalone {
             files::create_dir(&dirs.net)?;
         } else {
-            require_settled(&dirs.net)?;
+            require_settled(dirs)?;
         }
-        if let Some(refused) = entry::refuse_version(&dirs.net, options.placement)? {
+        if let Some(refused) = entry::refuse_version(dirs, options.placement)? {
             // The entry comes back as if it were new.
             self.placed = None;
             return Err(refused);
@@ -218,7 +218,7 @@ impl Installed {
         if let Some(delay) = self.conflict(options)? {
             return Ok(Some(delay));
         }
-        let placed = entry::insert(&dirs.net, options.placement, &options.entry, options.replace_istio)?;
+        let placed = entry::insert(dirs, options.placement, &options.entry, options.replace_istio)?;
         if placed.changed {
             self.report(&placed.path, warning);
         }
@@ -245,18 +245,18 @@ impl Installed {
 
     /// Whether another program has changed what was written. Returns how long the next write is delayed, if it is.
     fn conflict(&mut self, options: &Install) -> Result<Option<Duration>, InstallError> {
-        let (net, placement, entry) = (&options.dirs.net, options.placement, &options.entry);
+        let (dirs, placement, entry) = (&options.dirs, options.placement, &options.entry);
         let Some(old) = self.placed.clone() else { return Ok(None) };
-        if entry::is_in_place(net, placement, entry)? {
+        if entry::is_in_place(dirs, placement, entry)? {
             return Ok(None);
         }
         // The entry is still there, but another file became the first.
         if entry::is_in(&old, entry)? {
-            let first = net_dir::choose(net)?.path;
+            let first = net_dir::choose(dirs)?.path;
             self.backoff.moved(Instant::now(), files::changed(&first));
         }
         let file = path_shown(&old);
-        let (conflict, message) = if entry::find(net).is_ok() {
+        let (conflict, message) = if entry::find(dirs).is_ok() {
             (
                 format!("writes another entry into {file}, with which pods start"),
                 "another program replaced the entry again: delayed",
@@ -325,8 +325,8 @@ impl Installed {
 }
 
 /// Waits for other writers: a file that sorts before the runtime's and is invalid may be incomplete.
-fn require_settled(net: &Path) -> Result<(), InstallError> {
-    for path in net_dir::invalid(net)? {
+fn require_settled(dirs: &Dirs) -> Result<(), InstallError> {
+    for path in net_dir::invalid(dirs)? {
         if !files::is_special(&path) && !files::is_settled(&path) {
             let path = path_shown(&path);
             return Err(InstallError::new(format!(
@@ -345,13 +345,18 @@ mod tests {
     use super::super::options::{self, Command};
     use super::*;
 
+    fn install(net: &Path) -> Install {
+        let (command, _) = options::install(&[format!("--net-dir={}", net.display())]).unwrap();
+        let Command::Install(options) = command else { panic!("{command:?}") };
+        *options
+    }
+
     /// Of two agents with different options each replaces the other's entry.
     #[test]
     fn entry_of_another_agent_is_reported_as_another_one_not_as_missing() {
         let net = tempfile::tempdir().unwrap();
         let path = net.path().join("10-a.conflist");
-        let (command, _) = options::install(&[format!("--net-dir={}", net.path().display())]).unwrap();
-        let Command::Install(options) = command else { panic!("{command:?}") };
+        let options = install(net.path());
         for (plugins, expected) in [
             (r#"{"type":"bridge"}"#, "takes the entry out of"),
             (r#"{"type":"bridge"},{"type":"istio-cni","on_unknown":"pass"}"#, "writes another entry into"),
@@ -367,16 +372,17 @@ mod tests {
     #[test]
     fn invalid_file_that_was_just_written_is_waited_for() {
         let net = tempfile::tempdir().unwrap();
+        let dirs = install(net.path()).dirs;
         std::fs::write(net.path().join("10-a.conf"), "{\"type\": \"bridge\"}").unwrap();
         std::fs::write(net.path().join("20-b.conf"), "{").unwrap();
-        assert_eq!(require_settled(net.path()), Ok(()), "behind the first valid file");
+        assert_eq!(require_settled(&dirs), Ok(()), "behind the first valid file");
         let path = net.path().join("05-c.conflist");
         std::fs::write(&path, "{").unwrap();
         let file = std::fs::File::options().append(true).open(&path).unwrap();
         // The file's time is set, so that the result does not depend on scheduling.
         let at = |written: SystemTime| {
             file.set_modified(written).unwrap();
-            require_settled(net.path())
+            require_settled(&dirs)
         };
         let problem = at(SystemTime::now()).unwrap_err().to_string();
         assert!(problem.contains("/05-c.conflist: invalid, and just written"), "{problem}");

@@ -60,6 +60,14 @@ fn text(path: &Path) -> Result<Option<String>, InstallError> {
     Ok(files::read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
+/// Whether a file has the name of the list that a single configuration becomes.
+pub(super) fn is_made_of(list: &OsStr, single: &str) -> bool {
+    let is_single = |stem: OsString| {
+        SINGLE.iter().any(|ending| single.strip_suffix(ending).is_some_and(|name| stem == name))
+    };
+    stem(list, CONVERTED).is_some_and(is_single)
+}
+
 fn converted_stem(path: &Path) -> Option<OsString> {
     stem(path.file_name()?, CONVERTED)
 }

@@ -9,7 +9,7 @@ use super::error::InstallError;
 use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
 use super::net_dir::{self, ConfigFile, DROP_IN, Placed};
-use super::options::Placement;
+use super::options::{Dirs, Placement};
 use super::splice::{self, Owner, Single, TYPE};
 
 /// Beside the configurations of other networks that multus calls.
@@ -19,18 +19,19 @@ const STANDALONE: &str = "istio-cni.conf";
 ///
 /// # Errors
 /// It cannot be put there.
-pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
+pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
+    let net = &dirs.net;
     let dir = LockedDir::lock(net)?;
     let text = entry.to_string();
     let (placed, kept) = match placement {
         Placement::List => {
-            let placed = net_dir::insert(&dir, &text, istio)?;
+            let placed = net_dir::insert(dirs, &dir, &text, istio)?;
             let path = placed.path.clone();
             (placed, Some(path))
         }
         Placement::Standalone => return own_file(&dir, &standalone(net), &text, istio),
         Placement::DropIn => {
-            let path = drop_in(net)?;
+            let path = drop_in(dirs)?;
             let parent = path.parent().unwrap_or(net);
             files::create_dir(parent)?;
             (own_file(&LockedDir::lock(parent)?, &path, &text, istio)?, None)
@@ -44,7 +45,7 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
         dir.notify_watchers()?;
     }
     for path in &removed {
-        log::info!(file = path_shown(path); "entry taken out of a configuration that is not the first");
+        log::info!(file = path_shown(path); "entry taken out of a configuration that the runtime does not use");
     }
     Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
 }
@@ -54,13 +55,13 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
 ///
 /// # Errors
 /// There is no list, or the entry cannot be taken out.
-pub fn refuse_version(net: &Path, placement: Placement) -> Result<Option<InstallError>, InstallError> {
+pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<InstallError>, InstallError> {
     if placement == Placement::Standalone {
         return Ok(None);
     }
-    let file = net_dir::choose(net)?;
+    let file = net_dir::choose(dirs)?;
     let Err(invalid) = splice::require_version(&file.text) else { return Ok(None) };
-    let dir = LockedDir::lock(net)?;
+    let dir = LockedDir::lock(&dirs.net)?;
     let mut removed = net_dir::remove(&dir, false, None)?;
     removed.extend(remove_drop_ins(&dir)?);
     for path in &removed {
@@ -76,13 +77,13 @@ pub fn refuse_version(net: &Path, placement: Placement) -> Result<Option<Install
 ///
 /// # Errors
 /// There is no configuration, or it cannot be read.
-pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bool, InstallError> {
+pub fn is_in_place(dirs: &Dirs, placement: Placement, entry: &Value) -> Result<bool, InstallError> {
     let text = entry.to_string();
     let has = |path: &Path| files::has_bytes(path, text.as_bytes());
     match placement {
-        Placement::List => net_dir::has_entry(net, &text),
-        Placement::Standalone => has(&standalone(net)),
-        Placement::DropIn => has(&drop_in(net)?),
+        Placement::List => net_dir::has_entry(dirs, &text),
+        Placement::Standalone => has(&standalone(&dirs.net)),
+        Placement::DropIn => has(&drop_in(dirs)?),
     }
 }
 
@@ -100,19 +101,19 @@ pub fn is_in(path: &Path, entry: &Value) -> Result<bool, InstallError> {
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub fn find(net: &Path) -> Result<(PathBuf, String), InstallError> {
+pub fn find(dirs: &Dirs) -> Result<(PathBuf, String), InstallError> {
     let own = |path: PathBuf| {
         let bytes = if is_ours(&path)? { files::read(&path)? } else { None };
         Ok::<_, InstallError>(bytes.map(|bytes| (path, String::from_utf8_lossy(&bytes).into_owned())))
     };
-    if let Some(found) = own(standalone(net))? {
+    if let Some(found) = own(standalone(&dirs.net))? {
         return Ok(found);
     }
-    let file = net_dir::choose(net)?;
+    let file = net_dir::choose(dirs)?;
     if let Some(entry) = file.list().and_then(|list| list.entry().map(str::to_owned)) {
         return Ok((file.path, entry));
     }
-    let dropped = drop_in(net).ok().map(own).transpose()?.flatten();
+    let dropped = drop_in(dirs).ok().map(own).transpose()?.flatten();
     dropped.ok_or_else(|| InstallError::new(format!("{}: no entry of type {TYPE}", path_shown(&file.path))))
 }
 
@@ -126,8 +127,8 @@ pub fn standalone(net: &Path) -> PathBuf {
 ///
 /// # Errors
 /// There is no list that loads drop-in files.
-pub fn drop_in(net: &Path) -> Result<PathBuf, InstallError> {
-    let file = net_dir::choose(net)?;
+pub fn drop_in(dirs: &Dirs) -> Result<PathBuf, InstallError> {
+    let file = net_dir::choose(dirs)?;
     let shown = path_shown(&file.path);
     let Some(list) = file.list() else {
         return Err(InstallError::new(format!(
@@ -143,7 +144,7 @@ pub fn drop_in(net: &Path) -> Result<PathBuf, InstallError> {
             "{shown}: {name:?} is no name of a directory, which drop-in files need; use --drop-in=no"
         )));
     }
-    Ok(net.join(name).join(DROP_IN))
+    Ok(dirs.net.join(name).join(DROP_IN))
 }
 
 fn own_file(dir: &LockedDir, path: &Path, text: &str, istio: bool) -> Result<Placed, InstallError> {

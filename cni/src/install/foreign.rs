@@ -128,7 +128,7 @@ pub fn check(options: &Install) -> Result<Vec<Foreign>, InstallError> {
     let found = find(&options.dirs)?;
     let own = match options.placement {
         Placement::Standalone => Some(entry::standalone(&options.dirs.net)),
-        Placement::DropIn => entry::drop_in(&options.dirs.net).ok(),
+        Placement::DropIn => entry::drop_in(&options.dirs).ok(),
         Placement::List => None,
     };
     let is_other_file =

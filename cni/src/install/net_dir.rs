@@ -1,6 +1,6 @@
 //! The directory of network configurations: which file the runtime uses, and our entry in it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
@@ -9,6 +9,7 @@ use super::convert;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
+use super::options::{CONF_NAME, Dirs};
 use super::splice::{Invalid, List, NO_PLUGINS, Owner, Single};
 
 /// Configurations that libcni converts into lists of one plugin.
@@ -85,13 +86,14 @@ fn has_drop_ins(list: &Path, network: &str) -> bool {
     names.iter().any(|name| files::has_ending(name, SINGLE[0]) && name != DROP_IN)
 }
 
-/// The file that the runtime uses: the first valid one, as in libcni.
+/// The file that the runtime uses: the first valid one, as in libcni, or the one that was named.
 ///
 /// # Errors
 /// There is none, it cannot be edited, or the directory cannot be read.
-pub fn choose(dir: &Path) -> Result<ConfigFile, InstallError> {
+pub fn choose(dirs: &Dirs) -> Result<ConfigFile, InstallError> {
+    let dir = &dirs.net;
     let mut problems = Vec::new();
-    for name in configs(dir)? {
+    for name in candidates(dirs)? {
         let name = Path::new(&name);
         match ConfigFile::read(dir.join(name))? {
             Ok(file) => {
@@ -111,9 +113,20 @@ pub fn choose(dir: &Path) -> Result<ConfigFile, InstallError> {
     }
     let dir = path_shown(dir);
     let found = if problems.is_empty() { "no file".to_owned() } else { problems.join("; ") };
-    Err(InstallError::new(format!(
-        "no valid network configuration in {dir} ({found}), expected that of the cluster's network plugin"
-    )))
+    let expected = dirs.conf_name.as_ref().map_or_else(
+        || "that of the cluster's network plugin".to_owned(),
+        |name| format!("{name} of --{CONF_NAME}"),
+    );
+    Err(InstallError::new(format!("no valid network configuration in {dir} ({found}), expected {expected}")))
+}
+
+/// The names of the files of which the runtime uses one, in its order.
+fn candidates(dirs: &Dirs) -> Result<Vec<OsString>, InstallError> {
+    let mut names = configs(&dirs.net)?;
+    if let Some(only) = &dirs.conf_name {
+        names.retain(|name| name == only.as_str() || convert::is_made_of(name, only));
+    }
+    Ok(names)
 }
 
 /// The names of the networks of all lists.
@@ -133,10 +146,10 @@ pub fn networks(dir: &Path) -> Result<Vec<String>, InstallError> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn invalid(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+pub fn invalid(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     let mut invalid = Vec::new();
-    for name in configs(dir)? {
-        let path = dir.join(name);
+    for name in candidates(dirs)? {
+        let path = dirs.net.join(name);
         match ConfigFile::read(path.clone())? {
             Ok(_) => break,
             Err(_) => invalid.push(path),
@@ -149,8 +162,8 @@ pub fn invalid(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
-    let file = choose(dir)?;
+pub fn has_entry(dirs: &Dirs, entry: &str) -> Result<bool, InstallError> {
+    let file = choose(dirs)?;
     Ok(file.list().is_some_and(|list| !list.is_of_drop_ins() && list.with_entry(entry).is_none()))
 }
 
@@ -159,19 +172,22 @@ pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
 /// # Errors
 /// The directory cannot be read.
 pub fn configs(dir: &Path) -> Result<Vec<OsString>, InstallError> {
-    let is_config = |name: &OsString| {
-        files::has_ending(name, LIST) || SINGLE.iter().any(|ending| files::has_ending(name, ending))
-    };
-    Ok(files::names(dir)?.into_iter().filter(is_config).collect())
+    Ok(files::names(dir)?.into_iter().filter(|name| is_config(name)).collect())
+}
+
+/// Whether libcni reads a file of this name.
+#[must_use]
+pub fn is_config(name: &OsStr) -> bool {
+    files::has_ending(name, LIST) || SINGLE.iter().any(|ending| files::has_ending(name, ending))
 }
 
 /// Puts our entry into the list that the runtime uses, with `istio` in place of Istio's. Nothing is written if it is there.
 ///
 /// # Errors
 /// There is no list, it cannot be written, or another process keeps changing it.
-pub fn insert(dir: &LockedDir, entry: &str, istio: bool) -> Result<Placed, InstallError> {
+pub fn insert(dirs: &Dirs, dir: &LockedDir, entry: &str, istio: bool) -> Result<Placed, InstallError> {
     for _ in 0..ATTEMPTS {
-        let file = choose(dir.path())?;
+        let file = choose(dirs)?;
         let is_refused = |owner| matches!(owner, Owner::Istio { ambient } if ambient || !istio);
         if file.list().is_some_and(|list| list.owners().any(is_refused)) {
             // Since it was looked for.

@@ -7,6 +7,8 @@ use std::fmt;
 pub struct Platform {
     /// Value of `--platform`.
     pub name: &'static str,
+    /// Others that mean the same.
+    pub aliases: &'static [&'static str],
     /// Where the runtime looks for programs.
     pub bin_dir: &'static str,
     /// Where it looks for configurations.
@@ -18,9 +20,10 @@ pub struct Platform {
 }
 
 /// All platforms; the first is the default.
-pub const PLATFORMS: [Platform; 5] = [
+pub const PLATFORMS: [Platform; 6] = [
     Platform {
         name: "default",
+        aliases: &["kubernetes", "minikube"],
         bin_dir: "/opt/cni/bin",
         net_dir: "/etc/cni/net.d",
         chained: true,
@@ -28,13 +31,23 @@ pub const PLATFORMS: [Platform; 5] = [
     },
     Platform {
         name: "gke",
+        aliases: &[],
         bin_dir: "/home/kubernetes/bin",
         net_dir: "/etc/cni/net.d",
         chained: true,
         source: "istio manifests/charts/istio-cni/templates/daemonset.yaml and README.md",
     },
     Platform {
+        name: "k3d",
+        aliases: &[],
+        bin_dir: "/bin",
+        net_dir: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        chained: true,
+        source: "istio manifests/helm-profiles/platform-k3d.yaml",
+    },
+    Platform {
         name: "k3s",
+        aliases: &[],
         bin_dir: "/var/lib/rancher/k3s/data/cni",
         net_dir: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
         chained: true,
@@ -42,6 +55,7 @@ pub const PLATFORMS: [Platform; 5] = [
     },
     Platform {
         name: "microk8s",
+        aliases: &[],
         bin_dir: "/var/snap/microk8s/current/opt/cni/bin",
         net_dir: "/var/snap/microk8s/current/args/cni-network",
         chained: true,
@@ -49,6 +63,7 @@ pub const PLATFORMS: [Platform; 5] = [
     },
     Platform {
         name: "openshift",
+        aliases: &[],
         bin_dir: "/var/lib/cni/bin",
         net_dir: "/etc/cni/multus/net.d",
         chained: false,
@@ -57,16 +72,29 @@ pub const PLATFORMS: [Platform; 5] = [
 ];
 
 impl Platform {
-    /// The platform of this name.
+    /// The platform of this name, in whatever case; without one, the default, as with Istio's `global.platform`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        PLATFORMS.into_iter().find(|platform| platform.name == name)
+        let is_named = |platform: &Self| platform.names().any(|one| one.eq_ignore_ascii_case(name));
+        if name.is_empty() { PLATFORMS.first().copied() } else { PLATFORMS.into_iter().find(is_named) }
+    }
+
+    /// All names of this platform.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.name].into_iter().chain(self.aliases.iter().copied())
+    }
+
+    /// What `--platform` accepts.
+    #[must_use]
+    pub fn accepted() -> String {
+        PLATFORMS.iter().flat_map(Self::names).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, bin_dir, net_dir, chained, source } = self;
+        let Self { bin_dir, net_dir, chained, source, .. } = self;
+        let name = self.names().collect::<Vec<_>>().join(", ");
         let how = if *chained { "chained" } else { "by multus" };
         write!(f, "{name}: programs in {bin_dir}, configurations in {net_dir}, {how} ({source})")
     }

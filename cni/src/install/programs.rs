@@ -24,7 +24,7 @@ pub fn check(options: &Install) -> Result<Option<InstallError>, InstallError> {
 }
 
 fn missing_others(dirs: &Dirs) -> Result<Option<InstallError>, InstallError> {
-    let file = net_dir::choose(&dirs.net)?;
+    let file = net_dir::choose(dirs)?;
     let plugins: Vec<Value> = match file.list() {
         Some(list) => list.others().unwrap_or_default(),
         None => serde_json::from_str(&file.text).into_iter().collect(),

@@ -24,7 +24,7 @@ pub fn status(dirs: &Dirs, host: &SystemHost) -> Result<(String, bool), InstallE
     let is_program_ours = foreign.iter().all(|one| one.kind != Kind::Program);
     let path = dirs.bin.join(TYPE);
     let program = if is_program_ours { version(host, &path) } else { Err("not ours".to_owned()) };
-    let entry = find_entry(&dirs.net);
+    let entry = find_entry(dirs);
     let (conclusion, captured) = match (&entry, &program) {
         (Err(problem), _) => (format!("not installed: pods start without capture: {problem}"), false),
         (Ok(_), Err(problem)) => {
@@ -64,8 +64,8 @@ fn version(host: &SystemHost, path: &Path) -> Result<String, String> {
 
 /// The file with the entry that the runtime uses, and the entry as the runtime passes it. `Err`: there is none, or no runtime
 /// configuration.
-fn find_entry(net: &Path) -> Result<(PathBuf, Value), String> {
-    let (path, text) = entry::find(net).map_err(|error| error.to_string())?;
+fn find_entry(dirs: &Dirs) -> Result<(PathBuf, Value), String> {
+    let (path, text) = entry::find(dirs).map_err(|error| error.to_string())?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     if let Some(keys) = entry.as_object_mut() {
         keys.insert("name".to_owned(), json!(TYPE));

@@ -337,7 +337,10 @@ fn arguments_are_checked() {
             "--node-name: \"$(NODE_NAME)\" is not accepted, expected the name of a node",
         ),
         (["--node-name="], "--node-name: \"\" is not accepted"),
-        (["--platform=x"], "expected one of default, gke, k3s, microk8s, openshift"),
+        (
+            ["--platform=x"],
+            "expected one of default, kubernetes, minikube, gke, k3d, k3s, microk8s, openshift",
+        ),
         (["--drop-in=maybe"], "expected one of auto, yes, no"),
         (["--bogus"], "unknown argument"),
         (["--listen=x"], "expected ADDRESS:PORT"),

@@ -19,6 +19,7 @@ mod kill;
 mod kills;
 mod lists;
 mod log_socket;
+mod named;
 mod node;
 mod programs;
 mod published;

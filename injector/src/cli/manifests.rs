@@ -4,8 +4,8 @@ use std::num::NonZeroU16;
 use std::str::FromStr as _;
 
 use clap::Args as ClapArgs;
-use clap::builder::PossibleValuesParser;
-use istio_cni::install::platform::PLATFORMS;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use istio_cni::install::platform as cni;
 use serde_json::Value;
 
 use super::args::ConfigArgs;
@@ -61,8 +61,8 @@ pub(super) struct ManifestsArgs {
     #[arg(long)]
     cert_manager: bool,
     /// Platform; with openshift, users come from the namespace; with --cni, it is where the node's directories are
-    #[arg(long, default_value = "kubernetes", value_name = "NAME", value_parser = platforms())]
-    platform: String,
+    #[arg(long, default_value = "kubernetes", value_name = "NAME", value_parser = platforms(), ignore_case = true)]
+    platform: cni::Platform,
     /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
     #[arg(long)]
     validating_policy: bool,
@@ -89,9 +89,11 @@ fn replicas(given: &str) -> Result<NonZeroU16, String> {
     given.parse().map_err(|_| "expected a number of replicas, 1 to 65535".to_owned())
 }
 
-/// Those of the node agent, whose `default` is Kubernetes.
-fn platforms() -> PossibleValuesParser {
-    PossibleValuesParser::new(PLATFORMS.iter().map(node_agent::platform_name))
+/// Those of the node agent; an empty name is the default.
+fn platforms() -> impl TypedValueParser<Value = cni::Platform> {
+    let named = cni::PLATFORMS.iter().flat_map(cni::Platform::names).map(PossibleValue::new);
+    PossibleValuesParser::new(named.chain([PossibleValue::new("").hide(true)]))
+        .try_map(|name| cni::Platform::by_name(&name).ok_or_else(cni::Platform::accepted))
 }
 
 /// The image that was given, or that of a local build.
@@ -125,7 +127,7 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
-        platform: if args.platform == "openshift" { Platform::Openshift } else { Platform::Kubernetes },
+        platform: if args.platform.name == "openshift" { Platform::Openshift } else { Platform::Kubernetes },
         validating_policy: args.validating_policy,
         texts,
     };
@@ -135,10 +137,7 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
 
 /// The node agent's objects.
 fn node_agents(args: &ManifestsArgs) -> Result<Output, Failure> {
-    let name = args.platform.as_str();
-    let platform = PLATFORMS.into_iter().find(|platform| node_agent::platform_name(platform) == name);
-    let platform =
-        platform.ok_or_else(|| Failure::one(Exit::Usage, format!("--platform: {name:?} is unknown")))?;
+    let platform = args.platform;
     let settings = Settings::new(&SetValues::merged(&args.config.set, None), &platform)
         .map_err(|problem| Failure::one(Exit::Usage, format!("--set: {problem}")))?;
     let options = NodeAgent {
@@ -151,6 +150,7 @@ fn node_agents(args: &ManifestsArgs) -> Result<Output, Failure> {
     if !args.uninstall {
         notes.extend(args.image.is_none().then(|| warning("the node agent's", AGENT_IMAGE)));
         notes.extend((!options.platform.chained).then(|| {
+            let name = platform.name;
             format!("warning: with {name} pods are captured only through a NetworkAttachmentDefinition istio-cni: docs/cni.md")
         }));
     }

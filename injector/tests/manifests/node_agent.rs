@@ -127,13 +127,14 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let mut objects = objects(&options).unwrap();
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
-        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
+        "CNI_CONF_NAME": "20-b.conflist", "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
         "REMOVE_TAINT": "true"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
     let install = installs(&options, &objects);
     assert!(install.replace_istio && install.pods.unwrap().remove_taint);
     assert_eq!(install.placement, Placement::DropIn);
+    assert_eq!(install.dirs.conf_name.as_deref(), Some("20-b.conflist"));
     let entry = install.entry;
     for (key, value) in [
         ("backend", json!("nftables")),
@@ -318,7 +319,19 @@ fn printed(arguments: &[&str]) -> Vec<Value> {
 #[test]
 fn command_prints_the_agent_alone() {
     assert_eq!(printed(&[]), objects(&of("default", "istio-system")).unwrap());
-    for platform in ["gke", "k3s", "microk8s", "openshift"] {
+    for platform in [
+        "",
+        "default",
+        "Kubernetes",
+        "minikube",
+        "gke",
+        "GKE",
+        "k3d",
+        "k3s",
+        "microk8s",
+        "openshift",
+        "OpenShift",
+    ] {
         let flags = ["--namespace=kube-system", &format!("--platform={platform}"), "--image=example.com/a:1"];
         let options = NodeAgent { image: "example.com/a:1".parse().unwrap(), ..of(platform, "kube-system") };
         assert_eq!(printed(&flags), objects(&options).unwrap());
@@ -364,6 +377,7 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
         ("backend=nftables", ["backend", "BACKEND, CAPTURE"]),
         ("BACKEND=nftable", ["--set: BACKEND: \"nftable\"", "iptables-nft"]),
         ("DEADLINE_MS=0", ["--set: DEADLINE_MS: 0", "240000"]),
+        ("CNI_CONF_NAME=cluster", ["--set: CNI_CONF_NAME: \"cluster\"", "NAME.conflist"]),
         ("REMOVE_TAINT=yes", ["--set: REMOVE_TAINT: \"yes\"", "true, false"]),
         ("CAPTURE.dsn=true", ["--set: CAPTURE: ", "dns"]),
     ] {
@@ -397,7 +411,7 @@ fn options_of_the_injector_are_refused() {
         assert!(failure.to_string().contains("--cni") && failure.to_string().contains(flag), "{failure}");
     }
     let failure = run(&["--platform=aks"]).unwrap_err().to_string();
-    for part in ["aks", "kubernetes", "gke", "k3s", "microk8s", "openshift"] {
+    for part in ["aks", "default, kubernetes, minikube, gke, k3d, k3s, microk8s, openshift"] {
         assert!(failure.contains(part), "{failure}");
     }
 }

@@ -56,7 +56,7 @@ fn chart_matches_the_code() {
             std::fs::write(chart(name), &text).unwrap();
         }
         let found = std::fs::read_to_string(chart(name)).unwrap_or_default();
-        let remedy = "UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests";
+        let remedy = "UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests";
         assert!(found == text, "deploy/cni/helm/{name} differs from the code: {remedy}");
     }
 }
@@ -80,12 +80,12 @@ fn chart_installs_what_manifests_prints() {
 
 #[test]
 fn values_reach_the_config_map() {
-    let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "deadlineMs": 9000,
+    let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "cniConfFileName": "20-b.conflist", "deadlineMs": 9000,
         "excludeNamespaces": ["a"], "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true,
         "dropIn": "auto", "removeTaint": true});
     let found = rendered(&values, "mesh").unwrap();
     let map = super::only(&found, "ConfigMap");
-    let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "DEADLINE_MS": "9000",
+    let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "CNI_CONF_NAME": "20-b.conflist", "DEADLINE_MS": "9000",
         "EXCLUDE_NAMESPACES": "a,mesh", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
         "DROP_IN": "auto", "REMOVE_TAINT": "true"});
     assert_eq!(map["data"], expected);
@@ -97,7 +97,7 @@ fn chart_refuses_what_it_cannot_install() {
         (json!({}), "image is missing"),
         (
             json!({"image": "a:1", "platform": "aks"}),
-            "\"aks\" is not accepted, expected one of gke, k3s, kubernetes",
+            "\"aks\" is not accepted, expected one of gke, k3d, k3s, kubernetes",
         ),
     ] {
         let error = rendered(&values, "mesh").unwrap_err();

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::Dirs;
 use super::table::Row;
+use super::{CONF_NAME, Dirs};
 use crate::install::error::InstallError;
-use crate::install::platform::{PLATFORMS, Platform};
+use crate::install::net_dir;
+use crate::install::platform::Platform;
 use crate::netconf::RUN_DIR;
 
 /// Values of a flag, which is true without one: a DaemonSet takes them from a ConfigMap.
@@ -92,16 +93,35 @@ impl Given {
     }
 
     pub(super) fn platform(&self) -> Result<Platform, InstallError> {
-        let name = self.one_of("platform", &PLATFORMS.map(|platform| platform.name))?;
-        Platform::by_name(name).ok_or_else(|| InstallError::new("--platform: unknown"))
+        let name = self.text("platform").unwrap_or_default();
+        Platform::by_name(name).ok_or_else(|| {
+            let accepted = Platform::accepted();
+            InstallError::new(format!("--platform: {name:?} is not accepted, expected one of {accepted}"))
+        })
     }
 
     pub(super) fn dirs(&self, platform: Platform) -> Result<Dirs, InstallError> {
         Ok(Dirs {
             net: self.directory("net-dir", platform.net_dir)?,
+            conf_name: self.conf_name(platform)?,
             bin: self.directory("bin-dir", platform.bin_dir)?,
             run: self.directory("run-dir", RUN_DIR)?,
         })
+    }
+
+    /// The name of a file that libcni reads, if one is named.
+    fn conf_name(&self, platform: Platform) -> Result<Option<String>, InstallError> {
+        let Some(text) = self.text(CONF_NAME).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let problem = if !platform.chained {
+            format!("not accepted with --platform={}, expected none", platform.name)
+        } else if text.contains('/') || !net_dir::is_config(text.as_ref()) {
+            format!(
+                "{text:?} is not accepted, expected the name of a file in --net-dir: NAME.conflist, NAME.conf or NAME.json"
+            )
+        } else {
+            return Ok(Some(text.to_owned()));
+        };
+        Err(InstallError::new(format!("--{CONF_NAME}: {problem}")))
     }
 
     pub(super) fn log_level(&self) -> Result<&'static str, InstallError> {

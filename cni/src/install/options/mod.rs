@@ -15,13 +15,18 @@ use crate::plugin;
 use crate::usage;
 
 use given::Given;
-use table::{COMMON, INSTALL, UNINSTALL, help};
+use table::{COMMON, INSTALL, STATUS, UNINSTALL, help};
+
+/// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
+pub const CONF_NAME: &str = "cni-conf-name";
 
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirs {
     /// Network configurations.
     pub net: PathBuf,
+    /// The one that the runtime uses; `None`: the first.
+    pub conf_name: Option<String>,
     /// Programs.
     pub bin: PathBuf,
     /// State.
@@ -208,9 +213,10 @@ pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallErro
 /// # Errors
 /// The first argument that is not accepted.
 pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> {
-    let given = Given::read(&COMMON, args)?;
+    let rows = [COMMON.as_slice(), &STATUS].concat();
+    let given = Given::read(&rows, args)?;
     let level = given.log_level()?;
-    let command = match text(&given, "istio-cni status", &COMMON) {
+    let command = match text(&given, "istio-cni status", &rows) {
         Some(text) => Command::Print(text),
         None => Command::Status(given.dirs(given.platform()?)?),
     };

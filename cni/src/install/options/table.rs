@@ -6,7 +6,7 @@ use crate::install::platform::PLATFORMS;
 pub(super) type Row = (&'static str, Option<&'static str>, &'static str);
 
 pub(super) const COMMON: [Row; 7] = [
-    ("platform", Some("NAME"), "directories of default, gke, k3s, microk8s or openshift [default: default]"),
+    ("platform", Some("NAME"), "whose directories: one of those below [default: default]"),
     ("net-dir", Some("DIR"), "directory of network configurations [default: that of the platform]"),
     ("bin-dir", Some("DIR"), "directory of the plugins' programs [default: that of the platform]"),
     ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
@@ -15,7 +15,16 @@ pub(super) const COMMON: [Row; 7] = [
     ("version", None, "print the version (-V)"),
 ];
 
-pub(super) const INSTALL: [Row; 15] = [
+const CONF_NAME: Row = (
+    super::CONF_NAME,
+    Some("FILE"),
+    "name of the configuration that the runtime uses, as NAME.conflist; empty: the first valid one [default: empty]",
+);
+
+pub(super) const STATUS: [Row; 1] = [CONF_NAME];
+
+pub(super) const INSTALL: [Row; 16] = [
+    CONF_NAME,
     ("once", None, "install, verify, and end"),
     (
         "drop-in",

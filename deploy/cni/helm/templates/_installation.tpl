@@ -162,7 +162,7 @@ spec:
 {{- end }}
 {{- define "istio-cni.installation" }}
 {{- if not .Values.image }}{{ fail "image is missing: the node agent's image, as the nodes pull it" }}{{ end }}
-{{- $platforms := fromJson "{\"kubernetes\":{\"name\":\"default\",\"binDir\":\"/opt/cni/bin\",\"netDir\":\"/etc/cni/net.d\"},\"gke\":{\"name\":\"gke\",\"binDir\":\"/home/kubernetes/bin\",\"netDir\":\"/etc/cni/net.d\"},\"k3s\":{\"name\":\"k3s\",\"binDir\":\"/var/lib/rancher/k3s/data/cni\",\"netDir\":\"/var/lib/rancher/k3s/agent/etc/cni/net.d\"},\"microk8s\":{\"name\":\"microk8s\",\"binDir\":\"/var/snap/microk8s/current/opt/cni/bin\",\"netDir\":\"/var/snap/microk8s/current/args/cni-network\"},\"openshift\":{\"name\":\"openshift\",\"binDir\":\"/var/lib/cni/bin\",\"netDir\":\"/etc/cni/multus/net.d\"}}" }}
+{{- $platforms := fromJson "{\"kubernetes\":{\"name\":\"default\",\"binDir\":\"/opt/cni/bin\",\"netDir\":\"/etc/cni/net.d\"},\"gke\":{\"name\":\"gke\",\"binDir\":\"/home/kubernetes/bin\",\"netDir\":\"/etc/cni/net.d\"},\"k3d\":{\"name\":\"k3d\",\"binDir\":\"/bin\",\"netDir\":\"/var/lib/rancher/k3s/agent/etc/cni/net.d\"},\"k3s\":{\"name\":\"k3s\",\"binDir\":\"/var/lib/rancher/k3s/data/cni\",\"netDir\":\"/var/lib/rancher/k3s/agent/etc/cni/net.d\"},\"microk8s\":{\"name\":\"microk8s\",\"binDir\":\"/var/snap/microk8s/current/opt/cni/bin\",\"netDir\":\"/var/snap/microk8s/current/args/cni-network\"},\"openshift\":{\"name\":\"openshift\",\"binDir\":\"/var/lib/cni/bin\",\"netDir\":\"/etc/cni/multus/net.d\"}}" }}
 {{- if not (hasKey $platforms .Values.platform) }}
 {{- fail (printf "platform: %q is not accepted, expected one of %s" .Values.platform (keys $platforms | sortAlpha | join ", ")) }}
 {{- end }}
@@ -170,6 +170,7 @@ spec:
 {{- $settings := dict
   "BACKEND" .Values.backend
   "CAPTURE" (toJson .Values.capture)
+  "CNI_CONF_NAME" .Values.cniConfFileName
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
   "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
@@ -190,6 +191,6 @@ spec:
   "runDir" "/var/run/istio-cni"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
 ) }}
 {{- end }}

@@ -8,6 +8,7 @@
 {{- $settings := dict
   "BACKEND" .Values.backend
   "CAPTURE" (toJson .Values.capture)
+  "CNI_CONF_NAME" .Values.cniConfFileName
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
   "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")

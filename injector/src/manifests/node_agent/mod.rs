@@ -22,9 +22,10 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 9] = [
+pub const SETTINGS: [(&str, &str, &str); 10] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
+    (options::CONF_NAME, "CNI_CONF_NAME", ""),
     ("deadline-ms", "DEADLINE_MS", "30000"),
     ("drop-in", "DROP_IN", "no"),
     ("exclude-namespaces", EXCLUDED, SYSTEM),
