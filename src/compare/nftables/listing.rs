@@ -15,6 +15,21 @@ pub(super) struct Table {
     pub(super) chains: Vec<ListedChain>,
 }
 
+impl Table {
+    /// Whether iptables-nft wrote it: by its name, those of its base chains, and the counter that each of its rules has.
+    pub(super) fn is_of_iptables(&self) -> bool {
+        const TABLES: [&str; 5] = ["raw", "mangle", "nat", "filter", "security"];
+        const CHAINS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+        let has_name = ["ip", "ip6"].contains(&self.family.as_str()) && TABLES.contains(&self.name.as_str());
+        let mut bases = self.chains.iter().filter(|chain| chain.base.is_some());
+        let rules: Vec<_> = self.chains.iter().flat_map(|chain| &chain.rules).collect();
+        has_name
+            && bases.all(|chain| CHAINS.contains(&chain.name.as_str()))
+            && !rules.is_empty()
+            && rules.iter().all(|words| words.iter().any(|word| word == "counter"))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct ListedSet {
     pub(super) name: String,

@@ -51,6 +51,12 @@ pub(super) fn program(family: Family, text: &str) -> Result<Program, NftError> {
                 false
             }
         };
+        if table.is_of_iptables() {
+            return Err(NftError::new(format!(
+                "table {} {} has rules of iptables-nft, of which nft does not list everything: take the output of iptables-save",
+                table.family, table.name
+            )));
+        }
         if is_met && !table.is_dormant {
             add(family, &table, &mut program, &mut bases);
         }
@@ -100,4 +106,27 @@ fn unwalked<'a>(table: &Table, chains: impl Iterator<Item = &'a ListedChain>) ->
         chain.rules.iter().map(|words| format!("{name} {}", Listed(words))).chain(policy).collect()
     };
     chains.flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_iptables_are_refused() {
+        let listing = |name: &str, rule: &str| {
+            format!(
+                "table ip {name} {{\n\tchain PREROUTING {{\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
+                 \t\t{rule}\n\t}}\n}}\n"
+            )
+        };
+        let refused = |name: &str, rule: &str| {
+            let error = program(Family::V4, &listing(name, rule)).err();
+            error.is_some_and(|error| error.to_string().contains("iptables-save"))
+        };
+        // As nft lists a REDIRECT of ip6tables.
+        assert!(refused("nat", "meta l4proto tcp counter packets 0 bytes 0 "));
+        assert!(!refused("nat", "meta l4proto tcp redirect to :15006"));
+        assert!(!refused("agent", "meta l4proto tcp counter packets 0 bytes 0 redirect to :15006"));
+    }
 }
