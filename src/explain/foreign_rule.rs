@@ -29,7 +29,7 @@ pub(crate) enum Effect {
     Takes,
     /// It gives the packet another destination.
     Translates(Translation),
-    /// The same, if a program is there that takes it.
+    /// The same, if a program is there that takes it, or if other rules are for what it makes of the packet.
     MayTake,
     /// It gives the packet or its connection a mark that is not known.
     Marks,
@@ -90,6 +90,7 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
             Effect::Chain { name: name.to_owned(), is_goto: option == "-g" }
         }
         "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
+        parse::REWRITES => Effect::MayTake,
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
         name if TRANSLATING.contains(&name) => Effect::Translates(Translation::of(&words)),
         name if MARKING.contains(&name) => Effect::Marks,

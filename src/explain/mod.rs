@@ -88,7 +88,7 @@ impl Live {
     /// What routes packets of a family.
     #[must_use]
     pub fn routing(&self, family: Family) -> Routing<'_> {
-        Routing { mark: self.routed_mark, fib: self.fib.get(&family) }
+        Routing { mark: self.routed_mark, fib: self.fib.get(&family), links: Some(&self.links) }
     }
 }
 
@@ -99,7 +99,7 @@ impl Pod<'_> {
             (None, Mode::Tproxy(tproxy)) => Some(tproxy.mark),
             (None, Mode::Redirect) => None,
         };
-        Routing { mark, fib: None }
+        Routing { mark, fib: None, links: None }
     }
 
     /// The rules of each family.

@@ -112,9 +112,12 @@ impl Packet {
     }
 
     /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
-    /// none is.
+    /// none is, or that of a client which its interface leads to.
     #[must_use]
     pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
+        if self.is_inbound && !self.has_source {
+            self.source.set_ip(routing.client(&self.interface, client(self.destination.is_ipv4())));
+        }
         let is_open = !self.is_inbound && !self.has_interface;
         if let Some((source, interface, is_local)) = routing.leaves_by(&self).filter(|_| is_open) {
             self.is_local |= is_local;
@@ -192,13 +195,20 @@ fn pod_interface(network: &Network, destination: SocketAddr) -> String {
     same_family.or_else(|| others().next()).map_or(POD_INTERFACE, |own| &own.interface).to_owned()
 }
 
+/// An address for documentation (RFC 5737 and RFC 3849).
+const fn client(v4: bool) -> IpAddr {
+    if v4 {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))
+    } else {
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))
+    }
+}
+
 /// The address that the kernel would choose, or one that represents any client.
 fn source(network: &Network, destination: SocketAddr, interface: &str, is_inbound: bool) -> IpAddr {
     let v4 = destination.is_ipv4();
     if is_inbound {
-        // RFC 5737 and RFC 3849: for documentation.
-        let documentation = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-        return if v4 { Ipv4Addr::new(192, 0, 2, 1).into() } else { documentation.into() };
+        return client(v4);
     }
     if interface == "lo" {
         return match destination.ip() {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::matching::AtHook;
 use super::packet::Packet;
-use crate::model::{Fib, Mark, RouteKind, Transport};
+use crate::model::{Fib, FibRoute, Links, Mark, RouteKind, Transport};
 use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
 use crate::text::one_line;
 
@@ -15,6 +15,8 @@ pub struct Routing<'a> {
     pub mark: Option<Mark>,
     /// The live policy rules and routes; without them it does.
     pub fib: Option<&'a Fib>,
+    /// The interfaces.
+    pub links: Option<&'a Links>,
 }
 
 /// Where a packet goes.
@@ -124,6 +126,60 @@ impl<'a> Routing<'a> {
         }
     }
 
+    /// Why the kernel drops an IPv4 packet that arrives, if it does: the way to its source is another one.
+    pub(super) fn rejects_source(&self, at: &AtHook) -> Option<String> {
+        let (fib, links) = (self.fib?, self.links?);
+        let name = at.in_interface.as_deref().filter(|name| *name != "lo")?;
+        let (own, all) = (links.named(name)?.settings, links.all);
+        let filter = own.rp_filter.max(all.rp_filter);
+        if filter == 0 || !at.source.is_ipv4() {
+            return None;
+        }
+        let mark =
+            if own.uses_mark || all.uses_mark { at.has_known_marks.then_some(at.mark.0) } else { Some(0) };
+        let flow = back(at.destination.ip(), at.source.ip(), (mark, protocol(at.transport)));
+        let lookup = lookup(fib, &flow);
+        let way = match lookup.decisive.as_ref() {
+            _ if !lookup.uncertain.is_empty() => return None,
+            None => "there is no route".to_owned(),
+            Some(tried) if lookup.kind().is_some_and(RouteKind::is_rejecting) => words(tried),
+            Some(tried) => match tried.found {
+                Found::Route(FibRoute { kind: RouteKind::Unicast, interface: Some(other), .. })
+                    if filter == 1 && other != name =>
+                {
+                    words(tried)
+                }
+                Found::Route(_) | Found::Rejected(_) | Found::Unknown => return None,
+            },
+        };
+        let setting = one_line(if all.rp_filter >= own.rp_filter { "all" } else { name });
+        let (source, name) = (at.source.ip(), one_line(name));
+        Some(format!(
+            "net.ipv4.conf.{setting}.rp_filter={filter} drops what arrives on {name} from {source}, to which another way leads: {way}"
+        ))
+    }
+
+    /// The address of a client on this interface: one for documentation, or that of a neighbour where none such is routed to it.
+    pub(super) fn client(&self, interface: &str, documentation: IpAddr) -> IpAddr {
+        let neighbour = || {
+            let fib = self.fib?;
+            let flow = back(unspecified(documentation), documentation, (Some(0), 6));
+            let is_by_it = |route: &FibRoute| {
+                route.kind == RouteKind::Unicast && route.interface.as_deref() == Some(interface)
+            };
+            if let Some(Tried { found: Found::Route(route), .. }) = lookup(fib, &flow).decisive
+                && is_by_it(route)
+            {
+                return None;
+            }
+            let ranges =
+                fib.routes.iter().filter(|route| is_by_it(route)).filter_map(|route| route.destination);
+            let global = ranges.filter(|range| !is_link_local(range.network()));
+            { global }.find_map(|range| range.iter().skip(1).take(8).find(|address| !self.has_own(*address)))
+        };
+        neighbour().unwrap_or(documentation)
+    }
+
     /// Whether an address is one of the machine's own.
     pub(super) fn has_own(&self, address: IpAddr) -> bool {
         self.fib.is_some_and(|fib| fib.addresses.iter().any(|own| own.address == address))
@@ -151,6 +207,18 @@ const fn unspecified(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+/// What goes back to the source of a packet.
+const fn back(source: IpAddr, destination: IpAddr, (mark, protocol): (Option<u32>, u8)) -> Flow<'static> {
+    Flow { source, destination, mark, uid: Some(0), in_interface: "lo", protocol, ports: None }
+}
+
+const fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

@@ -265,6 +265,7 @@ fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<
         }
         Value::Interface(name) if open.interface && *name != packet.interface => {
             other.interface.clone_from(name);
+            other = other.by_route(pod.routing(packet.family()));
             format!("it arrives on {name}")
         }
         Value::Source(..)

@@ -7,6 +7,7 @@ use nfnetlink::nftables::{CtKey, Expression, MetaKey, Rule, Table};
 
 use super::base_chains::{Ours, Search, hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
+use crate::parse::{self, REWRITES};
 
 /// Base chains before ours in which a packet may get another mark or address than it is asked about with: in words, for
 /// `explain`. Marks count only where rules of ours test them.
@@ -53,7 +54,6 @@ pub fn that_change_packets(
 
 /// What a rule changes in a packet.
 fn changes_of(rule: &Rule, tests_marks: bool) -> Vec<String> {
-    const SOURCE_REGISTER: u16 = 5;
     let mut changes = Vec::new();
     let mut constant = None;
     for expression in &rule.expressions {
@@ -63,10 +63,8 @@ fn changes_of(rule: &Rule, tests_marks: bool) -> Vec<String> {
                 None => "mark changed".to_owned(),
             },
             Expression::SetCt { key: CtKey::Mark, .. } if tests_marks => "connection mark changed".to_owned(),
-            Expression::Foreign { name, data }
-                if name == "payload" && nfnetlink::Attributes::new(data).of(SOURCE_REGISTER).is_some() =>
-            {
-                "header field set".to_owned()
+            Expression::Foreign { name, data } if name == "payload" && parse::writes_header(data) => {
+                REWRITES.to_owned()
             }
             Expression::Immediate { value, .. } => {
                 constant = <[u8; 4]>::try_from(value.as_slice()).ok().map(u32::from_ne_bytes);

@@ -20,6 +20,7 @@ use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
+pub(crate) use expressions::writes_header;
 pub use expressions::{Beside, has_packets_of, words_of_foreign_rule, words_of_rule};
 pub use mark_change::{Bits, MarkChange};
 pub use native::{NativeLine, NativeRules, native, why_of};
@@ -125,6 +126,9 @@ impl Observed {
 
 /// Placeholder target of a foreign rule that iptables cannot list.
 pub const UNREADABLE: &str = "rules that iptables cannot read";
+
+/// Placeholder target of a rule that writes an address or a port into the header of a packet.
+pub const REWRITES: &str = "header field set";
 
 /// The table that decides which packets are let through.
 const FILTER: &str = "filter";

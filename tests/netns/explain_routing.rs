@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::explain_live::{Question, answer};
 use crate::lab::fixture::at;
+use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, for_each_backend_and_native};
 
 for_each_backend_and_native!(
@@ -21,6 +22,8 @@ for_each_backend_and_native!(
     connections_to_several_hosts_are_not_made,
     packets_within_the_pod_need_the_loopback_interface,
     what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed,
+    clients_to_which_another_way_leads_are_dropped_by_a_strict_reverse_path_filter,
+    default_client_is_a_neighbour_where_no_route_leads_to_others,
 );
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
@@ -278,5 +281,58 @@ fn what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed(fixtu
         let says =
             "the kernel drops what arrives on eth0 for 127.0.0.1: net.ipv4.conf.eth0.route_localnet is 0";
         assert_eq!(problem, if is_routed { "" } else { says }, "{explained:#}");
+    }
+}
+
+/// The mark of the proxy's answers brings them back; the filter looks for a way without it.
+fn clients_to_which_another_way_leads_are_dropped_by_a_strict_reverse_path_filter(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000, 8080]));
+    pod.apply(&["-b", "*", "-d", "7000"]);
+    let (family, to) = (Family::V4, at(Family::V4.pod(), 8080));
+    let client = family.outside().to_string();
+    for line in [
+        "link add other type veth peer name other-peer",
+        "link set other up",
+        "link set other-peer up",
+        &format!("route add {client}/32 dev other"),
+        "rule add pref 50 fwmark 5 lookup 200",
+        &format!("route add default via {client} dev eth0 onlink table 200"),
+    ] {
+        pod.ip(line);
+    }
+    let marks = "table inet agent { chain out { type route hook output priority -150; tcp sport 15006 meta mark set 5; }; }";
+    pod.namespace.run(|| tool("nft", &["-f", "-"], marks));
+    for (filter, is_valid) in [("0", true), ("1", false), ("2", true)] {
+        pod.namespace.run(|| fs::write("/proc/sys/net/ipv4/conf/eth0/rp_filter", filter).expect("a setting"));
+        let attempt =
+            pod.outside().run(|| socket::start_connect(to, Binding::default())).expect("a connection begins");
+        let elsewhere = Binding { source: Some(at(family.service(), 0)), spoofed_mark: None };
+        pod.outside().call_bound(at(family.pod(), 7000), elsewhere).served_by("app");
+        assert_eq!(attempt.peer_addr().is_ok(), is_valid, "{filter}");
+        let explained = answer(&pod, &["--src", &client], &Question { from: "outside", to, is_udp: false });
+        let verdict = if is_valid { "captured" } else { "dropped" };
+        assert_eq!(explained["verdict"], verdict, "{filter}: {explained:#}");
+        let because = explained["because"].as_str().unwrap_or_default();
+        assert_eq!(because.contains("net.ipv4.conf.eth0.rp_filter=1"), !is_valid, "{explained:#}");
+        assert_eq!(explained["problem"].as_str(), None, "{explained:#}");
+        // Without a client of its own the question is about one that the interface leads to.
+        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        assert_eq!(explained["verdict"], "captured", "{filter}: {explained:#}");
+    }
+}
+
+fn default_client_is_a_neighbour_where_no_route_leads_to_others(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&["-b", "*"]);
+    for &family in fixture.families() {
+        let flag = if family == Family::V4 { "-4" } else { "-6" };
+        pod.ip(&format!("{flag} route del default"));
+        let to = at(family.pod(), 8080);
+        pod.outside().call(to).captured(15006, to);
+        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        assert_eq!(explained["port"], 15006, "{explained:#}");
+        assert_eq!(explained["problem"].as_str(), None, "{explained:#}");
     }
 }

@@ -245,42 +245,12 @@ struct Place<'a> {
 
 impl<'a> Walker<'a, '_> {
     fn verdict(&mut self, packet: &Packet) -> Verdict {
-        let mut captured = None;
-        let mut routed = None;
+        let (mut captured, mut routed) = (None, None);
         if !packet.is_inbound {
-            // The first look-up is before any rule.
-            self.to = self.first_route();
-            match self.to {
-                Routed::Rejected => return Verdict::Dropped,
-                Routed::Nowhere => return self.no_route(),
-                Routed::Own | Routed::Here | Routed::Away => {}
+            match self.sent(packet) {
+                Ok((port, to)) => (captured, routed) = (port, Some(to)),
+                Err(verdict) => return verdict,
             }
-            if self.is_for_several_hosts() {
-                return self.not_connected();
-            }
-            match self.hook(Hook::Output) {
-                Flow::Drop => return Verdict::Dropped,
-                Flow::NoRoute => return self.unroutable(),
-                Flow::Taken => return Verdict::TakenByForeignRule,
-                Flow::Redirect(port) => captured = Some(port),
-                Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
-            }
-            if let Some(verdict) = self.later(Hook::Output.name()) {
-                return verdict;
-            }
-            match self.to {
-                Routed::Rejected => return Verdict::Dropped,
-                Routed::Away | Routed::Nowhere if captured.is_some() || self.is_for_proxy() => {
-                    return self.misrouted();
-                }
-                Routed::Away => return ended(packet),
-                Routed::Nowhere => return self.no_route(),
-                Routed::Own | Routed::Here => routed = Some(self.to),
-            }
-            // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
-            (self.at.process, self.at.out_interface) = (None, None);
-            self.untranslated();
-            (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
         }
         match self.hook(Hook::Prerouting) {
             Flow::Drop => return Verdict::Dropped,
@@ -295,6 +265,10 @@ impl<'a> Walker<'a, '_> {
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
         let routed = routed.unwrap_or_else(|| self.route());
+        if let Some(why) = self.routing.rejects_source(&self.at) {
+            self.because = Some(why);
+            return Verdict::Dropped;
+        }
         let verdict = match (captured, routed) {
             (_, Routed::Rejected) => return Verdict::Dropped,
             (Some(_), Routed::Away | Routed::Nowhere) => return self.misrouted(),
@@ -308,6 +282,45 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
         self.later(INPUT).unwrap_or(verdict)
+    }
+
+    /// What a process sends, up to its way over `lo`: the port of the proxy that it is for by then, and where it is routed.
+    fn sent(&mut self, packet: &Packet) -> Result<(Option<Port>, Routed), Verdict> {
+        let mut captured = None;
+        // The first look-up is before any rule.
+        self.to = self.first_route();
+        match self.to {
+            Routed::Rejected => return Err(Verdict::Dropped),
+            Routed::Nowhere => return Err(self.no_route()),
+            Routed::Own | Routed::Here | Routed::Away => {}
+        }
+        if self.is_for_several_hosts() {
+            return Err(self.not_connected());
+        }
+        match self.hook(Hook::Output) {
+            Flow::Drop => return Err(Verdict::Dropped),
+            Flow::NoRoute => return Err(self.unroutable()),
+            Flow::Taken => return Err(Verdict::TakenByForeignRule),
+            Flow::Redirect(port) => captured = Some(port),
+            Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
+        }
+        if let Some(verdict) = self.later(Hook::Output.name()) {
+            return Err(verdict);
+        }
+        match self.to {
+            Routed::Rejected => return Err(Verdict::Dropped),
+            Routed::Away | Routed::Nowhere if captured.is_some() || self.is_for_proxy() => {
+                return Err(self.misrouted());
+            }
+            Routed::Away => return Err(ended(packet)),
+            Routed::Nowhere => return Err(self.no_route()),
+            Routed::Own | Routed::Here => {}
+        }
+        // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
+        (self.at.process, self.at.out_interface) = (None, None);
+        self.untranslated();
+        (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
+        Ok((captured, self.to))
     }
 
     /// An answer gets the address back that the connection was for, in `POSTROUTING`.

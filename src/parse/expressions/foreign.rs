@@ -5,6 +5,7 @@ use nfnetlink::nftables::{CtKey, Expression, Member, Members, MetaKey, Operator,
 use super::values::Values;
 use super::{Loaded, Reader, is_not, number, quoted};
 use crate::model::{Family, Link};
+use crate::parse::REWRITES;
 
 /// What rules refer to.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +195,12 @@ impl Reader {
             // What is logged goes on.
             return Some(());
         }
+        if let Expression::Foreign { name, data } = expression
+            && name == "payload"
+            && writes_header(data)
+        {
+            return if has_ends(self.family, data) { self.jump(REWRITES) } else { Some(()) };
+        }
         if let Expression::Compare { operator, value, .. } = expression
             && self.is_interface_number()
         {
@@ -243,6 +250,30 @@ impl Reader {
         };
         self.load(loaded)
     }
+}
+
+/// Whether a `payload` writes into the header, instead of reading from it.
+pub(crate) fn writes_header(data: &[u8]) -> bool {
+    const SOURCE_REGISTER: u16 = 5;
+    nfnetlink::Attributes::new(data).of(SOURCE_REGISTER).is_some()
+}
+
+/// Whether the part of the header has an address or a port.
+fn has_ends(family: Family, data: &[u8]) -> bool {
+    const BASE: u16 = 2;
+    const OFFSET: u16 = 3;
+    const LENGTH: u16 = 4;
+    const NETWORK_HEADER: u32 = 1;
+    const TRANSPORT_HEADER: u32 = 2;
+    let attributes = nfnetlink::Attributes::new(data);
+    let value = |kind: u16| attributes.of(kind).and_then(|number| number.be32()).unwrap_or(0);
+    let ends = match (value(BASE), family) {
+        (NETWORK_HEADER, Family::V4) => 12..20,
+        (NETWORK_HEADER, Family::V6) => 8..40,
+        (TRANSPORT_HEADER, _) => 0..4,
+        _ => return false,
+    };
+    value(OFFSET) < ends.end && value(OFFSET).saturating_add(value(LENGTH)) > ends.start
 }
 
 /// Most numbers of which a map may have a member for each.

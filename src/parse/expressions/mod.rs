@@ -21,6 +21,7 @@ use crate::model::Family;
 
 pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target};
+pub(crate) use foreign::writes_header;
 pub use foreign::{Beside, words_of_foreign_rule};
 pub(super) use native::words_of_native_rule;
 
