@@ -14,7 +14,7 @@ use super::report::{CheckResult, Gate, as_json, as_summary, as_text};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
 use crate::decide::{self, Called, Webhook, Webhooks};
-use crate::inject::Request;
+use crate::inject::{Request, exempt_apps};
 use crate::manifests::{NameError, Namespace, Subdomain};
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
@@ -247,6 +247,8 @@ fn injected_already(loaded: &Loaded, shape: Shape, pod: &Value, status: &Status,
         Ok(own) => {
             result.capture = own.options.iter().map(|one| format!("{}={}", one.name, one.value)).collect();
             result.warnings.extend(own.warnings.iter().cloned());
+            let (by_user, by_group) = exempt_apps(pod, InitOptions::of(pod).as_ref(), loaded.place.ids);
+            result.warnings.extend(by_user.map(|error| error.to_string()).into_iter().chain(by_group));
             result.own = Some((revision.to_owned(), Some(own)));
         }
         Err(problem) => {

@@ -20,32 +20,41 @@ impl Injector {
         init: Option<&InitOptions>,
         ids: Ids,
     ) -> Result<(), InjectError> {
-        if list::proxy(&injected.pod).is_none() {
-            return Ok(());
+        let (by_user, by_group) = exempt_apps(&injected.pod, init, ids);
+        match by_user {
+            Some(error) if self.options.reject_proxy_uid => return Err(error),
+            Some(error) => injected.warnings.push(error.to_string()),
+            None => {}
         }
-        let exempt = Exempt::of(&injected.pod, init, ids);
-        let by_user = exempt.by_user(&injected.pod);
-        if let Some(&(_, uid)) = by_user.first() {
-            let containers = by_user.iter().filter(|(_, other)| *other == uid);
-            let containers = containers.map(|(name, _)| name.clone()).collect();
-            let error = InjectError::ProxyUid { containers, uid };
-            if self.options.reject_proxy_uid {
-                return Err(error);
-            }
-            injected.warnings.push(error.to_string());
-        }
-        let by_group = exempt
-            .by_group(&injected.pod)
-            .into_iter()
-            .filter(|(name, _)| !by_user.iter().any(|(other, _)| name == other));
-        injected.warnings.extend(by_group.map(|(name, gid)| {
-            format!(
-                "container {name} runs as group {gid}, the proxy's own: its outbound traffic is not captured; expected \
-                 another runAsGroup"
-            )
-        }));
+        injected.warnings.extend(by_group);
         Ok(())
     }
+}
+
+/// Apps of an injected pod that escape capture because they pass for the proxy: by their user, and by their group.
+pub(crate) fn exempt_apps(
+    pod: &Value,
+    init: Option<&InitOptions>,
+    ids: Ids,
+) -> (Option<InjectError>, Vec<String>) {
+    if list::proxy(pod).is_none() {
+        return (None, Vec::new());
+    }
+    let exempt = Exempt::of(pod, init, ids);
+    let by_user = exempt.by_user(pod);
+    let error = by_user.first().map(|&(_, uid)| {
+        let containers = by_user.iter().filter(|(_, other)| *other == uid);
+        InjectError::ProxyUid { containers: containers.map(|(name, _)| name.clone()).collect(), uid }
+    });
+    let by_group = exempt.by_group(pod).into_iter();
+    let by_group = by_group.filter(|(name, _)| !by_user.iter().any(|(other, _)| name == other));
+    let words = by_group.map(|(name, gid)| {
+        format!(
+            "container {name} runs as group {gid}, the proxy's own: its outbound traffic is not captured; expected \
+             another runAsGroup"
+        )
+    });
+    (error, words.collect())
 }
 
 /// Errors and warnings about the result.

@@ -40,6 +40,7 @@ use crate::template::Data;
 use crate::yaml;
 
 pub use crate::template::functions;
+pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use uninject::Uninjected;
 

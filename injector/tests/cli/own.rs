@@ -247,3 +247,21 @@ fn colors_are_those_of_the_flag_and_change_no_word() {
     let refused = run(&["check", "-f", "x.yaml", "--color", "green"]).unwrap_err();
     assert_eq!(refused.exit, Exit::Usage, "{refused:?}");
 }
+
+#[test]
+fn apps_with_the_proxy_s_user_or_group_are_named() {
+    let mut pod = injected(&json!({}), &[]);
+    let said = "runs as user 1337, the proxy's own: its outbound traffic is not captured";
+    assert!(!check(&pod, &[]).text.contains(said));
+    let app = |pod: &mut Value, context: Value| {
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        let app = containers.iter_mut().find(|container| container["name"] == "web").unwrap();
+        app["securityContext"] = context;
+    };
+    app(&mut pod, json!({"runAsUser": 1337}));
+    let checked = check(&pod, &[]);
+    assert!(checked.text.contains(&format!("container web {said}")), "{}", checked.text);
+    app(&mut pod, json!({"runAsGroup": 1337}));
+    let checked = check(&pod, &[]);
+    assert!(checked.text.contains("container web runs as group 1337, the proxy's own"), "{}", checked.text);
+}
