@@ -1,15 +1,17 @@
-//! Imports run one way: a module uses those that `lib.rs` lists before it, and no later one.
+//! Imports run one way: a module uses those that `lib.rs` lists before it, and no later one. Inside a module no two files
+//! import each other, not over others either.
 //!
 //! The order is the order of the `mod` lines in each crate's `lib.rs`. Unit tests may use every module.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
     reason = "reads sources, and fails by panicking"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +28,49 @@ fn modules_of_the_cni_plugin_import_earlier_ones_only() {
 #[test]
 fn modules_of_the_injector_import_earlier_ones_only() {
     imports_run_one_way("injector/src");
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let crates = [
+        "src",
+        "cni/src",
+        "injector/src",
+        "install-cni/src",
+        "crates/goduration/src",
+        "crates/gotemplate/src",
+        "crates/netlab/src",
+        "crates/nfnetlink/src",
+    ];
+    for folder in crates {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = sources(&root);
+        let files = files.iter().map(|file| (module_path(&root, file), code(&read(file)))).collect();
+        let circles = circles(&files);
+        assert!(circles.is_empty(), "{folder}: these modules import each other: {circles:?}");
+    }
+}
+
+#[test]
+fn files_that_import_each_other_are_found() {
+    let files = |texts: &[(&str, &str)]| {
+        let path = |name: &str| name.split("::").map(str::to_owned).collect();
+        texts.iter().map(|(name, text)| (path(name), (*text).to_owned())).collect()
+    };
+    let modules = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let circle = [
+        ("a", "mod b; mod c;"),
+        ("a::b", "use super::c::X;"),
+        ("a::c", "use super::{Y, d::{self, Z}};"),
+        ("a::d", "fn f() -> crate::a::b::X {}"),
+        ("a::e", "use super::b;"),
+    ];
+    assert_eq!(circles(&files(&circle)), [modules("b c d")]);
+    let through_folders =
+        [("a::b::c", "use super::super::d;"), ("a::d", "use super::b::c::X;"), ("e", "use crate::a;")];
+    assert_eq!(circles(&files(&through_folders)), [modules("b d")]);
+    let one_way = [("a", "use b::X;"), ("a::b", "use super::{Item, c::X};"), ("a::c", "use super::Item;")];
+    assert_eq!(circles(&files(&one_way)), [[""; 0]; 0]);
 }
 
 #[test]
@@ -63,11 +108,82 @@ fn imports_run_one_way(folder: &str) {
 
 /// The modules after `module` in `order` that `source` names by a path from the root of the crate.
 fn later_imports(order: &[String], module: &str, source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code: Vec<&str> = code.lines().filter_map(|line| line.split("//").next()).collect();
-    let used: BTreeSet<String> = code.join("\n").split("crate::").skip(1).flat_map(first_names).collect();
+    let used: BTreeSet<String> = code(source).split("crate::").skip(1).flat_map(first_names).collect();
     let later = order.iter().skip_while(|name| *name != module).skip(1);
     later.filter(|name| used.contains(*name)).cloned().collect()
+}
+
+/// A source without comments and unit tests.
+fn code(source: &str) -> String {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join("\n")
+}
+
+/// The path of the module in a file.
+fn module_path(root: &Path, file: &Path) -> Vec<String> {
+    let path = file.strip_prefix(root).expect("a file below the root").with_extension("");
+    let names = path.iter().map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| !["lib", "main", "mod"].contains(&name.as_str())).collect()
+}
+
+/// The modules of each folder that import each other, directly or over others.
+fn circles(files: &BTreeMap<Vec<String>, String>) -> Vec<Vec<String>> {
+    let mut folders: BTreeMap<&[String], BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for (module, source) in files {
+        for import in imports(module, source) {
+            let common = module.iter().zip(&import).take_while(|(one, other)| one == other).count();
+            let (Some(name), Some(imported)) = (module.get(common), import.get(common)) else { continue };
+            let is_module = |known: &Vec<String>| known.starts_with(&import[..=common]);
+            if files.keys().any(is_module) {
+                let folder = folders.entry(&module[..common]).or_default();
+                folder.entry(name.clone()).or_default().insert(imported.clone());
+            }
+        }
+    }
+    let mut circles = Vec::new();
+    for mut imports in folders.into_values() {
+        // What imports nothing that is left is in no circle, nor is what nothing that is left imports.
+        loop {
+            let importing: BTreeSet<String> = imports.keys().cloned().collect();
+            let imported: BTreeSet<String> = imports.values().flatten().cloned().collect();
+            imports.values_mut().for_each(|names| names.retain(|name| importing.contains(name)));
+            imports.retain(|name, names| !names.is_empty() && imported.contains(name));
+            if imports.len() == importing.len() {
+                break;
+            }
+        }
+        circles.extend((!imports.is_empty()).then(|| imports.into_keys().collect()));
+    }
+    circles
+}
+
+/// The paths from the root of the crate of what a module imports.
+fn imports(module: &[String], source: &str) -> Vec<Vec<String>> {
+    let mut imports = Vec::new();
+    let mut rest = source;
+    while let Some(at) = ["crate::", "super::"].iter().filter_map(|word| rest.find(word)).min() {
+        let (before, path) = rest.split_at(at);
+        rest = &path["crate::".len()..];
+        if before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let mut base = if path.starts_with("super::") { module.to_vec() } else { Vec::new() };
+        let mut tail = path.strip_prefix("crate::").unwrap_or(path);
+        while let Some(parent) = tail.strip_prefix("super::") {
+            base.pop();
+            tail = parent;
+        }
+        while let Some((name, inner)) = tail.split_once("::").filter(|(name, _)| is_name(name)) {
+            base.push(name.to_owned());
+            tail = inner;
+        }
+        imports.extend(first_names(tail).into_iter().map(|name| [base.as_slice(), &[name]].concat()));
+    }
+    imports
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// The first names of the paths after `crate::`, of which braces may hold several.

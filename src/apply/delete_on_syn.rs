@@ -18,9 +18,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Time between two looks at the sockets.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// States in which the handshake is under way.
-pub(super) const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
-
 /// What is left to do after a dump in which entries were changed.
 #[derive(Debug)]
 #[must_use]
@@ -113,7 +110,7 @@ fn delete_reversed(table: &mut Conntrack, closing: &[Entry]) -> io::Result<()> {
 
 /// Local and remote ends of the sockets whose handshake is under way.
 fn half_open() -> HashSet<(SocketAddr, SocketAddr)> {
-    ends_of(&HALF_OPEN)
+    ends_of(&State::HALF_OPEN)
 }
 
 /// Local and remote ends of the sockets in one of `states`; none where the kernel does not list sockets.

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::delete_on_syn::HALF_OPEN;
 use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections, tcp_sockets};
@@ -107,7 +106,7 @@ impl OriginalDirection {
         entries.retain(|entry| self.may_be_reversed(entry));
         let mut lookup = SocketLookup::open()?;
         while !entries.is_empty() && Instant::now() < deadline {
-            let sockets = tcp_connections(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
+            let sockets = tcp_connections(&[State::CONNECTED.as_slice(), &State::HALF_OPEN].concat())?;
             let open: HashMap<Tuple, Option<NewEntry>> =
                 sockets.iter().map(|socket| (self.original(socket), self.entry(socket))).collect();
             entries.retain(|entry| {

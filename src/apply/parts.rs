@@ -4,15 +4,13 @@
 //! that a step of the plan writes have none before. So the steps up to there are executed, and the rest is planned from
 //! what is live then: the state of a run that was stopped there, from which any run continues.
 
-use std::collections::BTreeSet;
-
 use super::connections::Counting;
 use super::execute::{self, Written};
+use super::preconditions::{is_by_position, refuse_first, rules_change};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};
-use crate::exit::Exit;
 use crate::kernel::process::Host;
-use crate::model::{Backend, Variant};
+use crate::model::Backend;
 use crate::plan::{DesiredState, Step};
 use crate::report::Failure;
 
@@ -47,31 +45,5 @@ pub(super) fn execute(
         let desired = with_connections(asked, &mut current, policy, Counting::OnceCertain);
         all = steps(&desired, &current);
     }
-    Err(changing())
-}
-
-/// Makes sure that what is deleted by its place is written before by the same plan: then it gets a handle.
-///
-/// # Errors
-/// It is live already, and has no handle since the rules changed whenever they were read.
-pub(super) fn refuse_first(all: &[Step]) -> Result<(), Failure> {
-    let mut written = BTreeSet::new();
-    for step in all {
-        let Step::Restore(restore) = step else { continue };
-        if is_by_position(step) && !written.contains(&(restore.variant, restore.family)) {
-            return Err(changing());
-        }
-        written.insert((restore.variant, restore.family));
-    }
-    Ok(())
-}
-
-/// Whether a rule of iptables-nft is deleted by its place.
-fn is_by_position(step: &Step) -> bool {
-    matches!(step, Step::Restore(restore) if restore.by_position && restore.variant == Variant::Nft)
-}
-
-fn changing() -> Failure {
-    let what = "another program changes the rules all the time: ours cannot be distinguished from identical foreign ones";
-    Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again")
+    Err(rules_change())
 }

@@ -1,6 +1,8 @@
 //! Preconditions of a run, checked before its first step; a dry run checks the same ones.
 
-use super::{needed, parts, tool_error};
+use std::collections::BTreeSet;
+
+use super::{needed, tool_error};
 use crate::config::RunOptions;
 use crate::connections::only_keeps_translation;
 use crate::exit::Exit;
@@ -47,7 +49,7 @@ pub(super) fn check_steps(
     current: &CurrentState,
     steps: &[Step],
 ) -> Result<(), Failure> {
-    parts::refuse_first(steps)?;
+    refuse_first(steps)?;
     for step in steps {
         match step {
             Step::Network(step) => check_network(*step, current)?,
@@ -127,6 +129,32 @@ fn table_in_use(table: u32, family: Family, route: &FibRoute) -> Failure {
     let what = format!("table {table} has a foreign default route ({family}): `{route}`");
     let hint = "choose a free table with --istio-inbound-tproxy-route-table (-r), or delete the route";
     Failure::new(Exit::Refused, what).hint(hint)
+}
+
+/// Makes sure that what is deleted by its place is written before by the same plan: then it gets a handle.
+///
+/// # Errors
+/// It is live already, and has no handle since the rules changed whenever they were read.
+pub(super) fn refuse_first(all: &[Step]) -> Result<(), Failure> {
+    let mut written = BTreeSet::new();
+    for step in all {
+        let Step::Restore(restore) = step else { continue };
+        if is_by_position(step) && !written.contains(&(restore.variant, restore.family)) {
+            return Err(rules_change());
+        }
+        written.insert((restore.variant, restore.family));
+    }
+    Ok(())
+}
+
+/// Whether a rule of iptables-nft is deleted by its place.
+pub(super) fn is_by_position(step: &Step) -> bool {
+    matches!(step, Step::Restore(restore) if restore.by_position && restore.variant == Variant::Nft)
+}
+
+pub(super) fn rules_change() -> Failure {
+    let what = "another program changes the rules all the time: ours cannot be distinguished from identical foreign ones";
+    Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again")
 }
 
 /// The kernel takes no `::6` there.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::conntrack::CONNECTION_STATES;
-use super::delete_on_syn::{self, HALF_OPEN};
+use super::delete_on_syn;
 use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
@@ -61,7 +61,7 @@ impl<'a> Tracking<'a> {
     }
 
     fn complete(mut self) -> Result<Outcome, Failed> {
-        let states = [State::CONNECTED.as_slice(), &HALF_OPEN].concat();
+        let states = [State::CONNECTED.as_slice(), &State::HALF_OPEN].concat();
         let failed = |error: std::io::Error, open: usize| (ConntrackError::from(error), open);
         let all = sockets(self.families, &states).map_err(|error| failed(error, 0))?;
         let (mut waiting, open): (Vec<_>, Vec<_>) = all.into_iter().partition(is_half_open);
@@ -203,7 +203,7 @@ fn ends(socket: &InetSocket) -> (SocketAddr, SocketAddr) {
 }
 
 fn is_half_open(socket: &InetSocket) -> bool {
-    HALF_OPEN.contains(&socket.state)
+    State::HALF_OPEN.contains(&socket.state)
 }
 
 /// The sockets of these families in one of `states`.

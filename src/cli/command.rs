@@ -174,7 +174,7 @@ fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
         .allow_hyphen_values(true)
         .long(key.name())
         .value_name(key.value_name())
-        .value_parser(SuggestedValues(key.words(command)))
+        .value_parser(SuggestedValues(command.words(key)))
         .hide_possible_values(true)
         .help_heading("Packet")
         .help(key.help())

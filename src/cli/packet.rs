@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::raw::SubCommand;
-
 /// An option of `explain`. None has a variable or a config key: a question is asked on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
@@ -100,14 +98,12 @@ impl PacketKey {
         }
     }
 
-    /// The values that shells complete; empty if any text may be one.
-    #[must_use]
-    pub const fn words(self, command: SubCommand) -> &'static [&'static str] {
+    /// Its values for any sub-command; empty if any text may be one.
+    pub(super) const fn words(self) -> &'static [&'static str] {
         match self {
             Self::From => &["app", "proxy", "outside", "kernel"],
             Self::Proto => &["tcp", "udp"],
             Self::State => &["new", "established", "invalid"],
-            Self::Output if matches!(command, SubCommand::Explain) => &["text", "json", "mermaid", "dot"],
             Self::Output => &["text", "json"],
             Self::Color => &["auto", "always", "never"],
             Self::To | Self::Src | Self::In | Self::Out | Self::Mark | Self::Connmark | Self::Bundle => &[],

@@ -71,6 +71,15 @@ impl SubCommand {
         }
     }
 
+    /// The values of an option of its own that shells complete; empty if any text may be one.
+    #[must_use]
+    pub const fn words(self, key: PacketKey) -> &'static [&'static str] {
+        match (self, key) {
+            (Self::Explain, PacketKey::Output) => &["text", "json", "mermaid", "dot"],
+            _ => key.words(),
+        }
+    }
+
     /// One sentence for `--help`.
     #[must_use]
     pub const fn about(self) -> &'static str {

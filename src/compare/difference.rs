@@ -2,9 +2,9 @@
 
 use super::field::{Class, Field, packets};
 use super::program::Program;
-use super::run::{Outcome, TooManyClasses, Verdict, run};
+use super::run::{Outcome, Verdict, run};
 use super::set::Set;
-use super::walker::{RuleNumber, Value, Walker, joined};
+use super::walker::{RuleNumber, TooManyClasses, Value, Walker, joined};
 use super::witness::{UsualValues, Witness};
 use crate::model::Family;
 

@@ -161,7 +161,7 @@ fn compared<'a>(sides: &'a [Side; 2], network: &Network) -> Compared<'a> {
         found.obstacles.extend(unwalked(sides, [first, second]));
         match compare(family, [first, second], &usual) {
             Ok(comparison) => drop(found.families.insert(family, comparison)),
-            Err(run::TooManyClasses) => {
+            Err(walker::TooManyClasses) => {
                 found.obstacles.push(format!("the rules of {family} split packets into too many classes"));
             }
         }

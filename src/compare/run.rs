@@ -8,15 +8,11 @@ use super::field::{
 };
 use super::program::{Action, Program, Rule};
 use super::set::Set;
-use super::walker::{MOST_CLASSES, RuleNumber, Value, Walker, changed, joined};
+use super::walker::{MOST_CLASSES, RuleNumber, TooManyClasses, Value, Walker, changed, joined};
 use crate::model::{Family, Hook};
 
 /// Deepest jumps that are followed, as in [`crate::explain::walk`].
 const DEEPEST: usize = 64;
-
-/// The rules make more classes than can be followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooManyClasses;
 
 /// What becomes of the packets of a class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

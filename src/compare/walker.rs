@@ -2,11 +2,14 @@
 
 use super::field::{Class, Field, UNTRACKED};
 use super::program::Action;
-use super::run::TooManyClasses;
 use super::set::Set;
 
 /// Most classes at a time. Beyond, an answer would take too long.
 pub(super) const MOST_CLASSES: usize = 100_000;
+
+/// The rules make more classes than can be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyClasses;
 
 /// The number of a rule: of its chain, and in it.
 pub(super) type RuleNumber = (usize, usize);

@@ -33,7 +33,8 @@ pub use capture_annotation::{
 };
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
-pub use packet_query::{ConnectionState, Diagram, PacketQuery, Sender};
+pub use packet_query::{Diagram, PacketQuery};
+pub use packet_values::{ConnectionState, Sender};
 pub use question::{BundleContext, Color, DiffQuery, Output, Question};
 pub use resolve::{GivenOption, OptionScope, Resolved, log_options, log_problem, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};

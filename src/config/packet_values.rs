@@ -5,8 +5,54 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::model::{Interface, Mark, Transport};
 
 use super::error::Expected;
-use super::packet_query::{ConnectionState, Sender};
 use super::values;
+
+/// The sender of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A process that runs neither as a user nor as a group of the proxy.
+    App,
+    /// A process of this group.
+    Gid(u32),
+    /// The kernel itself: a packet that no socket sends.
+    Kernel,
+    /// A host outside the pod.
+    Outside,
+    /// A process of this user and this group.
+    Process {
+        /// Its user.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+    },
+    /// The proxy: the first of its users and of its groups.
+    Proxy,
+    /// A process of this user.
+    Uid(u32),
+}
+
+/// What conntrack makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// It belongs to a connection that is there.
+    Established,
+    /// It fits no connection.
+    Invalid,
+    /// It is the first packet of a connection.
+    New,
+}
+
+impl ConnectionState {
+    /// The name in `--ctstate`.
+    #[must_use]
+    pub const fn conntrack_name(self) -> &'static str {
+        match self {
+            Self::Established => "ESTABLISHED",
+            Self::Invalid => "INVALID",
+            Self::New => "NEW",
+        }
+    }
+}
 
 pub(super) fn sender(text: &str) -> Result<Sender, Expected> {
     let number = |id: &str| values::id(id).map_err(|_| senders());

@@ -1,9 +1,9 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
-use super::changes::Zone;
 use super::field_match::{Facts, Holds, holds};
 use super::matching::AtHook;
 use super::translation::Translation;
+use super::zone::Zone;
 use crate::model::{Family, Target};
 use crate::parse::{self, MarkChange, matches::Matches};
 

@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::changes::Zone;
 use super::packet::Process;
+use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
+use crate::parse::MarkChange;
 
 /// Why a test of the owner fails.
 pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";
@@ -40,6 +41,13 @@ pub(super) struct AtHook {
 }
 
 impl AtHook {
+    /// Changes the marks of the packet, or of what is known of its connection.
+    pub(super) fn change_marks(&mut self, change: MarkChange) {
+        if !change.needs_connection() || self.has_connection() {
+            (self.mark, self.connmark) = change.apply(self.mark, self.connmark);
+        }
+    }
+
     /// Whether it has a connection, which has a mark: not before connection tracking, nor if it is not tracked or invalid.
     pub(super) fn has_connection(&self) -> bool {
         self.is_seen && self.is_tracked && self.state != ConnectionState::Invalid

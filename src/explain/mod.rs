@@ -5,9 +5,7 @@
 
 mod answers;
 mod beside;
-mod changes;
 mod connection;
-mod decisive;
 mod diagram;
 mod field_match;
 mod foreign_rule;
@@ -26,6 +24,7 @@ mod text;
 mod translation;
 mod unless;
 mod walk;
+mod zone;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::model::{Family, Fib, Links, Mark, Network, PerFamily};

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::routing::Routing;
 use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
@@ -111,22 +110,6 @@ impl Packet {
         self
     }
 
-    /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
-    /// none is, or that of a client which its interface leads to.
-    #[must_use]
-    pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
-        if self.is_inbound && !self.has_source {
-            self.source.set_ip(routing.client(&self.interface, client(self.destination.is_ipv4())));
-        }
-        let is_open = !self.is_inbound && !self.has_interface;
-        if let Some((source, interface, is_local)) = routing.leaves_by(&self).filter(|_| is_open) {
-            self.is_local |= is_local;
-            self.source.set_ip(source);
-            self.interface = interface;
-        }
-        self
-    }
-
     /// Its address family.
     #[must_use]
     pub const fn family(&self) -> Family {
@@ -196,7 +179,7 @@ fn pod_interface(network: &Network, destination: SocketAddr) -> String {
 }
 
 /// An address for documentation (RFC 5737 and RFC 3849).
-const fn client(v4: bool) -> IpAddr {
+pub(super) const fn client(v4: bool) -> IpAddr {
     if v4 {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))
     } else {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::matching::AtHook;
-use super::packet::Packet;
+use super::packet::{Packet, client};
 use crate::model::{Fib, FibRoute, Links, Mark, RouteKind, Transport};
 use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
 use crate::text::one_line;
@@ -41,6 +41,24 @@ pub struct Looked<'a> {
     pub packet: String,
     /// The outcome.
     pub lookup: Lookup<'a>,
+}
+
+impl Packet {
+    /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
+    /// none is, or that of a client which its interface leads to.
+    #[must_use]
+    pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
+        if self.is_inbound && !self.has_source {
+            self.source.set_ip(routing.client(&self.interface, client(self.destination.is_ipv4())));
+        }
+        let is_open = !self.is_inbound && !self.has_interface;
+        if let Some((source, interface, is_local)) = routing.leaves_by(&self).filter(|_| is_open) {
+            self.is_local |= is_local;
+            self.source.set_ip(source);
+            self.interface = interface;
+        }
+        self
+    }
 }
 
 impl<'a> Routing<'a> {

@@ -10,10 +10,19 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::process::Output;
-
 /// How long to wait between two looks at a process that has closed its streams. It is about to end.
 const INTERVAL: Duration = Duration::from_micros(50);
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
 
 /// One stream of a child.
 #[derive(Default)]

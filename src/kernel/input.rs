@@ -10,10 +10,35 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::process::Limited;
-
 /// How long a read waits for the writer of a pipe.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// Reads from a file or stream, and fails beyond `LARGEST_FILE`.
+#[derive(Debug)]
+pub struct Limited<R> {
+    source: io::Take<R>,
+}
+
+impl<R: Read> Limited<R> {
+    /// Reads from `source`.
+    #[must_use]
+    pub fn new(source: R) -> Self {
+        Self { source: source.take(LARGEST_FILE + 1) }
+    }
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(buffer)?;
+        if self.source.limit() == 0 {
+            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
+        }
+        Ok(length)
+    }
+}
 
 /// A reader that fails if nothing arrives for `IDLE`, except from a terminal.
 #[derive(Debug)]

@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
 
+pub use super::child::Output;
+use super::input::Limited;
 use super::{child, input, memory, recording};
 
 /// A program to run.
@@ -48,17 +50,6 @@ impl Command {
     }
 }
 
-/// How a program ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// Its exit code; `None` if a signal ended it.
-    pub code: Option<i32>,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
 /// Processes and files, as an interface that tests replace.
 pub trait Host {
     /// Where the program called `name` is.
@@ -82,33 +73,6 @@ pub trait Host {
     /// # Errors
     /// When it cannot be read.
     fn read_lossily(&self, path: &Path) -> io::Result<String>;
-}
-
-/// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
-const LARGEST_FILE: u64 = 64 << 20;
-
-/// Reads from a file or stream, and fails beyond `LARGEST_FILE`.
-#[derive(Debug)]
-pub struct Limited<R> {
-    source: io::Take<R>,
-}
-
-impl<R: Read> Limited<R> {
-    /// Reads from `source`.
-    #[must_use]
-    pub fn new(source: R) -> Self {
-        Self { source: source.take(LARGEST_FILE + 1) }
-    }
-}
-
-impl<R: Read> Read for Limited<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.source.read(buffer)?;
-        if self.source.limit() == 0 {
-            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
-        }
-        Ok(length)
-    }
 }
 
 /// The machine itself.

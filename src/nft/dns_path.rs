@@ -5,7 +5,7 @@ use nfnetlink::nftables::{
 };
 
 use super::form::{ChainName, NativeTable};
-use super::live::{NAT, families, family_of, is_tcp};
+use super::rule_family::{NAT, families, family_of, is_tcp};
 use crate::model::{Chain, DNS_PORT, Family, Hook};
 
 /// A rule that a DNS query meets: its expressions, and the contents of the sets in which it looks.

@@ -7,11 +7,9 @@ use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 
 use super::dns_path::{DnsRule, dns_path};
 use super::form::{ChainName, NativeTable};
+use super::rule_family::{NAT, families, family_of};
 use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why};
 use crate::ordered::Ordered as _;
-
-/// The nat table.
-pub(super) const NAT: &str = "istio-proxy-nat";
 
 /// What the name of a set ends with that was written while another one of its name was in use.
 pub const SECOND: &str = ".2";
@@ -232,33 +230,4 @@ fn first_names(mut table: Table) -> Table {
         }
     }
     table
-}
-
-/// The families whose packets meet a rule in a base chain.
-pub(super) fn families(table: &Table) -> BTreeSet<Family> {
-    let base = table.chains.iter().filter(|chain| chain.base.is_some()).flat_map(|chain| &chain.rules);
-    base.flat_map(|rule| family_of(rule).map_or(Family::ALL.to_vec(), |family| vec![family])).into_set()
-}
-
-/// The only family of a rule, if it names one.
-pub(super) fn family_of(rule: &Rule) -> Option<Family> {
-    match compared(rule, MetaKey::NetworkProtocol)? {
-        [2] => Some(Family::V4),
-        [10] => Some(Family::V6),
-        _ => None,
-    }
-}
-
-pub(super) fn is_tcp(rule: &Rule) -> bool {
-    compared(rule, MetaKey::TransportProtocol) == Some(&[6])
-}
-
-/// What a property of the packet is compared with.
-fn compared(rule: &Rule, property: MetaKey) -> Option<&[u8]> {
-    rule.expressions.windows(2).find_map(|pair| match pair {
-        [Expression::Meta { key, .. }, Expression::Compare { value, .. }] if *key == property => {
-            Some(value.as_slice())
-        }
-        _ => None,
-    })
 }

@@ -20,6 +20,7 @@ mod lists;
 mod live;
 mod lower;
 mod owners;
+mod rule_family;
 mod sets;
 mod text;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use nfnetlink::nftables::{Expression, Rule, Table as NftTable};
 
-use super::native::{chain_name, hook_of, table_of};
+use super::native::{hook_of, table_of};
+use super::words::chain_name;
 use super::{rule_of, words};
 use crate::model::Table;
 

@@ -10,6 +10,7 @@ use nfnetlink::nftables::{
 
 use super::expressions::words_of_native_rule;
 use super::statement::statement;
+use super::words::chain_name;
 use crate::model::{Family, Hook, Statement, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
@@ -80,12 +81,6 @@ pub(super) fn hook_of(chain: &NftChain) -> Option<Hook> {
         NftHook::Output => Some(Hook::Output),
         NftHook::Input | NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
     }
-}
-
-/// The name in iptables: that of `istio-output` is `ISTIO_OUTPUT`.
-#[must_use]
-pub(super) fn chain_name(name: &str) -> String {
-    name.to_ascii_uppercase().replace('-', "_")
 }
 
 /// Why a rule exists, by its comment.

@@ -1,4 +1,4 @@
-//! The words of a line, with quotes resolved as iptables writes them.
+//! The words of a line, with quotes resolved as iptables writes them, and names as iptables has them.
 
 /// Splits at blanks; a word in double quotes may hold blanks and line feeds, and a backslash inside it makes the next
 /// character literal: iptables-save escapes `"`, `\` and `'`. `None` if a quote is not closed.
@@ -72,6 +72,12 @@ fn end_outside_quotes(text: &str) -> Option<usize> {
         word_begins = byte.is_ascii_whitespace();
     }
     (!quoted).then_some(text.len())
+}
+
+/// The name in iptables: that of `istio-output` is `ISTIO_OUTPUT`.
+#[must_use]
+pub(super) fn chain_name(name: &str) -> String {
+    name.to_ascii_uppercase().replace('-', "_")
 }
 
 #[cfg(test)]

@@ -34,7 +34,8 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
-        installed.metrics.count(Arc::clone(&pods));
+        let counted = Arc::clone(&pods);
+        installed.metrics.count_uncaptured(move || counted.uncaptured());
         let run_dir = options.dirs.run.clone();
         readiness.also(Arc::new(move || pods::problem(&run_dir, pods.as_ref())));
     }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
 
+use super::config_file::{ConfigFile, Placed, SINGLE};
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
-use super::net_dir::{ConfigFile, Placed, SINGLE};
 use super::splice::{List, Single};
 
 /// The list that a single configuration becomes: `-` sorts before `.`, so the list is the first of the two.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use istio_iptables::text::path_shown;
 use serde_json::Value;
 
+use super::config_file::{ConfigFile, DROP_IN, Placed};
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
-use super::net_dir::{self, ConfigFile, DROP_IN, Placed};
+use super::net_dir;
 use super::options::{Dirs, Placement};
 use super::splice::{self, Owner, Single, TYPE};
 

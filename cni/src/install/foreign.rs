@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use istio_iptables::config::CAPTURE_ANNOTATION;
 use istio_iptables::text::path_shown;
 
+use super::config_file::ConfigFile;
 use super::entry;
 use super::error::InstallError;
 use super::files;
-use super::net_dir::{self, ConfigFile};
+use super::net_dir;
 use super::options::{Dirs, Install, Placement};
 use super::splice::{Owner, Single, TYPE};
 

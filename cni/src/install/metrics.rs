@@ -1,12 +1,11 @@
 //! What the agent counts, in the text format of Prometheus.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 
 use super::dry_add::POD as DRY_ADD;
-use super::pods::Pods;
 use crate::lookup::Answer;
 
 /// A family of counters: name and help.
@@ -40,14 +39,14 @@ const UNCAPTURED: Family =
 #[derive(Default)]
 pub struct Metrics {
     counters: Mutex<BTreeMap<(Family, String), u64>>,
-    pods: OnceLock<Arc<dyn Pods>>,
+    uncaptured: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl Metrics {
-    /// From now on its pods are counted, too.
-    pub fn count(&self, pods: Arc<dyn Pods>) {
+    /// From now on pods without capture are counted, too.
+    pub fn count_uncaptured(&self, uncaptured: impl Fn() -> usize + Send + Sync + 'static) {
         // The node stays the same one.
-        let _ = self.pods.set(pods);
+        let _ = self.uncaptured.set(Box::new(uncaptured));
     }
 
     fn add(&self, family: Family, labels: String) {
@@ -107,8 +106,8 @@ impl Metrics {
         counters.entry((CONFLICTS, String::new())).or_default();
         let mut text = head(READY, "gauge");
         text.push_str(&format!("{} {}\n", READY.0, u8::from(ready)));
-        if let Some(pods) = self.pods.get() {
-            text.push_str(&format!("{}{} {}\n", head(UNCAPTURED, "gauge"), UNCAPTURED.0, pods.uncaptured()));
+        if let Some(uncaptured) = self.uncaptured.get() {
+            text.push_str(&format!("{}{} {}\n", head(UNCAPTURED, "gauge"), UNCAPTURED.0, uncaptured()));
         }
         let mut last = None;
         for ((family, labels), count) in &counters {

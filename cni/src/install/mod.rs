@@ -5,6 +5,7 @@ pub mod agent;
 pub mod attributes;
 pub mod backoff;
 pub mod binary;
+pub mod config_file;
 mod convert;
 pub mod dry_add;
 pub mod entry;

@@ -1,90 +1,20 @@
 //! The directory of network configurations: which file the runtime uses, and our entry in it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
 
+use super::config_file::{ConfigFile, LIST, NOT_UTF_8, Placed, is_config};
 use super::convert;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
 use super::options::{CONF_NAME, Dirs};
-use super::splice::{Invalid, List, NO_PLUGINS, Owner, Single};
-
-/// Configurations that libcni converts into lists of one plugin.
-pub(super) const SINGLE: [&str; 2] = [".conf", ".json"];
-const LIST: &str = ".conflist";
-
-/// Our file in the drop-in directory of a network. Behind those with lower numbers.
-pub const DROP_IN: &str = "50-istio-cni.conf";
+use super::splice::{Invalid, List, Owner};
 
 /// How often a file that another process changes meanwhile is read again.
 const ATTEMPTS: usize = 20;
-
-/// Go reads strings that are not valid UTF-8, too: such a file counts, and cannot be edited here.
-const NOT_UTF_8: &str = "not valid UTF-8";
-
-/// A configuration that the runtime uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigFile {
-    /// Where it is.
-    pub path: PathBuf,
-    /// What it holds.
-    pub text: String,
-    is_list: bool,
-}
-
-/// What an installation did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    /// The file with the entry.
-    pub path: PathBuf,
-    /// Whether it was written.
-    pub changed: bool,
-}
-
-impl ConfigFile {
-    /// The name of the network, if it is a list.
-    #[must_use]
-    pub fn list(&self) -> Option<List<'_>> {
-        if self.is_list { List::parse(&self.text).ok() } else { None }
-    }
-
-    /// Reads a file; what libcni would not load is no error.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn read(path: PathBuf) -> Result<Result<Self, Invalid>, InstallError> {
-        let is_list = path.to_string_lossy().ends_with(LIST);
-        if files::is_special(&path) {
-            return Ok(Err(Invalid::new(files::NOT_REGULAR)));
-        }
-        let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
-        let parse = |text: &str| {
-            if !is_list {
-                return Single::parse(text).map(drop);
-            }
-            let list = List::parse(text)?;
-            let has_plugins = !list.is_of_drop_ins() || has_drop_ins(&path, list.name());
-            if has_plugins { Ok(()) } else { Err(Invalid::new(NO_PLUGINS)) }
-        };
-        let text = match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let read = parse(&String::from_utf8_lossy(error.as_bytes()));
-                return Ok(Err(read.err().unwrap_or_else(|| Invalid::new(NOT_UTF_8))));
-            }
-        };
-        Ok(parse(&text).map(|()| Self { path, text, is_list }))
-    }
-}
-
-/// Whether other programs have drop-in files for a list.
-fn has_drop_ins(list: &Path, network: &str) -> bool {
-    let names = files::names(&list.with_file_name(network)).unwrap_or_default();
-    names.iter().any(|name| files::has_ending(name, SINGLE[0]) && name != DROP_IN)
-}
 
 /// The file that the runtime uses: the first valid one, as in libcni, or the one that was named.
 ///
@@ -173,12 +103,6 @@ pub fn has_entry(dirs: &Dirs, entry: &str) -> Result<bool, InstallError> {
 /// The directory cannot be read.
 pub fn configs(dir: &Path) -> Result<Vec<OsString>, InstallError> {
     Ok(files::names(dir)?.into_iter().filter(|name| is_config(name)).collect())
-}
-
-/// Whether libcni reads a file of this name.
-#[must_use]
-pub fn is_config(name: &OsStr) -> bool {
-    files::has_ending(name, LIST) || SINGLE.iter().any(|ending| files::has_ending(name, ending))
 }
 
 /// Puts our entry into the list that the runtime uses, with `istio` in place of Istio's. Nothing is written if it is there.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use istio_iptables::text::path_shown;
 use serde_json::Value;
 
+use super::config_file::{ConfigFile, DROP_IN};
 use super::error::InstallError;
 use super::files;
-use super::net_dir::{self, ConfigFile, DROP_IN};
+use super::net_dir;
 use super::splice::{Invalid, TYPE};
 
 /// One file.

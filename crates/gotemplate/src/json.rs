@@ -1,7 +1,7 @@
 //! Values → JSON → text, the way Go's `encoding/json` writes it.
 
 use crate::functions::Call;
-use crate::sprig::layout::{TIME, Time};
+use crate::layout::{TIME, Time};
 use crate::value::schema::{Field, Kind, enum_name};
 use crate::value::{Struct, Value};
 use serde_json::{Map as JsonMap, Number, Value as Json};

@@ -54,6 +54,7 @@ mod error;
 mod exec;
 mod functions;
 pub mod json;
+mod layout;
 mod sprig;
 mod syntax;
 mod value;

@@ -40,6 +40,13 @@ pub enum Listen {
 #[derive(Debug)]
 pub struct Server(Arc<AtomicBool>);
 
+impl User {
+    /// Serves until the returned value is dropped.
+    pub fn serve(&self, name: &'static str, listen: &[Listen]) -> Server {
+        Server::start(self, name, listen)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);

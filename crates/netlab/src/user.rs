@@ -8,7 +8,6 @@ use nix::sys::socket::SockType;
 
 use crate::answer::{Answer, Outcome};
 use crate::namespace::Namespace;
-use crate::server::{Listen, Server};
 use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
@@ -107,11 +106,6 @@ impl User {
     /// Same, from a source address and port.
     pub fn ask_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
         self.run(|| ask_here(to, Binding { source: Some(source), spoofed_mark: None }))
-    }
-
-    /// Serves until the returned value is dropped.
-    pub fn serve(&self, name: &'static str, listen: &[Listen]) -> Server {
-        Server::start(self, name, listen)
     }
 }
 

@@ -7,6 +7,7 @@ mod injector;
 mod mesh;
 pub(crate) mod message;
 mod proxy_configs;
+mod source;
 mod sources;
 mod values;
 
@@ -22,6 +23,7 @@ pub use injector::{InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
 pub(crate) use proxy_configs::Layers;
 pub use proxy_configs::{ProxyConfig, ProxyConfigs};
+pub use source::Source;
 pub(crate) use sources::ConfigFiles;
-pub use sources::{Settings, Source, SourceKind, Sources};
+pub use sources::{Settings, SourceKind, Sources};
 pub use values::{InvalidSet, SetValues, ValuesFrom};

@@ -6,20 +6,12 @@ use super::builtin;
 use super::error::{ConfigError, Problem};
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
+use super::source::Source;
 use super::values::{self, ValuesFrom};
 use crate::object;
 use crate::path::FieldError;
 use crate::yaml;
 use gotemplate::Functions;
-
-/// A file, by name and content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Its name, for messages.
-    pub name: String,
-    /// Its content.
-    pub text: String,
-}
 
 /// What a file is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

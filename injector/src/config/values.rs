@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::builtin;
 use super::error::{ConfigError, Problem};
-use super::sources::Source;
+use super::source::Source;
 use crate::yaml;
 
 /// The name of `--set` as a source.

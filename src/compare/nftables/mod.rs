@@ -5,6 +5,7 @@
 
 mod listing;
 mod rule;
+mod values;
 
 use std::fmt;
 

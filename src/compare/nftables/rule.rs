@@ -1,19 +1,14 @@
 //! The words of one rule.
 
-use std::net::IpAddr;
-
-use ipnetwork::IpNetwork;
-
 use super::super::field::{
-    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED, address_number,
-    interfaces, network,
+    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED,
 };
 use super::super::iptables::masked;
 use super::super::program::{Action, Rule, Test};
 use super::super::set::{Range, Set};
 use super::listing::{Listed, listed};
-use crate::model::{Family, Interface, Why};
-use crate::parse;
+use super::values::{address_v4, address_v6, id, interface, number, port, protocol};
+use crate::model::{Family, Why};
 
 /// Reads one rule.
 pub(super) struct Reader<'a> {
@@ -335,65 +330,5 @@ impl<'a> Reader<'a> {
         }
         let value = number(self.take()?)?.0;
         Some(Action::Set(of, value))
-    }
-}
-
-fn number(text: &str) -> Option<Range> {
-    let value = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok()?,
-        None => text.parse().ok()?,
-    };
-    Some((value.into(), value.into()))
-}
-
-fn id(text: &str) -> Option<Range> {
-    range(text, |text| match text.trim_matches('"') {
-        "root" => Some(0),
-        number => number.parse::<u32>().ok().map(Into::into),
-    })
-}
-
-fn port(text: &str) -> Option<Range> {
-    range(text, |text| text.parse::<u16>().ok().map(Into::into))
-}
-
-fn protocol(text: &str) -> Option<Range> {
-    range(text, |name| parse::protocol_number(name).map(Into::into))
-}
-
-fn range(text: &str, read: impl Fn(&str) -> Option<u128>) -> Option<Range> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    // A name may hold a dash.
-    let (first, last) = match (read(first), read(last)) {
-        (Some(first), Some(last)) => (first, last),
-        _ => (read(text)?, read(text)?),
-    };
-    (first <= last).then_some((first, last))
-}
-
-fn interface(text: &str) -> Option<Range> {
-    let name = text.trim_start_matches('"');
-    let name = match name.strip_suffix('*') {
-        Some(prefix) => format!("{prefix}+"),
-        // A plus sign at the end is a letter here.
-        None if name.ends_with('+') => return None,
-        None => name.to_owned(),
-    };
-    interfaces(&name.parse::<Interface>().ok()?).ranges().first().copied()
-}
-
-fn address_v4(text: &str) -> Option<Range> {
-    addresses(text).filter(|(_, last)| *last <= MAX_U32 && !text.contains(':'))
-}
-
-fn address_v6(text: &str) -> Option<Range> {
-    addresses(text).filter(|_| text.contains(':'))
-}
-
-fn addresses(text: &str) -> Option<Range> {
-    let address = |text: &str| text.parse::<IpAddr>().ok().map(address_number);
-    match text.split_once('-') {
-        Some((first, last)) => Some((address(first)?, address(last)?)),
-        None => text.parse::<IpNetwork>().ok().map(network),
     }
 }

@@ -301,7 +301,7 @@ fn values_that_shells_complete_are_those_that_are_accepted() {
     }
     for sub in cli::SubCommand::ALL {
         for key in sub.own_options() {
-            for word in key.words(sub) {
+            for word in sub.words(*key) {
                 let option = format!("--{}={word}", key.name());
                 let (diff, explain) = (cli::SubCommand::Diff, cli::SubCommand::Explain);
                 let sides: &[&str] = if sub == diff { &["options", "live"] } else { &[] };

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::super::changes::{Zone, change_marks};
 use super::super::connection::Connection;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::super::rules::Entry;
 use super::super::translation::{To, Translation};
+use super::super::zone::Zone;
 use super::{Flow, Match, Place, Step, Walker};
 use crate::config::ConnectionState;
 use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
@@ -138,7 +138,7 @@ impl<'a> Walker<'a, '_> {
                 Flow::Continue
             }
             Effect::ChangesMark(change) => {
-                change_marks(change, &mut self.at);
+                self.at.change_marks(change);
                 Flow::Continue
             }
             Effect::Untracks => {

@@ -7,20 +7,21 @@
 mod beside;
 mod branches;
 mod chain;
+mod decisive;
 mod hook;
 
 use std::net::IpAddr;
 
 use beside::Beside;
+use decisive::decisive;
 
-use super::changes::Zone;
 use super::connection::Connection;
-use super::decisive::decisive;
 use super::foreign_rule::Effect;
 use super::matching::AtHook;
 use super::packet::Packet;
 use super::routing::{Looked, Routed, Routing, words};
 use super::rules::{Chains, Entry, INPUT, Rules};
+use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{Hook, Port, RouteKind, Transport};
 use crate::text::one_line;

@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::attribute::{ip, protocol, root, tcp, tuple};
-use super::request::TCP_BE_LIBERAL;
 use crate::kernel::netlink::{Attributes, Reply};
 use crate::model::{Family, Transport};
+
+/// The window of a connection is not checked: its sequence numbers are not known.
+pub(super) const TCP_BE_LIBERAL: u8 = 8;
 
 /// The TCP states of connection tracking; the numbers are those of linux/netfilter/nf_conntrack_tcp.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::attribute::{ip, protocol, root, tcp, tuple};
-use super::entry::{Entry, Status, TcpState, Tuple, Zone};
+use super::entry::{Entry, Status, TCP_BE_LIBERAL, TcpState, Tuple, Zone};
 use super::{Kind, family_number, number_of};
 use crate::kernel::netlink::Message;
 use crate::model::{Family, Transport};
@@ -14,8 +14,6 @@ use crate::model::{Family, Transport};
 /// reset by the server, the SYN follows the entry for 10 s. `IP_CT_TCP_FLAG_CLOSE_INIT` of
 /// linux/netfilter/nf_conntrack_tcp.h, which the kernel reads for nothing else.
 const TCP_CLOSE_INIT: u8 = 4;
-/// The window of a connection is not checked: its sequence numbers are not known.
-pub(super) const TCP_BE_LIBERAL: u8 = 8;
 /// `IP_CT_TCP_FLAG_MAXACK_SET`: the last acknowledged number is known, which a reset has to have to end the connection.
 const TCP_MAXACK_SET: u8 = 0x20;
 /// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.

@@ -1,5 +1,6 @@
 //! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
 
+mod commit;
 mod device;
 mod native;
 mod save_mark;
@@ -30,8 +31,7 @@ const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_TABLE_HANDLE: u16 = 4;
-/// The table's chains are not hooked in: no packet meets them.
-/// Flags of tables, of linux/netfilter/nf_tables.h.
+/// Flag of a table, of linux/netfilter/nf_tables.h: its chains are not hooked in, and no packet meets them.
 const NFT_TABLE_F_DORMANT: u32 = 1;
 const NFT_TABLE_F_OWNER: u32 = 2;
 
@@ -54,6 +54,10 @@ impl Kind {
     const fn number(self) -> u16 {
         (NFNL_SUBSYS_NFTABLES << 8) | self as u16
     }
+}
+
+fn inet(name: &str) -> TableName {
+    TableName::new(TableFamily::Inet, name)
 }
 
 /// A socket for nf_tables, in the network namespace in which it was opened.

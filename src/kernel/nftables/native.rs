@@ -8,18 +8,13 @@ use nfnetlink::nftables::{
     Members, MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
-use super::staged;
+use super::commit::{commit, failed};
+use super::{inet, staged};
 use crate::nft::carry_counters;
 use crate::ordered::Ordered as _;
 
-/// How often a transaction is tried whose base other programs change.
-const ATTEMPTS: usize = 16;
 /// A table that exists within one transaction only.
 const SCRATCH: &str = "istio-iptables-scratch";
-
-fn inet(name: &str) -> TableName {
-    TableName::new(Family::Inet, name)
-}
 
 /// The tables of the family `inet` with these names, as far as they exist.
 ///
@@ -94,37 +89,6 @@ fn delete_dormant(client: &mut Client, tables: &[Table]) -> io::Result<Result<()
         batch.delete_table(&table.name);
     }
     Ok(if batch.is_empty() { Ok(()) } else { client.commit(&batch) })
-}
-
-/// Commits what `batch` makes of the live tables, and deletes others, in one transaction: again if the rules change meanwhile.
-pub(super) fn commit(
-    client: &mut Client,
-    delete: &[String],
-    batch: impl Fn(&mut Client, &[TableName]) -> io::Result<Batch>,
-) -> Result<(), CommitError> {
-    let mut attempts = 0;
-    loop {
-        let generation = client.generation().map_err(failed)?;
-        let names = client.tables().map_err(failed)?;
-        let outcome = match batch(client, &names) {
-            Ok(mut batch) => {
-                for name in delete.iter().map(|name| inet(name)).filter(|name| names.contains(name)) {
-                    batch.delete_table(&name);
-                }
-                client.commit_at(&batch, Some(generation))
-            }
-            Err(error) => Err(failed(error)),
-        };
-        attempts += 1;
-        match outcome {
-            Err(error) if error.is_stale() && attempts < ATTEMPTS => {}
-            outcome => return outcome,
-        }
-    }
-}
-
-pub(super) fn failed(error: io::Error) -> CommitError {
-    CommitError { origin: None, error: error.into() }
 }
 
 fn batch(client: &mut Client, names: &[TableName], tables: &[Table]) -> io::Result<Batch> {

@@ -9,7 +9,7 @@ use std::io;
 
 use nfnetlink::nftables::{Batch, Client, CommitError, Expression, Set, Table, TableName};
 
-use super::native::{commit, failed};
+use super::commit::{commit, failed};
 use crate::nft::{SECOND, carry_counters};
 use crate::ordered::Ordered as _;
 

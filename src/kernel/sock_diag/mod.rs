@@ -77,6 +77,9 @@ impl State {
     pub const CONNECTED: [Self; 6] =
         [Self::Established, Self::FinWait1, Self::FinWait2, Self::CloseWait, Self::LastAck, Self::Closing];
 
+    /// The states in which the handshake is under way.
+    pub const HALF_OPEN: [Self; 3] = [Self::SynSent, Self::SynReceived, Self::NewSynReceived];
+
     fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u8 == number)
     }

@@ -2,8 +2,9 @@
 
 use nfnetlink::nftables::{CtKey, Expression, Member, Members, MetaKey, Operator, Rule, Verdict};
 
+use super::decode::{number, quoted};
 use super::values::Values;
-use super::{Loaded, Reader, is_not, number, quoted};
+use super::{Loaded, Reader, is_not};
 use crate::model::{Family, Link};
 use crate::parse::REWRITES;
 

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Verdict};
 
-use super::super::native::chain_name;
-use super::{Loaded, Reader, half, is_not, number, port, quoted};
+use super::super::words::chain_name;
+use super::decode::{half, number, port, quoted};
+use super::{Loaded, Reader, is_not};
 use crate::model::Family;
 
 /// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other family only.

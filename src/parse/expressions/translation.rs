@@ -2,7 +2,8 @@
 
 use nfnetlink::nftables::{Expression, Register};
 
-use super::{Reader, address, port};
+use super::Reader;
+use super::decode::{address, port};
 use crate::model::Family;
 
 /// Attributes of `nat` and of `redir`: registers with the first and the last value.

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{Loaded, Reader, address, interface, number, port, protocol, states_of};
+use super::decode::{address, interface, number, port, protocol, states_of};
+use super::{Loaded, Reader};
 use crate::model::Family;
 use crate::parse::matches::STATUS;
 

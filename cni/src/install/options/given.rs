@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::table::Row;
 use super::{CONF_NAME, Dirs};
+use crate::install::config_file;
 use crate::install::error::InstallError;
-use crate::install::net_dir;
 use crate::install::platform::Platform;
 use crate::netconf::RUN_DIR;
 
@@ -114,7 +114,7 @@ impl Given {
         let Some(text) = self.text(CONF_NAME).filter(|text| !text.is_empty()) else { return Ok(None) };
         let problem = if !platform.chained {
             format!("not accepted with --platform={}, expected none", platform.name)
-        } else if text.contains('/') || !net_dir::is_config(text.as_ref()) {
+        } else if text.contains('/') || !config_file::is_config(text.as_ref()) {
             format!(
                 "{text:?} is not accepted, expected the name of a file in --net-dir: NAME.conflist, NAME.conf or NAME.json"
             )

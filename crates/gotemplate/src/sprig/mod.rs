@@ -8,7 +8,6 @@ mod data;
 mod defaults;
 mod dicts;
 mod encode;
-pub(crate) mod layout;
 mod lists;
 mod math;
 mod paths;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::layout::{self, TIME, Time, ZERO};
 use super::{ANY, STR, arg, made, text};
 use crate::functions::{Functions, Type};
+use crate::layout::{self, TIME, Time, ZERO};
 use crate::value::text::Str;
 use crate::value::{IntType, Value};
 

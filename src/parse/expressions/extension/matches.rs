@@ -2,7 +2,7 @@
 
 use super::conntrack;
 use super::{Extension, names, not, range};
-use crate::parse::expressions::quoted;
+use crate::parse::expressions::decode::quoted;
 use crate::parse::expressions::values::flags_of;
 
 /// The types of addresses by their bits.

@@ -6,7 +6,7 @@ mod targets;
 
 use std::net::IpAddr;
 
-use super::{address, half, number};
+use super::decode::{address, half, number};
 use crate::model::Family;
 
 pub(super) use matches::of_match;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{Extension, range};
 use crate::model::Family;
-use crate::parse::expressions::{address, half, number};
+use crate::parse::expressions::decode::{address, half, number};
 
 pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Option<String> {
     let Extension { family, revision, info } = extension;

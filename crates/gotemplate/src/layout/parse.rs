@@ -15,7 +15,7 @@ struct Parts {
 }
 
 /// `time.Parse`
-pub(in crate::sprig) fn parse(layout: &str, given: &str) -> Result<Time, String> {
+pub(crate) fn parse(layout: &str, given: &str) -> Result<Time, String> {
     let mut parts = Parts { parsed: Parsed::new(), nanos: 0, offset: 0 };
     let (mut rest, mut value) = (layout, given);
     loop {

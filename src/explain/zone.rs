@@ -1,14 +1,4 @@
-//! What a rule changes in a packet, or in what is known of its connection: marks, and the zone of connection tracking.
-
-use super::matching::AtHook;
-use crate::parse::MarkChange;
-
-/// Changes the marks of the packet, or of what is known of its connection.
-pub(super) fn change_marks(change: MarkChange, at: &mut AtHook) {
-    if !change.needs_connection() || at.has_connection() {
-        (at.mark, at.connmark) = change.apply(at.mark, at.connmark);
-    }
-}
+//! Zones of connection tracking.
 
 /// A zone of connection tracking: connections in different zones know nothing of each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

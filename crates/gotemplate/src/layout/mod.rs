@@ -2,7 +2,7 @@
 
 mod parse;
 
-pub(super) use parse::parse;
+pub(crate) use parse::parse;
 
 use time::OffsetDateTime;
 use time::format_description::{BorrowedFormatItem, parse_borrowed};

@@ -1,8 +1,8 @@
 //! Which of the rules that were tried is the reason for the verdict.
 
-use super::foreign_rule::Effect;
-use super::packet::Packet;
-use super::walk::{Match, Step, Verdict};
+use super::super::foreign_rule::Effect;
+use super::super::packet::Packet;
+use super::{Match, Step, Verdict};
 use crate::model::{Chain, Hook, Mark, Table, Target, Why};
 
 /// The step that is the reason for the verdict; `mark` is that of TPROXY.
