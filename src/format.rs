@@ -74,7 +74,7 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     text
 }
 
-/// What is no difference for packets.
+/// What is not a difference for packets.
 const UNTAGGED: &str = "addresses, policy rules and routes are those of Istio's own binary: a run replaces them by the same ones with a tag";
 
 /// What iptables lists alike, whichever of two programs wrote it.

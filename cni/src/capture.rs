@@ -30,7 +30,7 @@ const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
     values: BTreeMap<Key, String>,
-    /// Where a value comes from, as far as it is no default.
+    /// Where a value comes from, unless it is a default.
     names: BTreeMap<Key, String>,
 }
 
@@ -167,7 +167,7 @@ fn exclude_proxy_ports(options: &mut CaptureOptions) {
     options.set(Key::LocalExcludePorts, ports.join(","));
 }
 
-/// From the proxy's container, as Istio's plugin does. What is no boolean counts as false, with a warning.
+/// From the proxy's container, as Istio's plugin does. What is not a boolean counts as false, with a warning.
 fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
     let id = |id: Option<u32>| id.filter(|id| *id != 0).unwrap_or(PROXY_ID).to_string();
     options.set(Key::ProxyUid, id(proxy.uid));

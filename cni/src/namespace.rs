@@ -13,7 +13,7 @@ use crate::watch::Watch;
 /// Runs `work` in the namespace at `path`, within the deadline. Returns what identifies the namespace, too.
 ///
 /// # Errors
-/// Code 4: it is no network namespace, or that of this process, which is the node's own. Code 11: the deadline passed, or the
+/// Code 4: it is not a network namespace, or that of this process, which is the node's own. Code 11: the deadline passed, or the
 /// runtime ended this process. Errors of `work`.
 pub fn run<T: Send + 'static>(
     path: &Path,

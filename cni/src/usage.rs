@@ -26,7 +26,7 @@ pub struct Reply {
     pub exit: Exit,
 }
 
-/// The reply to an argument that is no command of the agent. `None`: there is no argument.
+/// The reply to an argument that is not a command of the agent. `None`: there is no argument.
 #[must_use]
 pub fn reply(argument: Option<&str>) -> Option<Reply> {
     let (text, exit) = match argument? {

@@ -87,7 +87,7 @@ fn a_template_that_makes_no_pod_is_named_with_its_line() {
     let text = error.to_string();
     assert!(text.contains("template t") && text.contains("labels"), "{text}");
     let error = inject(&careless("a: [\nb: {{ .Revision }}\n"), &deployment()).unwrap_err().to_string();
-    assert!(error.contains("template t: its output is no pod: yaml: line "), "{error}");
+    assert!(error.contains("template t: its output is not a pod: yaml: line "), "{error}");
 }
 
 fn run(bytes: &[u8]) -> Result<cli::Output, cli::Failure> {

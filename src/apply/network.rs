@@ -60,7 +60,7 @@ pub(super) fn native(tables: &Live) -> Native {
     Native { marks: tables.marks(), passthrough: tables.refers_to(PASSTHROUGH_V6) }
 }
 
-/// Makes one change. One that is made already is no error.
+/// Makes one change. One that is made already is not an error.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -137,7 +137,7 @@ impl Class {
             Field::Protocol => Set::range(0, 255),
             Field::Source | Field::Destination => addresses(family),
             Field::SourcePort | Field::DestinationPort => Set::range(0, 0xffff),
-            // The last 32-bit number is no id.
+            // The last 32-bit number is not an id.
             Field::Uid | Field::Gid => Set::range(0, MAX_U32 - 1),
             Field::Mark | Field::Connmark => Set::range(0, MAX_U32),
             Field::State => Set::range(NEW, INVALID),

@@ -69,7 +69,7 @@ impl Side {
     /// With rules of both families, as `nft list ruleset` prints them.
     ///
     /// # Errors
-    /// The text is no listing.
+    /// The text is not a listing.
     pub fn listed(mut self, text: &str) -> Result<Self, NftError> {
         for family in Family::ALL {
             self.programs.insert(family, nftables::program(family, text)?);

@@ -13,7 +13,7 @@ use crate::model::{Family, Network};
 
 /// A port that clients get.
 const CLIENT_PORT: u128 = 50000;
-/// A user that is no proxy's.
+/// A user that is not a proxy's.
 const APP: u128 = 1000;
 /// What a value costs that is in no list of usual ones.
 const UNUSUAL: usize = 12;

@@ -74,7 +74,7 @@ pub struct GivenOption {
     pub origin: Origin,
 }
 
-/// `istio-inbound-ports=*`, with the variable or file it comes from if it is no flag.
+/// `istio-inbound-ports=*`, with the variable or file it comes from if it is not a flag.
 impl fmt::Display for GivenOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, text) = (self.key.spec().name, one_line(&self.text));

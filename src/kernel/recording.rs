@@ -86,7 +86,7 @@ pub(super) fn is_off() -> bool {
 /// # Errors
 /// That of `read`; or a recording does not have the fact.
 pub fn text(name: &str, read: &mut dyn FnMut() -> io::Result<String>) -> io::Result<String> {
-    // While it is read, what that reads is no fact of its own.
+    // While it is read, what that reads is not a fact of its own.
     let mut source = SOURCE.take();
     let answer = match &mut source {
         Source::Machine => read(),

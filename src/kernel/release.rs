@@ -36,7 +36,7 @@ impl Release {
     }
 }
 
-/// The text is no version of a kernel.
+/// The text is not a version of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotARelease;
 

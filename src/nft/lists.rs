@@ -128,7 +128,7 @@ fn value_of(dimension: Dimension, matcher: &Matcher) -> Option<Listed> {
         Some(Match::Is(network)) => Some(Listed::Network(*network)),
         Some(Match::Not(_)) | None => None,
     };
-    // A prefix of names is no value of a set.
+    // A prefix of names is not a value of a set.
     let interface = |name: &Option<Interface>| {
         name.as_ref().filter(|name| !name.as_str().ends_with('+')).cloned().map(Listed::Interface)
     };

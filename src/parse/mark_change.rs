@@ -40,7 +40,7 @@ pub enum MarkChange {
 }
 
 impl MarkChange {
-    /// What a target and its options do; `None` if that is no change of a mark, or not understood.
+    /// What a target and its options do; `None` if that is not a change of a mark, or not understood.
     #[must_use]
     pub fn of(target: &[&str]) -> Option<Self> {
         let whole = u32::MAX;

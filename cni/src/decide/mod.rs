@@ -169,7 +169,7 @@ fn by_status(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     }
 }
 
-/// The label counts before the annotation. What is no boolean means nothing.
+/// The label counts before the annotation. What is not a boolean means nothing.
 fn injection_disabled(pod: &Pod) -> bool {
     let label = pod.labels.as_ref().and_then(|labels| labels.get(INJECT));
     let text = label.or_else(|| pod.annotations.get(INJECT));

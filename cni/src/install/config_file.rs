@@ -44,7 +44,7 @@ impl ConfigFile {
         if self.is_list { List::parse(&self.text).ok() } else { None }
     }
 
-    /// Reads a file; what libcni would not load is no error.
+    /// Reads a file; what libcni would not load is not an error.
     ///
     /// # Errors
     /// It cannot be read.

@@ -142,7 +142,7 @@ pub fn drop_in(dirs: &Dirs) -> Result<PathBuf, InstallError> {
     let name = list.name();
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(InstallError::new(format!(
-            "{shown}: {name:?} is no name of a directory, which drop-in files need; use --drop-in=no"
+            "{shown}: {name:?} is not the name of a directory, which drop-in files need; use --drop-in=no"
         )));
     }
     Ok(dirs.net.join(name).join(DROP_IN))
@@ -180,7 +180,7 @@ pub fn check_own_file(path: &Path, istio: bool) -> Result<Option<Vec<u8>>, Insta
     }
 }
 
-/// What is no valid configuration is not ours.
+/// What is not a valid configuration is not ours.
 fn owner(bytes: &[u8]) -> Owner {
     let single = std::str::from_utf8(bytes).ok().and_then(|text| Single::parse(text).ok());
     single.map_or(Owner::Other, |single| single.owner())

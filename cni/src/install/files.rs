@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, flags: OFlag) -> io::Result<File> {
 /// Opens a file of bytes for reading. Others are not even opened, which has effects on devices.
 ///
 /// # Errors
-/// The file system's, or it is no regular file.
+/// The file system's, or it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let regular = |metadata: fs::Metadata| {
         if metadata.is_file() { Ok(()) } else { Err(io::Error::other(NOT_REGULAR)) }
@@ -63,7 +63,7 @@ pub fn is_special(path: &Path) -> bool {
 /// Reads a whole file; `None` if there is none.
 ///
 /// # Errors
-/// The file system's, it is no regular file, or it is too large.
+/// The file system's, it is not a regular file, or it is too large.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
     read_whole(path, LARGEST)
 }
@@ -89,7 +89,7 @@ fn read_whole(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, InstallError
 /// Whether a file has these bytes, and no more.
 ///
 /// # Errors
-/// The file system's, or it is no regular file.
+/// The file system's, or it is not a regular file.
 pub fn has_bytes(path: &Path, bytes: &[u8]) -> Result<bool, InstallError> {
     // Another program's may be larger than what is read as a whole.
     Ok(read_start(path, bytes.len() as u64 + 1)?.as_deref() == Some(bytes))

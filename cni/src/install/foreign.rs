@@ -86,7 +86,7 @@ pub fn find(dirs: &Dirs) -> Result<Vec<Foreign>, InstallError> {
     Ok(found)
 }
 
-/// Whether a program is not ours: ours, in whatever version, reads the annotation. A file without bytes is no program. Istio's is
+/// Whether a program is not ours: ours, in whatever version, reads the annotation. A file without bytes is not a program. Istio's is
 /// too large to be read as a whole.
 fn is_foreign(path: &Path) -> io::Result<bool> {
     let file = match files::open_regular(path) {

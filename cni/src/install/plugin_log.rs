@@ -19,7 +19,7 @@ use crate::log_sink::SOCKET;
 /// The socket cannot be made.
 pub fn serve(run_dir: &Path, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
     let metrics = Arc::clone(metrics);
-    // What is no request is complete, too: nothing more is read of it.
+    // What is not a request is complete, too: nothing more is read of it.
     let is_complete = |bytes: &[u8], _| !matches!(body(bytes), Ok(None));
     let print = move |stream: UnixStream, bytes: Vec<u8>| match lines(&bytes) {
         Ok(lines) => {

@@ -17,7 +17,7 @@ use super::splice::{Invalid, TYPE};
 pub struct Unexamined {
     /// Where it is.
     pub path: PathBuf,
-    /// Why it is no configuration.
+    /// Why it is not a configuration.
     problem: Invalid,
     /// Whether the plugin's type is in its text.
     pub names_plugin: bool,

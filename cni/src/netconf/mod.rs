@@ -94,7 +94,7 @@ impl<'a> NetConf<'a> {
     /// Splits the configuration into its keys.
     ///
     /// # Errors
-    /// Code 6: it is no JSON object.
+    /// Code 6: it is not JSON object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, CniError> {
         let bad = |problem: String| {
             CniError::new(
@@ -126,7 +126,7 @@ impl<'a> NetConf<'a> {
         Ok(self.value(key, "true or false")?.unwrap_or_default())
     }
 
-    /// A value that the parser of the init binary's options reads, and refuses: what is no string is not accepted in any form.
+    /// A value that the parser of the init binary's options reads, and refuses: what is not a string is not accepted in any form.
     fn option(&self, key: Key, name: &str) -> Option<Given> {
         let raw = self.raw(name)?.get();
         let text = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
@@ -169,7 +169,7 @@ impl<'a> NetConf<'a> {
     /// The result of the plugins before this one, byte for byte.
     ///
     /// # Errors
-    /// Code 7: it is no object.
+    /// Code 7: it is not an object.
     pub fn prev_result(&self) -> Result<Option<&'a str>, CniError> {
         const KEY: &str = "prevResult";
         let result = self.raw(KEY).map(RawValue::get);

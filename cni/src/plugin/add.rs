@@ -52,7 +52,7 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
     Ok(result)
 }
 
-/// The pod; `Err`: why this is not captured, whatever sources say of it: it is no pod of Kubernetes, or excluded.
+/// The pod; `Err`: why this is not captured, whatever sources say of it: it is not a pod of Kubernetes, or excluded.
 pub(super) fn included<'a>(
     conf: &NetConf<'_>,
     attachment: &'a Attachment,

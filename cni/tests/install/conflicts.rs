@@ -215,7 +215,7 @@ fn file_that_becomes_first_is_no_conflict_however_soon() {
     assert!(names.iter().all(|name| node.read(name) == if name.ends_with("list") { LIST } else { SINGLE }));
 }
 
-/// A network plugin that is reinstalled deletes its list and writes it again. That is no conflict, so there is no back-off.
+/// A network plugin that is reinstalled deletes its list and writes it again. That is not a conflict, so there is no back-off.
 #[test]
 fn list_that_is_removed_and_written_again_gets_the_entry_without_delay() {
     let node = Node::new(&[("10-a.conflist", LIST)]);

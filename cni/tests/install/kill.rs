@@ -48,7 +48,7 @@ impl Calls {
         match number {
             _ if self == Self::Every => true,
             libc::SYS_openat => args[2] & i64::from(libc::O_CREAT | libc::O_TRUNC) != 0,
-            // Standard output and error are no files of the node.
+            // Standard output and error are not files of the node.
             libc::SYS_write => args[0] > 2,
             libc::SYS_fsync
             | libc::SYS_fchmod

@@ -1,4 +1,4 @@
-//! What is no plain file, or has more than bytes and permissions.
+//! What is not a plain file, or has more than bytes and permissions.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! Standard input: what is no configuration, and what does not end.
+//! Standard input: what is not a configuration, and what does not end.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -33,7 +33,7 @@ impl Outcome {
 }
 
 impl Socket {
-    /// Sends `messages`, each carried out or refused on its own. `expected` are errnos that are no failure.
+    /// Sends `messages`, each carried out or refused on its own. `expected` are errnos that are not failures.
     ///
     /// # Errors
     /// The socket fails. The kernel's answer to each message is in the outcome.

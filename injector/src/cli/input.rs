@@ -107,7 +107,7 @@ pub(super) fn examine(object: &Value) -> Result<Examined, Vec<String>> {
     }
 }
 
-/// What is wrong with a file that is no YAML: a chart's template, JSON, or just that.
+/// What is wrong with a file that is not YAML: a chart's template, JSON, or just that.
 pub(super) fn unreadable(name: &str, bytes: &[u8], error: &str) -> String {
     let text = String::from_utf8_lossy(bytes);
     if text.contains("{{") && text.contains("}}") {

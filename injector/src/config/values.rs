@@ -177,7 +177,7 @@ pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<Config
     warnings
 }
 
-/// The paths of what is no boolean where the built-in value is one.
+/// The paths of what is not a boolean where the built-in value is one.
 fn not_boolean(given: &Value, known: &Value, path: &str, found: &mut dyn FnMut(String)) {
     for (key, value) in given.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };

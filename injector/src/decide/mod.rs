@@ -72,7 +72,7 @@ pub enum Reason {
     StaticPod,
     /// The namespace is one of [`SYSTEM_NAMESPACES`].
     SystemNamespace,
-    /// The policy is no policy.
+    /// The policy is invalid.
     UnknownPolicy,
     /// The pod decides for itself.
     Pod,

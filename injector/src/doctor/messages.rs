@@ -69,7 +69,7 @@ const KNOWN_MESSAGES: [KnownMessage; 10] = [
         fix: "on each control plane node, add .svc to no_proxy in /etc/kubernetes/manifests/kube-apiserver.yaml",
     },
     KnownMessage { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
-    // The address that is called ends with ?timeout=: the word alone is no sign of a timeout.
+    // The address that is called ends with ?timeout=: the word alone is not a sign of a timeout.
     KnownMessage {
         texts: &["context deadline exceeded", "i/o timeout", "handshake timeout", "Client.Timeout"],
         cause: LATE,

@@ -114,7 +114,7 @@ impl PodCheck<'_, '_> {
         let stuck = !own.is_empty() && own.iter().all(ended) && proxy.iter().any(|one| !ended(one));
         (stuck && owners.iter().any(|owner| text(owner, "/kind") == "Job")).then(|| {
             let cause =
-                "istio-proxy is no native sidecar: it runs on, and the Job never completes".to_owned();
+                "istio-proxy is not a native sidecar: it runs on, and the Job never completes".to_owned();
             (Problem::JobNeverEnds, "all containers but istio-proxy have ended".to_owned(), cause)
         })
     }

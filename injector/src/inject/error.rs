@@ -62,7 +62,7 @@ pub enum InjectError {
         containers.join(", ")
     )]
     ProxyUid { containers: Vec<String>, uid: i64 },
-    /// Something is no quantity.
+    /// Something is not a quantity.
     #[error("{0}")]
     Quantity(Box<QuantityError>),
     /// A template cannot be rendered.
@@ -78,8 +78,8 @@ pub enum InjectError {
         sources.join(" and ")
     )]
     VolumeClash { volume: String, sources: Vec<String> },
-    /// A template's output is no pod.
-    #[error("template {template}: its output is no pod: {error}{values}{}", at_line(.line))]
+    /// A template's output is not a pod.
+    #[error("template {template}: its output is not a pod: {error}{values}{}", at_line(.line))]
     Yaml { template: String, error: Box<YamlError>, line: String, values: String },
 }
 

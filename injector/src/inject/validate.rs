@@ -59,7 +59,7 @@ impl Fault {
     }
 }
 
-/// Injects a sample pod: reports values that templates miss, output that is no pod, and pods that cannot work. What is wrong
+/// Injects a sample pod: reports values that templates miss, output that is not a pod, and pods that cannot work. What is wrong
 /// both with native sidecars and without is reported once.
 pub(crate) fn inject(injector: &Injector) -> Vec<String> {
     let pod = json!({
@@ -178,7 +178,10 @@ mod tests {
             (format!("aliases: {{none: []}}\ndefaultTemplates: [none]\n{}", config(proxy)), Some("add no")),
             (config("spec: {containers: [{image: p}]}"), Some("merge key")),
             // The line differs, with what is wrong there.
-            (config("{{ if .NativeSidecars }}\n{{ end }}\nspec: {containers: x}"), Some("output is no pod")),
+            (
+                config("{{ if .NativeSidecars }}\n{{ end }}\nspec: {containers: x}"),
+                Some("output is not a pod"),
+            ),
         ] {
             let faults = faults(&text);
             assert_eq!(faults.len(), usize::from(fault.is_some()), "{text}{faults:?}");

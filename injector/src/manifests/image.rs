@@ -17,7 +17,7 @@ impl Image {
     }
 }
 
-/// A text that is no reference to an image.
+/// A text that is not a reference to an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is not accepted, expected [HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST] with a path of a-z, 0-9, ., _, - and /"

@@ -43,7 +43,7 @@ impl Exempt {
         Self { uids, gids }
     }
 
-    /// The app containers with such a user. Init containers that end are no apps: it is a known way to reach the
+    /// The app containers with such a user. Init containers that end are not apps: it is a known way to reach the
     /// network before the proxy runs.
     pub(crate) fn by_user(&self, pod: &Value) -> Vec<(String, i64)> {
         sharing(pod, "runAsUser", &self.uids)

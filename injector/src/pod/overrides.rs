@@ -82,7 +82,7 @@ pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) ->
     })
 }
 
-/// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are no pointers in
+/// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are not pointers in
 /// Go, are left out.
 pub(crate) fn overlay_of(container: &Value) -> Value {
     let mut overlay = container.as_object().cloned().unwrap_or_default();

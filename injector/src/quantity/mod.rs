@@ -18,10 +18,10 @@ use serde_json::Value;
 use crate::path::Path;
 use crate::schema;
 
-/// Text that is no quantity.
+/// Text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{path}{}{given:?} is no quantity; expected a number, if need be with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an \
+    "{path}{}{given:?} is not a quantity; expected a number, if need be with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an \
      exponent like e3",
     if path.is_empty() { "" } else { ": " }
 )]
@@ -35,7 +35,7 @@ pub struct QuantityError {
 /// Rewrites every quantity of a pod (`resources`, `overhead`, `sizeLimit`, divisors) in canonical form.
 ///
 /// # Errors
-/// The first value that is no quantity, with its path.
+/// The first value that is not a quantity, with its path.
 pub fn canonical_quantities(pod: &mut Value) -> Result<(), QuantityError> {
     schema::for_each_scalar(pod, Kind::Struct(&schema::POD), &Path::root(), &mut |value, kind, path| {
         if !matches!(kind, Kind::Named(schema::QUANTITY_NAME, _)) || value.is_null() {
@@ -67,7 +67,7 @@ enum Family {
 /// The canonical form of the quantity `text`.
 ///
 /// # Errors
-/// When `text` is no quantity.
+/// When `text` is not a quantity.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
     let error = || QuantityError { path: String::new(), given: text.to_owned() };
     let trimmed = text.trim();

@@ -9,7 +9,7 @@ fn other_texts_are_refused_by_name() {
         ["", " ", "m", "1K", "1ki", "1e", "1ee3", "1.2.3", "1 Gi", "0x10", "1e3Mi", "--1", "one", "1m1", "٣"]
     {
         let error = canonical(given).expect_err(given);
-        assert!(error.to_string().starts_with(&format!("{given:?} is no quantity")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{given:?} is not a quantity")), "{error}");
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) const fn pointee(kind: Kind) -> Kind {
     if let Kind::Ptr(to) = kind { *to } else { kind }
 }
 
-/// Calls `visit` for every value of a known type that is no struct, map or list of its type; stops at the first error.
+/// Calls `visit` for every value of a known type that is not a struct, map or list of its type; stops at the first error.
 pub(crate) fn for_each_scalar<E>(
     value: &mut Value,
     kind: Kind,

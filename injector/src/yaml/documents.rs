@@ -31,7 +31,7 @@ pub struct Document<'t> {
 /// With coercion: in workloads, pods and lists of them, numbers and bools in string fields become strings.
 ///
 /// # Errors
-/// Text that is no UTF-8, no YAML, or beyond the bounds; the line is that of the file.
+/// Text that is not UTF-8, not YAML, or beyond the bounds; the line is that of the file.
 pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
     if bytes.len() > MAX_BYTES {
         return Err(YamlError::whole(Problem::TooLong(bytes.len())));

@@ -9,7 +9,7 @@
 //!
 //! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`, `0b1`, `1_000`
 //! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
-//! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are no strings become strings.
+//! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are not strings become strings.
 //!
 //! Bounds: `MAX_BYTES` of text, `MAX_NODES` nodes with aliases expanded, `MAX_DEPTH` levels.
 
@@ -97,7 +97,7 @@ pub enum Problem {
     #[error("the text is not valid UTF-8")]
     NotUtf8,
     /// `.inf` or `.nan`, which JSON does not have.
-    #[error("{0} is no number in JSON; quote it if it is a string")]
+    #[error("{0} is not a number in JSON; quote it if it is a string")]
     NotFinite(String),
     /// The parser's own complaint.
     #[error("{0}")]

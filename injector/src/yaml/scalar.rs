@@ -11,7 +11,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// The text of a `!!binary` value. What is no UTF-8 is replaced byte by byte, as Go's encoding/json does.
+/// The text of a `!!binary` value. What is not UTF-8 is replaced byte by byte, as Go's encoding/json does.
 pub(super) fn binary(text: &str) -> Option<String> {
     let bytes = BASE64.decode(text.replace(['\r', '\n'], "")).ok()?;
     let mut decoded = String::with_capacity(bytes.len());

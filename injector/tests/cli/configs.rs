@@ -188,7 +188,7 @@ fn a_bad_value_is_named_with_its_file() {
     let failure = run(&["inject", "-f", &file, "--values", &values]).unwrap_err().to_string();
     let place = format!("(global.proxy.excludeInboundPorts of {values})");
     assert!(failure.contains("8o") && failure.contains(&place), "{failure}");
-    // The pod's own annotation is no value of the config.
+    // The pod's own annotation is not a value of the config.
     let own = DEPLOYMENT.replace(
         "{labels: {app: web}}",
         "{annotations: {traffic.sidecar.istio.io/excludeInboundPorts: '80,8o'}}",

@@ -74,7 +74,7 @@ async fn list_names_the_pods_whose_sidecar_is_outdated() {
     let path = file.path().to_str().expect("a path");
     let text = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster").text;
     let mut pod = sidecar_injector::yaml::read(&text).expect("YAML");
-    // What the cluster adds is no difference.
+    // What the cluster adds is not a difference.
     pod["spec"]["nodeName"] = json!("node");
     pod["status"] = json!({"phase": "Running"});
     fake.put("kubelet", pod.clone());

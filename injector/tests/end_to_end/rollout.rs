@@ -19,7 +19,7 @@ pub(crate) fn no_pod_is_lost_in_a_rolling_update(cluster: &Cluster) {
     let counts = std::thread::scope(|scope| {
         let creates = || {
             let mut created = 0_usize;
-            // On a slow machine some are created after the update: it is no test of speed.
+            // On a slow machine some are created after the update: it is not a test of speed.
             while !over.load(Ordering::Relaxed) || created < CREATED {
                 let pod = installation
                     .create_pod(&namespace)

@@ -51,7 +51,7 @@ impl Connection {
         Some(Frame { kind, flags, stream: u32::from_be_bytes([a, b, c, d]), payload })
     }
 
-    /// The next frame of this type that is no acknowledgement.
+    /// The next frame of this type that is not an acknowledgement.
     pub(crate) async fn next_of(&mut self, kind: u8) -> Frame {
         loop {
             let frame = self.next().await.expect("an open connection");

@@ -18,7 +18,7 @@ pub(crate) enum Mode {
     Fails(u16, &'static str),
     /// Accepts requests and never responds.
     Silent,
-    /// Responds with something that is no HTTP.
+    /// Responds with something that is not HTTP.
     Garbage,
     /// Closes every connection.
     Closes,

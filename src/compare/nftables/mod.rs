@@ -14,7 +14,7 @@ use crate::model::{Family, Hook};
 use listing::{Listed, ListedChain, Table};
 use rule::Reader;
 
-/// Why a text is no listing of nftables.
+/// Why a text is not a listing of nftables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NftError {
     /// What was found.

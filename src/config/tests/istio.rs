@@ -89,7 +89,7 @@ fn marks_and_tables_that_tproxy_could_not_use_are_a_warning_without_tproxy() {
         let with_tproxy = [&words[..], &["-m", "TPROXY"]].concat();
         assert_eq!(errors_of(&with_tproxy, &[]).len(), 1, "{words:?}");
     }
-    // What is no number was not understood, in either mode.
+    // What is not a number was not understood, in either mode.
     assert_eq!(errors_of(&["-r", "edirect-dns"], &[]).len(), 1);
 }
 

@@ -88,7 +88,7 @@ pub struct Walk<'a> {
     pub uncertain: Vec<usize>,
     /// Where it was routed, each time.
     pub routed: Vec<Looked<'a>>,
-    /// The reason for the verdict, if it is no rule that was tried.
+    /// The reason for the verdict, if it is not a rule that was tried.
     pub because: Option<String>,
     /// The step that gives a packet another destination that TPROXY has taken.
     pub(super) translated_by: Option<usize>,

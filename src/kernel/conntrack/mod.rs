@@ -186,7 +186,7 @@ impl Conntrack {
         present(self.list.query(&request::find(entry), Entry::read))
     }
 
-    /// Deletes entries, and makes others in the place of some. One that is gone, or is there, is no error.
+    /// Deletes entries, and makes others in the place of some. One that is gone, or is there, is not an error.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -285,7 +285,7 @@ impl Conntrack {
         self.change.requests(&[request::delete_note()], &[libc::ENOENT])?.done().map(drop)
     }
 
-    /// An entry that is gone by now, or gave way to another one, is no error.
+    /// An entry that is gone by now, or gave way to another one, is not an error.
     fn change_while_listing(
         &mut self,
         filter: Filter,

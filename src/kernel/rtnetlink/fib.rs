@@ -164,7 +164,7 @@ fn read_rule(reply: &Reply<'_>) -> Option<PolicyRule> {
 fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<FibRoute> {
     let [length, source, tos, scope, number] = [1, 2, 3, 6, 7].map(|offset| reply.byte(offset));
     let flags = reply.word(8);
-    // An unspecified kind is no route.
+    // An unspecified kind is not a route.
     if number == 0 || flags & RTM_F_CLONED != 0 {
         return None;
     }

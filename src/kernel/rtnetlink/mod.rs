@@ -46,7 +46,7 @@ impl Rtnetlink {
         Ok(Self { socket: Socket::open(Protocol::Route)? })
     }
 
-    /// Sends what adds something; that it is there already is no error.
+    /// Sends what adds something; that it is there already is not an error.
     fn add(&mut self, message: &Message) -> io::Result<Added> {
         match self.socket.request(message) {
             Ok(()) => Ok(Added::New),

@@ -254,7 +254,7 @@ fn wait_for_group(group: Pid) {
     }
 }
 
-/// Whether a process of the group is no zombie.
+/// Whether a process of the group is not a zombie.
 fn is_at_work(group: Pid) -> bool {
     let of_group = |stat: String| {
         // Behind the name, which may have any characters: state, parent, group.

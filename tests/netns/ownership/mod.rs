@@ -114,7 +114,7 @@ fn foreign_rule_where_a_killed_run_was_to_write_one_survives(fixture: Fixture) {
     assert_eq!(shared.left(), []);
 }
 
-/// The chain is not as that run left it. A whole set of rules that each are in one place only is no chance.
+/// The chain is not as that run left it. A whole set of rules that each are in one place only is no coincidence.
 fn rules_of_a_killed_run_go_where_foreign_rules_changed_since(fixture: Fixture) {
     let (family, ..) = FAMILIES[1];
     for call in 1..=5 {

@@ -22,7 +22,7 @@ pub(super) const NO_PLUGINS: &str = "missing plugins";
 /// A list has no other plugins.
 const ONLY_OURS: &str = "plugins: istio-cni is the only one";
 
-/// Why a text is no configuration that libcni loads.
+/// Why a text is not a configuration that libcni loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(String);
 

@@ -25,7 +25,7 @@ pub(crate) struct Printer<'p, 'a> {
     pub(crate) out: &'p mut TextBuilder<'a>,
     args: &'p [Value<'a>],
     next: usize,
-    /// An explicit index `[n]` was used: unused arguments are no error then.
+    /// An explicit index `[n]` was used: unused arguments are not errors then.
     reordered: bool,
     bad_index: bool,
     depth: usize,

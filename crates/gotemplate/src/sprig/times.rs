@@ -70,7 +70,7 @@ pub(crate) fn register(f: &mut Functions, clock: Clock) {
         let params: Vec<Type> =
             layout.map(|_| STR).into_iter().chain([ANY]).chain(zone.map(|_| STR)).collect();
         f.add(name, &params, None, move |_, args| {
-            // What of the text is no date comes from the layout.
+            // What the result holds besides the date comes from the layout.
             let html = Str::borrowed(HTML);
             let layout = layout.map_or(Ok(&html), |at| text(args, at))?;
             let zone = zone.map_or(Ok("UTC"), |at| text(args, at).map(|zone| zone.as_str()))?;

@@ -49,7 +49,7 @@ impl Injector {
         let mut pod = stripped.pod;
         left.extend(unrecorded_positions(&pod));
         drop_empty_resources(&mut pod);
-        // What an injection notes about the user's containers differs with what they hold, and is no difference.
+        // What an injection notes about the user's containers differs with what they hold, and is not a difference.
         let again = |pod: &Value| {
             let mut injected = self.inject(Request { pod, ..request })?.pod;
             crate::pod::list::remove_annotation(&mut injected, keys::OVERRIDES);

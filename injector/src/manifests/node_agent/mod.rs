@@ -53,7 +53,7 @@ pub struct NodeAgent {
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// Reads values as `--set` gives them: what is no text is JSON.
+    /// Reads values as `--set` gives them: what is not a text is JSON.
     ///
     /// # Errors
     ///

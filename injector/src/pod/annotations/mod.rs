@@ -183,7 +183,7 @@ const PREFIXES: [&str; 8] = [
 
 /// The most letters that a misspelt key differs in.
 const MAX_DISTANCE: usize = 4;
-/// How many unknown keys are reported: more of them are no misspelling.
+/// How many unknown keys are reported: more of them are not misspellings.
 const MAX_UNKNOWN: usize = 20;
 
 fn unknown(key: &str) -> Option<String> {

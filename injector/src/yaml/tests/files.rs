@@ -57,7 +57,7 @@ fn errors_name_the_line_of_the_file() {
     let error = read("a: 1\nb: !!int x\n").expect_err("no integer");
     assert_eq!((error.line, error.column), (2, 10), "{error}");
     let error = read("a: .nan").expect_err("no number");
-    assert!(error.to_string().contains(".nan is no number in JSON"), "{error}");
+    assert!(error.to_string().contains(".nan is not a number in JSON"), "{error}");
     assert_eq!(read("a: 1\n---\nb: 2\n").expect_err("two").problem, Problem::ManyDocuments);
     assert_eq!(read("---\na: 1\n---\n"), Ok(json!({"a": 1})));
 }

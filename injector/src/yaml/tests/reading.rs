@@ -30,7 +30,7 @@ fn recorded_readings_of_kubernetes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// As Go's encoding/base64 and encoding/json have it: line breaks are skipped, each byte that is no UTF-8 becomes U+FFFD.
+/// As Go's encoding/base64 and encoding/json have it: line breaks are skipped, each byte that is not UTF-8 becomes U+FFFD.
 #[test]
 fn binary_values_are_the_text_that_they_encode() {
     for (given, expected) in [
