@@ -169,18 +169,19 @@ fn exemption() -> Statement {
     Statement { matcher, target: Target::Return }
 }
 
-/// Whether a rule sends a new connection to the proxy.
-const fn is_capture(target: Target) -> bool {
-    matches!(target, Target::Redirect(_) | Target::Tproxy { .. })
+/// Whether a rule sends a new connection to the proxy, or drops what connection tracking calls invalid: the answer to a SYN that it
+/// has not seen, for instance.
+const fn concerns_untracked(target: Target) -> bool {
+    matches!(target, Target::Redirect(_) | Target::Tproxy { .. } | Target::Drop)
 }
 
-/// The rules with the exemption first in each chain that captures. Only chains of ours change, so that no foreign rule
+/// The rules with the exemption first in each chain that captures or drops. Only chains of ours change, so that no foreign rule
 /// is ever skipped or mistaken for the exemption.
 #[must_use]
 pub fn exempting(rules: &FamilyRules) -> FamilyRules {
     let mut rules = rules.clone();
     for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
-        if chain.iter().any(|rule| is_capture(rule.statement.target)) {
+        if chain.iter().any(|rule| concerns_untracked(rule.statement.target)) {
             chain.insert(0, Rule { statement: exemption(), only: None, why: Why::OpenConnection });
         }
     }

@@ -70,9 +70,10 @@ fn contents(namespace: &Namespace) -> Vec<BTreeMap<(String, String), Vec<String>
     namespace.values().map(Tables::contents).collect()
 }
 
-/// The chains of ours that send connections to the proxy, with their rules.
+/// The chains of ours that send connections to the proxy or drop packets of them, with their rules.
 fn capturing(tables: &Tables) -> Vec<Vec<String>> {
-    let captures = |rule: &String| rule.contains("-j REDIRECT") || rule.contains("-j TPROXY");
+    let captures =
+        |rule: &String| ["-j REDIRECT", "-j TPROXY", "-j DROP"].iter().any(|target| rule.contains(target));
     let chains = tables.contents().into_iter().filter(|((_, chain), _)| chain.starts_with("ISTIO_"));
     chains.map(|(_, rules)| rules).filter(|rules| rules.iter().any(captures)).collect()
 }
