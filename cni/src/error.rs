@@ -21,7 +21,7 @@ pub enum Code {
     InvalidEnvironment = 4,
     /// A file or standard input cannot be read or written.
     Io = 5,
-    /// Standard input is not JSON object.
+    /// Standard input is not a JSON object.
     Decoding = 6,
     /// The network configuration, or an annotation of the pod, is invalid.
     InvalidConfig = 7,

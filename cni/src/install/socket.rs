@@ -19,7 +19,7 @@ use super::requests;
 use crate::state::is_at;
 use crate::unix_socket::connect_nonblocking;
 
-/// How often a socket is looked at on which a process without our lock listens, or that cannot be made again.
+/// How often a socket is looked at on which a process without our lock listens, or that cannot be made again or read.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// What becomes of a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
@@ -65,7 +65,10 @@ pub(super) fn serve(
             let owned = first.take().unwrap_or_else(|| Owned::wait(&path, unlocked));
             match requests::receive(&owned.listener, || owned.is_at(&path), &is_complete, &mut handle) {
                 Ok(()) => log::warn!(socket = path_shown(&path); "removed or replaced by another program"),
-                Err(error) => log::error!(socket = path_shown(&path); "requests are not received: {error}"),
+                Err(error) => {
+                    log::error!(socket = path_shown(&path); "requests are not received: {error}");
+                    thread::sleep(TAKE_OVER);
+                }
             }
         }
     };

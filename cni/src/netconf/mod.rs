@@ -94,7 +94,7 @@ impl<'a> NetConf<'a> {
     /// Splits the configuration into its keys.
     ///
     /// # Errors
-    /// Code 6: it is not JSON object.
+    /// Code 6: it is not a JSON object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, CniError> {
         let bad = |problem: String| {
             CniError::new(
