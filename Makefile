@@ -50,8 +50,8 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
-    lint checks tests parity unit unit-cross pod containerd proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
-    gallery setup setup-demo setup-cross setup-registry setup-kernels clean
+    lint checks parity unit unit-cross pod containerd proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
+    gallery setup setup-checks setup-demo setup-cross setup-registry setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,11 +59,14 @@ help: ## this list
 demo: setup-demo static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-# Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong,
-# and ends with the test runner's summary.
-test: setup ## everything CI runs but `make kernels`
-	@$(MAKE) --jobs $(shell nproc) --output-sync=line checks programs
-	@$(MAKE) --jobs 1 tests
+# It ends with the test runner's summary.
+test: setup ## unit and integration tests; what else CI checks is `make checks` and `make kernels` (root: some make network namespaces)
+	@$(MAKE) unit
+
+# Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong.
+checks: setup-checks ## what CI runs beside `make test`: lints, documentation, release programs, parity, pods, containerd, proxies, cluster (root)
+	@$(MAKE) --jobs $(shell nproc) --output-sync=line lint programs
+	@$(MAKE) --jobs 1 parity pod containerd proxies cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -152,12 +155,7 @@ lint: ## format, clippy, licences and bans, documentation
 	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources # the injector and the node agent
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
-checks: lint # and the tests' binaries, which would wait for the same directory
-	cargo $(TEST) --locked --workspace --no-run
-
 programs: static cni injector relay
-
-tests: parity pod containerd proxies cluster unit
 
 parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)
 ifneq ($(CONFORMANCE_DATA),)
@@ -174,7 +172,7 @@ unit-cross: setup-cross ## unit tests of both programs and their crates for anot
 	    -- --skip kernel::
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 
-unit: ## all tests (root: some make network namespaces)
+unit: ## what `make test` does once everything is installed
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
 
@@ -182,23 +180,23 @@ relay: $(CROSS)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --release --target $(TARGET) -p netlab --example relay
 	@install target/$(TARGET)/release/examples/relay target/$(TARGET)/release/relay # beside the other programs
 
-pod: setup static cni injector relay ## run a whole injected pod in podman, both variants (root)
+pod: setup-checks static cni injector relay ## run a whole injected pod in podman, both variants (root)
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release
 
 # CASES="killed many" runs these alone.
 CASES ?=
-containerd: setup cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; SANDBOXES=100 at once, CASES)
+containerd: setup-checks cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; SANDBOXES=100 at once, CASES)
 	@$(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
 
 # In one folder for each architecture.
 registry-programs: programs
 	@install -D -t target/registry/$(ARCH) $(STATIC) $(CNI) $(AGENT) $(INJECTOR) $(dir $(STATIC))relay
 
-registry: setup setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
+registry: setup-checks setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
 	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done
 	@$(AS_ROOT) tests/pod/registry target/registry
 
-proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
+proxies: setup-checks static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
 # Packet tests are built static, too: the machines have no C library but that of the tools.
@@ -249,8 +247,11 @@ gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, 
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
 	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test injector manifests
 
-setup: ## install what building and testing need, if it is missing
+setup: ## install what building and `make test` need, if it is missing
 	@.ci/setup test
+
+setup-checks: ## install what `make checks` needs, if it is missing
+	@.ci/setup checks
 
 setup-demo: ## install what the demo needs, if it is missing
 	@.ci/setup demo
@@ -258,7 +259,7 @@ setup-demo: ## install what the demo needs, if it is missing
 setup-cross:
 	@.ci/setup cross $(MACHINE)
 
-setup-registry: ## install what `make registry` needs beside the tests, if it is missing
+setup-registry: ## install what `make registry` needs beside `make checks`, if it is missing
 	@.ci/setup registry
 
 setup-kernels: ## install what booting kernels needs, if it is missing

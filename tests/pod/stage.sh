@@ -19,7 +19,7 @@ if [ "${POD_STAGE:-}" = "" ]; then
     [ "$(id -u)" -eq 0 ] || die "containers with NET_ADMIN need root"
     for tool in podman crun netavark catatonit busybox nsenter setpriv unshare python3 ip flock; do
         PATH="$PATH:/usr/libexec/podman:/usr/lib/podman" command -v "$tool" >/dev/null ||
-            die "$tool is missing: \`make setup\` installs it"
+            die "$tool is missing: \`make setup-checks\` installs it"
     done
     control_groups() { find /sys/fs/cgroup -type d -path '*/libpod_parent*' 2>/dev/null | sort; }
     leave() { # leave FOLDER: takes away what a run left, whose folder that is
