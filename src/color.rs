@@ -1,4 +1,4 @@
-//! Colours for answers in text: by what a line begins with, since the answers themselves have none.
+//! Colours for text output, chosen by how a line begins.
 
 /// Expected results.
 pub const GREEN: &str = "\x1b[32m";

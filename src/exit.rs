@@ -1,4 +1,4 @@
-//! Exit codes: what scripts read. They are interface, documented in `--help` and in the README.
+//! Exit codes, for scripts. They are interface, documented in `--help` and in the README.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ impl Exit {
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),
-        (Self::CannotCreate, "cannot write a file, or an answer to standard output"),
+        (Self::CannotCreate, "cannot write a file, or the output to standard output"),
         (Self::Busy, "lock busy, or a tool hangs"),
         (Self::NoPermission, "missing privilege"),
         (Self::ValidationFailed, "validation failed"),

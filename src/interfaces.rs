@@ -1,4 +1,4 @@
-//! Interfaces that are named and do not exist: a typo, or a name from another machine.
+//! Warnings about interfaces in options that do not exist: a typo, or a name from another machine.
 
 use crate::cli::Key;
 use crate::config::{PacketQuery, Traffic};

@@ -1,4 +1,4 @@
-//! Error reports: what failed, the tool's output, and a fix.
+//! Error reports: what failed, the tool's output, and the fix.
 
 use std::fmt;
 use std::io;

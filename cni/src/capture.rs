@@ -1,4 +1,4 @@
-//! Annotations into capture options, which the init binary's own parser reads.
+//! Turns annotations into capture options for the init binary's own parser.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Errors as the CNI specification has them.
+//! Errors in the format of the CNI specification.
 
 use istio_iptables::exit::Exit;
 use istio_iptables::report::Failure;

@@ -1,4 +1,5 @@
-//! Where log lines go: standard error at once; at the end of the command the agent's `log.sock`, if it is there, and a file.
+//! Log output: standard error at once; at the end of the command the agent's `log.sock`, if it exists, and a file
+//! with rotation.
 //!
 //! The socket's protocol is that of Istio's agent: an HTTP request with the lines as a JSON array of strings. Nothing here
 //! fails a command or delays it noticeably: a line that cannot be written is lost.

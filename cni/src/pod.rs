@@ -1,4 +1,4 @@
-//! What a source reports about a pod.
+//! Facts about a pod, from any source.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Where the facts of a pod come from, in the configured order.
+//! Sources of facts about a pod, in the configured order.
 
 use crate::environment::PodName;
 use crate::error::{CniError, Code};

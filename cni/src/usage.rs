@@ -1,16 +1,16 @@
-//! What `istio-cni` says to a person: runtimes set `CNI_COMMAND` and give no argument.
+//! Help and errors for people who run `istio-cni`: runtimes set `CNI_COMMAND` and pass no argument.
 
 use istio_iptables::exit::Exit;
 
 const HELP: &str = "\
 Usage: istio-cni COMMAND [OPTIONS]
 
-A CNI plugin, which a container runtime calls with CNI_COMMAND and other variables, and the configuration on standard input.
+A CNI plugin. Container runtimes call it with CNI_COMMAND and other variables, and the configuration on standard input.
 
 Commands:
-  install      put the plugin and its entry on this node, and keep them there; see `istio-cni install --help`
+  install      install the plugin and its entry on this node and maintain them; see `istio-cni install --help`
   status       print what is installed on this node; exit code 1 if pods are not captured
-  uninstall    take them out; see `istio-cni uninstall --help`
+  uninstall    remove them; see `istio-cni uninstall --help`
 
 Options:
   -h, --help     print this

@@ -1,4 +1,4 @@
-//! The deadline of a command, and the signals that end it before.
+//! The deadline (timeout) of a command, and the signals that end it early.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Sidecar injection: a pod in, the injected pod out.
+//! Sidecar injection: takes a pod and returns the injected pod.
 //!
 //! The modules are listed from the leaves to the commands; none imports from a later one.
 

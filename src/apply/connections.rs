@@ -1,4 +1,4 @@
-//! Which open TCP connections a run has to care for.
+//! The open TCP connections that a run must keep alive.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

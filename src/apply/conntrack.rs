@@ -1,4 +1,4 @@
-//! Carries out the steps of [`crate::conntrack`]. The rules are in place already, so a failure is a warning.
+//! Executes the steps of [`crate::conntrack`]. The rules are already in place, so a failure is only a warning.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;

@@ -1,4 +1,4 @@
-//! `--dry-run`: the steps of a run, printed.
+//! `--dry-run`: prints the steps of a run.
 
 use std::path::Path;
 

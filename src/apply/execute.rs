@@ -1,4 +1,4 @@
-//! Carries out the steps of a plan.
+//! Executes the steps of a plan.
 
 use std::collections::BTreeMap;
 use std::io;

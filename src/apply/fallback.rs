@@ -1,4 +1,4 @@
-//! The next backend, where the kernel lacks modules for one: `--backend auto` and `iptables`, in a first run.
+//! Fallback to the next backend if the kernel lacks modules for one: `--backend auto` and `iptables`, in a first run.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Carries out the steps of native nftables.
+//! Executes the steps of native nftables.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The configuration that gives the live rules but for the fewest of them: where one was changed by hand, `check` names that one.
+//! The configuration from which the fewest live rules differ: after a manual change, `check` reports that one.
 
 use std::cmp::Reverse;
 

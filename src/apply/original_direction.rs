@@ -1,4 +1,4 @@
-//! Which side began a connection, and entries that have it the wrong way round.
+//! Which side opened a connection, and conntrack entries with the wrong direction.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

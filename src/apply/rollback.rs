@@ -1,4 +1,4 @@
-//! Rolls back a first run that fails: without all of its rules none may be in force.
+//! Rolls back a first run that fails, so that no partial rule set stays in effect.
 //!
 //! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run completes it.
 

@@ -1,4 +1,4 @@
-//! What runs in the network namespace beside the rules, for `explain --live`. What cannot be read is named.
+//! Sockets, processes and connections of the network namespace, for `explain --live`. What cannot be read is reported.
 
 use std::collections::BTreeSet;
 use std::io;

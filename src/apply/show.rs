@@ -1,4 +1,4 @@
-//! The live rules of ours with their counters, for `show`.
+//! Our live rules with their counters, for `show`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! The command line, by clap, made from the table of options.
+//! The command line, built with clap from the table of options.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -84,7 +84,7 @@ fn sub_command(sub: SubCommand) -> Command {
         SubCommand::Explain => {
             command.arg(
                 Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(
-                    "Ask about the rules in the kernel, foreign ones among them, not those of the options",
+                    "Use the rules in the kernel, including foreign ones, instead of those of the options",
                 ),
             )
         }

@@ -31,7 +31,7 @@ Examples:
 
 /// The text below the options.
 pub(super) fn after() -> String {
-    let mut text = String::from("Options that are variables only:\n");
+    let mut text = String::from("Options that are environment variables only:\n");
     for spec in Key::ALL.iter().map(|key| key.spec()).filter(|spec| !spec.has_flag()) {
         let default = match spec.default {
             "" => String::new(),
@@ -42,7 +42,7 @@ pub(super) fn after() -> String {
     }
     text.push_str(
         "\nPrecedence: flag, environment variable, config file, default. Lists are \
-         separated by commas. Booleans are given as --flag or --flag=false.\n\nExit codes:\n",
+         comma-separated. Booleans are given as --flag or --flag=false.\n\nExit codes:\n",
     );
     for (exit, meaning) in Exit::ALL {
         let _ = writeln!(text, "  {:>3}  {meaning}", exit.code());

@@ -1,4 +1,4 @@
-//! The man page of a program, made from its command line's definition.
+//! The man page of a program, generated from the definition of its command line.
 
 use clap::{Arg, Command};
 

@@ -1,4 +1,4 @@
-//! Flags, environment and config file: what was asked for, as text with its origin.
+//! Flags, environment and config file, as text with the origin of each value.
 
 mod command;
 pub mod completion;

@@ -33,15 +33,15 @@ macro_rules! options {
 }
 
 options! {
-    EnvoyPort: "Port that outbound TCP is redirected to",
+    EnvoyPort: "Port to which outbound TCP is redirected",
         "envoy-port" Number Proxy.short('p').default("15001").from(Variables::None).takes("PORT");
-    InboundCapturePort: "Port that inbound TCP is redirected to",
+    InboundCapturePort: "Port to which inbound TCP is redirected",
         "inbound-capture-port" Number Proxy.short('z').default("15006").takes("PORT");
     InboundTunnelPort: "HBONE tunnel port; traffic to it is never redirected",
         "inbound-tunnel-port" Number Proxy.short('e').default("15008").takes("PORT");
-    ProxyUid: "Users (numbers) whose traffic is not captured; unset: the uid of $ENVOY_USER, or else 1337",
+    ProxyUid: "User ids whose traffic is not captured; default: the uid of $ENVOY_USER, otherwise 1337",
         "proxy-uid" List Proxy.short('u').takes("UIDS");
-    ProxyGid: "Groups (numbers) whose traffic is not captured; unset: the same numbers as --proxy-uid",
+    ProxyGid: "Group ids whose traffic is not captured; default: the same numbers as --proxy-uid",
         "proxy-gid" List Proxy.short('g').takes("GIDS");
     EnvoyUser: "User whose uid is used when --proxy-uid is unset",
         "ENVOY_USER" Text Proxy.default("istio-proxy").from(Variables::Only("ENVOY_USER")).takes("NAME");
@@ -54,32 +54,32 @@ options! {
         "istio-inbound-tproxy-mark" Number Inbound.short('t').default("1337").takes("MARK");
     InboundTproxyRouteTable: "Routing table for marked packets in TPROXY mode; not 0 or 253 to 255",
         "istio-inbound-tproxy-route-table" Number Inbound.short('r').default("133").takes("TABLE");
-    InboundPorts: "Inbound ports to capture; `*` for all; unset: none",
+    InboundPorts: "Inbound ports to capture; `*` for all; default: none",
         "istio-inbound-ports" List Inbound.short('b').takes("PORTS")
         .annotation("traffic.sidecar.istio.io/includeInboundPorts");
     LocalExcludePorts: "Inbound ports to exclude; only with -b '*'",
         "istio-local-exclude-ports" List Inbound.short('d').takes("PORTS")
         .annotation("traffic.sidecar.istio.io/excludeInboundPorts");
 
-    ServiceCidr: "Outbound ranges to capture; `*` for all; unset: none",
+    ServiceCidr: "Outbound ranges to capture; `*` for all; default: none",
         "istio-service-cidr" List Outbound.short('i').takes("CIDRS")
         .annotation("traffic.sidecar.istio.io/includeOutboundIPRanges");
     ServiceExcludeCidr: "Outbound ranges to exclude; takes precedence over -i",
         "istio-service-exclude-cidr" List Outbound.short('x').takes("CIDRS")
         .annotation("traffic.sidecar.istio.io/excludeOutboundIPRanges");
-    OutboundPorts: "Outbound ports to capture whatever their range",
+    OutboundPorts: "Outbound ports to capture regardless of the range",
         "istio-outbound-ports" List Outbound.short('q').takes("PORTS")
         .annotation("traffic.sidecar.istio.io/includeOutboundPorts");
     LocalOutboundPortsExclude: "Outbound TCP and UDP ports to exclude",
         "istio-local-outbound-ports-exclude" List Outbound.short('o').takes("PORTS")
         .annotation("traffic.sidecar.istio.io/excludeOutboundPorts");
-    OutboundOwnerGroups: "Groups (names or numbers) whose outbound traffic is captured; `*` for all",
+    OutboundOwnerGroups: "Groups (names or ids) whose outbound traffic is captured; `*` for all",
         "ISTIO_OUTBOUND_OWNER_GROUPS" List Outbound.default("*")
         .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS")).takes("GROUPS");
-    OutboundOwnerGroupsExclude: "Groups to exclude; only when all groups are captured",
+    OutboundOwnerGroupsExclude: "Groups to exclude; only if all groups are captured",
         "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE" List Outbound
         .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE")).takes("GROUPS");
-    OutboundIpv4LoopbackCidr: "IPv4 loopback range that is meant for the application itself",
+    OutboundIpv4LoopbackCidr: "IPv4 loopback range of the application itself, not redirected to the proxy",
         "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR" Text Outbound.default("127.0.0.1/32")
         .from(Variables::Only("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR")).takes("CIDR");
     DropInvalid: "Drop packets in conntrack state INVALID",
@@ -90,20 +90,20 @@ options! {
     CaptureAllDns: "Capture all traffic to port 53, not only queries to the name servers in /etc/resolv.conf",
         "capture-all-dns" Boolean Dns;
 
-    ExcludeInterfaces: "Interfaces whose traffic is neither captured in nor out",
+    ExcludeInterfaces: "Interfaces whose inbound and outbound traffic is not captured",
         "istio-exclude-interfaces" List Interfaces.short('c').takes("NAMES")
         .annotation("traffic.sidecar.istio.io/excludeInterfaces");
     KubeVirtInterfaces: "Virtual interfaces (KubeVirt) whose inbound traffic is treated as outbound",
         "kube-virt-interfaces" List Interfaces.short('k').alias("reroute-virtual-interfaces").takes("NAMES")
         .annotation("istio.io/reroute-virtual-interfaces");
 
-    DualStack: "Capture IPv6 too as soon as the pod has an IPv6 address",
+    DualStack: "Also capture IPv6 if the pod has an IPv6 address",
         "dual-stack" Boolean Families.from(Variables::DerivedAfter("ISTIO_DUAL_STACK"));
     IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
         "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY")
         .words(&["auto", "ipv4", "ipv6", "dual"]);
 
-    Backend: "What holds the rules: auto, iptables, iptables-nft, iptables-legacy or nftables (native, without tools)",
+    Backend: "Backend for the rules: auto, iptables, iptables-nft, iptables-legacy or nftables (native, without tools)",
         "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND")
         .words(&["auto", "iptables", "iptables-nft", "iptables-legacy", "nftables"]);
     ForceIptablesBinary: "nft or legacy: the same as --backend iptables-nft or iptables-legacy",
@@ -117,7 +117,7 @@ options! {
         "DRY_RUN_FILE_PATH" Text Run.from(Variables::Only("DRY_RUN_FILE_PATH")).takes("PATH");
     CleanupOnly: "Remove all rules, routes and addresses of earlier runs",
         "cleanup-only" Boolean Run;
-    KeepConnections: "Cleanup keeps open proxied connections: one chain remains, which captures nothing",
+    KeepConnections: "Keep redirected connections open during clean-up; a chain remains, which captures nothing",
         "keep-connections" Boolean Run.from(Variables::Prefixed);
     ForceApply: "Rewrite the rules even if they are already correct",
         "force-apply" Boolean Run;
@@ -127,22 +127,22 @@ options! {
         "skip-rule-apply" Boolean Run;
     Verify: "Read all rules back after the run and compare them",
         "verify" Boolean Run.from(Variables::Prefixed);
-    RulesFile: "Keep the IPv4 rules in this file, the IPv6 ones in the same name with .v6",
+    RulesFile: "File in which to keep the written IPv4 rules; IPv6 rules are in the same name with .v6",
         "rules-file" Text Run.from(Variables::Prefixed).takes("PATH");
-    NetworkNamespace: "Network namespace to configure, for instance /proc/PID/ns/net",
+    NetworkNamespace: "Network namespace to configure, for example /proc/PID/ns/net",
         "network-namespace" Text Run.takes("PATH");
-    Pid: "Process in whose network namespace to run, instead of --network-namespace /proc/PID/ns/net",
+    Pid: "Process whose network namespace to configure; short for --network-namespace /proc/PID/ns/net",
         "pid" Number Run.from(Variables::None).takes("PID");
     CniMode: "Run on the host for a pod's network namespace, with a lock per pod",
         "cni-mode" Boolean Run;
-    Config: "JSON document with options by their long names; `-` reads standard input; flags and variables take precedence",
+    Config: "JSON file with options by their long names; `-` reads standard input; flags and variables take precedence",
         "config" Text Run.from(Variables::Prefixed).takes("FILE");
 
     RunValidation: "Probe whether traffic is captured; exit 126 if it is not",
         "run-validation" Boolean Validation;
     IptablesProbePort: "Destination port of the probe",
         "iptables-probe-port" Number Validation.default("15002").takes("PORT");
-    ProbeTimeout: "How long the probe may take, such as 5s or 1m30s",
+    ProbeTimeout: "Timeout of the probe, such as 5s or 1m30s",
         "probe-timeout" Text Validation.default("5s").takes("DURATION");
 
     LogOutputLevel: "Level, or SCOPE:LEVEL pairs (scopes `default` and `all`): none, fatal, error, warn, info, debug",

@@ -1,4 +1,4 @@
-//! The options of `explain`: which packet, and how the answer is written.
+//! The options of `explain`: the packet, and the output format.
 
 use std::fmt;
 
@@ -61,28 +61,25 @@ impl PacketKey {
                 "to",
                 "ADDRESS:PORT",
                 "",
-                "Destination, such as 10.0.0.1:443 or [2001:db8::1]:443; without it every kind of traffic is listed",
+                "Destination, such as 10.0.0.1:443 or [2001:db8::1]:443; default: list every kind of traffic",
             ),
             Self::Proto => ("proto", "PROTOCOL", "tcp", "Protocol: tcp or udp"),
             Self::Src => {
-                ("src", "ADDRESS[:PORT]", "", "Source, if it is not the one that the kernel would choose")
+                ("src", "ADDRESS[:PORT]", "", "Source; default: the one that the kernel would choose")
             }
-            Self::In => ("in", "INTERFACE", "", "Interface that a packet from outside arrives on"),
-            Self::Out => ("out", "INTERFACE", "", "Interface that a packet of the pod leaves by"),
+            Self::In => ("in", "INTERFACE", "", "Interface on which a packet from outside arrives"),
+            Self::Out => ("out", "INTERFACE", "", "Interface by which a packet of the pod leaves"),
             Self::Mark => ("mark", "NUMBER", "0", "Mark of the packet"),
-            Self::Connmark => ("connmark", "NUMBER", "0", "Mark of its connection"),
+            Self::Connmark => ("connmark", "NUMBER", "0", "Mark of the connection"),
             Self::State => (
                 "state",
                 "STATE",
                 "new",
-                "State of its connection: new (its first packet), established or invalid",
+                "State of the connection: new (the first packet), established or invalid",
             ),
-            Self::Output => (
-                "output",
-                "FORMAT",
-                "text",
-                "Format of the answer: text or json; explain --to: mermaid or dot too",
-            ),
+            Self::Output => {
+                ("output", "FORMAT", "text", "Output format: text or json; explain --to: also mermaid or dot")
+            }
             Self::Color => (
                 "color",
                 "WHEN",
@@ -93,7 +90,7 @@ impl PacketKey {
                 "bundle",
                 "FILE",
                 "",
-                "Ask about the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
+                "Answer for the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
             ),
         }
     }

@@ -86,22 +86,22 @@ impl SubCommand {
         match self {
             Self::Apply => "Write the rules that the options ask for (the default)",
             Self::Bundle => {
-                "Print a file from which explain, check and show answer elsewhere as on this machine; changes nothing"
+                "Print the state of this machine as a file, from which explain, check and show answer elsewhere; changes nothing"
             }
             Self::Check => {
-                "Compare the live rules with those of the options, or, without options, of the options that they come from; exit 0 if \
-                 they are equal, 1 if not; changes nothing"
+                "Compare the live rules with those of the options, or, without options, with those of the options derived from \
+                 them; exit 0 if they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
             Self::Completions => "Print a completion script for bash, fish or zsh",
             Self::Diff => {
-                "Prove that two rule sets do the same with every packet, or name a packet that differs; changes nothing"
+                "Prove that two rule sets treat every packet alike, or name a packet that they treat differently; changes nothing"
             }
             Self::Explain => {
-                "Tell whether a packet is captured, and by which rule and option; changes nothing"
+                "Explain whether a packet is captured, by which rule and option; changes nothing"
             }
             Self::Man => "Print the man page",
-            Self::Show => "Print the live rules of ours with their counters and reasons; changes nothing",
+            Self::Show => "Print the live rules of this program with counters and reasons; changes nothing",
         }
     }
 

@@ -1,4 +1,4 @@
-//! What two rule sets do with every packet, compared class by class.
+//! Compares the effect of two rule sets on every packet, class by class.
 
 use super::field::{Class, Field, packets};
 use super::program::Program;

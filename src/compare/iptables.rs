@@ -1,4 +1,4 @@
-//! Rules at the semantics of iptables, of options or read from a namespace, as a [`Program`].
+//! Rules with the semantics of iptables, from options or a namespace, as a [`Program`].
 
 use ipnetwork::IpNetwork;
 

@@ -1,4 +1,4 @@
-//! The answer for programs.
+//! The answer as JSON.
 
 use serde_json::{Value, json};
 

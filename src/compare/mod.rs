@@ -1,4 +1,4 @@
-//! `diff`: whether two rule sets do the same with every packet.
+//! `diff`: whether two rule sets treat every packet alike.
 //!
 //! The constants of both split each field of a packet into finitely many classes of values, which no rule tells apart. Classes of
 //! packets, a set of values for each field, walk the first rule set, come apart where its rules do, and walk the second one. If

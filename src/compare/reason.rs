@@ -1,4 +1,4 @@
-//! Why a rule set does with a packet what it does, in words.
+//! The reason for the verdict of a rule set, in words.
 
 use super::Side;
 use super::difference::Difference;

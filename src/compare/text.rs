@@ -1,4 +1,4 @@
-//! The answer for people.
+//! The answer as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

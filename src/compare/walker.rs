@@ -1,4 +1,4 @@
-//! Packets of a class, somewhere on their way through the rules.
+//! A class of packets at some point in the rules.
 
 use super::field::{Class, Field, UNTRACKED};
 use super::program::Action;

@@ -1,4 +1,4 @@
-//! One packet out of a class, as simple as there is one, in words.
+//! The simplest packet of a class, in words.
 
 use std::fmt;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! A configuration as options: [`super::resolve()`] the other way round.
+//! A configuration as options: the inverse of [`super::resolve()`].
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! Errors and warnings about options, worded for the user who has to change them.
+//! Errors and warnings about options, for the user who must change them.
 
 use std::borrow::Cow;
 use std::fmt;

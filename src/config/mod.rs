@@ -68,7 +68,7 @@ pub struct Traffic {
     pub outbound: Outbound,
     /// Whether packets that conntrack calls INVALID are dropped.
     pub drop_invalid: bool,
-    /// Interfaces whose traffic is neither captured in nor out.
+    /// Interfaces whose inbound and outbound traffic is not captured.
     pub excluded_interfaces: Vec<Interface>,
     /// Virtual interfaces (KubeVirt) whose inbound traffic is treated as outbound.
     pub virtual_interfaces: Vec<Interface>,

@@ -1,4 +1,4 @@
-//! The ports of the proxy, and what goes wrong where two of them are the same. Istio accepts these and makes the same rules.
+//! The ports of the proxy, and warnings if two are equal. Istio accepts these and writes the same rules.
 
 use crate::cli::Key;
 use crate::model::{DNS_CAPTURE_PORT, Port};

@@ -1,4 +1,4 @@
-//! What `bundle`, `check`, `diff` and `show` are asked, and how answers are written.
+//! The options of `bundle`, `check`, `diff` and `show`, and the output format.
 
 use crate::cli::{Given, Heading, Key, Origin, PacketKey, RawOptions, SubCommand};
 use crate::facts::{self, Files, NameServers};

@@ -1,4 +1,4 @@
-//! Reads options one by one and gathers what is wrong with them, so that all of it is reported together.
+//! Reads options one by one and collects their errors, so that all are reported together.
 
 use std::collections::HashSet;
 use std::hash::Hash;

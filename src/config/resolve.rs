@@ -1,4 +1,4 @@
-//! Options as text, and the pod's files, into typed settings: every error at once.
+//! Parses options and the pod's files into typed settings, with all errors at once.
 
 use std::fmt;
 

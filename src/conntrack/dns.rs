@@ -1,4 +1,4 @@
-//! Which DNS queries change their way when the rules change.
+//! DNS queries whose path changes when the rules change.
 
 use std::fmt;
 

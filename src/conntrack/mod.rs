@@ -1,4 +1,4 @@
-//! Conntrack entries that keep a connection on its earlier path after the rules changed, and are deleted.
+//! Deletes conntrack entries that would keep a connection on its previous path after the rules have changed.
 //!
 //! Only the first packet of a connection meets the nat rules; all others follow its entry.
 

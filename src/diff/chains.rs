@@ -1,4 +1,4 @@
-//! The chains whose live rules of ours are not the desired ones, rule by rule and in order.
+//! The chains in which our live rules differ from the desired ones, rule by rule and in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Desired against observed, in order, as statements: what has to change. A second run is idempotent: nothing has.
+//! Compares desired and observed statements, in order, and returns the changes. A second run is idempotent: it has none.
 
 mod chains;
 mod change;

@@ -1,4 +1,4 @@
-//! What a change writes into shared chains, as the record says it.
+//! The changes in shared chains, in the form of the record.
 
 use std::collections::BTreeSet;
 

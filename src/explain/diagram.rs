@@ -1,4 +1,5 @@
-//! A packet's way as a diagram: the chains that it meets, the rules that lead from one to the next, and the verdict.
+//! The path of a packet as a diagram: the chains that it traverses, the rules that lead from one to the
+//! next, and the verdict.
 
 use super::walk::{Match, Step, Walk};
 use crate::config::Diagram;

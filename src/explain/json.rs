@@ -1,4 +1,4 @@
-//! An answer for programs.
+//! An answer as JSON.
 
 use serde_json::{Map, Value, json};
 

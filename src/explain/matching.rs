@@ -1,4 +1,4 @@
-//! Whether a rule is for a packet, and if not, why not.
+//! Whether a rule matches a packet, and if not, why.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! A packet as rules see it, and the question that asks for one.
+//! A packet as rules see it, and the options that describe one.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Rules as a walk needs them: those of the options, or the live ones with the foreign rules beside them.
+//! Rules in the form that a walk needs: those of the options, or the live ones, including foreign rules.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! An answer for people.
+//! An answer as text.
 
 use std::fmt::Write as _;
 

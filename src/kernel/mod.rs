@@ -1,4 +1,4 @@
-//! The only code that does I/O on the machine.
+//! All I/O.
 
 pub mod capabilities;
 pub mod cgroup_programs;

@@ -1,4 +1,4 @@
-//! Processes and files: the one seam that tests replace.
+//! Processes and files: the trait that tests replace.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Where the tools of each variant are.
+//! Finds the tools of each variant.
 
 use std::path::Path;
 

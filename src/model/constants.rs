@@ -1,4 +1,4 @@
-//! Numbers, addresses and names that are fixed: by Istio, or by us as marks of what is ours.
+//! Fixed numbers, addresses and names: Istio's, and those that identify our own rules.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

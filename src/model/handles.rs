@@ -1,4 +1,4 @@
-//! The numbers that nf_tables gives.
+//! Handles of nf_tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 

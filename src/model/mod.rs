@@ -1,4 +1,4 @@
-//! Rules as data, at the semantics of iptables.
+//! Rules as data, with the semantics of iptables.
 //!
 //! Everything that prints, applies, compares or explains rules is a function over these types. A chain is an
 //! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs

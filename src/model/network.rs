@@ -1,4 +1,4 @@
-//! What the kernel says of a network namespace: plain data, from which the families of the rules follow.
+//! State of a network namespace: plain data, which determines the address families of the rules.
 
 use std::net::IpAddr;
 

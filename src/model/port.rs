@@ -1,4 +1,4 @@
-//! Ports as rules have them.
+//! Ports in rules.
 
 use std::fmt;
 use std::num::NonZeroU16;

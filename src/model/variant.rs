@@ -1,4 +1,4 @@
-//! The variants of iptables: what they are called, their tools, and the kernel part that one of them needs.
+//! The variants of iptables: names, tools, and required kernel support.
 
 use std::fmt;
 use std::path::PathBuf;

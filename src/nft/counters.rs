@@ -1,4 +1,4 @@
-//! Counters that live on when rules are replaced.
+//! Keeps counters when rules are replaced.
 
 use crate::ordered::Ordered as _;
 use std::collections::BTreeMap;

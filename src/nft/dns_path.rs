@@ -1,4 +1,4 @@
-//! What DNS queries meet in the nat table.
+//! The path of DNS queries in the nat table.
 
 use nfnetlink::nftables::{
     Chain as NftChain, Elements, Expression, Operator, PayloadBase, Rule, Set, Table, Verdict,

@@ -1,4 +1,4 @@
-//! The live tables of a native backend, of ours or of Istio's, and what they do.
+//! The live tables of a native backend, ours or Istio's, and their effect.
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;

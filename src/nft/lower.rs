@@ -1,4 +1,4 @@
-//! Rules at the semantics of iptables into rules of nftables.
+//! Lowers rules with the semantics of iptables to rules of nftables.
 
 use ipnetwork::IpNetwork;
 

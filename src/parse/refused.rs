@@ -1,4 +1,4 @@
-//! What `iptables-restore` refuses in a saved rule set: tables, chains, targets and protocols that there are not.
+//! Errors of `iptables-restore` in a saved rule set: tables, chains, targets and protocols that do not exist.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One rule as printed, into a [`Statement`].
+//! Parses one printed rule into a [`Statement`].
 
 use std::net::IpAddr;
 

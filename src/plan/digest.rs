@@ -1,4 +1,4 @@
-//! What tells desired states apart without keeping them.
+//! Digests that distinguish desired states.
 
 use super::DesiredState;
 use crate::render;

@@ -1,4 +1,4 @@
-//! The record of a run among its steps: what is ours meanwhile, and in the end.
+//! The record of a run, before, during and after its steps.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Steps that only tag as ours what Istio's own binary has left: packets do not meet the difference.
+//! Steps that only tag what Istio's own binary has left as ours, without an effect on packets.
 
 use super::{Step, tproxy_of};
 use crate::model::ROUTE_PROTOCOL;

@@ -1,4 +1,4 @@
-//! `bundle`, `check`, `explain` and `show`: what is asked about a pod. Nothing is changed.
+//! `bundle`, `check`, `explain` and `show`: queries about a pod, which change nothing.
 
 use super::namespace::{enter, network, require_net_admin};
 use super::{decide, desired, warn_of_name_servers};

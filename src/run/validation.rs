@@ -1,4 +1,4 @@
-//! `--run-validation`: a probe has to arrive at the proxy's port, and the live rules have to be those of the options.
+//! `--run-validation`: a probe must arrive at the proxy's port, and the live rules must be those of the options.
 
 use crate::apply;
 use crate::config::{CaptureConfig, RunOptions, Validation};

@@ -1,4 +1,4 @@
-//! `install-cni`: installs, and keeps the program and the entry in place until it is ended.
+//! `install-cni`: installs the program and the entry, and maintains them until it is stopped.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How long to wait before the entry is written again, after another program has changed it.
+//! Exponential backoff: the delay before the entry is written again after another program has changed it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! One ADD by the installed program, in a network namespace that vanishes: rules of the kind that pods get can be written here.
+//! A test run of ADD by the installed program in a temporary network namespace: it shows that rules of the kind that pods
+//! get can be written here.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;

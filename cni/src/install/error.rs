@@ -1,4 +1,4 @@
-//! What went wrong on the node: the file, the problem, and a fix where there is one.
+//! Errors on the node: the file, the problem, and a fix if there is one.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the agent waits for: signals, and changes of the node's directories.
+//! Events of the agent: signals, and changes in the node's directories.
 
 use std::cell::Cell;
 use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! Files and directories on the node, as they are read: without waiting, and whole.
+//! Reads files and directories on the node: completely, and without blocking.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! What other programs have under our type, file names and program name: Istio's own istio-cni has all of them.
+//! Foreign entries, files and programs with our type or names, such as those of Istio's own istio-cni.
 
 use std::fmt;
 use std::io::{self, Read as _};

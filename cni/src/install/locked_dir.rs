@@ -1,4 +1,4 @@
-//! Files that are replaced whole: a reader finds the old bytes or the new ones, whenever this process ends.
+//! Atomic writes: a reader finds the old content or the new one, whenever this process ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};

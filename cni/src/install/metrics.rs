@@ -1,4 +1,4 @@
-//! What the agent counts, in the text format of Prometheus.
+//! The agent's metrics, in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-//! What depends on the node's Node object: whether the runtime loads drop-in files, and the taint.
+//! The Node object: whether the runtime loads drop-in files, and the taint.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz` over HTTP, for kubelet; `/metrics`, for Prometheus.
+//! Liveness and readiness probes (`/healthz`, `/readyz`) over HTTP, for kubelet; `/metrics`, for Prometheus.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

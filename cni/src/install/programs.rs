@@ -1,4 +1,4 @@
-//! Whether the runtime looks for programs where ours is: those of its network plugins are there, too.
+//! Whether our program is in the runtime's plugin directory: other plugins are in it, too.
 
 use istio_iptables::text::path_shown;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The program and the entry as they are to be: one look at everything, and what follows from changes by other programs.
+//! Reconciliation: compares the program and the entry with the desired state, and handles changes by other programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

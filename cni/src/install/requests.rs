@@ -1,4 +1,4 @@
-//! Requests on a Unix socket: read as they come, so that a client that is slow or sends nothing delays no other.
+//! Requests on a Unix socket, read without blocking, so that a slow client delays no other.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! What is wrong with a template, and where.
+//! Errors of templates, with their position.
 
 /// A template that cannot be parsed or rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What comes back from a call, and what a test may say about it.
+//! The answer to a call, and assertions about it.
 
 use std::fmt;
 use std::io;

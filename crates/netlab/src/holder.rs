@@ -1,4 +1,4 @@
-//! A process that keeps namespaces, of any kind, for programs that are run in them from outside.
+//! A process that holds namespaces of any kind, for programs that enter them from outside.
 
 use std::ffi::OsStr;
 use std::fs;

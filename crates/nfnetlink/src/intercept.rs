@@ -1,4 +1,4 @@
-//! A seam between queries and the kernel: another function may keep, or give, the answers.
+//! A hook between queries and the kernel: another function can record or replace the answers.
 
 use std::cell::Cell;
 use std::io;

@@ -6,14 +6,14 @@ use super::table::{Row, Syntax, TABLE};
 
 const HEAD: &str = "# Annotations and labels
 
-Generated from the table that the injector itself reads (`injector/src/annotations/table.rs`); do not edit by hand.
+Generated from the injector's own table (`injector/src/annotations/table.rs`); do not edit by hand.
 
-A value that is not accepted denies the pod, with the key, the value and what is accepted. The init binary's own parser reads
-capture annotations, and the final arguments and environment of the init container: what is accepted here does not fail in the
-pod. Unknown keys under Istio's prefixes, keys without effect, and keys for templates that no applied template reads, are
+An invalid value denies the pod; the message has the key, the value and what is accepted. The init binary's own parser reads
+capture annotations, and the final arguments and environment of the init container, so a value that is accepted here does not
+fail in the pod. Unknown keys under Istio's prefixes, keys without effect, and keys that no applied template reads, cause
 warnings.
 
-| key | where | accepted | default | effect |
+| Key | Where | Accepted | Default | Effect |
 |---|---|---|---|---|
 ";
 
@@ -37,7 +37,7 @@ fn accepted(syntax: Syntax) -> String {
     };
     match syntax {
         Syntax::Boolean => "a boolean".to_owned(),
-        Syntax::Capture(key) => format!("what the init binary's `--{}` takes", key.spec().name),
+        Syntax::Capture(key) => format!("a value of the init binary's `--{}`", key.spec().name),
         Syntax::EnvoyLevel => "a log level of Envoy; others give a warning".to_owned(),
         Syntax::EnvoyLevels => "`COMPONENT:LEVEL,...` of Envoy; others give a warning".to_owned(),
         Syntax::JsonObject => "a JSON object".to_owned(),

@@ -1,4 +1,5 @@
-//! Annotations and labels of Istio: one table of keys, syntax, defaults and effects, and the documentation made of it.
+//! Istio's annotations and labels: one table of keys, syntax, defaults and effects, and the documentation
+//! generated from it.
 
 mod docs;
 mod table;

@@ -1,4 +1,4 @@
-//! Every annotation and label that has to do with injection, in one table.
+//! The table of every annotation and label that affects injection.
 
 use istio_iptables::cli::Key;
 
@@ -116,7 +116,7 @@ table! {
     NAMESPACE_INJECTION "istio-injection": NamespaceLabel, Syntax::WordOrIgnored(&["enabled", "disabled"]),
         "", "Whether pods of the namespace are injected; takes precedence over `istio.io/rev`";
     REVISION "istio.io/rev": Label, Syntax::Text,
-        "", "On the namespace, else on the pod: the revision that injects; as an annotation of the pod, the one that did";
+        "", "On the namespace, otherwise on the pod: the revision that injects; as an annotation of the pod: the revision that has injected it";
     TEMPLATES "inject.istio.io/templates": Annotation, Syntax::Text,
         "`defaultTemplates` of the injector config", "Templates or aliases, separated by commas, applied in this order";
     // Capture
@@ -142,11 +142,11 @@ table! {
         "none", "Older name of `istio.io/reroute-virtual-interfaces`";
     // The proxy
     PROXY_CONFIG "proxy.istio.io/config": Annotation, Syntax::ProxyConfig,
-        "`defaultConfig` of the mesh config", "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged; the init container's own variables in it are read by its parser";
+        "`defaultConfig` of the mesh config", "Proxy config of this pod: top-level fields replace the mesh's, proxyMetadata is merged; variables of the init container in it are validated by the init binary's parser";
     PROXY_IMAGE "sidecar.istio.io/proxyImage": Annotation, Syntax::Text,
-        "hub, image and tag of the values", "Whole name of the image of the proxy and the init container; one without a slash has no effect", templates;
+        "hub, image and tag of the values", "Full image reference of the proxy and the init container; a name without a slash has no effect", templates;
     PROXY_IMAGE_TYPE "sidecar.istio.io/proxyImageType": Annotation, Syntax::Text,
-        "`image.imageType` of the proxy config, then `global.variant`", "Variant of the image (debug, distroless), behind the tag; default: none";
+        "`image.imageType` of the proxy config, then `global.variant`", "Variant of the image (debug, distroless), appended to the tag; default: none";
     PROXY_CPU "sidecar.istio.io/proxyCPU": Annotation, Syntax::Quantity,
         "`global.proxy.resources`", "CPU request; any of the four replaces the whole block", templates;
     PROXY_MEMORY "sidecar.istio.io/proxyMemory": Annotation, Syntax::Quantity,
@@ -168,9 +168,9 @@ table! {
     BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
         "none", "ConfigMap with a bootstrap configuration for Envoy", templates;
     USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonNamed,
-        "none", "More volumes of the pod", templates;
+        "none", "Additional volumes of the pod", templates;
     USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonNamed,
-        "none", "More mounts of the proxy; names are those of volumes", templates;
+        "none", "Additional volume mounts of the proxy, by the name of the volume", templates;
     DISCOVERY_ADDRESS "sidecar.istio.io/discoveryAddress": Annotation, Syntax::Text,
         "", "Deprecated: use `proxy.istio.io/config`", templates;
     EXTRA_STAT_TAGS "sidecar.istio.io/extraStatTags": Annotation, Syntax::Text, "", "Read by the proxy itself";
@@ -193,7 +193,7 @@ table! {
         "", "Read by older templates only", templates;
     // Health
     STATUS_PORT "status.sidecar.istio.io/port": Annotation, Syntax::PortOrZero,
-        "`global.proxy.statusPort`, 15020", "Port on which the agent answers; 0: the proxy has no probes, and the app's stay as they are";
+        "`global.proxy.statusPort`, 15020", "Port of the agent; 0: the proxy has no probes, and the app's are not rewritten";
     READINESS_INITIAL_DELAY_SECONDS "readiness.status.sidecar.istio.io/initialDelaySeconds": Annotation, Syntax::Number,
         "`global.proxy.readinessInitialDelaySeconds`, 0", "Delay of the proxy's readiness probe", templates;
     READINESS_PERIOD_SECONDS "readiness.status.sidecar.istio.io/periodSeconds": Annotation, Syntax::Number,
@@ -203,14 +203,14 @@ table! {
     READINESS_APPLICATION_PORTS "readiness.status.sidecar.istio.io/applicationPorts": Annotation, Syntax::Text,
         "", "Read by older templates only", templates;
     REWRITE_APP_HTTP_PROBERS "sidecar.istio.io/rewriteAppHTTPProbers": Annotation, Syntax::Boolean,
-        "`sidecarInjectorWebhook.rewriteAppHTTPProbe`, true", "Whether the app's probes and hooks go through the agent";
+        "`sidecarInjectorWebhook.rewriteAppHTTPProbe`, true", "Whether the app's probes and hooks are rewritten to go through the agent";
     // Metrics
     MERGE_METRICS "prometheus.istio.io/merge-metrics": Annotation, Syntax::Boolean,
-        "`enablePrometheusMerge` of the mesh config, true", "Whether the agent serves the app's metrics too";
+        "`enablePrometheusMerge` of the mesh config, true", "Whether the agent also serves the app's metrics";
     SCRAPE_TARGETS "prometheus.istio.io/scrape-targets": Annotation, Syntax::ScrapeTargets,
         "`prometheus.io/port` and `path`", "Several targets for the agent: PORT:PATH,...";
     SECURE_PORT "prometheus.istio.io/secure-port": Annotation, Syntax::Text,
-        "`ENVOY_SECURE_MERGED_METRICS_PORT` of the proxy, none", "Port on which scrapers find the metrics behind mutual TLS";
+        "`ENVOY_SECURE_MERGED_METRICS_PORT` of the proxy, none", "Port of the metrics with mutual TLS";
     PROMETHEUS_SCRAPE "prometheus.io/scrape": Annotation, Syntax::Text,
         "", "false: metrics are not merged; otherwise passed to the agent and replaced";
     PROMETHEUS_PORT "prometheus.io/port": Annotation, Syntax::Text,
@@ -219,9 +219,9 @@ table! {
         "", "Passed to the agent and replaced by /stats/prometheus";
     // Others
     NETWORKS "k8s.v1.cni.cncf.io/networks": Annotation, Syntax::Text,
-        "none", "With the multus CNI provider `default/istio-cni` is added";
+        "none", "With the multus CNI provider, `default/istio-cni` is added";
     DATADOG_ENV "apm.datadoghq.com/env": Annotation, Syntax::JsonObject,
-        "none", "With the datadog tracer: environment of the proxy";
+        "none", "With the Datadog tracer: environment of the proxy";
     CANONICAL_NAME "service.istio.io/canonical-name": Label, Syntax::Text,
         "app.kubernetes.io/name, then app, then the workload's name", "Name of the service in telemetry";
     CANONICAL_REVISION "service.istio.io/canonical-revision": Label, Syntax::Text,
@@ -233,11 +233,11 @@ table! {
     NETWORK "topology.istio.io/network": Label, Syntax::Text, "`global.network`", "Network of the pod";
     STATUS "sidecar.istio.io/status": Annotation, Syntax::Written, "", "What injection added";
     INJECTED_FIELDS "istio-iptables/injected-fields": Annotation, Syntax::Written,
-        "", "Digests of the fields that the webhook wrote into its containers: what other webhooks change in them is kept";
+        "", "Digests of the fields that the webhook wrote into its containers, so that later changes by other webhooks are kept";
     CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::Written,
         "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::Written,
-        "", "The user's versions of containers that the templates have too";
+        "", "The user's versions of containers that are also in the templates";
     DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::Written,
         "", "First container of the app, unless it is set";
     DEFAULT_LOGS_CONTAINER "kubectl.kubernetes.io/default-logs-container": Annotation, Syntax::Written,

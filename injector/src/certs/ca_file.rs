@@ -1,4 +1,4 @@
-//! The file of `--ca-out`, which the CAs are written to.
+//! The file of `--ca-out`, to which the CAs are written.
 
 use std::io;
 use std::path::PathBuf;

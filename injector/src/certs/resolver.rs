@@ -1,4 +1,4 @@
-//! The pair that is served; it is replaced between two handshakes.
+//! The served certificate and key; hot reload replaces them between two handshakes.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;

@@ -14,7 +14,7 @@ pub(super) struct ConfigArgs {
     /// Image of the init container (global.proxy_init.image)
     #[arg(long, value_name = "IMAGE")]
     pub(super) init_image: Option<Image>,
-    /// Values over those of the files, in the syntax of Helm; may be repeated
+    /// Value that overrides those of the files, in Helm's syntax; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<SetValues>,
 }
@@ -25,7 +25,7 @@ pub(super) struct PodArgs {
     /// Control plane revision
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(super) revision: Revision,
-    /// Namespace of objects that name none
+    /// Namespace of objects without a namespace
     #[arg(short, long)]
     pub(super) namespace: Option<Namespace>,
     /// Whether proxies are native sidecars; auto means true
@@ -48,20 +48,20 @@ pub(super) struct InputArgs {
     /// File, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated
     #[arg(short, long, required = true, value_name = "FILE")]
     pub(super) filename: Vec<String>,
-    /// Read directories with all that are in them
+    /// Read directories recursively
     #[arg(short = 'R', long)]
     pub(super) recursive: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct OutputArgs {
-    /// Where the result goes; json or yaml: standard output, in that format (a document keeps its own by default)
+    /// Output file; json or yaml: standard output in that format (by default each document keeps its format)
     #[arg(short, long, default_value = "-", hide_default_value = true, value_name = "FILE")]
     pub(super) output: String,
-    /// Show what would change instead of the result; exit 1 if anything does
+    /// Show the changes instead of the result; exit 1 if there are any
     #[arg(long)]
     pub(super) diff: bool,
-    /// No line on standard error for each document; warnings stay
+    /// Print only warnings on standard error, no line for each document
     #[arg(short, long)]
     pub(super) quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! `check`: is this pod injected, and why, or why not?
+//! `check`: whether a pod is injected, and why.
 
 use clap::Args;
 use istio_iptables::cli::Origin;
@@ -26,13 +26,13 @@ use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CheckArgs {
-    /// A pod of the cluster instead of files; its namespace is --namespace, or else default
+    /// Pod of the cluster, instead of files; its namespace is --namespace (default: default)
     #[arg(value_name = "pod/NAME", value_parser = pod_name, conflicts_with_all = ["filename", "recursive"])]
     pub(super) pod: Option<Subdomain>,
     /// File, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated
     #[arg(short, long, required_unless_present = "pod", value_name = "FILE")]
     pub(super) filename: Vec<String>,
-    /// Read directories with all that are in them
+    /// Read directories recursively
     #[arg(short = 'R', long)]
     pub(super) recursive: bool,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub(super) struct CheckArgs {
     /// One line for each object
     #[arg(long, conflicts_with = "output")]
     pub(super) summary: bool,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub(super) output: Format,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use super::list::ListArgs;
 use super::manifests::ManifestsArgs;
 use super::webhook_args::WebhookArgs;
 
-/// Injects istio-init and istio-proxy into pods: in files, and as an admission webhook.
+/// Injects istio-init and istio-proxy into pods, in files or as an admission webhook.
 #[derive(Debug, Parser)]
 #[command(name = "sidecar-injector", version, after_help = Exit::help(), max_term_width = 110)]
 pub(super) struct Cli {
@@ -23,16 +23,16 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Inject the pods of files; other documents keep every byte
+    /// Inject the sidecar into pods in files; other documents stay unchanged
     #[command(visible_alias = "kube-inject")]
     #[command(
         after_help = "Examples:\n  sidecar-injector inject -f deploy.yaml | kubectl apply -f -\n  sidecar-injector inject -f deploy.yaml --inject-config inject-config.yaml --values values.json --diff"
     )]
     Inject(RewriteArgs),
-    /// Remove the sidecar from the pods of files
+    /// Remove the sidecar from pods in files
     #[command(after_help = "Examples:\n  sidecar-injector uninject -f injected.yaml > deploy.yaml")]
     Uninject(RewriteArgs),
-    /// Show whether pods are injected, and why or why not
+    /// Show whether pods are injected, and why
     #[command(
         after_help = "Examples:\n  sidecar-injector check -f deploy.yaml\n  sidecar-injector check -f deploy.yaml --output json"
     )]
@@ -48,12 +48,12 @@ pub(super) enum Command {
     /// Print the objects of an installation, in the order in which to apply them
     #[command(after_help = "Examples:\n  sidecar-injector manifests --revision capture | kubectl apply -f -")]
     Manifests(ManifestsArgs),
-    /// Find why pods are not injected, or not created
+    /// Find out why pods are not injected, or not created
     #[command(
         after_help = "Examples:\n  sidecar-injector doctor --namespace shop\n  sidecar-injector doctor -f saved/"
     )]
     Doctor(DoctorArgs),
-    /// List the pods with a sidecar, and what an injection would change in them now
+    /// List pods with a sidecar, and what an injection would change in them now
     #[command(after_help = "Examples:\n  sidecar-injector list --namespace shop --output json")]
     List(ListArgs),
     /// Serve the admission webhook

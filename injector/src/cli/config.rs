@@ -13,7 +13,7 @@ use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct PrintArgs {
-    /// Which one; all of them as ConfigMaps if none is named
+    /// Which of them; default: all, as ConfigMaps
     #[arg(value_enum)]
     pub(super) which: Option<Which>,
 }

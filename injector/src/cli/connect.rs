@@ -15,10 +15,10 @@ pub(super) struct ClusterArgs {
     /// Kubeconfig; default: $KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<String>,
-    /// Context of the kubeconfig; default: its current one
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME")]
     pub(super) context: Option<String>,
-    /// Namespace of the injector, when the cluster is read
+    /// Namespace of the injector in the cluster
     #[arg(short, long, alias = "istioNamespace", default_value = "istio-system", value_name = "NAME")]
     pub(super) istio_namespace: Namespace,
 }

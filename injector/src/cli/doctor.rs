@@ -1,4 +1,4 @@
-//! `doctor`: finds why pods are not injected, or not created.
+//! `doctor`: finds out why pods are not injected, or not created.
 
 use std::time::SystemTime;
 
@@ -30,10 +30,10 @@ pub(super) struct DoctorArgs {
     /// Kubeconfig; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "FILE", conflicts_with = "filename")]
     kubeconfig: Option<String>,
-    /// Context of the kubeconfig; default: its current one
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME", conflicts_with = "filename")]
     context: Option<String>,
-    /// Namespace of the injector, when the cluster is read
+    /// Namespace of the injector in the cluster
     #[arg(
         short,
         long,

@@ -1,4 +1,4 @@
-//! What the commands read: files, their documents, and which of them hold a pod.
+//! Input of the commands: files, their documents, and which of them contain a pod.
 
 use serde_json::Value;
 

@@ -29,16 +29,16 @@ pub(super) struct ListArgs {
     /// Namespaces of the pods; may be repeated. Default: all
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<Namespace>,
-    /// Pods of all namespaces, as without --namespace
+    /// List pods of all namespaces (the default)
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Revision of the injector whose config counts; pods of others are only counted
+    /// Revision of the injector whose config to use; pods of other revisions are only counted
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: Revision,
     /// Platform; with openshift, users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     platform: Option<Platform>,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }

@@ -1,4 +1,4 @@
-//! Files and flags into an injector.
+//! Loads files and flags into an injector.
 
 use std::sync::Arc;
 

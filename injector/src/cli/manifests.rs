@@ -30,55 +30,55 @@ const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects ha
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct ManifestsArgs {
-    /// The node agent of istio-cni instead: a DaemonSet, which serves all revisions; --set KEY=VALUE is a key of its ConfigMap
+    /// Print the node agent of istio-cni instead, a DaemonSet for all revisions; --set KEY=VALUE sets a key of its ConfigMap
     #[arg(long, conflicts_with_all = [
         "revision", "replace_istiod", "replicas", "failure_policy", "enable_namespaces_by_default", "cert_manager",
         "validating_policy", "inject_config", "values", "mesh_config", "init_image",
     ])]
     cni: bool,
-    /// Where the injector runs; its pods are never injected
+    /// Namespace of the injector; its pods are never injected
     #[arg(short, long, default_value = "istio-system")]
     namespace: Namespace,
     /// Revision of the injector: names end with it, namespaces select it with istio.io/rev
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: InstalledRevision,
-    /// The injector's image, with --cni the node agent's; default: that of a local build
+    /// Image of the injector, or of the node agent with --cni; default: that of a local build
     #[arg(long)]
     image: Option<Image>,
-    /// Without --revision: take the names of istiod's objects, and replace them if it is there
+    /// Without --revision: use the names of istiod's objects, and replace existing ones
     #[arg(long)]
     replace_istiod: bool,
-    /// How many run, at least
+    /// Minimum number of replicas
     #[arg(long, default_value = "2", value_name = "NUMBER", value_parser = replicas)]
     replicas: NonZeroU16,
     /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
     failure_policy: FailurePolicy,
-    /// Inject pods of namespaces without any label, too
+    /// Also inject pods of namespaces without any label
     #[arg(long)]
     enable_namespaces_by_default: bool,
-    /// Leave the certificate to cert-manager
+    /// Let cert-manager issue the certificate
     #[arg(long)]
     cert_manager: bool,
-    /// Platform; with openshift, users come from the namespace; with --cni, it is where the node's directories are
+    /// Platform; openshift: users come from the namespace; with --cni it selects the directories of the node
     #[arg(long, default_value = "kubernetes", value_name = "NAME", value_parser = platforms(), ignore_case = true)]
     platform: cni::Platform,
     /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
     #[arg(long)]
     validating_policy: bool,
-    /// Print the Namespace, too; deleting the output then deletes it with everything in it
+    /// Also print the Namespace; deleting the output then deletes it with all its objects
     #[arg(long)]
     create_namespace: bool,
-    /// Print what an uninstallation deletes, for kubectl delete -f -: the objects of the cluster that belong to this installation
+    /// Print the objects of the cluster that belong to this installation, for kubectl delete -f -
     #[arg(long, group = "live", conflicts_with = "create_namespace")]
     uninstall: bool,
-    /// Print which of the objects the cluster has of others instead, and whose webhooks select the same pods; exit 1 if there are any
+    /// Instead list foreign objects of the same names in the cluster, and foreign webhooks for the same pods; exit 1 if there are any
     #[arg(long, group = "live")]
     check: bool,
     /// Kubeconfig for --check and --uninstall; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "FILE", requires = "live")]
     kubeconfig: Option<String>,
-    /// Context of the kubeconfig; default: its current one
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME", requires = "live")]
     context: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What captures the traffic of a pod that is injected already: the options of its own init container, or those that the
+//! What captures the traffic of an injected pod: the options of its own init container, or those that the
 //! CNI plugin reads.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Files in, files out: documents that are not changed keep every byte.
+//! Rewrites files: unchanged documents keep every byte.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Saved objects of a cluster: many of them, in files as large as clusters are.
+//! Saved objects of a cluster, in large files.
 
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use crate::webhook::options::{Limits, Listen, NativeSidecars};
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct WebhookArgs {
-    /// Address of the admission port: :PORT for all addresses, or ADDRESS:PORT; port 0 takes a free one
+    /// Address of the admission port: :PORT for all addresses, or ADDRESS:PORT; port 0 means any free port
     #[arg(long, default_value = ":15017", value_name = "ADDRESS")]
     pub(super) https_addr: Listen,
     /// Address of the monitoring port: /healthz, /readyz and /metrics
@@ -33,7 +33,7 @@ pub(super) struct WebhookArgs {
     /// Platform; openshift: users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     pub(super) platform: Option<Platform>,
-    /// Image of the init container, instead of that of the values (global.proxy_init.image)
+    /// Image of the init container; overrides global.proxy_init.image of the values
     #[arg(long, value_name = "IMAGE")]
     pub(super) init_image: Option<Image>,
     /// Deny pods with app containers that run as the proxy's user
@@ -52,7 +52,7 @@ pub(super) struct CertificateArgs {
     /// Certificate chain in PEM, leaf first; watched
     #[arg(long, value_name = "FILE")]
     pub(super) tls_cert: Option<String>,
-    /// Its key in PEM
+    /// Private key in PEM; watched
     #[arg(long, value_name = "FILE")]
     pub(super) tls_key: Option<String>,
     /// Issue a CA and a certificate
@@ -64,7 +64,7 @@ pub(super) struct CertificateArgs {
     /// Namespace of the Service, for --self-signed
     #[arg(short, long, value_name = "NAME")]
     pub(super) namespace: Option<Namespace>,
-    /// File that --self-signed writes its CA to
+    /// File to which --self-signed writes its CA
     #[arg(long, value_name = "FILE")]
     pub(super) ca_out: Option<String>,
 }
@@ -73,13 +73,13 @@ pub(super) struct CertificateArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config is in ConfigMap `istio` (`istio-REVISION`) beside it
+    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config comes from ConfigMap `istio` (`istio-REVISION`) of the same namespace
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(super) watch_configmap: Option<ConfigMapName>,
-    /// MutatingWebhookConfiguration whose caBundle gets the CA of --self-signed; may be repeated
+    /// MutatingWebhookConfiguration whose caBundle is patched with the CA of --self-signed; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_config: Vec<Subdomain>,
-    /// Do not write caBundle: another program does, such as cert-manager
+    /// Do not patch caBundle, because another program does, such as cert-manager
     #[arg(long)]
     pub(super) ca_managed_externally: bool,
     /// Kubeconfig; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config

@@ -1,4 +1,4 @@
-//! The client of the API server.
+//! The client of the API server, with its rate limit.
 
 use std::path::Path;
 use std::time::Duration;

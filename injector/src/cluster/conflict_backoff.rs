@@ -1,4 +1,4 @@
-//! The delay before repairs of a field that another writer keeps changing.
+//! Backoff: the delay before repairs of a field that another writer keeps changing.
 
 use std::time::{Duration, Instant};
 

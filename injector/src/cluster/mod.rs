@@ -1,4 +1,4 @@
-//! What is read from a cluster and written to it.
+//! Reads from and writes to the API server.
 //!
 //! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that replicas
 //! share, caBundles in webhook configurations, kubelet versions, ProxyConfig resources, and the user ranges of namespaces.

@@ -1,4 +1,4 @@
-//! What keeps a node agent of `istio-cni` from working, and is known before it is installed.
+//! Problems that would prevent a node agent of `istio-cni` from working, found before it is installed.
 
 use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};

@@ -1,4 +1,4 @@
-//! The HTTP proxy on the way to an API server.
+//! The HTTP proxy for connections to an API server.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! The config, values and mesh config that count when none is given.
+//! The built-in config, values and mesh config.
 
 /// Injector config: both templates begin with what they have in common.
 pub const CONFIG: &str = concat!(

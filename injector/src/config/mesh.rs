@@ -1,4 +1,4 @@
-//! Mesh config and proxy config: defaults are code, files and annotations go over them.
+//! Mesh config and proxy config: files and annotations override the defaults in the code.
 
 use serde_json::{Map, Value, json};
 
@@ -182,7 +182,7 @@ impl Mesh {
         self.proxy.get("interceptionMode").and_then(Value::as_str).unwrap_or("REDIRECT")
     }
 
-    /// Whether the agent serves the app's metrics too.
+    /// Whether the agent also serves the app's metrics.
     pub(crate) fn prometheus_merge(&self) -> bool {
         self.config.get("enablePrometheusMerge") != Some(&Value::Bool(false))
     }

@@ -1,4 +1,4 @@
-//! JSON into the messages of Istio's API, as its own readers take them.
+//! Parses JSON into the messages of Istio's API, as Istio's own parsers do.
 
 use serde_json::{Map, Value, json};
 

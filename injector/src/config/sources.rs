@@ -1,4 +1,4 @@
-//! Where config comes from: files of several shapes, or what is built in.
+//! Sources of config: files in several formats, or the built-in one.
 
 use serde_json::Value;
 

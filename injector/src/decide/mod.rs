@@ -1,4 +1,4 @@
-//! Whether a pod is injected, and why: every step says what it looked at and what it found.
+//! Decides whether to inject a pod, and why: each step reports its input and result.
 
 mod overlap;
 mod selector;

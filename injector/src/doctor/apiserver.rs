@@ -1,4 +1,4 @@
-//! The API server itself, where it runs as a pod.
+//! Findings about the API server, if it runs as a pod.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What can be wrong.
+//! The findings of `doctor`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The webhook configurations themselves.
+//! Findings about webhook configurations.
 
 use serde_json::Value;
 

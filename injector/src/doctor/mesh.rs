@@ -1,4 +1,4 @@
-//! What an injected pod needs to come up: a namespace that allows its containers, and a control plane.
+//! What an injected pod needs to start: a namespace that allows its containers, and a control plane.
 
 use serde_json::{Map, Value};
 

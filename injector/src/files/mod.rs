@@ -1,4 +1,4 @@
-//! The only code that touches files.
+//! All file I/O.
 #![allow(clippy::disallowed_methods, reason = "files are read and written here, for the whole program")]
 
 use std::fs::FileType;

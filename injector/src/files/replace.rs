@@ -1,4 +1,4 @@
-//! A file gets another content, whatever it is.
+//! Replaces the content of a file of any kind.
 
 use std::fs::{FileType, OpenOptions, Permissions};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! What is wrong with an injected pod although the injection succeeded.
+//! Validation of an injected pod after a successful injection.
 
 use serde_json::Value;
 

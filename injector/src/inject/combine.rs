@@ -1,4 +1,4 @@
-//! Templates over the pod, the user's own containers over the templates.
+//! Merges templates over the pod, and the user's own containers over the templates.
 
 use serde_json::{Value, json};
 

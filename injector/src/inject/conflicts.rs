@@ -1,4 +1,4 @@
-//! What a pod has of its own that a sidecar collides with: names, ports, the sidecar of another mesh.
+//! Conflicts between a pod and its sidecar: names, ports, the sidecar of another mesh.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What follows after the templates.
+//! The steps after the templates.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! From pod to injected pod.
+//! The injection pipeline: from pod to injected pod.
 
 mod capture;
 mod capture_options;

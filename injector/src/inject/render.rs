@@ -1,4 +1,4 @@
-//! Templates: which ones, and what they say about a pod.
+//! Selects templates and renders them for a pod.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Names as Kubernetes takes them: labels of DNS, and several of them with dots between. A value that exists is valid.
+//! Names in the syntax of Kubernetes: DNS labels and subdomains. Every value is valid.
 
 use std::str::FromStr;
 

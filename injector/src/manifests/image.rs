@@ -1,4 +1,4 @@
-//! What a container image is called by.
+//! References of container images.
 
 use std::str::FromStr;
 use std::sync::LazyLock;

@@ -14,7 +14,7 @@ pub struct Options {
     pub revision: InstalledRevision,
     /// The injector's image.
     pub image: Image,
-    /// How many run, at least.
+    /// Minimum number of replicas.
     pub replicas: Replicas,
     /// What happens to pods while no replica responds.
     pub failure_policy: FailurePolicy,

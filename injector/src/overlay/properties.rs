@@ -1,4 +1,4 @@
-//! What holds for every pod and every patch.
+//! Properties of every pod and every patch.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Which image the proxy and the init container run.
+//! The image of the proxy and the init container.
 
 use serde_json::{Map, Value};
 

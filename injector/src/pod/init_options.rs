@@ -1,4 +1,4 @@
-//! The init container, as the init binary's own parser reads it: arguments and environment.
+//! Arguments and environment of the init container, parsed by the init binary's own parser.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! `sidecar.istio.io/status`: what an injection put into a pod.
+//! `sidecar.istio.io/status`: what an injection added to a pod.
 
 use serde_json::{Value, json};
 

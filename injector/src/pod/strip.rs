@@ -1,4 +1,4 @@
-//! Takes an earlier injection out of a pod, so that it can be injected again.
+//! Removes an earlier injection from a pod, so that it can be injected again.
 //!
 //! Labels, annotations and volumes stay: the templates leave them alone when they are there already. Containers that
 //! came with the injection go, the user's own versions of them come back, probes and Prometheus annotations are what

@@ -1,4 +1,4 @@
-//! Shapes: a list where a pod has a map could not be read, and would be lost where it is merged.
+//! Type check: a list in place of a map could not be parsed, and a merge would drop it.
 
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;

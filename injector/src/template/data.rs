@@ -1,4 +1,4 @@
-//! What templates see.
+//! The data passed to templates.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! What runs beside the server: a self-signed certificate without a cluster, or everything that is read from a cluster
-//! and written to it.
+//! Background tasks: a self-signed certificate without a cluster, or everything that is read from a cluster and
+//! written to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

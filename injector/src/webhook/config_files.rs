@@ -1,4 +1,4 @@
-//! Config from files, watched.
+//! Config from files, with hot reload.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What reviews depend on besides the request: the config and the state of the cluster. Replaced as a whole, while serving.
+//! The config and the state of the cluster, on which reviews depend. Hot reload replaces them as a whole while serving.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};

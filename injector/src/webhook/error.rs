@@ -1,4 +1,4 @@
-//! Why the webhook does not start.
+//! Errors at the start of the webhook.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Readiness of the webhook.
+//! Readiness of the webhook: the readiness probe `/readyz`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A queue of log lines and the thread that writes them: where the log is not read, lines are dropped and requests do
-//! not wait.
+//! A queue of log lines and the thread that writes them: if the log is not read, lines are dropped and
+//! requests do not wait.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The admission webhook: an `AdmissionReview` in, a JSON patch out.
+//! The admission webhook: takes an `AdmissionReview` and returns a JSON patch.
 //!
 //! `admission` reviews one request without I/O; `config_store` holds what reviews depend on and is replaced while serving.
 //! `server` is the admission port, `monitoring` the other one; `serve` puts them together, from start to shutdown.

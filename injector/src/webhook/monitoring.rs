@@ -1,4 +1,4 @@
-//! The monitoring port: `/healthz`, `/readyz`, `/metrics`. Plain HTTP.
+//! The monitoring port over plain HTTP: liveness and readiness probes (`/healthz`, `/readyz`) and `/metrics`.
 
 use std::convert::Infallible;
 use std::sync::Arc;

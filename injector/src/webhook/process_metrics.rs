@@ -1,4 +1,4 @@
-//! The process's own metrics, by the names that Prometheus' client libraries give them.
+//! The process's own metrics, with the names of Prometheus' client libraries.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};

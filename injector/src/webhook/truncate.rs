@@ -1,4 +1,4 @@
-//! Strings cut to one line of what the API server and log lines accept. What is left out is marked.
+//! Truncates strings to one line that the API server and the log accept, and marks the omission.
 
 /// The most characters of all warnings together: the API server cuts the rest.
 const ALL_WARNINGS: usize = 4096;

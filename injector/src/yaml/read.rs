@@ -1,4 +1,4 @@
-//! From the parser's events to JSON.
+//! Turns the parser's events into JSON.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Typing JSON by the types of a pod: strictly for templates, with coercion for users' files.
+//! Converts JSON to the types of a pod: strictly for templates, with coercion for users' files.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Which kernel modules are missing, by what a restore tool or the kernel reports.
+//! Finds out which kernel modules are missing, from the errors of a restore tool or the kernel.
 
 use nfnetlink::nftables::{CommitError, Origin};
 

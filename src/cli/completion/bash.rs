@@ -1,4 +1,4 @@
-//! Completion for bash. It needs nothing but bash itself.
+//! Completion for bash, without other programs.
 
 use clap::{Arg, Command};
 

@@ -1,4 +1,4 @@
-//! Completion scripts for shells, made from a command line's definition.
+//! Completion scripts for shells, generated from the definition of a command line.
 
 mod bash;
 mod fish;

@@ -1,4 +1,4 @@
-//! The families by the pod's addresses.
+//! Address families, from the pod's addresses.
 
 use super::*;
 use crate::facts::NameServers;

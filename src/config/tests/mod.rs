@@ -1,4 +1,4 @@
-//! Options as text into settings: results, errors and their messages.
+//! Parsing of options into settings: results, errors and messages.
 
 mod families;
 mod istio;

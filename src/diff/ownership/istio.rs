@@ -1,4 +1,4 @@
-//! What Istio's own binary left, or a version of ours before records: no record says what it wrote.
+//! Rules of Istio's own binary, or of a version of ours without records.
 //!
 //! It appended its rules in one transaction, so they are consecutive and beside its jumps, unless foreign rules were
 //! put in between: then rules that cannot be distinguished stay.

@@ -1,4 +1,4 @@
-//! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
+//! Reads nf_tables and deletes tables. Reading has no side effects on the rules.
 
 mod commit;
 mod device;

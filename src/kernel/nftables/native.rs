@@ -1,4 +1,4 @@
-//! Tables of native nftables, whole: read, replaced, tried.
+//! Tables of native nftables: reads, replaces and tests whole tables.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Validation: a connection is made, and has to arrive at the proxy's port instead of where it was going.
+//! Validation: makes a connection, which must arrive at the proxy's port instead of its destination.
 
 mod attempt;
 mod outcome;

@@ -1,4 +1,4 @@
-//! Addresses of links, and `::6` on `lo`.
+//! Addresses of interfaces, and `::6` on `lo`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! One TCP socket, by its ends.
+//! Looks up one TCP socket by its addresses and ports.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Which side began a TCP connection.
+//! Which side opened a TCP connection.
 
 use super::State;
 

@@ -1,4 +1,4 @@
-//! What is compared with a register, in words.
+//! The values that a register is compared with, in words.
 
 use std::net::IpAddr;
 

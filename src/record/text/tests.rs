@@ -1,4 +1,4 @@
-//! Records as text, and back.
+//! Records as text: writing and parsing.
 
 use super::*;
 

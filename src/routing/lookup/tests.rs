@@ -1,4 +1,4 @@
-//! The kernel's own look-ups have the last word.
+//! Compares lookups with the kernel's own.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

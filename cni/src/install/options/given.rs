@@ -1,4 +1,4 @@
-//! Arguments, read by the table.
+//! Parses arguments by the table.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

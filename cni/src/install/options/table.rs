@@ -6,9 +6,9 @@ use crate::install::platform::PLATFORMS;
 pub(super) type Row = (&'static str, Option<&'static str>, &'static str);
 
 pub(super) const COMMON: [Row; 7] = [
-    ("platform", Some("NAME"), "whose directories: one of those below [default: default]"),
-    ("net-dir", Some("DIR"), "directory of network configurations [default: that of the platform]"),
-    ("bin-dir", Some("DIR"), "directory of the plugins' programs [default: that of the platform]"),
+    ("platform", Some("NAME"), "platform that determines the directories, see below [default: default]"),
+    ("net-dir", Some("DIR"), "directory of network configurations [default: by platform]"),
+    ("bin-dir", Some("DIR"), "directory of plugin programs [default: by platform]"),
     ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
     ("log-level", Some("LEVEL"), "error, warn, info or debug [default: info]"),
     ("help", None, "print this (-h)"),
@@ -25,46 +25,46 @@ pub(super) const STATUS: [Row; 1] = [CONF_NAME];
 
 pub(super) const INSTALL: [Row; 16] = [
     CONF_NAME,
-    ("once", None, "install, verify, and end"),
+    ("once", None, "install, verify and exit"),
     (
         "drop-in",
         Some("WHEN"),
-        "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: yes if the runtime of the Node object \
-         loads it (containerd 2.1, CRI-O 1.33), else no [default: auto]",
+        "yes: write a drop-in file beside the list, for libcni 1.3 or later; no: edit the list; auto: yes if the runtime in the Node \
+         object supports it (containerd 2.1, CRI-O 1.33), otherwise no [default: auto]",
     ),
     (
         "replace-istio",
         None,
-        "put program and entry in place of those of Istio's CNI in sidecar mode; otherwise they are refused",
+        "replace program and entry of Istio's CNI in sidecar mode; without this flag they are refused",
     ),
-    ("uninstall", None, "on SIGTERM, take entry and state out; without it they stay, as an upgrade needs it"),
+    ("uninstall", None, "on SIGTERM, remove entry and state; without this flag they stay, for upgrades"),
     ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
     (
         "node-name",
         Some("NAME"),
-        "answer the plugin's questions about pods of this node, from the API server (the program install-cni only)",
+        "Node object whose pods to report to the plugin, from the API server (only in the program install-cni)",
     ),
     (
         "remove-taint",
         None,
-        "remove the taint cni.istio.io/not-ready of the node when the agent is ready; needs --node-name",
+        "remove the taint cni.istio.io/not-ready from the node when the agent is ready; needs --node-name",
     ),
-    ("kubeconfig", Some("FILE"), "how to reach the API server [default: the pod's service account]"),
+    ("kubeconfig", Some("FILE"), "kubeconfig for the API server [default: the pod's service account]"),
     (
         "exclude-namespaces",
         Some("NAMES"),
-        "namespaces of which no pod is captured, by commas [default: kube-system]",
+        "comma-separated namespaces whose pods are not captured [default: kube-system]",
     ),
-    ("pod-namespace", Some("NAME"), "namespace of the agent itself, whose pods are not captured"),
+    ("pod-namespace", Some("NAME"), "namespace of the agent, whose own pods are not captured"),
     ("backend", Some("NAME"), "backend of the plugin [default: chosen on the node]"),
-    ("on-unknown", Some("fail|pass"), "pods that the plugin knows nothing of [default: fail]"),
-    ("deadline-ms", Some("NUMBER"), "deadline of one call of the plugin [default: 30000]"),
+    ("on-unknown", Some("fail|pass"), "what to do with pods that no source knows [default: fail]"),
+    ("deadline-ms", Some("NUMBER"), "timeout of one call of the plugin [default: 30000]"),
     ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 
 pub(super) const UNINSTALL: [Row; 2] = [
-    ("binary", None, "remove the program too, unless a configuration or a cached result names it"),
+    ("binary", None, "also remove the program, unless a configuration or a cached result names it"),
     ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]"),
 ];
 

@@ -1,4 +1,4 @@
-//! Conversions, and questions about types.
+//! Conversions and type predicates.
 
 use super::{ANY, STR, arg, kind, made, strval, text};
 use crate::functions::{Call, Functions};

@@ -1,4 +1,4 @@
-//! What Go knows about a type and JSON does not: field names, zero values, pointers, enums.
+//! Go's information about types that JSON lacks: field names, zero values, pointers, enums.
 
 use std::borrow::Cow;
 

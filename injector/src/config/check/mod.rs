@@ -1,4 +1,4 @@
-//! What Istio does not accept in a mesh or proxy config although each field has its type.
+//! Validation of mesh and proxy config beyond the types of fields, as in Istio.
 
 mod traffic;
 

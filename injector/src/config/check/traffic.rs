@@ -1,4 +1,4 @@
-//! What Istio does not accept in the traffic settings of a mesh config.
+//! Validation of the traffic settings of a mesh config, as in Istio.
 
 use std::collections::HashSet;
 

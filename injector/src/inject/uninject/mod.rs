@@ -1,4 +1,4 @@
-//! Taking an injection out again.
+//! Removes an injection.
 //!
 //! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
 //! a difference to an injection is taken away: the result is the smallest pod that is injected to the same. What an

@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks go through the proxy's agent, which calls the app from inside the pod.
+//! Probe rewrite: probes and lifecycle hooks go through the proxy's agent, which calls the app from inside the pod.
 //!
 //! The original of each one is in the proxy's `ISTIO_KUBE_APP_PROBERS`, a JSON object by URL path. A probe that
 //! points to its own such path was rewritten before and is not changed, so rewriting twice changes nothing.

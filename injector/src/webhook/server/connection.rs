@@ -1,4 +1,4 @@
-//! One connection: TLS handshake, HTTP, time-outs.
+//! One connection: TLS handshake, HTTP, timeouts.
 
 use std::convert::Infallible;
 use std::pin::pin;

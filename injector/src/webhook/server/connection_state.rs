@@ -1,4 +1,4 @@
-//! What a connection is doing, for its time-outs: client timeout, idle timeout.
+//! The state of a connection, for its timeouts: client timeout, idle timeout.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

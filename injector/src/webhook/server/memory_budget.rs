@@ -1,4 +1,4 @@
-//! Memory for the bodies of requests and responses.
+//! The memory limit for the bodies of requests and responses.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The admission port: TCP, TLS, HTTP. What a request means is not known here.
+//! The admission port: TCP, TLS, HTTP, independent of the meaning of requests.
 //!
 //! `ConnectionLimiter` bounds the connections, `Workers` are the threads that serve them, `connection` serves one of them and `connection_state` knows when it is
 //! closed, `service` answers one request, `memory_budget` bounds the bodies.

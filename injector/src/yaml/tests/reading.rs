@@ -1,4 +1,4 @@
-//! What texts mean.
+//! Parsing of texts.
 
 use serde_json::{Value, json};
 

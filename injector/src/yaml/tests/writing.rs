@@ -1,4 +1,4 @@
-//! What is written, and that it reads back.
+//! Writing YAML, and reading it back.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
