@@ -1,7 +1,7 @@
-//! The self-signed bundle in a Secret that the replicas share.
+//! The self-signed bundle in a Secret that the replicas share, without leader election.
 //!
 //! The first replica issues or renews it; because of the API server's resource versions only one write succeeds, and the
-//! other replicas use what it wrote.
+//! other replicas use its result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ use crate::certs::{Bundle, CertError, Names, Publisher};
 use crate::manifests::MANAGED_BY as OWNER;
 
 const TYPE: &str = "kubernetes.io/tls";
-/// How often a write that lost a race is repeated at once.
+/// The number of immediate retries of a write that lost a race.
 const MAX_ATTEMPTS: usize = 5;
 /// The longest sleep: clocks are adjusted.
 const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);
@@ -40,7 +40,7 @@ pub struct SharedSecret {
 }
 
 impl SharedSecret {
-    /// The Secret that belongs to a Service: `NAME-tls`, beside it.
+    /// The Secret of a Service: `NAME-tls`, in the same namespace.
     #[must_use]
     pub fn of_service(name: &str, namespace: &str) -> Self {
         let names = Names::service(name, namespace);

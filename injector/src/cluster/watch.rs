@@ -1,4 +1,4 @@
-//! A cache of objects of one kind, kept up to date by `kube::runtime`'s watcher.
+//! An informer: a cache of objects of one kind, kept up to date by `kube::runtime`'s watcher (as its reflector does).
 //!
 //! After an error the watcher restarts with a list, after exponential backoff: so the cache is known to be current
 //! as soon as the API server answers again, and what is watched here is small.
@@ -19,7 +19,7 @@ use super::client::describe;
 /// Nodes are large: a page of them should not be.
 const PAGE_SIZE: u32 = 100;
 
-/// What is known of the objects.
+/// Known facts about the objects.
 #[derive(Clone, Debug)]
 pub struct Cached<V> {
     /// By namespace and name; nothing until they were listed once.
