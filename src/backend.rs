@@ -17,7 +17,7 @@ pub struct Findings {
     pub nf_tables: NfTables,
     /// Legacy tables of this namespace that hold any rules, ours or foreign.
     pub legacy_tables: Vec<String>,
-    /// How many chains of ours each variant holds, in both families; nothing for one that holds none.
+    /// The number of our chains that each variant holds, in both families; nothing for one that holds none.
     pub chains: BTreeMap<Variant, usize>,
     /// The same of our own native tables.
     pub native_chains: usize,
@@ -174,7 +174,7 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
         BackendChoice::Auto | BackendChoice::Iptables => {
             let native = native && choice == BackendChoice::Auto;
             match (findings.in_place(choice), findings.legacy_tables.as_slice()) {
-                // A foreign rule that comes later is no reason to move.
+                // A foreign rule that is added later does not move the rules.
                 (Some(there), _) => chosen(there, "it holds the live rules"),
                 (None, [_, ..]) if legacy => {
                     chosen(Variant::Legacy.into(), "this namespace has legacy rules already")

@@ -94,9 +94,8 @@ pub fn read(source: &str, content: std::io::Result<String>) -> Result<Bundle, Fa
     });
     parsed.map_err(|problem| {
         let what = format!("--bundle {}: {}", one_line(source), one_line(&problem));
-        Failure::new(Exit::Usage, what).hint(
-            "make the file on the machine in question, by `istio-iptables bundle > FILE` of this version",
-        )
+        Failure::new(Exit::Usage, what)
+            .hint("write the file on that machine with `istio-iptables bundle > FILE` of this version")
     })
 }
 
@@ -105,9 +104,13 @@ fn bundle(value: &Value) -> Result<Bundle, String> {
         Some(FORMAT) => {}
         Some(other) => {
             let program = value.get("program").and_then(Value::as_str).unwrap_or("another version");
-            return Err(format!("made by {program} in format {other}; this version reads format {FORMAT}"));
+            return Err(format!(
+                "written by {program} in format {other}; this version reads format {FORMAT}"
+            ));
         }
-        None => return Err("no bundle: the key `bundle` with the number of its format is missing".to_owned()),
+        None => {
+            return Err("not a bundle: the key `bundle` with the number of its format is missing".to_owned());
+        }
     }
     let object = |name: &str| -> Result<&Map<String, Value>, String> {
         value.get(name).and_then(Value::as_object).ok_or_else(|| wrong(name))
@@ -154,7 +157,7 @@ pub fn lacks(raw: &RawOptions, fact: &str) -> Failure {
         one_line(raw.packet(crate::cli::PacketKey::Bundle)),
         one_line(fact)
     );
-    Failure::new(Exit::Usage, what).hint("make it again with this version on the machine in question")
+    Failure::new(Exit::Usage, what).hint("write it again with this version on that machine")
 }
 
 #[cfg(test)]
@@ -201,12 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_is_one_clear_error() {
+    fn invalid_bundle_is_one_error() {
         let whole = write(&context(), &facts(), "");
         for (text, expected) in [
             ("", "--bundle pod.json: no complete JSON: EOF while parsing a value at line 1 column 0"),
             ("*nat\nCOMMIT\n", "--bundle pod.json: no complete JSON: expected value at line 1 column 1"),
-            ("[]", "--bundle pod.json: no bundle: the key `bundle` with the number of its format is missing"),
+            (
+                "[]",
+                "--bundle pod.json: not a bundle: the key `bundle` with the number of its format is missing",
+            ),
             ("{\"bundle\": 2}", "--bundle pod.json: `options` is missing or has another form"),
             (
                 "{\"bundle\": 3, \"program\": \"istio-iptables 9.1.0\"}",

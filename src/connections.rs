@@ -110,7 +110,7 @@ impl Connections {
         self.outcomes(policy, done, |_| true)
     }
 
-    /// What is going to happen to open connections that need translation; empty if there are none.
+    /// The effect on open connections that need translation; empty if there are none.
     #[must_use]
     pub fn announcement(&self, policy: Policy) -> Vec<String> {
         self.outcomes(policy, false, Translated::any)

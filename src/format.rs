@@ -62,7 +62,7 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
         }
     }
     if !chains.is_empty() {
-        text.push_str("\n+ is missing in the kernel, - is not of these options; the number is its place among our rules\n");
+        text.push_str("\n+ is missing in the kernel, - is not made by these options; the number is the position among our rules\n");
     }
     for other in others {
         let _ = writeln!(text, "\n{}", one_line(&other));

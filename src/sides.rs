@@ -19,7 +19,7 @@ use crate::text::one_line;
 /// What rule sets are made of besides files.
 #[derive(Debug)]
 pub struct DiffContext {
-    /// What the options of this command line ask for.
+    /// The rules of the options of this command line.
     pub intent: Intent,
     /// How they are carried out.
     pub run: RunOptions,
@@ -42,7 +42,7 @@ pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Resul
     Ok((answer, exit))
 }
 
-/// Compares what the options ask for with the live rules. Without foreign rules, which `check` lists.
+/// Compares the rules of the options with the live rules, without foreign rules, which `check` lists.
 ///
 /// # Errors
 /// The live rules cannot be read.

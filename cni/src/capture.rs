@@ -30,7 +30,7 @@ const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
     values: BTreeMap<Key, String>,
-    /// Where a value comes from, unless it is a default.
+    /// The source of a value, unless it is a default.
     names: BTreeMap<Key, String>,
 }
 
@@ -100,7 +100,7 @@ impl CaptureOptions {
 /// Reads the annotation that our injector writes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The annotation is invalid.
 pub fn of_own_annotation(text: &str) -> Result<CaptureOptions, String> {
     let read =
         read_capture_annotation(text).map_err(|error| format!("annotation {CAPTURE_ANNOTATION}: {error}"))?;
@@ -183,7 +183,7 @@ fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
             Some(false) => {}
             None => {
                 // Its value may be a secret that was set in the wrong place.
-                log::warn!(variable = name; "the proxy's variable is not a boolean and counts as false")
+                log::warn!(variable = name; "the proxy's variable is not a boolean and means false")
             }
         }
     }

@@ -79,7 +79,7 @@ impl AttachmentId {
     /// A container ID as the specification has it, and an interface name as the kernel has it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The problem.
     pub fn new(container: &str, interface: &str) -> Result<Self, String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         let mut first = container.chars();
@@ -208,7 +208,7 @@ fn pod(args: &str) -> Result<Option<PodName>, String> {
         None => Ok(None),
         // It may have to be captured.
         Some(key) => {
-            Err(format!("CNI_ARGS: {key} is given: expected K8S_POD_NAMESPACE and K8S_POD_NAME with it"))
+            Err(format!("CNI_ARGS: {key} is set: expected K8S_POD_NAMESPACE and K8S_POD_NAME with it"))
         }
     }
 }

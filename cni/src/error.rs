@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::version::Version;
 
-/// How many characters a message has at most: container runtimes and kubelet copy it into the pod's
+/// Maximum length of a message: container runtimes and kubelet copy it into the pod's
 /// `FailedCreatePodSandBox` event.
 pub const LONGEST_MESSAGE: usize = 300;
 

@@ -4,7 +4,7 @@ use crate::error::shortened;
 
 /// How deep objects and lists may be nested.
 const DEEPEST: usize = 10_000;
-/// How much of a number is shown.
+/// Maximum length of a number in messages.
 const SHOWN: usize = 40;
 
 /// Rejects JSON of correct syntax that libcni rejects.

@@ -141,7 +141,7 @@ mod tests {
 
     /// Opening a FIFO waits for its other end.
     #[test]
-    fn file_that_is_no_regular_one_delays_nothing() {
+    fn irregular_file_delays_nothing() {
         use std::sync::mpsc;
         use std::time::Duration;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use istio_iptables::kernel::rtnetlink::loopback;
 
-/// How long to wait at most, whatever the deadline.
+/// The time to wait at most, whatever the deadline.
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -30,7 +30,7 @@ pub struct Pod {
 pub struct Containers {
     /// The names of all, init containers too.
     pub names: Vec<String>,
-    /// What is known of the proxy's.
+    /// Known facts about the proxy container.
     pub proxy: Proxy,
 }
 
@@ -56,7 +56,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Reads the annotation; `None` if it is no such object.
+    /// Parses the annotation; `None` if it is not such an object.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         // Serde reads a list as an object, too.

@@ -48,7 +48,7 @@ pub fn pod(
 pub fn annotations(conf: &NetConf<'_>) -> Result<Result<Pod, String>, CniError> {
     let Some(annotations) = conf.pod_annotations()? else {
         let problem = format!(
-            "the runtime hands over none; set \"capabilities\": {{{POD_ANNOTATIONS:?}: true}} in the entry \
+            "the runtime passes none; set \"capabilities\": {{{POD_ANNOTATIONS:?}: true}} in the entry \
              of istio-cni"
         );
         return Ok(Err(problem));
@@ -79,7 +79,7 @@ mod tests {
             r#"{"io.kubernetes.cri.pod-annotations": {"a": "b"}}"#,
         ] {
             let problem = of(unknown).unwrap_err();
-            assert!(problem.contains("hands over none") || problem.contains("incomplete"), "{problem}");
+            assert!(problem.contains("passes none") || problem.contains("incomplete"), "{problem}");
         }
         for known in [CONFIG_SOURCE, STATUS] {
             let pod =

@@ -35,11 +35,11 @@ impl fmt::Display for Interrupted {
         match self {
             Self::Deadline(limit) => write!(
                 f,
-                "not done after {} ms (deadline_ms); rules that are in place already are kept",
+                "not done after {} ms (deadline_ms); rules that are already in place are kept",
                 limit.as_millis()
             ),
             Self::Signal => {
-                f.write_str("ended by SIGTERM or SIGINT; rules that are in place already are kept")
+                f.write_str("ended by SIGTERM or SIGINT; rules that are already in place are kept")
             }
         }
     }
@@ -75,7 +75,7 @@ impl Watch {
         self.limit.get()
     }
 
-    /// How long is left until the deadline.
+    /// The time until the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.limit.get().saturating_sub(self.elapsed())

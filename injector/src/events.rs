@@ -24,7 +24,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events go.
+/// The destination of events.
 pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// The sink that logs.

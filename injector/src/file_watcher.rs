@@ -32,7 +32,7 @@ impl<T: Clone + PartialEq> Stable<T> {
     }
 }
 
-/// How long a file system may take before it counts as unresponsive.
+/// The time after which a file system counts as unresponsive.
 pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads files at regular intervals.
@@ -40,7 +40,7 @@ pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct FileWatcher {
     /// From one read to the next.
     pub interval: Duration,
-    /// How long a read may take before the file system counts as unresponsive.
+    /// The time after which the file system of a read counts as unresponsive.
     pub timeout: Duration,
 }
 

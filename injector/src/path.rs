@@ -35,7 +35,7 @@ impl<'a> Path<'a> {
         Self { up: Some(self), step: Step::Item(index), depth: self.depth + 1 }
     }
 
-    /// How many steps it is from the root.
+    /// The number of steps from the root.
     pub(crate) const fn depth(&self) -> usize {
         self.depth
     }

@@ -17,7 +17,7 @@ fn with_volume(volume: &Value) -> Value {
 }
 
 #[test]
-fn a_volume_with_the_name_of_a_template_s_is_no_silent_loss() {
+fn volume_with_a_name_of_the_template_is_reported() {
     // Kubernetes: "may not specify more than 1 volume type".
     let error =
         inject(&injector(), &with_volume(&json!({"name": "istio-envoy", "hostPath": {"path": "/x"}})));
@@ -94,7 +94,7 @@ fn ports_of_the_proxy_are_named() {
         let mut probed = deployment();
         probed["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": port}});
         let found = warnings(&probed);
-        let expected = format!("container web: readinessProbe asks port {port}, which is Istio's (");
+        let expected = format!("container web: readinessProbe probes port {port}, which is Istio's (");
         assert!(found.iter().any(|warning| warning.starts_with(&expected)), "{found:?}");
     }
     // Another injection finds the app's probes at the agent's port, and none of the app's own there.

@@ -4,7 +4,7 @@ use crate::builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{InjectError, Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
 use sidecar_injector::pod::init_options::InitOptions;
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
@@ -176,17 +176,6 @@ fn what_others_change_after_an_injection_survives_the_next() {
 }
 
 #[test]
-fn bad_annotations_are_all_named() {
-    let pod = with(
-        &deployment(),
-        &json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "x", "status.sidecar.istio.io/port": "y"}),
-    );
-    let error = inject(&injector(), &pod).unwrap_err();
-    assert!(matches!(&error, InjectError::Annotations(all) if all.len() == 2), "{error}");
-    assert_eq!(error.to_string().lines().count(), 2);
-}
-
-#[test]
 fn without_the_agent_s_port_probes_stay() {
     let port = "status.sidecar.istio.io/port";
     let mut pod = deployment();
@@ -213,39 +202,6 @@ fn without_the_agent_s_port_probes_stay() {
     let again = inject(&injector(), &after).unwrap().pod;
     assert_eq!(again["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/app-health/web/readyz");
     assert!(noted(&again));
-}
-
-#[test]
-fn images_and_templates_that_do_not_exist_are_refused() {
-    let mut pod = deployment();
-    pod["spec"]["containers"][0]["image"] = json!("auto");
-    let error = inject(&injector(), &pod).unwrap_err().to_string();
-    assert!(error.contains("container web") && error.contains("sidecar"), "{error}");
-    let pod = with(&deployment(), &json!({"inject.istio.io/templates": "sidecar,nope"}));
-    let error = inject(&injector(), &pod).unwrap_err().to_string();
-    assert!(error.contains("\"nope\"") && error.contains("gateway, sidecar"), "{error}");
-    let asked =
-        |count| with(&deployment(), &json!({"inject.istio.io/templates": vec!["sidecar"; count].join(",")}));
-    assert!(inject(&injector(), &asked(50)).is_ok());
-    let error = inject(&injector(), &asked(51)).unwrap_err().to_string();
-    assert!(error.contains("51 names, expected at most 50"), "{error}");
-}
-
-#[test]
-fn a_container_name_is_unique_in_a_pod() {
-    let mut pod = deployment();
-    pod["spec"]["containers"][0]["name"] = json!("istio-init");
-    let error = inject(&injector(), &pod).unwrap_err();
-    assert!(matches!(&error, InjectError::Clash { container, .. } if container == "istio-init"), "{error}");
-    let mut pod = deployment();
-    pod["spec"]["initContainers"] = json!([{"name": "a", "image": "i"}, {"name": "web", "image": "i"}]);
-    let error = inject(&injector(), &pod).unwrap_err();
-    assert!(matches!(error, InjectError::Duplicate { .. }), "{error}");
-    let text = error.to_string();
-    assert!(
-        text.starts_with("spec.containers[0], spec.initContainers[1]: they are all named web;"),
-        "{text}"
-    );
 }
 
 #[test]
@@ -291,49 +247,6 @@ fn a_foreign_status_removes_no_app_container() {
         assert_eq!(named(&inject(&injector, &injected).unwrap().warnings), [""; 0], "{what}");
         assert_eq!(named(&left(&injected)), [""; 0], "{what}");
     }
-}
-
-#[test]
-fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
-    let mut pod = deployment();
-    pod["spec"]["securityContext"] = json!({"runAsUser": 1337});
-    let mut injector = injector();
-    let injected = inject(&injector, &pod).unwrap();
-    assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
-    injector.options.reject_proxy_uid = true;
-    assert!(matches!(inject(&injector, &pod), Err(InjectError::ProxyUid { .. })));
-}
-
-#[test]
-fn the_user_that_capture_leaves_alone_is_the_one_that_counts() {
-    let mut pod = deployment();
-    let apps = pod["spec"]["containers"].as_array_mut().unwrap();
-    apps[0]["securityContext"] = json!({"runAsUser": 4444});
-    apps.push(
-        json!({"name": "other", "image": "o", "securityContext": {"runAsUser": 1337, "runAsGroup": 4444}}),
-    );
-    apps.push(json!({"name": "istio-proxy", "image": "auto", "securityContext": {"runAsUser": 4444}}));
-    let mut injector = injector();
-    let warnings = inject(&injector, &pod).unwrap().warnings;
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
-    assert!(warnings[0].starts_with("container web runs as user 4444"), "{warnings:?}");
-    assert!(warnings[1].starts_with("container other runs as group 4444"), "{warnings:?}");
-    injector.options.reject_proxy_uid = true;
-    let error = inject(&injector, &pod).unwrap_err();
-    assert_eq!(error, InjectError::ProxyUid { containers: vec!["web".to_owned()], uid: 4444 });
-}
-
-#[test]
-fn an_init_container_that_keeps_running_is_an_app() {
-    let mut pod = deployment();
-    let init = json!({"name": "beside", "image": "b", "securityContext": {"runAsUser": 1337}});
-    pod["spec"]["initContainers"] = json!([init]);
-    let mut injector = injector();
-    injector.options.reject_proxy_uid = true;
-    assert_eq!(inject(&injector, &pod).unwrap().warnings, [""; 0]);
-    pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-    let error = inject(&injector, &pod).unwrap_err().to_string();
-    assert!(error.starts_with("container beside runs as user 1337"), "{error}");
 }
 
 #[test]
@@ -391,7 +304,7 @@ fn log_as_json_reaches_every_container() {
 }
 
 #[test]
-fn a_config_of_the_first_days_still_works() {
+fn config_from_before_istio_1_1_works() {
     let config = "policy: enabled\ntemplate: |-\n  initContainers:\n  - name: istio-init\n    image: proxy_init:1.0.2\n    args:\n    \
                   - \"-p\"\n    - [[ .MeshConfig.ProxyListenPort ]]\n    - \"-u\"\n    - 1337\n  containers:\n  - name: istio-proxy\n    \
                   image: [[ if (isset .ObjectMeta.Annotations \"sidecar.istio.io/proxyImage\") -]]\n    \

@@ -27,6 +27,8 @@ mod istio;
 mod manifests;
 mod other_webhooks;
 mod pod_security;
+mod proxy_user;
+mod refusals;
 mod reviews;
 mod template_functions;
 mod uninject;

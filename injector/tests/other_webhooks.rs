@@ -142,7 +142,7 @@ fn a_proxy_that_moves_is_rendered_again() {
 }
 
 #[test]
-fn the_note_goes_with_the_injection() {
+fn uninject_removes_the_record() {
     let injector = webhook();
     let pod = deployment();
     let once = inject(&injector, &pod).unwrap().pod;

@@ -140,7 +140,7 @@ fn gateways_are_restricted() {
 
 /// What needs a privilege, with the plugin too, and nothing else does.
 #[test]
-fn privileges_that_are_asked_for_are_the_only_ones() {
+fn only_requested_privileges_are_granted() {
     let cni = built_in(true);
     let of = |level: fn(&Value) -> Vec<String>, annotations: &Value| {
         level(&inject(&cni, &with(&by_pod(), annotations), true))

@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a pod of the API server.
+    /// What happens to a pod of the API server.
     fn decided(init: &Value, containers: &Value, annotations: &Value, labels: &Value) -> String {
         let pod = json!({
             "metadata": {"namespace": "a", "name": "b", "annotations": annotations, "labels": labels},

@@ -18,14 +18,14 @@ use tokio::sync::watch::{Receiver, Sender};
 
 use crate::facts::{NodePod, known};
 
-/// Longer than a node waits for a sandbox: whatever a question asks for.
+/// The limit for any lookup: longer than a node waits for a sandbox.
 const LONGEST: Duration = Duration::from_secs(240);
 
 /// For a request about the Node object. The installation waits for it, and must not depend on an API server.
 const NODE_REQUEST: Duration = Duration::from_secs(3);
 /// The status of a JSON patch whose test fails.
 const CHANGED: u16 = 422;
-/// How often a Node that another client changes meanwhile is read again.
+/// The number of retries for a Node that another client changes meanwhile.
 const ATTEMPTS: usize = 5;
 /// Requests in 10 s, as kubelet may send (`kubeAPIQPS`: 50 per second): each pod that starts may need one, and after a reboot
 /// all of a node start at once.

@@ -17,7 +17,7 @@ use crate::model::{
 use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
 
-/// How long an answer may take through the hooks of the kernel.
+/// Timeout of an answer through the hooks of the kernel.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The states of a socket that has begun, or got, a connection.
@@ -181,7 +181,7 @@ const fn consequence(step: &Step) -> &'static str {
     match step {
         Step::Note(_) | Step::DeleteStale(_) => {
             "until they end by themselves, a socket that sends DNS queries from one port without a pause of 2 minutes \
-             keeps its previous way, and a port keeps it for 10 seconds after the server reset its connection"
+             keeps its previous path, and a port keeps it for 10 seconds after the server has reset its connection"
         }
         Step::ClearForeignMark(..) => {
             "inbound connections that an interrupted backend change stalled remain stalled until they are closed"

@@ -15,14 +15,14 @@ use crate::kernel::sock_diag::{State, tcp_sockets};
 
 /// How long the answer to a SYN is waited for. A client sends a SYN again after 1 s, and that one finds the flag.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time between two looks at the sockets.
+/// Interval between two queries for the sockets.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// What is left to do after a dump in which entries were changed.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Unfinished {
-    /// How many entries were changed.
+    /// The number of changed entries.
     pub(super) changed: usize,
     closing: Vec<Entry>,
     reversed: Vec<Entry>,

@@ -109,7 +109,7 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
         text += &format!("# step {number} of {}: {step}\n", steps.len());
         if let Step::Restore(restore) = step {
             if restore.by_position && restore.variant == Variant::Nft {
-                text += "# what is deleted by its number here, a run deletes by its handle, once the steps before have given it one\n";
+                text += "# a run deletes by handle what is deleted by number here, once the steps before have given it a handle\n";
             }
             text += &restore.text;
         }

@@ -32,7 +32,7 @@ pub struct Inspection {
 pub enum Access {
     /// None.
     ReadOnly,
-    /// Empty legacy tables, where they cannot be listed and rules are to be put in or taken out: an earlier run may have
+    /// Empty legacy tables, if they cannot be listed and rules must be added or removed: an earlier run may have
     /// left some in either family.
     MayCreateTables,
 }
@@ -190,7 +190,7 @@ fn findings(
         }
         findings.refused.insert(Variant::Nft.into(), Refusal { error, modules: Vec::new() });
     }
-    // Eight look-ups in every folder of PATH.
+    // Eight lookups in every folder of PATH.
     if findings.needs_tools(choice) || log::log_enabled!(log::Level::Debug) {
         findings.nft = tools::tools(host, Variant::Nft, Family::V4);
         findings.legacy = tools::tools(host, Variant::Legacy, Family::V4);
@@ -225,7 +225,7 @@ fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Ob
     read.inspect_err(|failure| log::debug!("foreign {family} rules cannot be read: {failure}")).ok()
 }
 
-/// Reads the rules of iptables-legacy beside another backend that is to hold ours. The tool is started only where there are some.
+/// Reads the rules of iptables-legacy if another backend holds ours. The tool is started only if there are any.
 fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> PerFamily<Observed> {
     let foreign = |family: &Family| {
         snapshot.hooks_in_use(Variant::Legacy, *family) && !snapshot.has_chains(Variant::Legacy, *family)

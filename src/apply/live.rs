@@ -94,7 +94,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
 }
 
-/// What packets of a family meet beside our rules.
+/// What packets of a family meet in addition to our rules.
 fn add_beside(
     rules: &mut explain::Rules,
     family: Family,
@@ -123,7 +123,7 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
     current.backend.variant().and_then(of).or_else(|| Variant::ALL.into_iter().find_map(of))
 }
 
-/// What other programs have put beside our rules, as text.
+/// Rules of other programs, as text.
 struct Foreign {
     /// The rules of the walk that decide before ours.
     walked: Vec<String>,

@@ -168,7 +168,7 @@ fn steps(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     if limited { commits::split(steps, current) } else { steps }
 }
 
-/// Clean-up leaves nothing unless it is asked to; every other run keeps connections.
+/// Clean-up keeps connections only with `--keep-connections`; every other run keeps them.
 const fn connection_policy(run: &RunOptions) -> Policy {
     match (run.action, run.keep_connections) {
         (Action::Apply, _) | (Action::Cleanup, true) => Policy::Keep,

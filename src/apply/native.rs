@@ -33,7 +33,7 @@ pub(super) fn keep_file(steps: &[Step], run: &RunOptions) -> Result<(), Failure>
     Ok(())
 }
 
-/// Writes the tables of a dry run to the file beside `path`.
+/// Writes the tables of a dry run to a file next to `path`.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -75,7 +75,7 @@ fn hint(error: &CommitError) -> Option<String> {
                 .to_owned(),
         );
     }
-    error.is_stale().then(|| {
-        "another program changes the rules all the time: find it (`nft monitor`), or run again".to_owned()
-    })
+    error
+        .is_stale()
+        .then(|| "another program keeps changing the rules: find it (`nft monitor`), or run again".to_owned())
 }

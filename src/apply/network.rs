@@ -38,7 +38,7 @@ pub fn observed() -> io::Result<Observed> {
     Ok(observed)
 }
 
-/// A policy rule that looks at the mark and at nothing else.
+/// A policy rule that matches only the mark.
 fn mark_rule(family: Family, rule: &PolicyRule) -> Option<MarkRule> {
     let (Some((mark, _)), PolicyAction::Table(table)) = (rule.mark, rule.action) else { return None };
     let plain = PolicyRule {

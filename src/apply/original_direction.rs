@@ -12,7 +12,7 @@ use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections,
 
 /// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Time between two looks at them.
+/// Interval between two queries for them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it

@@ -153,7 +153,8 @@ pub(super) fn is_by_position(step: &Step) -> bool {
 }
 
 pub(super) fn rules_change() -> Failure {
-    let what = "another program changes the rules all the time: ours cannot be distinguished from identical foreign ones";
+    let what =
+        "another program keeps changing the rules: ours cannot be distinguished from identical foreign ones";
     Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again")
 }
 

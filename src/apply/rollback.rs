@@ -42,7 +42,7 @@ pub(super) fn roll_back(
 }
 
 fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applied, Failure> {
-    log::warn!("the run failed: what it has written, if anything, is removed");
+    log::warn!("the run failed: anything that it has written is removed");
     let backend = BackendChoice::only(backend);
     let cleanup = RunOptions {
         action: Action::Cleanup,

@@ -24,7 +24,7 @@ pub(super) fn cannot_write(option: &str, path: &Path, error: &io::Error) -> Fail
     };
     let path = path_shown(path);
     let hint = limits::hint(error)
-        .unwrap_or("name a file in a directory that exists and is writable, or leave the option out");
+        .unwrap_or("name a file in a directory that exists and is writable, or omit the option");
     Failure::new(Exit::CannotCreate, format!("cannot write {path} ({option}): {why}")).hint(hint)
 }
 

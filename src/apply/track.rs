@@ -19,7 +19,7 @@ use crate::model::{Family, Transport};
 /// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
 /// again is looked up in the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
-/// Time between two looks at them.
+/// Interval between two queries for them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Makes the entries. What fails is logged.

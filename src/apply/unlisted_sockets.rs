@@ -16,7 +16,7 @@ use crate::model::{Family, Mark};
 
 const MARK: u32 = 1337;
 
-/// Lists no socket but listeners to the calling thread; looks each up that is asked for.
+/// Lists only listeners to the calling thread, but finds every socket in a lookup.
 fn list_listeners_only() {
     netlink::intercept(Some(|protocol, request, ask| {
         let word = |at: usize| request.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An option of `explain`. None has a variable or a config key: a question is asked on the command line.
+/// An option of `explain`. None has a variable or a config key: these are command-line options only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
     /// The sender.

@@ -14,7 +14,7 @@ pub enum SubCommand {
     Apply,
     /// Write the facts of this machine into a file.
     Bundle,
-    /// Compare the live state with what the options ask for.
+    /// Compare the live state with the options.
     Check,
     /// Remove what an earlier run added.
     Cleanup,
@@ -131,7 +131,7 @@ impl SubCommand {
     }
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The config file.
@@ -160,7 +160,7 @@ impl fmt::Display for Origin {
 pub struct Given {
     /// The text; lists are separated by commas whatever they came from.
     pub text: String,
-    /// Where it comes from.
+    /// Its source.
     pub origin: Origin,
 }
 

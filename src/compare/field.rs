@@ -60,7 +60,7 @@ pub(super) const INSIDE: u128 = 2;
 /// From the pod to another host.
 pub(super) const TO_OUTSIDE: u128 = 3;
 
-/// `UNTRACKED` is never a packet's own state: it is what `NOTRACK` makes of it.
+/// `UNTRACKED` is never the initial state of a packet: `NOTRACK` sets it.
 pub(super) use matches::{ESTABLISHED, INVALID, NEW, NO_SOCKET, UNTRACKED, name_number};
 
 pub(super) const TCP: u128 = 6;
@@ -172,7 +172,7 @@ impl Class {
 pub(super) fn packets(family: Family, routed_marks: [&Set; 2]) -> Vec<Class> {
     let [first, second] = routed_marks;
     let (routed, otherwise) = (first.or(second), first.and(second).complement());
-    // A socket that asks for the unspecified address gets a loopback one.
+    // A socket that connects to the unspecified address gets a loopback one.
     let every = Class::every(family).with(Field::Destination, &Set::one(0).complement());
     let (nowhere, lo) = (Set::one(0), Set::one(loopback_interface()));
     let others = nowhere.or(&lo).complement();

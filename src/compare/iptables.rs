@@ -50,7 +50,7 @@ pub(super) fn routed_mark(pair: &[Action]) -> Option<u32> {
     }
 }
 
-/// The rules of chains that captured packets meet later, or not at all.
+/// The rules of chains that captured packets meet later or never.
 pub(super) fn unwalked(observed: &Observed) -> Vec<String> {
     let own_tables = observed.tables.iter().flat_map(|(table, live)| {
         let later = NOT_WALKED.iter().filter_map(|name| live.foreign.get_key_value(*name));

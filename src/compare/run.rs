@@ -14,7 +14,7 @@ use crate::model::{Family, Hook};
 /// Deepest jumps that are followed, as in [`crate::explain::walk`].
 const DEEPEST: usize = 64;
 
-/// What becomes of the packets of a class.
+/// What happens to the packets of a class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,
@@ -69,7 +69,7 @@ pub(super) struct Run<'a> {
     met: Vec<Met>,
 }
 
-/// The classes into which the packets come apart, each with what becomes of it.
+/// The classes into which the packets are split, each with its outcome.
 pub(super) fn run(family: Family, program: &Program, start: Vec<Walker>) -> Result<Ended, TooManyClasses> {
     run_with_trace(family, program, start).map(|(ended, _)| ended)
 }
@@ -311,7 +311,7 @@ fn of_rule(rule: &Rule, number: RuleNumber, walker: Walker, rest: &mut Vec<Walke
         rest.extend(outside);
         matching = inside?;
     }
-    // What it makes of a mark is not known, so neither is what follows from it.
+    // The new mark is unknown, so what depends on it is, too.
     if rule.actions.iter().any(|action| matches!(action, Action::Obscure(_))) {
         matching.unsure = matching.unsure.or(Some(number));
     }

@@ -46,7 +46,7 @@ impl UsualValues {
     }
 }
 
-/// An IPv4 address for documentation (RFC 5737), or one that stands for it in IPv6 (RFC 3849).
+/// An address for documentation, of IPv4 (RFC 5737) or IPv6 (RFC 3849).
 fn documentation(family: Family, v4: [u8; 4]) -> IpAddr {
     let [first, _, third, last] = v4;
     match family {
@@ -62,7 +62,7 @@ pub(super) struct Witness {
     /// The number of its unusual properties, weighted.
     pub(super) cost: usize,
     values: [u128; Field::ALL.len()],
-    /// Options of `explain` that ask about it; `None` if there are none.
+    /// The options of `explain` for it; `None` if there are none.
     pub(super) question: Option<Vec<String>>,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
     forced.or(native).filter(|_| is_open).unwrap_or(options.backend)
 }
 
-/// The pairs of options that ask for different things.
+/// The pairs of options that contradict each other.
 fn contradictions(options: BackendOptions) -> Vec<(Key, Key)> {
     let BackendOptions { backend, forced, native } = options;
     let is_variant = matches!(backend, BackendChoice::IptablesNft | BackendChoice::IptablesLegacy);

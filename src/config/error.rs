@@ -166,7 +166,7 @@ pub enum Warning {
         port: Port,
         /// What else uses it.
         other: String,
-        /// What becomes of traffic.
+        /// What happens to traffic.
         effect: &'static str,
     },
     /// Name servers of the caller for another network namespace.
@@ -194,9 +194,9 @@ impl Warning {
     pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
         let name = name(self.origin());
         match self {
-            Self::EmptyList { given, .. } => format!("{name}: {given:?} holds no item and counts as unset"),
+            Self::EmptyList { given, .. } => format!("{name}: {given:?} has no item and counts as unset"),
             Self::HostBits { given, used, .. } => {
-                format!("{name}: {given} has bits set behind its prefix; {used} counts")
+                format!("{name}: {given} has bits set beyond its prefix; {used} is used")
             }
             Self::NoEffect { reason, .. } => format!("{name} has no effect: {reason}"),
             Self::SamePort { port, other, effect, .. } => {

@@ -11,7 +11,7 @@ use super::packet_values::{
 };
 use super::question::{Output, Reader, output};
 
-/// A packet, as far as it is described.
+/// A packet, as far as the options describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketQuery {
     /// The sender.
@@ -90,7 +90,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
             reader.refuse(key, Expected::new(format!("{other} for a packet from {from}")).hint(hint));
             return None;
         } else if destination.is_none() {
-            reader.refuse(key, Expected::new("--to beside it: the source of one packet"));
+            reader.refuse(key, Expected::new("--to as well: --src is the source of one packet"));
             return None;
         }
     }

@@ -31,7 +31,7 @@ pub enum Sender {
     Uid(u32),
 }
 
-/// What conntrack makes of a packet.
+/// The conntrack state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     /// It belongs to a connection that is there.

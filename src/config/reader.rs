@@ -35,13 +35,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where the value comes from if it is given and not empty.
+    /// The source of the value if it is given and not empty.
     pub(super) fn given(&self, key: Key) -> Option<Origin> {
         let given = self.raw.given(key)?;
         (!given.text.trim().is_empty()).then(|| given.origin.clone())
     }
 
-    /// Where the value comes from, or what would give it.
+    /// The source of the value, or what would give it.
     pub(super) fn origin(&self, key: Key) -> Origin {
         self.raw.given(key).map_or(Origin::Flag(key), |given| given.origin.clone())
     }

@@ -70,7 +70,7 @@ pub struct GivenOption {
     pub key: Key,
     /// Its text.
     pub text: String,
-    /// Where the text comes from.
+    /// The source of the text.
     pub origin: Origin,
 }
 

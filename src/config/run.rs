@@ -9,7 +9,7 @@ use crate::model::{Backend, Port, Variant};
 /// The action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make the kernel hold the rules that the options ask for.
+    /// Write the rules of the options.
     Apply,
     /// Take out everything of ours (`--cleanup-only`, `cleanup`).
     Cleanup,
@@ -75,7 +75,7 @@ pub struct LogOptions {
 pub struct Validation {
     /// Destination port of the probe (`--iptables-probe-port`).
     pub port: Port,
-    /// How long it may take (`--probe-timeout`).
+    /// Timeout (`--probe-timeout`).
     pub timeout: Duration,
 }
 

@@ -55,7 +55,7 @@ fn network_namespace(reader: &mut Reader<'_>) -> Option<NetworkNamespace> {
     path.map(NetworkNamespace::Path).or(pid.map(NetworkNamespace::Pid))
 }
 
-/// The probe, if it is asked for; `None` on the outside after an error.
+/// The probe, if requested; the outer `None` means an error.
 #[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
 fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
     let wanted = reader.boolean(Key::RunValidation);
@@ -96,7 +96,7 @@ fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
     reader.no_effect_if(run.dry_run, Key::Verify, DRY);
 }
 
-/// Whether the run asks for rules: it neither only removes them nor leaves them untouched.
+/// Whether the run writes rules: it neither only removes them nor leaves them unchanged.
 pub(super) fn makes_rules(reader: &Reader<'_>) -> bool {
     let is_true = |key| values::boolean(reader.text(key)) == Ok(true);
     reader.raw.command != SubCommand::Cleanup && !is_true(Key::CleanupOnly) && !is_true(Key::SkipRuleApply)

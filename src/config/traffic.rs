@@ -168,7 +168,7 @@ fn owners(reader: &mut Reader<'_>, files: &Files) -> OwnerGroups {
     if items.is_empty() {
         reader.refuse_empty(
             key,
-            "no outbound traffic at all would be captured; leave it out, or write `*`, to capture all groups",
+            "no outbound traffic would be captured; omit it, or set it to `*`, to capture all groups",
         );
     }
     reader.no_effect_if(

@@ -88,7 +88,7 @@ impl StaleEntries {
     }
 }
 
-/// How many entries a step has changed.
+/// The number of entries that a step has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// UDP entries that were deleted.

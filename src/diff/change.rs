@@ -6,7 +6,7 @@ use std::fmt;
 use crate::model::{Chain, Family, Hook, HookRules, Rule, Table, Variant};
 use crate::record::{self, Block, Part};
 
-/// A rule to take out of a shared chain.
+/// A rule to delete from a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// The chain that holds it.
@@ -27,7 +27,7 @@ pub enum Deleted {
     Specification(String),
 }
 
-/// A rule to take out by the number that nf_tables gave it, since an identical foreign rule is before it.
+/// A rule to delete by its handle, because an identical foreign rule is before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleByHandle {
     /// Its chain.
@@ -112,7 +112,7 @@ pub struct TableChange {
     pub remove: Vec<Chain>,
     /// Chains that are emptied only, since a foreign rule jumps to them.
     pub empty: Vec<Chain>,
-    /// Rules that are taken out by handle, after the rules file: an identical foreign rule before each of them does the same.
+    /// Rules to delete by handle, after the rules file: each has an identical foreign rule before it.
     pub by_handle: Vec<RuleByHandle>,
     /// What may be ours or foreign, is not asked for, and stays.
     pub ambiguous: Vec<Ambiguous>,

@@ -127,7 +127,7 @@ pub(crate) fn owned(
     ownership::ours(family, table, observed, record).of(hook)
 }
 
-/// What is known of a shared chain.
+/// Known facts about a shared chain.
 struct Known<'a> {
     lines: &'a [Line],
     ours: BTreeSet<usize>,
@@ -273,7 +273,7 @@ fn hashes_without(lines: &[Line], left_out: &BTreeSet<usize>) -> Vec<u32> {
     staying.map(|(_, line)| line_hash(line)).collect()
 }
 
-/// The hash of a line, whatever it is, for the digest of its chain.
+/// The hash of any line, for the digest of its chain.
 fn line_hash(line: &Line) -> u32 {
     line.statement.as_ref().map_or_else(|| record::hash_of_words(&line.text), record::hash)
 }

@@ -70,11 +70,11 @@ impl fmt::Display for BaseChain {
             Place::Behind(ports) => write!(
                 f,
                 "a foreign base chain decides over what our rules capture: {table} {chain} ({hook}, priority {priority}): \
-                 {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not meant"
+                 {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not intended"
             ),
             Place::Before(ours) => {
                 let (decides, order) = if priority == ours {
-                    ("may decide before ours", ", the same as ours: the chain that was made last is first")
+                    ("may decide before ours", ", the same as ours: the chain that was created last is first")
                 } else {
                     ("decides before ours", "")
                 };
@@ -88,7 +88,7 @@ impl fmt::Display for BaseChain {
                 write!(
                     f,
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{untracked}{zone}\
-                     give it a priority above {ours} or delete it, if that is not meant{answers}{dns}"
+                     give it a priority above {ours} or delete it, if that is not intended{answers}{dns}"
                 )
             }
         }
@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether a rule looks at the type of an address, mostly the source, or at the route to it.
+/// Whether a rule matches the type of an address, mostly the source, or the route to it.
 fn looks_up_source(rule: &Rule) -> bool {
     const NAME: u16 = 1;
     let looks_up = |expression: &Expression| {
@@ -320,7 +320,7 @@ fn word(expression: &Expression) -> Option<String> {
     Some(word.to_owned())
 }
 
-/// Whether a look-up gives a verdict: its destination is register 0.
+/// Whether a lookup returns a verdict: its destination is register 0.
 fn has_verdicts(data: &[u8]) -> bool {
     const DESTINATION: u16 = 3;
     nfnetlink::Attributes::new(data).of(DESTINATION).and_then(|register| register.be32()) == Some(0)

@@ -95,14 +95,14 @@ impl fmt::Display for DecidesFirst {
             return write!(
                 f,
                 "a foreign policy decides over what our rules pass on ({family}, {variant}): {table} `{text}`: packets that no \
-                 rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not meant"
+                 rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not intended"
             );
         }
         if let Placement::Later(ports) = place {
             return write!(
                 f,
                 "a foreign rule decides over what our rules capture ({family}, {variant}): {table} `{text}`: packets that it \
-                 hands to {target} do not reach the proxy; accept {ports} before it, if that is not meant"
+                 hands to {target} do not reach the proxy; accept {ports} before it, if that is not intended"
             );
         }
         let decides = if *of_other_variant { "may decide" } else { "decides" };
@@ -125,7 +125,7 @@ impl fmt::Display for DecidesFirst {
         } else {
             write!(f, "packets that it hands to {target} {are} captured{those}; ")?;
         }
-        write!(f, "{mend}, if that is not meant{answers}{dns}")
+        write!(f, "{mend}, if that is not intended{answers}{dns}")
     }
 }
 

@@ -129,7 +129,7 @@ pub enum RouteKind {
     Unreachable,
     /// Drops with another error.
     Prohibit,
-    /// Ends the look-up in this table.
+    /// Ends the lookup in this table.
     Throw,
 }
 

@@ -133,13 +133,13 @@ pub struct FamilyRules {
 }
 
 impl FamilyRules {
-    /// No rules at all: what cleanup wants.
+    /// No rules: the goal of a clean-up.
     #[must_use]
     pub const fn none(family: Family) -> Self {
         Self { family, tables: BTreeMap::new() }
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     #[must_use]
     pub fn count(&self) -> usize {
         self.tables.values().map(|table| table.rules().count()).sum()

@@ -18,6 +18,6 @@ pub struct InterfaceAddress {
 pub struct Network {
     /// Every address of every link.
     pub addresses: Vec<InterfaceAddress>,
-    /// Whether the kernel does IPv6 here at all.
+    /// Whether the kernel supports IPv6 here.
     pub ipv6: bool,
 }

@@ -115,7 +115,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// `…tables`, which is beside the save tool under the same name without `-save`.
+    /// `…tables`, in the same directory as the save tool, without `-save`.
     #[must_use]
     pub fn list(&self) -> PathBuf {
         let name = self.save.file_name().unwrap_or_default().to_string_lossy();

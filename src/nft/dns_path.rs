@@ -104,7 +104,7 @@ fn per_element(rule: DnsRule) -> Vec<DnsRule> {
     values.into_iter().map(of).collect()
 }
 
-/// The comparisons that a look-up replaces, one per element of the set.
+/// The comparisons that a lookup replaces, one per element of the set.
 fn elements(lookup: &Expression, sets: &[Set]) -> Option<Vec<Expression>> {
     let (
         Expression::Lookup { register, inverted: false, .. },

@@ -106,7 +106,7 @@ fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &S
     lines
 }
 
-/// The rules, one for each element, that a rule with a set stands for; `None` if it looks up none, or one that cannot be listed.
+/// The equivalent rules of a rule with a set, one for each element; `None` without a set, or if it cannot be listed.
 fn without_first_set(
     expressions: &[Expression],
     sets: &BTreeMap<&str, &Set>,

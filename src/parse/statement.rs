@@ -156,7 +156,7 @@ fn transport(name: &str) -> Option<Transport> {
     }
 }
 
-/// The number of a protocol in any spelling that iptables takes; 0 stands for all. `None` if it is not known.
+/// The number of a protocol in any spelling of iptables; 0 means all. `None` if unknown.
 #[must_use]
 pub fn protocol_number(name: &str) -> Option<u8> {
     const NAMES: [(&str, u8); 13] = [

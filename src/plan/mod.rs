@@ -188,7 +188,7 @@ impl DesiredState {
         !self.is_empty() && Family::ALL.into_iter().all(|family| !self.captures(family))
     }
 
-    /// How many rules of each family.
+    /// The number of rules of each family.
     #[must_use]
     pub fn counts(&self) -> String {
         let counts = self

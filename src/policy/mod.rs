@@ -20,7 +20,7 @@ use crate::model::{Address, Matcher, Owner, PASSTHROUGH_V4, PASSTHROUGH_V6, Rule
 
 pub use from_rules::config_from;
 
-/// The rules that `config` asks for.
+/// The rules for `config`.
 #[must_use]
 pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     let mut rules = Ruleset::new(config.families);

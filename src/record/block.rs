@@ -2,7 +2,7 @@
 
 use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, TableHandles, Target, Variant};
 
-/// Where a run of rules was put in a shared chain.
+/// The position of a group of rules in a shared chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Before the rules that were there.
@@ -26,7 +26,7 @@ pub struct Block {
     pub part: Part,
     /// Whether a jump of ours that was put there with them comes before them.
     pub behind_jump: bool,
-    /// How many rules.
+    /// The number of rules.
     pub count: usize,
     /// Digest of the rules in order.
     pub digest: u32,

@@ -73,12 +73,12 @@ fn sentence(family: Family, rule: &PolicyRule, mark: Mark, away: &str, is_ours: 
     if is_ours {
         return format!(
             "a foreign route decides beside ours ({family}): policy rule `{rule}`: packets with mark {mark} for it {away} and do \
-             not reach the proxy; delete it, if that is not meant"
+             not reach the proxy; delete it, if that is not intended"
         );
     }
     format!(
         "a foreign policy rule decides before ours ({family}): `{rule}`: packets with mark {mark} that it matches {away} and do \
-         not reach the proxy; delete it or give it a priority above {RULE_PRIORITY}, if that is not meant"
+         not reach the proxy; delete it or give it a priority above {RULE_PRIORITY}, if that is not intended"
     )
 }
 

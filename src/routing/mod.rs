@@ -84,7 +84,7 @@ pub struct Route {
 /// The live routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Rules that look at the mark only.
+    /// Rules that match only the mark.
     pub rules: Vec<MarkRule>,
     /// Routes outside the standard tables.
     pub routes: Vec<Route>,
@@ -258,7 +258,7 @@ struct Adopted {
     protocol: u8,
 }
 
-/// Puts a tagged copy beside each rule of Istio's, and takes the untagged one out. One with the copy's own priority
+/// Adds a tagged copy of each rule of Istio's, and removes the untagged one. One with the copy's own priority
 /// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route identifies it as ours.
 fn adopt(observed: &Observed, marks: &PerFamily<BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
     let mut adopted: Vec<Adopted> = Vec::new();

@@ -24,10 +24,10 @@ use namespace::{enter, network, require_net_admin, require_other_namespace};
 use questions::{answer, explain};
 use validation::validate;
 
-/// How long a run waits for another one in the same namespace.
+/// The time for which a run waits for another one in the same namespace.
 const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 
-/// Does what the options ask for. What is meant for standard output is handed back, with the exit code.
+/// Executes a run. Returns the text for standard output, with the exit code.
 ///
 /// # Errors
 /// The first stage that fails.
@@ -89,7 +89,7 @@ pub struct Written {
     pub backend: Backend,
 }
 
-/// Writes the rules that the options ask for into this thread's network namespace, or that which they name.
+/// Writes the rules of the options into this thread's network namespace, or into the one that they name.
 ///
 /// # Errors
 /// The first stage that fails.

@@ -8,7 +8,7 @@ use crate::kernel::process::Host;
 use crate::plan::{self, DesiredState};
 use crate::report::Failure;
 
-/// Compares the live rules with what the options ask for. Returns what else there is to say about them.
+/// Compares the live rules with those of the options. Returns further notes about them.
 fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Vec<String>, Failure> {
     // A run that put rules in may look into the tables that it wrote.
     let access = if run.skip_rule_apply { apply::Access::ReadOnly } else { apply::Access::MayCreateTables };

@@ -82,7 +82,7 @@ def not_captured(node):
 
 
 def without_annotations(node):
-    """The entry has no `capabilities`: containerd hands over no annotations."""
+    """The entry has no `capabilities`: containerd passes no annotations."""
     node.edit_list(lambda plugins: plugins[-1].pop("capabilities"))
     for what, annotations in (("an injected pod", injected({})), ("another pod", OF_KUBELET)):
         wrong = '*unknown whether pod default/unknown is captured: annotations: *"capabilities"*'

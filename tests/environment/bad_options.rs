@@ -50,7 +50,7 @@ const QUESTIONS: &[Case] = &[
     (&["explain", "--proto", "icmp"], &["--proto: \"icmp\"", "tcp or udp"]),
     (&["explain", "--to", "1.1.1.1:1", "--src", "x"], &["--src: \"x\"", "ADDRESS or ADDRESS:PORT"]),
     (&["explain", "--to", "1.1.1.1:1", "--src", "::1"], &["--src: \"::1\"", "same family", "1.1.1.1"]),
-    (&["explain", "--src", "1.1.1.1"], &["--src: \"1.1.1.1\"", "--to beside it"]),
+    (&["explain", "--src", "1.1.1.1"], &["--src: \"1.1.1.1\"", "--to as well"]),
     (
         &["explain", "--to", "1.1.1.1:1", "--in", "eth0"],
         &["--in: \"eth0\"", "expected --out", "--from outside"],

@@ -79,7 +79,7 @@ fn locks_that_stay_busy_are_exit_75_and_are_named() {
 }
 
 #[test]
-fn the_xtables_lock_does_not_matter_to_nft() {
+fn nft_ignores_the_xtables_lock() {
     let pod = Pod::new();
     held(&pod, "/run/xtables.lock", "20");
     let begin = Instant::now();
@@ -88,7 +88,7 @@ fn the_xtables_lock_does_not_matter_to_nft() {
 }
 
 #[test]
-fn in_cni_mode_the_hosts_xtables_lock_does_not_matter() {
+fn cni_mode_ignores_the_hosts_xtables_lock() {
     let pod = Pod::new();
     held(&pod, "/run/xtables.lock", "20");
     let begin = Instant::now();

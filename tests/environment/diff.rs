@@ -128,7 +128,7 @@ fn both_families_are_read_from_files() {
 }
 
 #[test]
-fn what_is_no_rule_set_is_refused() {
+fn invalid_rule_set_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let saved = file(&directory, "saved", SAVED);
     let pod = Pod::new();

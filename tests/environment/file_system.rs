@@ -31,7 +31,7 @@ fn a_read_only_root_without_any_writable_directory_is_enough() {
 }
 
 #[test]
-fn a_missing_run_directory_is_no_obstacle() {
+fn missing_run_directory_does_not_fail_a_run() {
     // A root without /run: everything else is bound into it.
     applies_and_cleans_up(
         "new=$DIR/root; mkdir $new; mount -t tmpfs root $new; \
@@ -42,14 +42,14 @@ fn a_missing_run_directory_is_no_obstacle() {
 }
 
 #[test]
-fn a_missing_tmp_directory_is_no_obstacle() {
+fn missing_tmp_directory_does_not_fail_a_run() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).env("TMPDIR", "/does/not/exist").good();
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
 
 #[test]
-fn a_full_tmp_directory_is_no_obstacle() {
+fn full_tmp_directory_does_not_fail_a_run() {
     let pod = Pod::with(&format!(
         "{V4}; for d in /run /tmp /dev/shm; do mount -t tmpfs -o size=4k none $d; head -c 4096 /dev/zero > $d/full; done"
     ));
@@ -145,7 +145,7 @@ fn an_empty_etc_has_no_users_and_that_is_fine() {
 }
 
 #[test]
-fn a_lock_file_that_is_a_directory_is_no_obstacle() {
+fn lock_file_that_is_a_directory_does_not_fail_a_run() {
     // What a hostPath volume without a type makes of it.
     let pod = Pod::with(&format!("{V4}; mkdir /run/xtables.lock"));
     pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
@@ -153,7 +153,7 @@ fn a_lock_file_that_is_a_directory_is_no_obstacle() {
 }
 
 #[test]
-fn a_missing_dev_null_is_no_obstacle() {
+fn missing_dev_null_does_not_fail_a_run() {
     let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /dev"));
     for _ in 0..2 {
         pod.istio(&SIDECAR).good();

@@ -133,7 +133,7 @@ fn in_cni_mode_runs_for_many_pods_at_once_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn the_callers_namespace_is_not_what_counts_for_addresses() {
+fn addresses_are_those_of_the_target_namespace() {
     // The host has IPv6, the pod has not.
     let (host, pod) = (Pod::dual(), Pod::new());
     let path = format!("/proc/{}/ns/net", pod.pid());

@@ -94,7 +94,7 @@ impl Packet {
             }
             _ => false,
         };
-        // What becomes of a packet in TPROXY depends on the socket that its connection has already.
+        // What happens to a packet in TPROXY depends on the socket that its connection has already.
         let is_visible = |claim: &Claim| {
             !(claim.words.contains("tracked") || claim.verdict == "captured" && found.is_established)
         };

@@ -1,4 +1,4 @@
-//! `rules/*/packets.json`: packets with what becomes of them, checked against `explain` and against the kernel.
+//! `rules/*/packets.json`: packets with what happens to them, checked against `explain` and against the kernel.
 
 use std::ffi::OsString;
 use std::fs;

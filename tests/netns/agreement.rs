@@ -264,7 +264,7 @@ fn same(name: &str, found: &Verdicts, expected: &Verdicts) -> Result<(), TestCas
     Ok(())
 }
 
-/// What becomes of each packet with this backend.
+/// What happens to each packet with this backend.
 fn verdicts(backend: Backend, configuration: &Configuration) -> (Network, Verdicts) {
     let pod = Fixture { backend, stack: Stack::Dual }.pod_in(Topology::SecondNic);
     pod.outside()

@@ -7,7 +7,7 @@ use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tpr
 use crate::lab::{Family, Fixture, for_each_backend};
 
 for_each_backend!(
-    rule_that_was_changed_by_hand_is_named,
+    manually_changed_rule_is_reported,
     rule_that_reads_like_an_option_is_ambiguous,
     rules_of_istios_binary_are_not_reported_as_changed
 );
@@ -65,7 +65,7 @@ const CHANGED: [(Family, &str, &str, &[&str]); 9] = [
     ),
 ];
 
-fn rule_that_was_changed_by_hand_is_named(fixture: Fixture) {
+fn manually_changed_rule_is_reported(fixture: Fixture) {
     let pod = fixture.pod();
     for (family, command, chain, rules) in CHANGED {
         pod.apply(&OPTIONS);

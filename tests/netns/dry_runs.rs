@@ -82,7 +82,7 @@ fn a_table_with_a_foreign_default_route_is_reported_before_anything_is_written(f
             assert_eq!(run.code(), 70, "{said}");
             run.output_contains("table 133 has a foreign default route").output_contains("(-r)");
             assert_eq!(pod.state(), before, "{more:?}");
-            assert!(!said.contains("what it has written"), "no rollback of nothing: {said}");
+            assert!(!said.contains("that it has written"), "no rollback of nothing: {said}");
         }
         pod.outside().call(at(family.pod(), 8080)).served_by("app");
         // Another table is free.

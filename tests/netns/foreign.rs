@@ -327,7 +327,7 @@ fn random_foreign_rules_survive_every_run(fixture: Fixture) {
     let caller = at(Family::V4.outside(), 0);
     for _ in 0..6 {
         let pod = fixture.pod();
-        // In TPROXY mode the kernel drops what nothing listens for, and a caller waits for its whole time-out.
+        // In TPROXY mode the kernel drops what nothing listens for, and a caller waits for its whole timeout.
         let _proxy = pod.proxy_listens();
         let mut number = 0;
         for round in 0..4 {

@@ -48,7 +48,7 @@ fn chains_that_decide_first_are_named_and_decide(fixture: Fixture) {
     for args in [&dry[..], &EVERYTHING, &EVERYTHING, &verify, &dry, &validate] {
         let lines = named(&pod, args);
         let expected = [
-            "may decide before ours: inet agent out (output, priority -100, the same as ours: the chain that was made last is first): redirect:",
+            "may decide before ours: inet agent out (output, priority -100, the same as ours: the chain that was created last is first): redirect:",
             "decides before ours: inet firewall early (prerouting, priority -300): drop:",
             "decides before ours: inet firewall out (output, priority -301): notrack, verdict map:",
         ];

@@ -41,7 +41,7 @@ fn rules_file_keeps_every_part_of_a_run(fixture: Fixture) {
         let name = Backend::IptablesNft.tool(family, "");
         pod.namespace.run(|| tool(&name, &add.split(' ').collect::<Vec<_>>(), ""));
     }
-    pod.apply(&[&tproxy[..], &["--dry-run"]].concat()).output_contains("a run deletes by its handle");
+    pod.apply(&[&tproxy[..], &["--dry-run"]].concat()).output_contains("a run deletes by handle");
     let kept = env::temp_dir().join(format!("moved-rules-{}", process::id()));
     let output = pod.apply(&[&tproxy[..], &["--rules-file", &kept.display().to_string()]].concat()).output();
     assert!(output.contains("nft delete rule ip mangle PREROUTING handle"), "{output}");

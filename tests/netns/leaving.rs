@@ -331,7 +331,7 @@ fn a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy(fixture: Fixtur
         let captured = pod.app().run(|| Conversation::to(target, binding)).expect("a connection");
         pod.apply(&["--cleanup-only"]);
         captured.end(Ending::Reset);
-        // As the proxy ends it by its own time-out: the application's reset does not reach it.
+        // As the proxy ends it by its own timeout: the application's reset does not reach it.
         pod.namespace.run(|| tool("ss", &["-K", "state", "established", "sport", "=", ":15001"], ""));
         let held = Held::open(&pod, &[family], 1, "app", "outside");
         pod.apply(&REDIRECT);

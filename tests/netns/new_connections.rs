@@ -20,7 +20,7 @@ for_each_backend_and_native!(
     first_capture_of_a_second_family_leaves_no_gap_in_the_first_one,
     entry_that_began_with_an_answer_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_does_not_bypass_the_proxy,
-    closed_entry_of_the_other_direction_goes_with_a_change_of_options,
+    closed_entry_of_the_other_direction_is_deleted_by_a_change_of_options,
 );
 // The run is held up in its restore tools.
 for_these_fixtures!(
@@ -147,7 +147,7 @@ fn make_entry(pod: &Pod, source: SocketAddr, destination: SocketAddr, state: &st
 }
 
 /// A packet of the server can make one while a run is under way.
-fn closed_entry_of_the_other_direction_goes_with_a_change_of_options(fixture: Fixture) {
+fn closed_entry_of_the_other_direction_is_deleted_by_a_change_of_options(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -1,6 +1,6 @@
 """The pod of an injected Deployment, as `podman kube play` reads it: to_pod.py <injected.yaml >pod.yaml
 
-Security contexts, arguments, environment and order stay as injected. What podman has no counterpart for is taken out:
+Security contexts, arguments, environment and order stay as injected. What podman has no counterpart for is removed:
 probes and hooks (they ask the real proxy), and volumes that a cluster fills.
 
 Two init containers are added behind istio-init: `again`, the same with the least privileges that do; and

@@ -15,7 +15,7 @@ const TEMPLATES: &str = "inject.istio.io/templates";
 /// The proxy's configuration.
 const PROXY_CONFIG: &str = "proxy.istio.io/config";
 
-/// What becomes of a pod.
+/// What happens to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is captured.

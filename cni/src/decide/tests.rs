@@ -1,4 +1,4 @@
-//! The cases of Istio's own plugin tests, as facts: pods with containers, what becomes of them, and with which options. Then
+//! The cases of Istio's own plugin tests, as facts: pods with containers, what happens to them, and with which options. Then
 //! what annotations alone say.
 
 use istio_iptables::cli::Key;

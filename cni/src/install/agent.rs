@@ -82,7 +82,7 @@ fn connect(wanted: &PodsOptions, program: &Program) -> Result<Arc<dyn Pods>, Ins
 
 fn finish(options: &Install) -> Result<(), InstallError> {
     if !options.uninstall {
-        log::info!("ended; program, entry and state stay, so that pods are captured without the agent");
+        log::info!("stopped; program, entry and state stay, so that pods are captured without the agent");
         return Ok(());
     }
     let changed = uninstall::entry_and_state(&options.dirs)?;

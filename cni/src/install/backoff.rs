@@ -45,13 +45,13 @@ impl ConflictBackoff {
         self.moved = false;
     }
 
-    /// How long what was written has been missing.
+    /// The time since the written entry has been missing.
     #[must_use]
     pub fn missing(&self, now: Instant) -> Duration {
         self.lost.map_or(Duration::ZERO, |lost| now.duration_since(lost))
     }
 
-    /// How long to wait before it is written again.
+    /// The time to wait before it is written again.
     #[must_use]
     pub fn delay(&self, now: Instant) -> Duration {
         match self.last {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn change_that_is_no_reaction_is_undone_at_once_and_ends_the_delays() {
+    fn change_that_is_not_a_reaction_is_undone_at_once_and_resets_the_backoff() {
         let mut backoff = ConflictBackoff::default();
         let mut now = Instant::now();
         for _ in 0..8 {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_that_counts_is_no_reaction() {
+    fn change_of_the_first_file_is_not_a_reaction() {
         let mut backoff = ConflictBackoff::default();
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);

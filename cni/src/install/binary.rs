@@ -17,10 +17,10 @@ use super::files;
 use super::locked_dir::{Expected, LockedDir};
 use super::splice::TYPE;
 
-/// How long a call of the plugin may take: more than its own deadline.
+/// Timeout of a call of the plugin: more than its own deadline.
 const CALL: Duration = Duration::from_secs(250);
 
-/// How long `VERSION` may take. It takes milliseconds; a node that has just booted is slow.
+/// Timeout of `VERSION`. It takes milliseconds; a node that has just booted is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Puts the plugin's program into the directory, by a temporary file that has answered VERSION. Returns its path, and whether it was
@@ -32,7 +32,9 @@ pub fn install(host: &SystemHost, source: &Path, dir: &Path) -> Result<(PathBuf,
     let path = dir.join(TYPE);
     let missing = || {
         let source = path_shown(source);
-        InstallError::new(format!("{source}: no such file, expected the program {TYPE} beside install-cni"))
+        InstallError::new(format!(
+            "{source}: no such file, expected the program {TYPE} in the directory of install-cni"
+        ))
     };
     let own = files::read_program(source)?.ok_or_else(missing)?;
     let is_there = files::size(&path) == Some(own.len() as u64) && files::has_bytes(&path, &own)?;

@@ -46,7 +46,7 @@ pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> 
         dir.notify_watchers()?;
     }
     for path in &removed {
-        log::info!(file = path_shown(path); "entry taken out of a configuration that the runtime does not use");
+        log::info!(file = path_shown(path); "entry removed from a configuration that the runtime does not use");
     }
     Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
 }
@@ -55,7 +55,7 @@ pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> 
 /// why it is refused.
 ///
 /// # Errors
-/// There is no list, or the entry cannot be taken out.
+/// There is no list, or the entry cannot be removed.
 pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<InstallError>, InstallError> {
     if placement == Placement::Standalone {
         return Ok(None);
@@ -66,7 +66,7 @@ pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<Instal
     let mut removed = net_dir::remove(&dir, false, None)?;
     removed.extend(remove_drop_ins(&dir)?);
     for path in &removed {
-        log::warn!(file = path_shown(path); "entry taken out: every ADD on the node would fail");
+        log::warn!(file = path_shown(path); "entry removed: every ADD on the node would fail");
     }
     Ok(Some(InstallError::new(format!(
         "{}: {invalid}; until the network plugin has one of these, pods start without capture",
@@ -142,7 +142,7 @@ pub fn drop_in(dirs: &Dirs) -> Result<PathBuf, InstallError> {
     let name = list.name();
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(InstallError::new(format!(
-            "{shown}: {name:?} is not the name of a directory, which drop-in files need; use --drop-in=no"
+            "{shown}: {name:?} is not a valid directory name, which drop-in files need; use --drop-in=no"
         )));
     }
     Ok(dirs.net.join(name).join(DROP_IN))
@@ -259,7 +259,7 @@ pub fn users(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(users)
 }
 
-/// The files of a directory that name the plugin: configurations, and files that are none now. Other programs rename
+/// The files of a directory that name the plugin: configurations, and former configurations. Other programs rename
 /// configurations, and rename them back.
 fn users_in(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let mut users = Vec::new();

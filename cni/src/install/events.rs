@@ -16,7 +16,7 @@ use super::files;
 use super::locked_dir::is_temporary;
 use super::options::{Install, Placement};
 
-/// How long without an event until everything is looked at again: an event may be lost.
+/// The interval of a full reconciliation without an event: events can be lost.
 pub(super) const RESYNC: Duration = Duration::from_secs(30);
 /// The same where changes cause no events.
 const POLL: Duration = Duration::from_secs(5);
@@ -139,7 +139,7 @@ fn watch(inotify: &Inotify, options: &Install) -> bool {
     let mut all = true;
     for dir in watched {
         if let Err(error) = inotify.add_watch(&dir, flags) {
-            log::debug!(directory = path_shown(&dir); "not watched, looked at every {} s: {error}", POLL.as_secs());
+            log::debug!(directory = path_shown(&dir); "not watched, polled every {} s: {error}", POLL.as_secs());
             all = false;
         }
     }

@@ -28,7 +28,7 @@ pub fn has_ending(name: &OsStr, ending: &str) -> bool {
     name.as_bytes().ends_with(ending.as_bytes())
 }
 
-/// Whether there is no file, or a link to none: to itself, or below a file.
+/// Whether there is no file, or a broken link.
 pub(super) fn leads_nowhere(error: &io::Error) -> bool {
     let raw = error.raw_os_error().map(Errno::from_raw);
     matches!(raw, Some(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR))
@@ -178,7 +178,7 @@ pub fn resolved(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// How many bytes a file has; `None` if it is not there.
+/// The size of a file; `None` if it does not exist.
 #[must_use]
 pub fn size(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|metadata| metadata.len())

@@ -121,7 +121,7 @@ fn configurations(dir: &Path, found: &mut Vec<Foreign>) -> Result<(), InstallErr
     Ok(())
 }
 
-/// Refuses to install beside what is not ours, or in its place unless that was asked for. Returns what will be replaced.
+/// Refuses to install next to a foreign plugin, or to replace it without `--replace-istio`. Returns what will be replaced.
 ///
 /// # Errors
 /// What was found, and what to do.

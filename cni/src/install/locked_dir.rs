@@ -19,10 +19,10 @@ use super::files::{has_bytes, has_ending, leads_nowhere, names, open, open_regul
 const PREFIX: &str = ".istio-cni.";
 const SUFFIX: &str = ".tmp";
 
-/// Permissions of new files: what they hold is no secret.
+/// Permissions of new files: their content is not secret.
 const MODE: u32 = 0o644;
 
-/// How long to wait for another agent or `uninstall`.
+/// The time to wait for another agent or `uninstall`.
 const LOCKED: Duration = Duration::from_secs(10);
 
 /// A directory that no other process of ours changes meanwhile. The kernel releases it when the process ends.
@@ -111,7 +111,7 @@ impl LockedDir {
         written
     }
 
-    /// Writes a temporary file beside `path`, with the permissions, or with all that a file has besides its bytes.
+    /// Writes a temporary file next to `path`, with the given permissions, or with all attributes of a file.
     ///
     /// # Errors
     /// The file system's.

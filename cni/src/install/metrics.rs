@@ -19,7 +19,7 @@ const INSTALLS: Family = (
     "Installations: program or entry written (SUCCESS), attempts that failed (FAILURE).",
 );
 const CONFLICTS: Family =
-    ("istio_cni_conflicts_total", "How often another program changed the entry, which was written again.");
+    ("istio_cni_conflicts_total", "How often the entry was written again after a change by another program.");
 const ADDS: Family = (
     "istio_cni_adds_total",
     "Calls of ADD by the runtime that ended with this outcome, from the plugin's log lines.",
@@ -29,7 +29,7 @@ const ERRORS: Family = (
     "Calls by the runtime that failed, by the error's code, from the plugin's log lines.",
 );
 const ANSWERS: Family =
-    ("istio_cni_pod_answers_total", "Questions of the plugin about a pod, by the agent's answer.");
+    ("istio_cni_pod_answers_total", "Lookups of a pod by the plugin, by the agent's answer.");
 
 /// Of the pods of this node.
 const UNCAPTURED: Family =

@@ -13,7 +13,7 @@ use super::locked_dir::{Expected, LockedDir, Written};
 use super::options::{CONF_NAME, Dirs};
 use super::splice::{Invalid, List, Owner};
 
-/// How often a file that another process changes meanwhile is read again.
+/// The number of retries for a file that another process changes meanwhile.
 const ATTEMPTS: usize = 20;
 
 /// The file that the runtime uses: the first valid one, as in libcni, or the one that was named.
@@ -44,7 +44,7 @@ pub fn choose(dirs: &Dirs) -> Result<ConfigFile, InstallError> {
     let dir = path_shown(dir);
     let found = if problems.is_empty() { "no file".to_owned() } else { problems.join("; ") };
     let expected = dirs.conf_name.as_ref().map_or_else(
-        || "that of the cluster's network plugin".to_owned(),
+        || "the one of the cluster's network plugin".to_owned(),
         |name| format!("{name} of --{CONF_NAME}"),
     );
     Err(InstallError::new(format!("no valid network configuration in {dir} ({found}), expected {expected}")))

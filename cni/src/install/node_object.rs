@@ -8,7 +8,7 @@ use super::options::{Install, Placement};
 use super::pods::{self, Pods};
 use super::{entry, runtime};
 
-/// How long a runtime is taken for the one that it was.
+/// The time for which the version of the runtime is cached.
 const RUNTIME: Duration = Duration::from_secs(600);
 
 /// The Node object as it was last read.
@@ -17,7 +17,7 @@ pub(super) struct NodeObject {
     /// The runtime, or why it is not known; and when that was asked.
     runtime: Option<(Instant, Result<String, String>)>,
     untainted: bool,
-    /// How often the taint has waited for the pods to be known.
+    /// The number of times that the taint has waited for the pods to be known.
     waits: u32,
 }
 

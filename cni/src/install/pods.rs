@@ -19,7 +19,7 @@ use crate::lookup::{self, Answer, Query, VERSION};
 const LIMIT: usize = 256;
 /// The taint of nodes on which no plugin captures pods yet. Istio's control plane removes it as well.
 pub const TAINT: &str = "cni.istio.io/not-ready";
-/// How long to wait while there are as many.
+/// The time to wait while there are as many.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the API server knows of this node: its pods, and its Node object.
@@ -30,7 +30,7 @@ pub trait Pods: Send + Sync {
     /// Why questions cannot be answered yet.
     fn problem(&self) -> Option<String>;
 
-    /// How many pods of the node have started without capture although they were injected.
+    /// The number of injected pods of the node that have started without capture.
     fn uncaptured(&self) -> usize;
 
     /// The container runtime of the node and its version, as `containerd://2.1.4`.
@@ -62,7 +62,7 @@ pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Res
         let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
             let _open = Open(counter);
             if let Err(error) = respond(stream, &question, pods.as_ref(), &metrics) {
-                log::debug!("a question about a pod was not answered: {error}");
+                log::debug!("a lookup of a pod was not answered: {error}");
             }
         });
         if answered.is_err() {
@@ -78,7 +78,7 @@ pub fn problem(run_dir: &Path, pods: &dyn Pods) -> Option<String> {
     let removed = || {
         let path = path_shown(&socket);
         format!(
-            "{path}: removed by another program; until it is made again, pods that annotations do not decide cannot start"
+            "{path}: removed by another program; until it is created again, pods that annotations do not decide cannot start"
         )
     };
     pods.problem().or_else(|| (!socket.exists()).then(removed))
@@ -97,10 +97,10 @@ fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &M
     let answer = match serde_json::from_slice::<Query>(question) {
         Ok(query) if query.version == VERSION => pods.find(&query),
         Ok(query) => Answer::Unknown(format!(
-            "version {} of the protocol is not supported, expected {VERSION}: plugin and agent are of different versions",
+            "version {} of the protocol is not supported, expected {VERSION}: plugin and agent have different versions",
             query.version
         )),
-        Err(error) => Answer::Unknown(format!("the question is invalid: {error}")),
+        Err(error) => Answer::Unknown(format!("the lookup is invalid: {error}")),
     };
     metrics.answer(&answer);
     stream.write_all(&serde_json::to_vec(&answer)?)

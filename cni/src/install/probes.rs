@@ -12,7 +12,7 @@ use nix::errno::Errno;
 
 use super::metrics::Metrics;
 
-/// How long a client may take for its request, and for reading the response.
+/// Timeout of a client for its request, and for reading the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections at a time; others are closed.
 const LIMIT: usize = 16;
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(bound("127.0.0.1:8000").unwrap(), "127.0.0.1:8000");
         // An address that was meant is not replaced by another.
         bound("[::1]:8000").unwrap_err();
-        // A port in use is no reason to take another address.
+        // Do not fall back to another address because the port is in use.
         let used =
             bind("[::]:8000".parse().unwrap(), |_| -> io::Result<()> { Err(Errno::EADDRINUSE.into()) });
         assert_eq!(used.unwrap_err().kind(), io::ErrorKind::AddrInUse);

@@ -33,7 +33,7 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// One look at everything. Returns how long a write is delayed, if it is.
+    /// One reconciliation. Returns the delay of a write, if any.
     pub(super) fn reconcile(
         &mut self,
         options: &Install,
@@ -125,8 +125,8 @@ impl Installed {
             )
         } else {
             (
-                format!("takes the entry out of {file}; pods start without capture"),
-                "another program took the entry out again: delayed",
+                format!("removes the entry from {file}; pods start without capture"),
+                "another program removed the entry again: delayed",
             )
         };
         self.conflict = conflict;
@@ -172,7 +172,7 @@ impl Installed {
         log::warn!(file, changed, missing_s, writer; "another program changed the configuration: entry written again");
     }
 
-    /// How long a write has to wait for another program's sake, if it has. It is logged once.
+    /// The delay of a write because of another program, if any. It is logged once.
     fn delay(&mut self, path: &Path, message: &str) -> Option<Duration> {
         let is_new = self.backoff.lost(Instant::now(), files::changed(path));
         let delay = Some(self.backoff.delay(Instant::now())).filter(|delay| !delay.is_zero())?;
@@ -224,7 +224,7 @@ mod tests {
         let path = net.path().join("10-a.conflist");
         let options = install(net.path());
         for (plugins, expected) in [
-            (r#"{"type":"bridge"}"#, "takes the entry out of"),
+            (r#"{"type":"bridge"}"#, "removes the entry from"),
             (r#"{"type":"bridge"},{"type":"istio-cni","on_unknown":"pass"}"#, "writes another entry into"),
         ] {
             let list = format!(r#"{{"cniVersion":"1.0.0","name":"a","plugins":[{plugins}]}}"#);

@@ -15,13 +15,13 @@ use nix::unistd::geteuid;
 
 use crate::lookup::LARGEST;
 
-/// How long a client may take for its request, and for each part of the response that it reads.
+/// Timeout of a client for its request, and for each part of the response that it reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests that are read at a time. With more, the oldest connection is closed; others wait in the socket's queue.
 const CONNECTIONS: usize = 256;
-/// How often the socket's owner is asked whether it is still one.
+/// The interval at which the owner of the socket is checked.
 const OWNED: Duration = Duration::from_secs(2);
-/// How long to wait after a connection that could not be accepted, for want of file descriptors for instance.
+/// The time to wait after a connection that could not be accepted, for want of file descriptors for instance.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A client that has not sent all of its request yet.
@@ -32,7 +32,7 @@ struct Connection {
 }
 
 /// Reads requests as long as `is_owned`, and hands each over with its connection, which blocks, with limits, from then on.
-/// `is_complete` is asked with what was sent, and whether the client has closed its side.
+/// `is_complete` gets the data received so far, and whether the client has closed its side.
 pub(super) fn receive(
     listener: &UnixListener,
     is_owned: impl Fn() -> bool,

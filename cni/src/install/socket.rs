@@ -19,10 +19,10 @@ use super::requests;
 use crate::state::is_at;
 use crate::unix_socket::connect_nonblocking;
 
-/// How often a socket is looked at on which a process without our lock listens, or that cannot be made again or read.
+/// The interval at which a socket is checked on which a process without our lock listens, or that cannot be created or read.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// What becomes of a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
+/// What happens to a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlocked {
     /// It is left to that process until it ends.
@@ -142,7 +142,7 @@ fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// A file beside a socket.
+/// A file next to a socket.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -223,7 +223,7 @@ mod tests {
         assert!(is_served(&path));
         assert_eq!(names(folder.path()), ["agent.sock", "agent.sock.lock"]);
         remove_abandoned(&path).unwrap();
-        assert!(is_served(&path), "a socket that is listened on stays");
+        assert!(is_served(&path), "a socket with a listener stays");
         let waiting = thread::spawn({
             let path = path.clone();
             move || Owned::wait(&path, Unlocked::Replace)
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_of_a_file_that_was_removed_is_none() {
+    fn lock_of_a_removed_file_is_not_held() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent.sock");
         let held = lock(&path, FlockArg::LockExclusive).unwrap();

@@ -26,7 +26,7 @@ pub struct Report {
     pub changed: Vec<PathBuf>,
     /// What keeps the program on the node; empty if it was removed, or was not to be.
     pub blockers: Vec<PathBuf>,
-    /// Files from which the entry was not taken out, or that were not examined.
+    /// Files from which the entry was not removed, or that were not examined.
     pub unexamined: Vec<Unexamined>,
     /// What has our type or name and is not ours: it was left.
     pub left: Vec<Foreign>,

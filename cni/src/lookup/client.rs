@@ -21,10 +21,10 @@ use crate::watch::{Interrupted, Watch};
 /// How much earlier than the plugin the agent gives up, so that its answer says why.
 const MARGIN: Duration = Duration::from_millis(50);
 
-/// How long to wait before a connection to an agent that accepts none is tried again.
+/// The time to wait before a connection to an agent that accepts none is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Why there is no pod.
+/// Why no pod was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The API server knows no such pod.

@@ -41,7 +41,7 @@ pub struct Query {
     pub uid: String,
     /// Whether the API server is to be asked even if the agent knows the pod.
     pub refresh: bool,
-    /// How long the API server may take.
+    /// Timeout of the API server.
     pub wait_ms: u64,
 }
 
@@ -86,7 +86,7 @@ impl KnownPod {
     }
 }
 
-/// Whether an annotation is one that captures depend on: the agent keeps and hands over no others.
+/// Whether an annotation is one that captures depend on: the agent keeps and passes no others.
 #[must_use]
 pub fn is_relevant_annotation(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
@@ -96,7 +96,7 @@ pub fn is_relevant_annotation(key: &str) -> bool {
         || domain.ends_with(".istio.io")
 }
 
-/// Variables of the proxy's container on which capture depends: the agent keeps and hands over no others.
+/// Variables of the proxy's container on which capture depends: the agent keeps and passes no others.
 pub const PROXY_VARIABLES: [&str; 4] =
     ["DISABLE_ENVOY", "INVALID_DROP", "ISTIO_DUAL_STACK", "ISTIO_META_DNS_CAPTURE"];
 

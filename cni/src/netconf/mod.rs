@@ -26,7 +26,7 @@ pub const LARGEST: usize = 8 << 20;
 /// The run directory of the node agent, as in Istio.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
 
-/// How long a command may take: several times as long as each of all ADDs of a node needs that starts its pods at once, and far
+/// Timeout of a command: several times as long as each of all ADDs of a node needs that starts its pods at once, and far
 /// less than kubelet (4 minutes) and CRI-O (5) wait for a sandbox.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -187,7 +187,7 @@ impl<'a> NetConf<'a> {
         self.flag("standalone")
     }
 
-    /// Why a pod is not captured, whatever it is; `None` if that has to be found out.
+    /// Why a pod is not captured, independent of its facts; `None` if these decide.
     ///
     /// # Errors
     /// Code 7.
@@ -216,7 +216,7 @@ impl<'a> NetConf<'a> {
         }
     }
 
-    /// How long the command may take in all.
+    /// Timeout of the command.
     ///
     /// # Errors
     /// Code 7.
@@ -243,7 +243,7 @@ impl<'a> NetConf<'a> {
         keys.filter(|key| !KEYS.contains(key) && !IGNORED.contains(key) && !key.starts_with("cni.dev/"))
     }
 
-    /// Whether the runtime is asked to hand over annotations.
+    /// Whether the runtime is asked to pass annotations.
     #[must_use]
     pub fn wants_annotations(&self) -> bool {
         // Libcni takes null for false.
@@ -284,13 +284,13 @@ impl<'a> NetConf<'a> {
     }
 }
 
-/// How messages about a key begin.
+/// The beginning of messages about a key.
 pub const KEY: &str = "configuration key ";
 
 /// The key of the log level.
 pub const LOG_LEVEL: &str = "plugin_log_level";
 
-/// How much of a value is shown.
+/// Maximum length of a value in messages.
 const SHOWN: usize = 80;
 
 /// serde's messages name Rust types.

@@ -9,7 +9,7 @@ use crate::error::CniError;
 /// Where the facts of a pod come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// The annotations that the runtime hands over.
+    /// The annotations that the runtime passes.
     Annotations,
     /// The agent's socket: pods of the node that it knows, and others from the API server.
     Agent,
@@ -32,7 +32,7 @@ impl SourceKind {
     }
 }
 
-/// What becomes of a pod that no source knows.
+/// What happens to a pod that no source knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnknown {
     /// The runtime shall try again.
@@ -59,7 +59,7 @@ pub struct Defaults {
 pub struct Settings {
     /// Sources, in their order.
     pub sources: Vec<SourceKind>,
-    /// What becomes of a pod that none of them knows.
+    /// What happens to a pod that none of them knows.
     pub on_unknown: OnUnknown,
     /// Options that the annotations may lack.
     pub defaults: Defaults,

@@ -13,7 +13,7 @@ fn parse(text: &str) -> NetConf<'_> {
 }
 
 #[test]
-fn what_is_no_object_is_not_decoded() {
+fn invalid_object_is_not_decoded() {
     for (bad, problem) in [
         (&b""[..], "standard input: empty, expected a network configuration in JSON"),
         (b" \n", "standard input: empty"),
@@ -155,7 +155,7 @@ fn attachments_are_listed_as_go_writes_them() {
 }
 
 #[test]
-fn capability_of_null_is_none() {
+fn null_capability_means_none() {
     let wants = |value: &str| {
         let text =
             format!("{{\"capabilities\": {{\"a\": null, \"io.kubernetes.cri.pod-annotations\": {value}}}}}");

@@ -120,7 +120,7 @@ impl StateDir {
         first.map(|()| removed)
     }
 
-    /// How many state files there are.
+    /// The number of state files.
     #[must_use]
     pub fn count(&self) -> usize {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();

@@ -16,7 +16,7 @@ pub(crate) use dir::is_at;
 /// The version of the files.
 const VERSION: u32 = 1;
 
-/// What is known of a captured attachment.
+/// Known facts about a captured attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {

@@ -1,4 +1,4 @@
-//! Pods whose runtime hands over no annotations: the agent's facts decide, and the kernel shows it.
+//! Pods whose runtime passes no annotations: the agent's facts decide, and the kernel shows it.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ fn unannotated(node: &Node, name: &str, annotations: &Value, proxy: &Value) -> P
     pod
 }
 
-/// What becomes of a call by each user to a server on the node.
+/// What happens to a call by each user to a server on the node.
 fn calls<const N: usize>(node: &Node, pod: &Pod, users: [u32; N]) -> (SocketAddr, [netlab::Outcome; N]) {
     let proxy = User::new(&pod.netns, 2000, 2001);
     let outside = User::new(&node.namespace, 0, 0);

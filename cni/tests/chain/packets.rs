@@ -1,4 +1,4 @@
-//! What becomes of a pod's packets once the chain has set it up.
+//! What happens to a pod's packets once the chain has set it up.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-/// What becomes of a question.
+/// What happens to a question.
 pub(crate) enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),

@@ -28,8 +28,8 @@ fn writers_that_fight_are_delayed_and_named() {
     let line = loop {
         overwrite();
         let line = agent.logged("another program ");
-        let is_delayed = line["msg"].as_str().unwrap().contains("took the entry out again: delayed");
-        let waits = || agent.readyz().contains("another program takes the entry out of");
+        let is_delayed = line["msg"].as_str().unwrap().contains("removed the entry again: delayed");
+        let waits = || agent.readyz().contains("another program removes the entry from");
         if is_delayed && (0..50).any(|_| waits()) {
             break line;
         }
@@ -198,7 +198,7 @@ fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
 
 /// Pods start uncaptured until the entry is in the new first file, so it is written without a delay.
 #[test]
-fn file_that_becomes_first_is_no_conflict_however_soon() {
+fn file_that_becomes_first_is_never_a_conflict() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
     let agent = Agent::start(&node, &["--no-dry-add"]);
     agent.readyz_is("HTTP/1.1 200 ");

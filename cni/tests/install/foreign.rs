@@ -170,7 +170,7 @@ fn other_versions_of_ours_are_ours() {
     node.install(&["--no-dry-add"]);
     assert!(!node.read("10-a.conflist").contains("older"));
     assert_eq!(std::fs::read(node.bin.join("istio-cni")).unwrap().len(), bytes.len() - 4096);
-    // Without the capability, by which containerd would hand over annotations: installation mends it.
+    // Without the capability, by which containerd would pass annotations: installation mends it.
     let text = node.read("10-a.conflist").replace("io.kubernetes.cri.pod-annotations", "other");
     node.write("10-a.conflist", &text);
     node.install(&["--no-dry-add"]);

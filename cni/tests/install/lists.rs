@@ -174,7 +174,7 @@ fn drop_in_file_leaves_the_list_as_it_is() {
             LIST.replace("\"name\":", "\"loadOnlyInlinedPlugins\": true, \"name\":"),
             "loadOnlyInlinedPlugins is true",
         ),
-        (LIST.replace("\"cluster\"", "\"a/b\""), "is not the name of a directory"),
+        (LIST.replace("\"cluster\"", "\"a/b\""), "is not a valid directory name"),
     ] {
         node.write("10-a.conflist", &text);
         node.fails("install", &["--once", "--drop-in=yes"], problem);

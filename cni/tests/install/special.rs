@@ -35,7 +35,7 @@ fn ends(mut command: Command) -> String {
 }
 
 #[test]
-fn what_is_no_regular_file_is_skipped_and_named() {
+fn irregular_file_is_skipped_and_reported() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
     mkfifo(&node.net.join("01-fifo.conflist"), Mode::S_IRWXU).unwrap();
     let _socket = UnixListener::bind(node.net.join("02-socket.conf")).unwrap();
@@ -63,7 +63,7 @@ fn what_is_no_regular_file_is_skipped_and_named() {
 }
 
 #[test]
-fn program_that_is_no_regular_file_is_refused() {
+fn program_that_is_not_a_regular_file_is_refused() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
     let program = node.bin.join("istio-cni");
     mkfifo(&program, Mode::S_IRWXU).unwrap();

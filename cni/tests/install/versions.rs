@@ -13,7 +13,7 @@ fn of_version(text: &str, version: &str) -> String {
 }
 
 #[test]
-fn entry_is_taken_out_of_a_list_whose_version_is_not_supported_any_more() {
+fn entry_is_removed_from_a_list_whose_version_is_no_longer_supported() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
     let agent = Agent::start(&node, &["--no-dry-add"]);
     agent.readyz_is("HTTP/1.1 200 ");
@@ -22,7 +22,7 @@ fn entry_is_taken_out_of_a_list_whose_version_is_not_supported_any_more() {
         let with_entry = node.read("10-a.conflist");
         assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
         node.replace("10-a.conflist", &of_version(&with_entry, version));
-        let line = agent.logged("entry taken out: every ADD on the node would fail");
+        let line = agent.logged("entry removed: every ADD on the node would fail");
         assert!(line["file"].as_str().unwrap().ends_with("/10-a.conflist"), "{line}");
         agent.readyz_is(&format!("cniVersion: {problem}, expected one of 0.3.0"));
         agent.readyz_is("pods start without capture");

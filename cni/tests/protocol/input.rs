@@ -9,7 +9,7 @@ use crate::common::{Answer, call, plugin};
 use crate::{GOOD, conf, run};
 
 #[test]
-fn input_that_is_no_configuration_is_refused() {
+fn input_that_is_not_a_configuration_is_refused() {
     for command in ["ADD", "CHECK", "GC", "STATUS"] {
         for input in ["", "x", "[]", "{", "null", "{\"a\":1}{"] {
             run(command, input).error(6);

@@ -105,7 +105,7 @@ fn without_annotations_and_agent_the_pod_does_not_start() {
     let problem = Case::new().refused();
     for part in [
         "pod default/web-0",
-        "annotations: the runtime hands over none; set \"capabilities\": {\"io.kubernetes.cri.pod-annotations\": true}",
+        "annotations: the runtime passes none; set \"capabilities\": {\"io.kubernetes.cri.pod-annotations\": true}",
         "agent, api: ",
         "/run/agent.sock: No such file or directory",
         "is install-cni --node-name running?",
@@ -144,7 +144,7 @@ fn agent_that_never_accepts_is_not_waited_for() {
 }
 
 #[test]
-fn garbage_is_no_answer() {
+fn garbage_is_rejected() {
     for (garbage, part) in [
         (&b""[..], "EOF"),
         (b"\xff\xfe", "expected"),
@@ -164,7 +164,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn answer_about_another_pod_is_no_answer() {
+fn answer_about_another_pod_is_rejected() {
     let other = pod("web-1", UID, &json!({}), &proxy());
     for (answer, uid) in [(injected("u-0"), "u-0"), (injected(""), ""), (other, UID)] {
         let problem = Case::new().serve(move |_| json_reply(&answer)).refused();
@@ -190,7 +190,7 @@ fn reasons_of_the_agent_are_in_the_message() {
     let long = json!({"unknown": "x".repeat(2000)});
     let problem = Case::new().serve(move |_| json_reply(&long)).refused();
     assert!(
-        problem.contains("annotations: the runtime hands over none")
+        problem.contains("annotations: the runtime passes none")
             && problem.ends_with("xxx…; on the node: `istio-cni status`"),
         "{problem}"
     );

@@ -11,7 +11,7 @@ pub struct Error {
     pub column: usize,
     /// The expression at fault; empty when it could not be parsed.
     pub expression: String,
-    /// What is wrong, in Go's words where Go has some.
+    /// The problem, in Go's words if Go has an error for it.
     pub message: String,
 }
 

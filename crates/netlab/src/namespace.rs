@@ -152,7 +152,7 @@ fn unrouted_address() -> Option<String> {
 
 /// The flag of a route to the machine itself, in `/proc/net/ipv6_route`.
 const RTF_LOCAL: u32 = 0x8000_0000;
-/// How long a busy kernel may take.
+/// Timeout of a busy kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `test` on a thread of its own in a new namespace whose `lo` is up.

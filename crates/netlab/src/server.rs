@@ -15,7 +15,7 @@ use crate::answer::{Answer, Outcome};
 use crate::socket::{self, Binding};
 use crate::user::{self, RESET_REQUEST, User};
 
-/// How often an idle server looks whether it should end.
+/// The interval at which an idle server checks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a connection may be silent before the server ends it: longer than any test.
 const PATIENCE: Duration = Duration::from_secs(600);

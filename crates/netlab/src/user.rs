@@ -12,7 +12,7 @@ use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
 pub const RESET_REQUEST: &str = "reset";
-/// How long a call may take before it counts as unanswered: long enough for a machine that is busy with other work.
+/// The timeout of a call: long enough for a machine that is busy with other work.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A user in a network namespace: its calls and servers run on threads with its uid and gid.

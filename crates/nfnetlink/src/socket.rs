@@ -18,7 +18,7 @@ use crate::{Message, Reply, request_flags};
 /// A dump that changes under our hands is read again this many times.
 const DUMP_ATTEMPTS: usize = 16;
 
-/// How long an answer may take. The kernel answers within the send call, so this only turns a lost answer into an
+/// Timeout of an answer. The kernel answers within the send call, so this only turns a lost answer into an
 /// error rather than a hang.
 const ANSWER_SECONDS: i64 = 30;
 const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";

@@ -6,7 +6,7 @@ use crate::manifests::{Image, Namespace, Platform, Revision};
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
 
-/// Where config comes from, and values over those of the files.
+/// The source of config, and values over those of the files.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ConfigArgs {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub(super) struct ConfigArgs {
     pub(super) set: Vec<SetValues>,
 }
 
-/// What is the same for all pods of a run.
+/// Settings for all pods of a run.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PodArgs {
     /// Control plane revision

@@ -81,7 +81,7 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
     match config_map {
         Ok(live) => sources = merged(sources, live),
         // The options of an injected pod are its own.
-        Err(problem) => notes.push(format!("warning: {problem}: the built-in config counts")),
+        Err(problem) => notes.push(format!("warning: {problem}: the built-in config is used")),
     }
     let mut loaded = load_from(&args.injection, environment, &sources)?;
     loaded.namespace = loaded.namespace.or(own_namespace);
@@ -91,7 +91,7 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
         }
         Ok(_) => webhooks(args, &loaded)?,
         Err(problem) => {
-            notes.push(format!("warning: {problem}: the webhooks of an installation count"));
+            notes.push(format!("warning: {problem}: the webhooks of an installation are used"));
             webhooks(args, &loaded)?
         }
     };
@@ -236,7 +236,7 @@ fn injected_already(loaded: &Loaded, shape: Shape, pod: &Value, status: &Status,
     let revision = if status.revision.is_empty() { "default" } else { &status.revision };
     if shape != Shape::Pod {
         result.warnings.push(
-            "this is about the template as it is: pods that a webhook is called for are injected again"
+            "this is the result for the template: pods for which a webhook is called are injected again"
                 .to_owned(),
         );
     }

@@ -21,7 +21,7 @@ enum When {
 }
 
 impl ColorArgs {
-    /// The text as it is printed.
+    /// The printed text.
     pub(super) fn paint(&self, text: String, environment: &Environment) -> String {
         let is_refused = || !environment.get("NO_COLOR").is_empty() || environment.get("TERM") == "dumb";
         let has_colors = match self.color {
@@ -44,7 +44,7 @@ const LINES: [(&str, &str); 11] = [
     ("warning ", YELLOW),
     ("note ", YELLOW),
     ("not checked:", YELLOW),
-    ("nothing wrong found", GREEN),
+    ("no problem found", GREEN),
     ("  fix ", GREEN),
 ];
 

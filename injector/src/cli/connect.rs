@@ -61,7 +61,7 @@ impl ClusterArgs {
         ConfigMapName { namespace, name: format!("istio-sidecar-injector{suffix}") }
     }
 
-    /// Config, values and mesh config of the installation, where no file has them; the files alone, unless a cluster is asked for.
+    /// Config, values and mesh config of the installation if no file has them; only the files, unless a cluster is requested.
     pub(super) fn beside(&self, files: Sources, revision: &Revision) -> Result<Sources, Failure> {
         if self.kubeconfig.is_none() && self.context.is_none() {
             return Ok(files);

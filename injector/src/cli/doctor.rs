@@ -105,7 +105,7 @@ fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure>
     Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
 }
 
-/// Namespaces that are asked about exist, as far as namespaces were read.
+/// Checks that the given namespaces exist, if namespaces were read.
 pub(super) fn known(objects: &[Value], asked: &[&str]) -> Result<(), Failure> {
     let all = objects
         .iter()

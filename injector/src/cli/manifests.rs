@@ -224,7 +224,7 @@ fn check(args: &ManifestsArgs, objects: &[Value]) -> Result<Output, Failure> {
     Ok(Output { text, refused, target: "-".to_owned(), ..Output::default() })
 }
 
-/// What the ConfigMaps hold. A config that cannot be used is not installed.
+/// The content of the ConfigMaps. A config that cannot be used is not installed.
 fn texts(args: &ManifestsArgs, environment: &Environment) -> Result<(Texts, Vec<String>), Failure> {
     let variables = environment.clone();
     let functions = functions(move |name| Some(variables.get(name).to_owned()));

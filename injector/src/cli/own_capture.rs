@@ -23,7 +23,7 @@ use crate::pod::init_options::InitOptions;
 use crate::pod::list::{annotation, metadata, proxy};
 use crate::pod::{INIT, PROXY};
 
-/// What the plugin is called in reports.
+/// The name of the plugin in reports.
 const PLUGIN: &str = "CNI plugin istio-cni";
 
 /// Where the built-in templates and Istio's take the value of an option that no annotation sets.
@@ -57,7 +57,7 @@ pub(super) struct OwnCapture {
     pub(super) by: String,
     /// Options that differ from their defaults.
     pub(super) options: Vec<OwnOption>,
-    /// What becomes of each kind of traffic, as `istio-iptables explain` prints it; empty if that cannot be followed.
+    /// What happens to each kind of traffic, as `istio-iptables explain` prints it; empty if that cannot be followed.
     pub(super) table: String,
     /// The same as JSON.
     pub(super) traffic: Value,
@@ -77,7 +77,7 @@ pub(super) struct OwnOption {
 /// Reads an injected pod. `settings` name the values that its options may come from.
 ///
 /// # Errors
-/// What keeps the pod from starting.
+/// The reason why the pod cannot start.
 pub(super) fn of(pod: &Value, settings: &Settings) -> Result<OwnCapture, String> {
     match InitOptions::of(pod).filter(|init| init.container == INIT) {
         Some(init) => by_init_container(pod, settings, &init),
@@ -94,7 +94,7 @@ fn by_init_container(pod: &Value, settings: &Settings, init: &InitOptions) -> Re
     let mut warnings: Vec<String> = init
         .foreign
         .iter()
-        .map(|problem| format!("container {INIT}: {problem}; its image has to be one that knows it"))
+        .map(|problem| format!("container {INIT}: {problem}; its image must support it"))
         .collect();
     warnings.extend(
         init.elsewhere
@@ -127,7 +127,7 @@ fn by_init_container(pod: &Value, settings: &Settings, init: &InitOptions) -> Re
     Ok(OwnCapture { by, options, table, traffic, warnings })
 }
 
-/// What the plugin makes of the annotations, which is all that the runtime hands over.
+/// The plugin's result for the annotations, which are all that the runtime passes.
 fn by_plugin(pod: &Value) -> Result<OwnCapture, String> {
     let annotations: BTreeMap<String, String> = metadata(pod, "annotations")
         .into_iter()
@@ -168,7 +168,7 @@ fn by_plugin(pod: &Value) -> Result<OwnCapture, String> {
     }
 }
 
-/// What becomes of each kind of traffic, as text and as JSON.
+/// What happens to each kind of traffic, as text and as JSON.
 fn explained(pod: &Value, resolved: &Resolved, warnings: &mut Vec<String>) -> (String, Value) {
     let addresses = addresses(pod);
     let network = if addresses.is_empty() {
@@ -253,7 +253,7 @@ fn is_in(items: &str, list: &str) -> bool {
     of(items).iter().all(|item| all.contains(item))
 }
 
-/// What a user changes to change the option.
+/// The annotation or value that sets the option.
 fn origin(pod: &Value, settings: &Settings, given: &GivenOption) -> String {
     if let Origin::Variable(variable) = &given.origin {
         let own =

@@ -9,7 +9,7 @@ use super::own_capture::{self, OwnCapture};
 use crate::decide::selectors::SUFFIX;
 use crate::decide::{Decision, Reason};
 
-/// What is known about one object.
+/// Known facts about one object.
 #[derive(Clone, Debug)]
 pub(super) struct CheckResult {
     pub(super) file: String,
@@ -94,7 +94,7 @@ pub(super) fn as_text(results: &[CheckResult]) -> String {
         }
     }
     if results.iter().any(|result| result.own.is_none()) {
-        text.push_str("ProxyConfig resources are not read: what they change is not shown.\n");
+        text.push_str("ProxyConfig resources are not read: their changes are not shown.\n");
     }
     text
 }

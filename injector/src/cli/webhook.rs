@@ -108,7 +108,9 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
                 let (service, namespace) = (service.as_str().to_owned(), namespace.as_str().to_owned());
                 return Some(Certificates::SelfSigned { service, namespace, ca_out });
             }
-            problem("--self-signed needs --service and --namespace: the certificate is made for their name");
+            problem(
+                "--self-signed needs --service and --namespace: the certificate is issued for their name",
+            );
             None
         }
         (None, None, false) => {
@@ -124,7 +126,7 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
             None
         }
         (_, _, true) => {
-            problem("--self-signed makes the certificate: it does not go with --tls-cert and --tls-key");
+            problem("--self-signed issues the certificate: it cannot be used with --tls-cert and --tls-key");
             None
         }
     }
@@ -137,7 +139,7 @@ fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
             problems.push(format!("{flag} -: standard input cannot be watched: expected a file"));
         }
         if args.cluster.watch_configmap.is_some() {
-            problems.push(format!("{flag} does not go with --watch-configmap: expected one of them"));
+            problems.push(format!("{flag} cannot be used with --watch-configmap: expected one of them"));
         }
     }
     match &args.cluster.watch_configmap {
@@ -149,7 +151,8 @@ fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
 fn ca_bundle(args: &ClusterArgs, self_signed: bool, problems: &mut Vec<String>) -> CaBundle {
     if !args.webhook_config.is_empty() {
         if args.ca_managed_externally {
-            let problem = "--webhook-config does not go with --ca-managed-externally: expected one of them";
+            let problem =
+                "--webhook-config cannot be used with --ca-managed-externally: expected one of them";
             problems.push(problem.to_owned());
         } else if !self_signed {
             let problem = "--webhook-config is for --self-signed: the CA of --tls-cert is not known here";

@@ -126,7 +126,7 @@ pub(super) async fn run(client: Client, name: &str, mut trust: Trust<'_>, report
     }
 }
 
-/// Waits for a change; forever, where there is no sender any more.
+/// Waits for a change; forever, if the sender is gone.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;

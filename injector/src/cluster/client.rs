@@ -24,7 +24,7 @@ const RESPONSE: Duration = Duration::from_secs(15);
 const RATE_LIMIT: u64 = 50;
 const RATE_PERIOD: Duration = Duration::from_secs(10);
 
-/// Why there is no client.
+/// Why no client could be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{subject}: {problem}")]
 pub struct ClientError {
@@ -92,7 +92,7 @@ pub async fn connect_with_rate(
 /// How an API server is reached.
 struct Target {
     config: Config,
-    /// Where that is from, for messages.
+    /// Its source, for messages.
     source: String,
     proxy: Option<Intercept>,
 }
@@ -148,7 +148,7 @@ async fn of_kubeconfig(
     // The client takes it for granted that there is a scheme.
     let server = &config.cluster_url;
     if !matches!(server.scheme_str(), Some("https" | "http")) || server.host().is_none() {
-        return Err(bad(format!("server {server} is no URL, expected https://HOST:PORT")));
+        return Err(bad(format!("server {server} is not a URL, expected https://HOST:PORT")));
     }
     let proxy = proxy::find(&mut config, given).map_err(bad)?;
     Ok(Target { config, source, proxy })

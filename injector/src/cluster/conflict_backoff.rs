@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Repairs without delay: a deployment that applies several things in turn is not a conflict.
+/// Repairs without delay: a deployment that applies several objects one after another is not a conflict.
 const IMMEDIATE: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_secs(30);
 const MAX_DELAY: Duration = Duration::from_secs(10 * 60);

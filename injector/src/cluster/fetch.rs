@@ -42,7 +42,7 @@ pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>
     (objects, notes)
 }
 
-/// A pod, its Namespace and the webhook configurations that may be called for pods; beside what cannot be read but the pod.
+/// A pod, its Namespace and the webhook configurations that may be called for pods; and what, except the pod, cannot be read.
 ///
 /// # Errors
 ///

@@ -75,7 +75,7 @@ pub enum CertificateSource {
     SelfSigned {
         /// The Secret.
         secret: SharedSecret,
-        /// Where the certificate goes.
+        /// The destination of the certificate.
         publisher: Publisher,
         /// The configurations.
         configurations: Vec<String>,

@@ -14,10 +14,10 @@ use crate::{object, path};
 const MARKS: [(&str, &[&str]); 2] =
     [("labels", &["app", "istio", "istio.io/rev", MANAGED_BY]), ("annotations", &[CERTIFICATE])];
 
-/// What the cluster has of the objects of an installation.
+/// The objects of an installation that exist in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// How many objects do not exist.
+    /// The number of missing objects.
     pub new: usize,
     /// Objects of the same installation, as they were given.
     pub own: Vec<Value>,

@@ -17,7 +17,7 @@ use crate::config::{ProxyConfig, ProxyConfigs};
 use crate::path::FieldError;
 use crate::pod::ids::Ids;
 
-/// What is known of the cluster and its namespaces.
+/// Known facts about the cluster and its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterState {
     /// Whether proxies are native sidecars, where the pod does not say.

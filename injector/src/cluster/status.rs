@@ -56,9 +56,9 @@ pub struct Status {
     pub namespaces: Part,
     /// ProxyConfig resources.
     pub proxy_configs: Part,
-    /// How often a caBundle was written.
+    /// The number of writes of a caBundle.
     pub ca_bundle_writes: u64,
-    /// How often a repair of a caBundle was delayed because another writer keeps changing it.
+    /// The number of delayed repairs of a caBundle because another writer keeps changing it.
     pub ca_bundle_conflicts: u64,
 }
 

@@ -12,11 +12,11 @@ pub struct ConfigError {
     pub source: String,
     /// The key, or line and column; empty for the whole.
     pub place: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a config.
+/// The error of a config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each field is")]
 #[non_exhaustive]
@@ -25,10 +25,10 @@ pub enum Problem {
     #[error("key {key:?} is in {}: expected one of them", maps.join(", "))]
     AmbiguousKey { key: String, maps: Vec<String> },
     /// A key of a ConfigMap without content.
-    #[error("there is nothing in it; expected {{}} for none (has the file been cut off?)")]
+    #[error("there is nothing in it; expected {{}} for none (is the file truncated?)")]
     BlankKey,
     /// A file without content.
-    #[error("the file is empty; expected {expected} (leave {flag} out for what is built in)")]
+    #[error("the file is empty; expected {expected} (omit {flag} to use the built-in one)")]
     EmptyFile { expected: String, flag: &'static str },
     /// A field whose value is not accepted.
     #[error("{0}")]
@@ -37,12 +37,12 @@ pub enum Problem {
     #[error("{} key {key:?}", owner(.maps))]
     MissingKey { key: String, maps: usize },
     /// An object without a kind, as a truncated file has it.
-    #[error("there is none, expected ConfigMap (has the file been cut off?)")]
+    #[error("missing, expected ConfigMap (is the file truncated?)")]
     MissingKind,
     /// A key that is not known, and is one letter off a known one.
     #[error("not known; did you mean {0}?")]
     Misspelt(String),
-    /// No template at all.
+    /// No template.
     #[error("there are none")]
     NoTemplates,
     /// Neither an injector config nor a template.

@@ -212,7 +212,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What `read` makes of a key; `None` if it is absent, null, or not what is expected.
+    /// The result of `read` for a key; `None` if the key is absent, null, or of another type.
     fn given<'v, T>(
         &mut self,
         object: &'v Map<String, Value>,

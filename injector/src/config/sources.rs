@@ -161,7 +161,7 @@ pub struct Settings {
     pub injector: InjectorConfig,
     /// The values that templates read.
     pub values: Value,
-    /// Where they come from, for messages.
+    /// Their source, for messages.
     pub values_from: ValuesFrom,
     /// The mesh config.
     pub mesh: Mesh,

@@ -119,7 +119,7 @@ fn bad_template_is_found_in_the_file() {
 }
 
 #[test]
-fn what_is_no_config_is_refused() {
+fn invalid_config_is_refused() {
     for text in ["", "[]", "7", "a: b", "policy: enabled", "policy: enabled\ntemplates: 7\n", "a: [\n"] {
         let problems = load(text).unwrap_err();
         assert_eq!(problems.len(), 1, "{text:?}: {problems:?}");
@@ -147,7 +147,7 @@ fn config_map_that_was_cut_off() {
     for cut in
         ["apiVersion: v1\n", "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: td\n  values: '{}'\nkind:\n"]
     {
-        assert!(problems(cut).contains("file: kind: there is none"), "{cut}");
+        assert!(problems(cut).contains("file: kind: missing"), "{cut}");
     }
     let empty = problems("kind: ConfigMap\ndata:\n  values: ''\n  mesh: |\n");
     for key in ["values", "mesh"] {

@@ -218,7 +218,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The key beside it that is one letter off.
+/// A known key of the same map that differs in one letter.
 fn misspelt(path: &str, known: &Value) -> Option<String> {
     let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
     let pointer = if parent.is_empty() { String::new() } else { format!("/{}", parent.replace('.', "/")) };

@@ -55,7 +55,7 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// Whether it has no requirement at all.
+    /// Whether it has no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
@@ -74,7 +74,7 @@ impl Selector {
         unmet
             .map(|requirement| match labels.label(&requirement.key) {
                 Some(value) => format!("{requirement}, but it is {value:?}"),
-                None => format!("{requirement}, but there is no such label"),
+                None => format!("{requirement}, but is missing"),
             })
             .collect()
     }
@@ -124,7 +124,7 @@ impl fmt::Display for Requirement {
         let key = &self.key;
         match &self.operator {
             Operator::DoesNotExist => write!(f, "label {key} must be absent"),
-            Operator::Exists => write!(f, "label {key} must be there"),
+            Operator::Exists => write!(f, "label {key} must be present"),
             Operator::In(values) => write!(f, "label {key} must be {}", values.join(" or ")),
             Operator::NotIn(values) => write!(f, "label {key} must not be {}", values.join(" or ")),
         }
@@ -139,7 +139,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// Labels that a selector can look at.
+/// Labels that a selector can match.
 pub trait Labels {
     /// The value of a label.
     fn label(&self, key: &str) -> Option<&str>;
@@ -190,10 +190,7 @@ mod tests {
         assert!(matches(&selector, &json!({"a": "1", "b": ""})));
         assert!(!matches(&selector, &json!({"a": "1"})));
         let unmet = Selector::parse(&selector).unwrap().unmet(json!({"a": "2"}).as_object().unwrap());
-        assert_eq!(
-            unmet,
-            ["label a must be 1, but it is \"2\"", "label b must be there, but there is no such label"]
-        );
+        assert_eq!(unmet, ["label a must be 1, but it is \"2\"", "label b must be present, but is missing"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn plugins(server: &Value, container: &Value, diagnosis: &mut Diagnosis) {
             seen: format!("--disable-admission-plugins has {PLUGIN}"),
             cause: "the API server calls no mutating webhook".to_owned(),
             fix: format!(
-                "on each control plane node, take {PLUGIN} out of --disable-admission-plugins in {MANIFEST}"
+                "on each control plane node, remove {PLUGIN} from --disable-admission-plugins in {MANIFEST}"
             ),
         });
     }

@@ -39,7 +39,7 @@ pub(super) fn settings(
         mesh: mesh.and_then(|mesh| source(mesh, "mesh")),
     };
     if sources.config.is_none() {
-        return Err(vec![format!("{}: there is no key config", title(map))]);
+        return Err(vec![format!("{}: missing key config", title(map))]);
     }
     let problems = sources.load(&functions(|_| None));
     problems.map_err(|problems| problems.iter().map(ToString::to_string).collect())

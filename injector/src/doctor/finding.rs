@@ -121,7 +121,7 @@ problems! {
     FailurePolicyIgnore Warning "failure-policy-ignore";
     /// One replica, without which no pods are created.
     SingleReplica Warning "single-replica";
-    /// A short time-out.
+    /// A short timeout.
     TimeoutShort Warning "timeout-short";
     /// Two labels of which one has no effect.
     BothLabels Warning "both-labels";

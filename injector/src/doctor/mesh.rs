@@ -50,7 +50,7 @@ fn discovery(context: &mut Context<'_>, installation: &Installation<'_>, address
         seen: format!("the mesh config has discoveryAddress {address}, and that Service does not exist"),
         cause: format!(
             "proxies get no configuration, and pods stay in Init or not ready. The injector ({}) is no control plane: an istiod \
-             is needed beside it",
+             is needed, too",
             installation.title()
         ),
         fix: format!("kubectl -n {namespace} get services   # install istiod, or correct discoveryAddress"),

@@ -55,12 +55,12 @@ const KNOWN_MESSAGES: [KnownMessage; 10] = [
     },
     KnownMessage {
         texts: &["no such host"],
-        cause: "the Service was not there, or the API server asked its own name server because it calls by way of a proxy",
+        cause: "the Service did not exist, or the API server asked its own name server because it calls through a proxy",
         fix: "kubectl -n {ns} get service {service}",
     },
     KnownMessage {
         texts: &["not found"],
-        cause: "the Service, or the path on which the webhook is called, was not there",
+        cause: "the Service, or the path on which the webhook is called, did not exist",
         fix: "kubectl get mutatingwebhookconfiguration {configuration} -o jsonpath='{.webhooks[*].clientConfig.service}'",
     },
     KnownMessage {

@@ -29,7 +29,7 @@ pub(super) fn examine(context: &mut Context<'_>) {
     }
 }
 
-/// Whether pods of a namespace can be injected at all.
+/// Whether any pod of a namespace can be injected.
 fn ordinary(namespace: &str, installations: &[Installation<'_>]) -> bool {
     !SYSTEM_NAMESPACES.contains(&namespace)
         && !installations
@@ -50,7 +50,9 @@ fn one(namespace: &Value, requested: bool, webhooks: &Webhooks, diagnosis: &mut 
             Problem::BothLabels,
             format!("it has {INJECTION}={injection} and {REVISION}={revision}"),
             format!("{INJECTION} wins: {REVISION} has no effect"),
-            format!("kubectl label namespace {own} {INJECTION}-   # or {REVISION}-, whichever is not meant"),
+            format!(
+                "kubectl label namespace {own} {INJECTION}-   # or {REVISION}-, whichever is not intended"
+            ),
         );
     }
     let kept = match webhooks.called(&labels, &Map::new()) {

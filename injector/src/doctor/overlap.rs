@@ -51,7 +51,7 @@ fn fix(context: &Context<'_>, configurations: &[&str], namespaces: &[&str]) -> S
     let described = described.collect::<Vec<_>>().join(", ");
     let tag = installations.iter().find_map(|one| {
         let tag = text(one.configuration, "/metadata/labels/istio.io~1tag");
-        (!tag.is_empty()).then(|| format!("; istioctl tag remove {tag} takes the tag away"))
+        (!tag.is_empty()).then(|| format!("; istioctl tag remove {tag} removes the tag"))
     });
     let revisions: BTreeSet<&str> = installations.iter().map(|one| one.revision).collect();
     // A label would begin injection in a namespace that has none.

@@ -88,7 +88,7 @@ impl PodCheck<'_, '_> {
         if left_over(self.pod) {
             let cause = match &called {
                 Called::By(webhook, _) => format!(
-                    "{} is called for such a pod now: it was created before, or while the injector was away and failurePolicy Ignore",
+                    "{} is called for such a pod now: it was created before, or while the injector was unavailable and failurePolicy was Ignore",
                     webhook.name
                 ),
                 Called::ByNone(kept) => why_not(kept),
@@ -166,7 +166,7 @@ impl PodCheck<'_, '_> {
         }
         let cause = format!(
             "{} is called for such a pod, and the injector injects it: it was created before its namespace was labelled, or while the \
-             injector was away and failurePolicy Ignore",
+             injector was unavailable and failurePolicy was Ignore",
             webhook.name
         );
         Some((Problem::SidecarMissing, seen, cause))
@@ -179,7 +179,7 @@ impl PodCheck<'_, '_> {
             without.shift_remove(INJECT);
             let otherwise =
                 matches!(self.context.webhooks.called(&self.of_namespace, &without), Called::By(..));
-            let cause = "the selectors leave such pods out: the injector is not called".to_owned();
+            let cause = "the selectors exclude such pods: the injector is not called".to_owned();
             return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
         }
         if label == Some("true") {
@@ -232,10 +232,10 @@ impl PodCheck<'_, '_> {
             return "annotate the pod template: sidecar.istio.io/nativeSidecar: \"true\" (nodes of Kubernetes 1.29 or newer)".to_owned();
         }
         if problem == Problem::OptedOut {
-            return format!("in the pod template, take {INJECT} out; then {again}");
+            return format!("in the pod template, remove {INJECT}; then {again}");
         }
         if problem == Problem::HostNetwork {
-            return "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned();
+            return "in the pod template, remove hostNetwork, if the sidecar is needed".to_owned();
         }
         if problem == Problem::Excluded { self.config_command() } else { again }
     }

@@ -28,7 +28,7 @@ pub fn as_text(diagnosis: &Diagnosis) -> String {
     let of = |severity: Severity| count(diagnosis, severity);
     let (broken, warnings, notes) = (of(Severity::Broken), of(Severity::Warning), of(Severity::Note));
     let _ = match diagnosis.findings.len() {
-        0 => writeln!(text, "nothing wrong found in {} objects", diagnosis.objects),
+        0 => writeln!(text, "no problem found in {} objects", diagnosis.objects),
         _ => writeln!(
             text,
             "{} objects: {broken} broken, {warnings} warnings, {notes} notes",

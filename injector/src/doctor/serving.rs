@@ -9,7 +9,7 @@ use super::{Context, Diagnosis, Finding, Problem};
 /// Reported where no Pods were saved.
 pub(super) const PODS: &str = "Pods: none among the objects";
 
-/// What is behind a Service, as far as it is known.
+/// The endpoints of a Service, as far as they are known.
 #[derive(Debug, Default)]
 pub(super) struct Backend<'a> {
     pub(super) service: Option<&'a Value>,

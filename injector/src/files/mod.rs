@@ -15,7 +15,7 @@ pub use replace::replace;
 /// The largest input that is read: 6 MiB, as much as the webhook takes.
 pub(crate) const MAX_BYTES: usize = 6 << 20;
 
-/// How messages call a file.
+/// The name of a file in messages.
 #[must_use]
 pub(crate) fn called(name: &str) -> &str {
     if name == "-" { "standard input" } else { name }
@@ -62,7 +62,7 @@ pub fn read_at_most(name: &str, largest: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > largest { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// Whether a file can be read, as far as opening it says; nothing is taken out of a FIFO.
+/// Whether a file can be opened for reading; nothing is read from a FIFO.
 ///
 /// # Errors
 ///

@@ -45,7 +45,7 @@ fn end_of_links(name: &str) -> io::Result<PathBuf> {
     Err(Errno::ELOOP.into())
 }
 
-/// By way of a file beside it, which takes its place.
+/// Writes a file next to it and renames that.
 fn in_place_of(path: &Path, text: &str, permissions: Option<Permissions>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));

@@ -12,7 +12,7 @@ use crate::config::Mesh;
 use crate::pod::init_options::InitOptions;
 use crate::pod::list::annotation;
 
-/// How many problems are reported.
+/// Maximum number of reported problems.
 const MAX_REPORTED: usize = 10;
 
 impl Injector {
@@ -44,16 +44,14 @@ impl Injector {
             let more = problems.len().saturating_sub(MAX_REPORTED);
             problems.truncate(MAX_REPORTED);
             if more > 0 {
-                problems.push(format!("{more} more values are not accepted either"));
+                problems.push(format!("{more} more values are not accepted"));
             }
             return Err(InjectError::Capture { problems, by_config });
         }
         let mut warnings: Vec<String> = init
             .foreign
             .iter()
-            .map(|problem| {
-                format!("container {}: {problem}; the init image has to be one that knows it", init.container)
-            })
+            .map(|problem| format!("container {}: {problem}; the init image must support it", init.container))
             .collect();
         warnings.extend(
             init.elsewhere
@@ -85,7 +83,7 @@ impl Injector {
         }
     }
 
-    /// Whether a pod that asks for nothing gets all of the same refused.
+    /// Whether a pod without annotations gets the same errors.
     fn refuses_any(&self, init: &InitOptions, request: Request<'_>) -> bool {
         let mut bare = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
         if let Some(names) = annotation(request.pod, keys::TEMPLATES)

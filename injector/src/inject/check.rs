@@ -88,14 +88,14 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
     if let Some(container) = without_proxy(&injected.pod) {
         injected.warnings.push(format!(
             "spec.initContainers has {container}, and no container of the pod is istio-proxy with an image: what is captured \
-             has nowhere to go; expected one in the templates {}",
+             has no destination; expected one in the templates {}",
             names.join(", ")
         ));
     }
     Ok(())
 }
 
-/// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
+/// A Windows pod is injected if it requests injection, as by Istio, and cannot run.
 pub(super) fn windows(pod: &Value) -> Option<String> {
     let windows = |system: Option<&Value>| system.and_then(Value::as_str) == Some("windows");
     let (field, outcome) = if windows(at(pod, "/spec/os/name")) {
@@ -111,7 +111,7 @@ pub(super) fn windows(pod: &Value) -> Option<String> {
     ))
 }
 
-/// The pod of a Job completes when all of its containers have: a proxy that is none of its init containers never does.
+/// The pod of a Job completes when all its containers have: a proxy that is not an init container never does.
 pub(super) fn endless_job(pod: &Value, workload: &Workload) -> Option<String> {
     let proxy = list::find(list::containers(pod, List::Containers), PROXY);
     let is_job = matches!(workload.kind.as_str(), "CronJob" | "Job");

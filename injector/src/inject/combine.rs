@@ -20,7 +20,7 @@ pub(super) struct Combined {
     pub(super) pod: Value,
     /// The names of what the templates alone have in the lists of the spec.
     pub(super) templates: Value,
-    /// The user and group that the user's own proxy container asks for.
+    /// The user and group of the user's own proxy container.
     pub(super) asked: Ids,
 }
 

@@ -144,7 +144,7 @@ fn probes(container: &Value) -> impl Iterator<Item = String> {
         let port = ["httpGet", "tcpSocket", "grpc"].into_iter().find_map(|kind| probe.get(kind)?.get("port"))?;
         let (number, purpose) = purpose(port)?;
         Some(format!(
-            "container {}: {key} asks port {number}, which is Istio's ({purpose}): it says nothing about the app; expected a port \
+            "container {}: {key} probes port {number}, which is Istio's ({purpose}): it does not test the app; expected a port \
              of the app",
             name(container)
         ))

@@ -21,7 +21,7 @@ pub enum InjectError {
         templates.join(", ")
     )]
     AutoImage { container: String, templates: Vec<String> },
-    /// The init container would refuse what it is given; `by_config`: a pod that asks for nothing gets the same.
+    /// The init container would refuse its options; `by_config`: also those of a pod without annotations.
     #[error("{}", problems.join("\n"))]
     Capture { problems: Vec<String>, by_config: bool },
     /// Containers of the injected pod have the same name, though those of the pod did not.
@@ -43,10 +43,10 @@ pub enum InjectError {
          YAML's own marks"
     )]
     Escapes { template: String, origin: String },
-    /// A template would take away what the pod has, like `spec.containers app`.
+    /// A template would remove something from the pod, such as `spec.containers app`.
     #[error(
-        "template {template}: its output would take {} out of the pod; expected lists of what it adds, or $patch: delete for \
-         what is to go",
+        "template {template}: its output would remove {} from the pod; expected lists with additions only, or $patch: delete for \
+         removals",
         lost.join(", ")
     )]
     Loses { template: String, lost: Vec<String> },

@@ -44,7 +44,7 @@ pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use uninject::Uninjected;
 
-/// What is the same for every pod.
+/// Settings for every pod.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The revision, as templates see it: `default` for the default one; empty counts as that in what is written.

@@ -9,7 +9,7 @@ use crate::pod::init_options::without_proxy;
 use crate::pod::list::{List, all_containers, containers, find, name};
 use crate::pod::workload::Workload;
 
-/// What is wrong with a policy: with anything but `enabled` and `disabled` no pod is injected.
+/// The error of a policy: with values other than `enabled` and `disabled` no pod is injected.
 pub(crate) fn policy(policy: &Policy) -> Option<String> {
     match policy {
         Policy::Unknown(text) => Some(format!(
@@ -22,7 +22,7 @@ pub(crate) fn policy(policy: &Policy) -> Option<String> {
 /// The container of the sample pod.
 const SAMPLE: &str = "sample";
 
-/// What is wrong with an injection of the sample pod.
+/// Errors of the injection of the sample pod.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     /// There is none.
@@ -30,18 +30,18 @@ enum Fault {
     Injection(InjectError),
     /// The sample's own container is gone.
     #[error(
-        "a pod with one container loses it: the default templates take it out; expected templates that add to a pod"
+        "a pod with one container loses it: the default templates remove it; expected templates that add to a pod"
     )]
     AppGone,
     /// This container sends all traffic to a proxy, and there is none.
     #[error(
-        "a pod with one container gets {0} and no {PROXY} with an image: what is captured has nowhere to go; expected a \
-         template with both (has the file been cut off?)"
+        "a pod with one container gets {0} and no {PROXY} with an image: captured traffic has no destination; expected a \
+         template with both (is the file truncated?)"
     )]
     NoProxy(&'static str),
     /// Nothing has come in.
     #[error(
-        "the default templates add no container; expected one that adds a proxy (has the file been cut off?), or policy: \
+        "the default templates add no container; expected one that adds a proxy (is the file truncated?), or policy: \
          disabled"
     )]
     NothingAdded,

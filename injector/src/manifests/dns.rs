@@ -74,7 +74,7 @@ impl<const LONGEST: usize> FromStr for Revision<LONGEST> {
     }
 }
 
-/// A text that is no such name.
+/// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is not accepted, expected at most {longest} of {}, beginning and ending with a letter or digit{}",

@@ -17,9 +17,9 @@ pub use options::{Certificates, FailurePolicy, Options, Platform, Replicas, Text
 use crate::decide::{SYSTEM_NAMESPACES, selectors};
 use crate::yaml;
 
-/// Where the webhook is served.
+/// The address of the webhook.
 const HTTPS_PORT: u16 = 15017;
-/// Where health and metrics are served.
+/// The address of health and metrics.
 const MONITORING_PORT: u16 = 15014;
 
 /// Every object, in the order in which to apply them.

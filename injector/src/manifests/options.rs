@@ -8,7 +8,7 @@ use super::image::Image;
 /// Everything that the objects depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the injector runs.
+    /// The namespace of the injector.
     pub namespace: Namespace,
     /// Which revision it serves.
     pub revision: InstalledRevision,
@@ -20,17 +20,17 @@ pub struct Options {
     pub failure_policy: FailurePolicy,
     /// Whether namespaces and pods without any label are injected.
     pub by_default: bool,
-    /// Where the certificate comes from.
+    /// The source of the certificate.
     pub certificates: Certificates,
     /// The platform.
     pub platform: Platform,
     /// Whether pods that still have `image: auto` are rejected.
     pub validating_policy: bool,
-    /// What the ConfigMaps hold.
+    /// The content of the ConfigMaps.
     pub texts: Texts,
 }
 
-/// What the ConfigMaps hold.
+/// The content of the ConfigMaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Texts {
     /// Injector config.
@@ -80,5 +80,5 @@ pub enum Platform {
     Openshift,
 }
 
-/// How many replicas.
+/// The number of replicas.
 pub type Replicas = NonZeroU16;

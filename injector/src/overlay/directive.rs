@@ -22,7 +22,7 @@ pub(super) enum Directive {
 
 /// Reads `$patch`; without it: merge.
 pub(super) fn directive(patch: &Object, path: &Path<'_>) -> Result<Directive, MergeError> {
-    // Maps are small, and hashing the key takes longer than a look at all of them.
+    // Maps are small, and hashing the key takes longer than a linear search.
     match patch.iter().find(|(key, _)| *key == PATCH).map(|(_, value)| value) {
         None => Ok(Directive::Merge),
         Some(Value::String(text)) if text == "merge" => Ok(Directive::Merge),

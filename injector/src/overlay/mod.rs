@@ -91,7 +91,7 @@ pub struct MergeError {
     pub problem: Problem,
 }
 
-/// What is wrong with a patch.
+/// The error of a patch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {

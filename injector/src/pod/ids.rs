@@ -64,7 +64,7 @@ pub(crate) fn drop_assigned(pod: &mut Value) {
     let apps: Vec<i64> = apps.filter_map(uid).collect();
     let same = match proxy {
         Some(user) => apps.contains(&user) || apps.is_empty() && user == 0,
-        // Without a user, only what Istio takes for the same goes: the author's group stays beside other users.
+        // Without a user, only values that Istio considers the same are removed: the author's group stays with other users.
         None => apps.last().is_none_or(|user| *user == 0),
     };
     if same {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::list::{self, List, containers};
 use super::{INIT, PROXY, VALIDATION};
 
-/// What the init container makes of a pod's settings.
+/// The init container's view of a pod's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitOptions {
     /// The container.
@@ -20,7 +20,7 @@ pub struct InitOptions {
     pub resolved: Option<Resolved>,
     /// Values that it refuses.
     pub refused: Vec<ConfigError>,
-    /// What it refuses before it looks at values.
+    /// Errors before values are parsed.
     pub unreadable: Vec<UsageError>,
     /// What it refuses, and one of another version may take: flags and words, and backends that are not available here.
     pub foreign: Vec<String>,
@@ -28,13 +28,13 @@ pub struct InitOptions {
     pub elsewhere: Vec<Elsewhere>,
 }
 
-/// How many names of groups are believed: there may not be as many, and each is looked for among all.
+/// Maximum number of group names: each is searched for among all groups.
 const MOST_NAMES: u32 = 100;
 
 /// A value that is a matter of a file in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Where the value comes from.
+    /// The source of the value.
     pub origin: Origin,
     /// The value.
     pub given: String,
@@ -52,7 +52,7 @@ const OFF: [(Key, &str); 5] = [
 ];
 
 /// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is
-/// captured has nowhere to go.
+/// captured has no destination.
 pub(crate) fn without_proxy(pod: &Value) -> Option<&'static str> {
     let has_image = |container: &Value| {
         container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
@@ -121,7 +121,7 @@ impl InitOptions {
         match cli::parse(all, environment, &mut std::io::empty(), &no_file) {
             Ok(Outcome::Run(raw)) => Some(raw),
             Ok(Outcome::Print(_)) => {
-                self.unreadable.push(UsageError::Other("the arguments only ask for help".to_owned()));
+                self.unreadable.push(UsageError::Other("the arguments only request help".to_owned()));
                 None
             }
             Err(failure) => {
@@ -134,7 +134,7 @@ impl InitOptions {
                         self.elsewhere.extend(given.map(|given| Elsewhere {
                             origin: given.origin.clone(),
                             given: given.text.clone(),
-                            unknown: "the file is in the container, and what it says is not looked at",
+                            unknown: "the file is in the container, and its content is not checked",
                         }));
                     } else {
                         self.unreadable.push(error);

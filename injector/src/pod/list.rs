@@ -49,7 +49,7 @@ pub(crate) fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
         .map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// Takes the whole list out, to be put back with [`put`].
+/// Removes the whole list; [`put`] restores it.
 pub(crate) fn take(pod: &mut Value, list: List) -> Vec<Value> {
     match pod.get_mut("spec").and_then(|spec| spec.get_mut(list.key())) {
         Some(Value::Array(items)) => std::mem::take(items),
@@ -104,7 +104,7 @@ pub(crate) fn duplicates(pod: &Value) -> Vec<&str> {
     all_containers(pod).map(name).filter(|name| !seen.insert(*name)).collect()
 }
 
-/// The proxy, wherever it runs: beside the app, else as a native sidecar.
+/// The proxy: a regular container, otherwise a native sidecar.
 pub(crate) fn proxy(pod: &Value) -> Option<&Value> {
     List::BOTH.into_iter().find_map(|list| find(containers(pod, list), super::PROXY))
 }

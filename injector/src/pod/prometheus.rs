@@ -41,7 +41,7 @@ pub(crate) fn merge(pod: &mut Value, port: i64) {
     annotations.insert(keys::PROMETHEUS_SCRAPE.to_owned(), json!("true"));
 }
 
-/// What the agent at `port` cannot scrape, where metrics are merged: a port that is none, or one of the proxy's own.
+/// What the agent at `port` cannot scrape when metrics are merged: an invalid port, or one of the proxy's own.
 pub(crate) fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
     let own = Scrape::of(pod);
     let given = Some(own.port.clone()).filter(|port| own.targets.is_empty() && !port.is_empty());
@@ -113,7 +113,7 @@ pub(crate) fn unrecorded(pod: &Value, port: i64) -> Option<String> {
         )
     } else {
         format!(
-            "{} and {}: beside {}, an injection does not record them; if the pod had them, write them again",
+            "{} and {}: with {}, an injection does not record them; if the pod had them, add them again",
             keys::PROMETHEUS_PORT,
             keys::PROMETHEUS_PATH,
             keys::SCRAPE_TARGETS
@@ -291,7 +291,7 @@ mod tests {
                 r#""targets":[{"port":"8080","path":"/metrics"},{"port":"9100","path":"/x"}]}"#
             ))
         );
-        assert!(unrecorded(&pod, 15020).unwrap().contains("beside prometheus.istio.io/scrape-targets"));
+        assert!(unrecorded(&pod, 15020).unwrap().contains("with prometheus.istio.io/scrape-targets"));
         assert_eq!(unrecorded(&before, 15020), None);
         restore(&mut pod, 15020, true);
         assert_eq!(pod["metadata"], before["metadata"]);

@@ -168,7 +168,7 @@ pub struct Violation {
     pub container: Option<String>,
     /// The field's path.
     pub path: String,
-    /// What is wrong.
+    /// The problem.
     problem: String,
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::list::{List, annotation, name};
 use crate::annotations::keys;
 
-/// What an earlier injection says it put in.
+/// What an earlier injection added, by its own record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     /// Names in `spec.containers`.
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn status_that_cannot_be_read_is_none() {
+    fn unreadable_status_is_ignored() {
         for text in ["", "{", "[]", "7"] {
             let pod = json!({"metadata": {"annotations": {(keys::STATUS): text}}});
             assert_eq!(Status::of(&pod), None, "{text}");

@@ -22,11 +22,11 @@ use crate::annotations::keys;
 pub(crate) struct Stripped {
     /// The pod as it was, but for labels, annotations and volumes.
     pub pod: Value,
-    /// What was taken out, if the pod was injected.
+    /// What was removed, if the pod was injected.
     pub previous: Option<Previous>,
 }
 
-/// What an earlier injection had put in.
+/// What an earlier injection had added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Previous {
     /// Its status annotation.
@@ -97,7 +97,7 @@ impl Stripped {
             if back.peek().is_none() {
                 continue;
             }
-            // Each where it was; what the user has beside them keeps its order.
+            // Each at its position; the user's other containers keep their order.
             let order = list::containers(injected, list).iter().map(name).enumerate();
             let order: HashMap<&str, usize> = order.rev().map(|(at, name)| (name, at)).collect();
             let place = |item: &Value| order.get(name(item)).copied();
@@ -172,7 +172,7 @@ impl Previous {
         }
     }
 
-    /// What the status lists although no template defines it, with what becomes of it: `known` is what the templates define.
+    /// What the status lists although no template defines it, with what happens to it: `known` is what the templates define.
     /// Containers stay, volumes and secrets that are not in `after` were removed.
     pub(crate) fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
         let mut found = Vec::new();

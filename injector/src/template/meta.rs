@@ -73,7 +73,7 @@ fn multus<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Str(out.finish()))
 }
 
-/// OpenTelemetry's resource attributes of the workload, when a tracing provider of the mesh asks for them.
+/// OpenTelemetry's resource attributes of the workload, if a tracing provider of the mesh requires them.
 fn otel<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     if !wants_attributes(arg(args, 0)) {
         return Ok(Value::string(""));

@@ -28,9 +28,9 @@ pub struct Request<'a> {
 pub struct Response {
     /// The `AdmissionReview`, as JSON.
     pub body: Vec<u8>,
-    /// What becomes of the pod.
+    /// What happens to the pod.
     pub verdict: Verdict,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub message: String,
     /// `request.uid`.
     pub uid: String,

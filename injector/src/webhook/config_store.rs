@@ -17,11 +17,11 @@ use gotemplate::Functions;
 pub struct ActiveConfig {
     /// The injector with this config.
     pub injector: Injector,
-    /// Counts the configs that were active, from 1; 0 is the placeholder before the first one.
+    /// Number of configs that have become active, from 1; 0 is the placeholder before the first one.
     pub generation: u64,
 }
 
-/// How loading went.
+/// The result of loading.
 #[derive(Clone, Debug, Default)]
 pub struct ReloadMetrics {
     /// Rejected configs.
@@ -34,7 +34,7 @@ pub struct ReloadMetrics {
     pub stale: Gauge,
 }
 
-/// What was loaded last, so that the same again is neither a new generation nor a new error.
+/// The last loaded content: loading it again is neither a new generation nor a new error.
 #[derive(Debug, Default)]
 struct LastLoads {
     accepted: Option<Sources>,
@@ -92,7 +92,7 @@ impl ConfigStore {
         self.cluster_state.load_full()
     }
 
-    /// How loading went.
+    /// The result of loading.
     #[must_use]
     pub const fn metrics(&self) -> &ReloadMetrics {
         &self.metrics
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_policy_is_loaded_where_there_is_no_config_to_keep() {
+    fn unknown_policy_is_loaded_without_an_earlier_config() {
         let functions = functions(|_| None);
         let store = ConfigStore::unconfigured(Options::default(), &functions).unwrap();
         let text = BUILTIN_CONFIG.replace("policy: enabled", "policy: enable");

@@ -14,7 +14,7 @@ use crate::certs::CertResolver;
 use crate::certs::files::validity;
 use crate::cluster::Status;
 
-/// How long the result of a probe counts.
+/// The time for which the result of a probe is used.
 const PROBE_LIFE: Duration = Duration::from_secs(1);
 
 /// What readiness depends on.

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 /// The longest queue, in lines.
 const MAX_QUEUED: usize = 1024;
-/// How long the end of the process waits for the queue.
+/// The time for which the end of the process waits for the queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 // There is one logger in the process, and so one queue.
@@ -78,7 +78,7 @@ pub(crate) struct DroppedLines;
 impl Collector for DroppedLines {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let counter = ConstCounter::new(DROPPED.load(Ordering::SeqCst));
-        let help = "Log lines that were dropped because the log was not read";
+        let help = "Log lines dropped because the log was not read";
         counter.encode(encoder.encode_descriptor("log_lines_dropped", help, None, MetricType::Counter)?)
     }
 }

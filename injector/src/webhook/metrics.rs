@@ -67,7 +67,7 @@ pub(super) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     duration: Histogram,
     istio: IstioMetrics,
-    /// Requests from their head to their response.
+    /// Requests between their headers and their response.
     pub in_flight: Gauge,
     /// Open connections to the admission port.
     pub connections: Gauge,
@@ -125,9 +125,9 @@ impl Metrics {
         }
         Self {
             requests,
-            duration: seconds(own, "request_duration", "Time from the head of a request to its response"),
+            duration: seconds(own, "request_duration", "Time from the headers of a request to its response"),
             istio,
-            in_flight: new(own, "requests_in_flight", "Requests from their head to their response"),
+            in_flight: new(own, "requests_in_flight", "Requests between their headers and their response"),
             connections: new(own, "connections", "Open connections to the admission port"),
             accepted: new(own, "connections_accepted", "Accepted connections"),
             handshake_failures: new(own, "tls_handshake_failures", "TLS handshakes that failed or timed out"),
@@ -188,7 +188,7 @@ impl IstioMetrics {
 /// The state of config and certificate.
 fn register_state(own: &mut Registry, config: &ConfigStore, serving: &CertResolver) {
     let loads = config.metrics();
-    own.register("config_generation", "Counts the configs that were active", loads.generation.clone());
+    own.register("config_generation", "Number of configs that have become active", loads.generation.clone());
     own.register("config_load_errors", "Rejected configs", loads.errors.clone());
     let stale = "1 while the newest config is rejected and an older one is active";
     own.register("config_stale", stale, loads.stale.clone());

@@ -14,13 +14,13 @@ use crate::inject::Options;
 /// All options of `webhook`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeOptions {
-    /// Where admission is served.
+    /// The address of the admission port.
     pub https: Listen,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub monitoring: Listen,
-    /// Where the certificate comes from.
+    /// The source of the certificate.
     pub certificates: Certificates,
-    /// Where the config comes from.
+    /// The source of the config.
     pub config: ConfigFrom,
     /// Which program writes the CA into webhook configurations.
     pub ca_bundle: CaBundle,
@@ -70,7 +70,7 @@ impl std::str::FromStr for Listen {
     }
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
     /// Files, watched.
@@ -79,7 +79,7 @@ pub(crate) enum Certificates {
     SelfSigned { service: String, namespace: String, ca_out: Option<PathBuf> },
 }
 
-/// Where injector config, values and mesh config come from.
+/// The sources of injector config, values and mesh config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigFrom {
     /// Files, watched; the built-in one where there is none.

@@ -16,7 +16,7 @@ use super::server::READY_PATH;
 use crate::certs::CertResolver;
 use crate::certs::serving_cert::provider;
 
-/// How long a probe may take.
+/// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Probes the admission port.

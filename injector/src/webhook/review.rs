@@ -14,7 +14,7 @@ const KIND: &str = "AdmissionReview";
 /// The versions of a review that are accepted; the response has that of its request.
 const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 
-/// A review, as far as it is read.
+/// The parts of a review that are parsed.
 #[derive(Clone, Debug)]
 pub(super) struct AdmissionReview<'a> {
     /// Its `apiVersion`, one of [`VERSIONS`].
@@ -23,7 +23,7 @@ pub(super) struct AdmissionReview<'a> {
     pub request: AdmissionRequest<'a>,
 }
 
-/// `request`, as far as it is read.
+/// The parts of `request` that are parsed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionRequest<'a> {
@@ -158,7 +158,7 @@ pub(super) struct AdmissionResponse<'a> {
 pub(super) struct AuditAnnotations<'a> {
     /// The outcome.
     pub decision: &'a str,
-    /// Why, as a word.
+    /// The reason, as a word.
     pub reason: &'a str,
 }
 
@@ -169,7 +169,7 @@ pub(super) struct Status<'a> {
     pub code: u16,
     /// `metav1.StatusReason`.
     pub reason: &'static str,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub message: &'a str,
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Shutdown {
     /// Not ready any more, but still accepting, until others have noticed.
     pub draining: CancellationToken,
-    /// What was begun is finished, nothing new is begun. Background tasks end.
+    /// Open requests are finished, no new ones are accepted. Background tasks end.
     pub stopping: CancellationToken,
 }
 

@@ -15,10 +15,10 @@ use crate::pod::list::{annotation, label};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 
-/// What becomes of a pod; `reason` is a word, `message` a sentence, `patch` a serialized JSON patch.
+/// What happens to a pod; `reason` is a word, `message` a sentence, `patch` a serialized JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is allowed as it is.
+    /// Allowed without a change.
     Unchanged { reason: &'static str, message: String },
     /// It is allowed, and patched.
     Patched { reason: &'static str, message: String, patch: Vec<u8> },
@@ -42,7 +42,7 @@ impl Verdict {
         }
     }
 
-    /// Why, as a word from a closed list.
+    /// The reason, as a word from a closed list.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Verdict {
         }
     }
 
-    /// Why, as a sentence; whole, however long.
+    /// The reason, as a complete sentence of any length.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -65,10 +65,10 @@ impl Verdict {
     }
 }
 
-/// A verdict, and what goes with it.
+/// A verdict with its metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reviewed {
-    /// What becomes of the pod.
+    /// What happens to the pod.
     pub verdict: Verdict,
     /// The pod's workload, as `Kind/name`; empty where it could not be read.
     pub owner: String,
@@ -87,7 +87,7 @@ impl From<Verdict> for Reviewed {
 pub(crate) struct AdmissionContext<'a> {
     /// The config.
     pub config: &'a ActiveConfig,
-    /// What is known of the cluster.
+    /// Known facts about the cluster.
     pub cluster: &'a ClusterState,
     /// `request.namespace`.
     pub namespace: &'a str,

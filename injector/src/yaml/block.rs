@@ -72,7 +72,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// How many bytes there are from the offset `at` to the end of its line.
+    /// The number of bytes from the offset `at` to the end of its line.
     fn line_length(&self, at: usize) -> Option<usize> {
         let rest = self.text.as_bytes().get(at..)?;
         Some(memchr(b'\n', rest).unwrap_or(rest.len()))

@@ -69,11 +69,11 @@ pub struct YamlError {
     pub line: usize,
     /// The column, from 1; 0 when the problem has no single place.
     pub column: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a YAML text.
+/// The error of a YAML text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each field is")]
 #[non_exhaustive]

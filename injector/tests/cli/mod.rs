@@ -1,8 +1,10 @@
 //! The commands, with files as people have them.
 
+mod checks;
 mod configs;
 mod inputs;
 mod own;
+mod program;
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +62,7 @@ fn documents_that_are_not_injected_keep_every_byte() {
 }
 
 #[test]
-fn the_same_again_and_back() {
+fn second_injection_and_uninjection() {
     let folder = Folder::new();
     let once = run(&["inject", "-f", &folder.file("a.yaml", DEPLOYMENT)]).unwrap().text;
     let file = folder.file("once.yaml", &once);
@@ -147,7 +149,7 @@ fn problems_name_file_document_object_key_and_value() {
 }
 
 #[test]
-fn what_config_prints_and_a_few_values_can_be_given() {
+fn printed_config_and_values_are_accepted_as_input() {
     let folder = Folder::new();
     let file = folder.file("a.yaml", DEPLOYMENT);
     let maps = folder.file("maps.yaml", &run(&["config"]).unwrap().text);
@@ -168,95 +170,6 @@ fn a_difference_shows_only_what_is_new() {
     assert!(output.text.contains("\n+      - name: istio-proxy\n"), "{}", output.text);
     let service = run(&["inject", "--diff", "-f", &folder.file("s.yaml", SERVICE)]).unwrap();
     assert_eq!(service.text, "");
-}
-
-#[test]
-fn check_says_why_and_why_not() {
-    let folder = Folder::new();
-    let file = folder.file("a.yaml", DEPLOYMENT);
-    let namespace = |labels: &str| {
-        let text =
-            format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop, labels: {{{labels}}}}}\n");
-        folder.file("namespace.yaml", &text)
-    };
-    let check = |more: &[&str]| {
-        let output = run(&[&["check", "-o", "json", "-f", &file], more].concat()).unwrap();
-        let answers: Value = serde_json::from_str(&output.text).unwrap();
-        assert_eq!(output.refused, answers[0]["injected"] == false);
-        (answers[0]["injected"] == true, answers[0]["reason"].as_str().unwrap().to_owned(), answers)
-    };
-    let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: enabled")]);
-    assert_eq!((injected, reason.as_str()), (true, "policy"));
-    assert!(
-        answers[0]["capture"].as_array().unwrap().iter().any(|line| line == "istio-inbound-ports=*"),
-        "{answers}"
-    );
-    let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: disabled")]);
-    assert_eq!((injected, reason.as_str()), (false, "webhook"));
-    assert!(answers[0]["webhook"]["webhooks"][0]["unmet"][0].is_string(), "{answers}");
-    let (injected, ..) =
-        check(&["--namespace-file", &namespace("istio.io/rev: canary"), "--revision", "canary"]);
-    assert!(injected);
-    let disabled = folder.file("config", "policy: disabled\ntemplates: {sidecar: ''}\n");
-    let (injected, reason, _) = check(&["--inject-config", &disabled]);
-    assert_eq!((injected, reason.as_str()), (false, "policy"));
-    let text = run(&["check", "-f", &file]).unwrap().text;
-    assert!(text.starts_with("Deployment \"shop/web\": injected: policy"), "{text}");
-}
-
-#[test]
-fn a_file_without_webhooks_is_refused() {
-    let folder = Folder::new();
-    let file = folder.file("a.yaml", DEPLOYMENT);
-    let failure =
-        run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", SERVICE)]).unwrap_err();
-    assert_eq!(failure.exit, Exit::Data);
-    assert!(failure.problems[0].contains("there is no MutatingWebhookConfiguration"), "{failure}");
-    let hooks = "apiVersion: v1\nkind: List\nitems:\n- {kind: MutatingWebhookConfiguration, webhooks: []}\n";
-    assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
-}
-
-/// Webhooks for pods without selectors, such as those of autoscalers and policy engines, are in most clusters.
-#[test]
-fn webhooks_of_other_programs_inject_nothing() {
-    let folder = Folder::new();
-    let file = folder.file("a.yaml", DEPLOYMENT);
-    let namespace = folder.file("n.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
-    let other = r#"{"kind": "MutatingWebhookConfiguration", "metadata": {"name": "vpa-webhook-config"}, "webhooks": [
-        {"name": "vpa.k8s.io", "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]}"#;
-    let check = |hooks: &str, more: &[&str]| {
-        let hooks = folder.file("hooks.yaml", hooks);
-        let given = ["check", "-f", &file, "--namespace-file", &namespace, "--webhooks", &hooks];
-        run(&[&given, more].concat()).unwrap()
-    };
-    let output = check(other, &[]);
-    assert!(
-        output.text.starts_with("Deployment \"shop/web\": not injected: no webhook is called"),
-        "{}",
-        output.text
-    );
-    assert!(output.text.contains("name ends with sidecar-injector.istio.io"), "{}", output.text);
-    assert!(output.refused);
-    // Two that inject are both named.
-    let ours = |name: &str| {
-        format!(
-            r#"{{"kind": "MutatingWebhookConfiguration", "metadata": {{"name": "{name}"}}, "webhooks": [{{"name": "namespace.sidecar-injector.istio.io"}}]}}"#
-        )
-    };
-    let both = format!("{}\n---\n{other}\n---\n{}", ours("one"), ours("two"));
-    let output = check(&both, &[]);
-    assert!(output.text.contains("sidecar-injector.istio.io of one is called\n"), "{}", output.text);
-    assert!(
-        output.text.contains("injected again, by namespace.sidecar-injector.istio.io of two"),
-        "{}",
-        output.text
-    );
-    assert!(!output.text.contains("vpa"), "{}", output.text);
-    let answers: Value = serde_json::from_str(&check(&both, &["-o", "json"]).text).unwrap();
-    assert_eq!(
-        answers[0]["webhook"]["also"],
-        serde_json::json!(["namespace.sidecar-injector.istio.io of two"])
-    );
 }
 
 #[test]
@@ -386,7 +299,7 @@ fn config_files_with_nothing_in_them_are_refused_by_every_command() {
 }
 
 #[test]
-fn what_config_prints_is_what_counts() {
+fn printed_config_is_the_effective_one() {
     let folder = Folder::new();
     let file = folder.file("a.yaml", DEPLOYMENT);
     let with = |which: &str| folder.file(which, &run(&["config", which]).unwrap().text);
@@ -399,67 +312,4 @@ fn what_config_prints_is_what_counts() {
     let (config, mesh) = (folder.file("one", maps[0]), folder.file("other", maps[1]));
     let files = ["--inject-config", &config, "--mesh-config", &mesh];
     assert_eq!(run(&[&["inject", "-f", &file], &files[..]].concat()).unwrap().text, plain);
-}
-
-#[test]
-fn help_and_docs_list_the_same_exit_codes() {
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = Exit::help();
-    assert!(
-        expected.starts_with("Exit codes: 0 success; 1 negative") && expected.contains("; 73 "),
-        "{expected}"
-    );
-    assert!(words(&run(&["--help"]).unwrap().text).contains(&expected));
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/injection.md");
-    assert!(
-        words(&std::fs::read_to_string(docs).unwrap()).contains(&expected),
-        "docs/injection.md: {expected}"
-    );
-}
-
-#[test]
-fn the_program_itself() {
-    use std::io::Write as _;
-    use std::process::{Command, Stdio};
-    let program = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    };
-    let mut child = program().args(["inject", "-f", "-"]).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(DEPLOYMENT.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8(output.stdout).unwrap().contains("name: istio-proxy"));
-    let folder = Folder::new();
-    let file = folder.file("d.yaml", DEPLOYMENT);
-    for (arguments, code) in [
-        (&["inject", "-f", "/does/not/exist"][..], 66),
-        (&["nonsense"], 64),
-        (&["inject", "-f", "-"], 65),
-        (&["inject", "-q", "-f", &file, "-o", "/does/not/exist"], 73),
-        (&["--help"], 0),
-        (&["config", "mesh"], 0),
-    ] {
-        let output = program().args(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-        assert_eq!(code == 0, output.stderr.is_empty(), "{arguments:?}");
-    }
-}
-
-#[test]
-fn standard_output_that_takes_nothing_is_an_error() {
-    let folder = Folder::new();
-    let file = folder.file("d.yaml", DEPLOYMENT);
-    for (redirection, problem) in [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
-    {
-        let script = format!("exec \"$0\" inject -q -f \"$1\" {redirection}");
-        let mut shell = std::process::Command::new("sh");
-        let output =
-            shell.args(["-c", &script, env!("CARGO_BIN_EXE_sidecar-injector"), &file]).output().unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(73), "{redirection}: {errors}");
-        let last = errors.lines().last().unwrap();
-        assert!(last.starts_with(&format!("error: standard output: {problem}")), "{redirection}: {errors}");
-    }
 }

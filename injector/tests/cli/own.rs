@@ -112,7 +112,7 @@ fn annotations_changed_after_the_injection_have_no_effect() {
 }
 
 #[test]
-fn table_shows_who_talks_to_whom() {
+fn table_lists_every_kind_of_traffic() {
     let mut pod = injected(&json!({"traffic.sidecar.istio.io/excludeOutboundPorts": "5432"}), &[]);
     let rows = |checked: &Checked, family: &str| -> Vec<(String, String)> {
         let all = checked.json["own"]["traffic"].as_array().unwrap().iter();

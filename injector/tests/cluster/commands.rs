@@ -209,7 +209,7 @@ async fn check_reads_a_pod_of_the_cluster() {
         found.text
     );
     assert!(!found.refused && !found.text.contains("addresses are not known"), "{}", found.text);
-    assert!(found.notes.iter().any(|note| note.contains("the built-in config counts")), "{:?}", found.notes);
+    assert!(found.notes.iter().any(|note| note.contains("the built-in config is used")), "{:?}", found.notes);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,8 +42,8 @@ async fn invalid_kubeconfigs_are_rejected() {
             json!({"server": "http://127.0.0.1:1", "proxy-url": "https://127.0.0.1:2"}),
             "proxy https://127.0.0.1:2 is not accepted, expected http://HOST:PORT",
         ),
-        (json!({"server": "127.0.0.1:6443"}), "context a: server 127.0.0.1:6443 is no URL"),
-        (json!({"server": "/x"}), "server /x is no URL, expected https://HOST:PORT"),
+        (json!({"server": "127.0.0.1:6443"}), "context a: server 127.0.0.1:6443 is not a URL"),
+        (json!({"server": "/x"}), "server /x is not a URL, expected https://HOST:PORT"),
     ] {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],

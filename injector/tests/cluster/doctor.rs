@@ -68,7 +68,7 @@ async fn an_installation_is_healthy_once_an_injector_has_run() {
     until("a caBundle", || !ca_bundle(&fake).is_empty()).await;
     replica.end().await;
     let output = shown(doctor(&fake, &["--namespace", "shop"]).await);
-    assert!(output.text.contains("nothing wrong found"), "{}", output.text);
+    assert!(output.text.contains("no problem found"), "{}", output.text);
     assert!(!output.refused && !output.text.contains("not checked"), "{}", output.text);
     assert_eq!(output.notes, Vec::<String>::new());
 

@@ -70,7 +70,7 @@ async fn objects_of_others_are_listed_with_their_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_installation_is_no_conflict() {
+async fn same_installation_is_not_a_conflict() {
     let fake = Fake::start().await;
     let arguments = ["sidecar-injector", "manifests", "--replace-istiod"];
     let text = cli::run(arguments.map(Into::into), &Environment::default()).expect("manifests").text;

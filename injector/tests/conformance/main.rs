@@ -86,7 +86,7 @@ fn a_second_injection_changes_no_byte() {
     assert!(seen > 60, "only {seen} pods: is CONFORMANCE_DATA complete?");
 }
 
-fn what_is_taken_out_was_put_in() {
+fn only_added_parts_are_removed() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
@@ -171,7 +171,7 @@ fn main() {
     let tests: [(&str, fn()); 10] = [
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
-        ("what_is_taken_out_was_put_in", what_is_taken_out_was_put_in),
+        ("only_added_parts_are_removed", only_added_parts_are_removed),
         ("the_decision_table", the_decision_table),
         ("every_namespace_range_is_used", every_namespace_range_is_used),
         ("no_text_changes_what_a_pod_may_do", no_text_changes_what_a_pod_may_do),

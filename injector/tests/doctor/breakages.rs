@@ -159,7 +159,7 @@ const CLUSTER: [Breakage; 15] = [
                 json!("--disable-admission-plugins=A,MutatingAdmissionWebhook");
         },
         Problem::AdmissionDisabled,
-        "take MutatingAdmissionWebhook out",
+        "remove MutatingAdmissionWebhook",
     ),
     (
         |all| webhooks(all, "failurePolicy", &json!("Ignore")),
@@ -202,7 +202,7 @@ const CLUSTER: [Breakage; 15] = [
         Problem::Overlap,
         "kubectl label namespace shop istio.io/rev=1-28 istio-injection- --overwrite   # or another revision: \
          istio-revision-tag-default (revision 1-28) belongs to Istio's component Pilot, istio-sidecar-injector (revision default) \
-         belongs to an installation of sidecar-injector; istioctl tag remove default takes the tag away",
+         belongs to an installation of sidecar-injector; istioctl tag remove default removes the tag",
     ),
     (|all| remove(all, "ConfigMap"), Problem::ConfigMissing, INSTALL),
     (
@@ -314,12 +314,12 @@ const PODS: [Breakage; 13] = [
     (
         |all| pod(all, "shop", |pod| pod["spec"]["hostNetwork"] = json!(true)),
         Problem::HostNetwork,
-        "take hostNetwork out",
+        "remove hostNetwork",
     ),
     (
         |all| pod(all, "shop", |pod| pod["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false")),
         Problem::OptedOut,
-        "take sidecar.istio.io/inject out",
+        "remove sidecar.istio.io/inject",
     ),
     (
         |all| {
@@ -328,7 +328,7 @@ const PODS: [Breakage; 13] = [
             })
         },
         Problem::OptedOut,
-        "take sidecar.istio.io/inject out",
+        "remove sidecar.istio.io/inject",
     ),
     (
         |all| {

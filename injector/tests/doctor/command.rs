@@ -28,7 +28,7 @@ fn a_healthy_cluster_is_a_zero() {
     let file = save(&folder, "cluster.json", &list.to_string());
     let output = run(&["-f", &file]).unwrap();
     assert!(!output.refused, "{}", output.text);
-    assert!(output.text.contains("nothing wrong found in"), "{}", output.text);
+    assert!(output.text.contains("no problem found in"), "{}", output.text);
     assert!(output.text.contains("not checked: the certificate"), "{}", output.text);
     let items = save(&folder, "items.json", &list["items"].to_string());
     assert_eq!(run(&["-f", &items]).unwrap().text, output.text);
@@ -68,7 +68,7 @@ fn files_of_both_kinds_and_a_broken_cluster_is_a_one() {
 }
 
 #[test]
-fn nothing_at_all_is_no_cluster() {
+fn empty_input_is_not_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
     for text in ["", "null", "[]", "{}", "a: 1\n", "---\n---\n", "{\"kind\": \"List\", \"items\": []}"] {
         let file = save(&folder, "e.json", text);

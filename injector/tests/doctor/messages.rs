@@ -38,7 +38,7 @@ const ERRORS: [(&str, &str, &str); 13] = [
     ),
     (
         "dial tcp: lookup istio-sidecar-injector.istio-system.svc: no such host",
-        "the Service was not there",
+        "the Service did not exist",
         "get service istio-sidecar-injector",
     ),
     (

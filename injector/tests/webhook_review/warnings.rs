@@ -60,7 +60,7 @@ fn capture_without_a_proxy_gets_a_warning() {
     let pod = sent(&deployment());
     let found = |spec: String| {
         let response = response(&send(&admission(config(&spec)), &review(&pod)));
-        response["warnings"].to_string().contains("what is captured has nowhere to go")
+        response["warnings"].to_string().contains("what is captured has no destination")
     };
     assert!(found(format!("{init}}}")));
     assert!(!found(format!("{init}, containers: [{{name: istio-proxy, image: x}}]}}")));

@@ -18,17 +18,17 @@ fn invalid_combinations_of_flags_are_all_reported() {
         ("--tls-cert a", vec!["--tls-cert needs --tls-key"]),
         ("--tls-key a", vec!["--tls-key needs --tls-cert"]),
         ("--self-signed", vec!["--self-signed needs --service and --namespace"]),
-        ("--self-signed --service a --namespace b --tls-cert c", vec!["does not go with --tls-cert"]),
+        ("--self-signed --service a --namespace b --tls-cert c", vec!["cannot be used with --tls-cert"]),
         ("--tls-cert a --tls-key b --service c --ca-out d", vec!["--service is for", "--ca-out is for"]),
         (
             "--tls-cert a --tls-key b --watch-configmap a/b --values c --mesh-config d",
-            vec!["--values does not go with --watch-configmap", "--mesh-config does not go with"],
+            vec!["--values cannot be used with --watch-configmap", "--mesh-config cannot be used with"],
         ),
         ("--tls-cert a --tls-key b --inject-config -", vec!["--inject-config -: standard input"]),
         ("--tls-cert a --tls-key b --webhook-config c", vec!["--webhook-config is for --self-signed"]),
         (
             "--self-signed --service a --namespace b --webhook-config c --ca-managed-externally",
-            vec!["--webhook-config does not go with --ca-managed-externally"],
+            vec!["--webhook-config cannot be used with --ca-managed-externally"],
         ),
         (
             "--drain-delay 10s --grace 5 --watch-interval 1ms",

@@ -157,7 +157,7 @@ fn without_an_api_server_no_pod_starts_and_the_reason_is_named() {
         let deadline = if mode == Mode::Silent { Duration::from_secs(2) } else { LIMIT };
         let problem = node.refused_within(deadline, "web-0", "u-0");
         assert!(problem.contains(part) && problem.contains("agent"), "{mode:?}: {problem}");
-        assert!(problem.contains("annotations: the runtime hands over none"), "{mode:?}: {problem}");
+        assert!(problem.contains("annotations: the runtime passes none"), "{mode:?}: {problem}");
         if mode != Mode::Fails(404, "") {
             node.is_not_ready("pods of node node-1 are not known yet");
         }

@@ -27,7 +27,7 @@ pub(crate) enum Mode {
 /// How a watch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchEnd {
-    /// As after its time-out.
+    /// As after its timeout.
     Closed,
     /// With the event of a resourceVersion that is too old.
     Gone,

@@ -165,7 +165,7 @@ impl Node {
         UnixStream::connect(self.folder.path().join("run/agent.sock")).unwrap()
     }
 
-    /// ADD for a pod of which the runtime hands over no annotations.
+    /// ADD for a pod of which the runtime passes no annotations.
     fn add(&self, name: &str, uid: &str, deadline: Duration) -> Outcome {
         let conf = json!({
             "cniVersion": "1.1.0", "name": "a", "type": "istio-cni", "cni_agent_run_dir": self.folder.path().join("run"),

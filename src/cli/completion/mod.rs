@@ -52,7 +52,7 @@ pub(super) fn value(argument: &Arg) -> Value {
     }
 }
 
-/// Whether a file may be named, beside words.
+/// Whether file names are completed, too.
 pub(super) fn is_path(argument: &Arg) -> bool {
     argument.get_value_hint() == ValueHint::AnyPath
 }

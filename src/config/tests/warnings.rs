@@ -110,8 +110,8 @@ fn host_bits_are_cleared_with_a_warning() {
     assert_eq!(
         warnings_of(&["-i", "10.1.2.3/8,fd00::1/64,10.0.0.0/8"], &[]),
         [
-            "--istio-service-cidr (-i): 10.1.2.3/8 has bits set behind its prefix; 10.0.0.0/8 counts",
-            "--istio-service-cidr (-i): fd00::1/64 has bits set behind its prefix; fd00::/64 counts"
+            "--istio-service-cidr (-i): 10.1.2.3/8 has bits set beyond its prefix; 10.0.0.0/8 is used",
+            "--istio-service-cidr (-i): fd00::1/64 has bits set beyond its prefix; fd00::/64 is used"
         ]
     );
     assert_eq!(warnings_of(&[], &["ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8"]).len(), 1);
@@ -122,7 +122,7 @@ fn lists_of_empty_items_count_as_unset() {
     for flag in ["-d", "-i", "-x", "-q", "-o", "-c", "-k"] {
         let warnings = warnings_of(&[flag, " ,,"], &[]);
         assert!(
-            warnings.iter().any(|warning| warning.contains("\",,\" holds no item and counts as unset")),
+            warnings.iter().any(|warning| warning.contains("\",,\" has no item and counts as unset")),
             "{flag}: {warnings:?}"
         );
         assert_eq!(intent(&[flag, ",,"]), intent(&[]), "{flag}");

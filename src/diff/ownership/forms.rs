@@ -51,7 +51,7 @@ pub(super) fn may_be_ours(table: Table, hook: Hook, statement: &Statement) -> bo
     }
 }
 
-/// A RETURN that looks at one interface and at nothing else.
+/// A RETURN that matches only an interface.
 pub(super) fn is_plain_return(statement: &Statement) -> bool {
     let Matcher { in_interface, out_interface, .. } = &statement.matcher;
     let only_interfaces = Matcher {

@@ -81,7 +81,7 @@ fn set_of<'a>(name: &str, sets: &'a [Members]) -> Option<&'a Members> {
     sets.iter().find(|set| set.name == name)
 }
 
-/// The verdict map that a look-up names.
+/// The verdict map that a lookup names.
 fn map_of<'a>(data: &[u8], sets: &'a [Members]) -> Option<&'a Members> {
     const SET: u16 = 1;
     const DESTINATION: u16 = 3;
@@ -95,7 +95,7 @@ impl Reader {
         matches!(self.loaded, Some(Loaded::Interface(_, true)))
     }
 
-    /// The rules, one for each member, that a look-up in a verdict map stands for.
+    /// The equivalent rules of a lookup in a verdict map, one for each member.
     fn mapped(&self, map: &Members) -> Option<Vec<Self>> {
         let with = |mut reader: Self, verdict: &Verdict| {
             reader.native(&Expression::Verdict(verdict.clone())).or_else(|| reader.verdict(verdict))?;
@@ -134,7 +134,7 @@ impl Reader {
         Self { loaded: None, fields: Vec::new(), ..self.clone() }
     }
 
-    /// The rules that a look-up in a set stands for: one, if that is of one field.
+    /// The equivalent rules of a lookup in a set; one, if the set has one field.
     fn among(&self, set: &Members, is_negated: bool, beside: Beside<'_>) -> Option<Vec<Self>> {
         if self.fields.len() > 1 && !is_negated {
             return set.list.iter().map(|member| self.with_member((&member.first, &member.last))).collect();

@@ -11,7 +11,7 @@ pub use values::{interface_numbers, interface_prefix, name_number};
 /// The first and the last of some numbers.
 pub type Range = (u128, u128);
 
-/// What a match looks at. Each value is a number.
+/// The field of a match. Each value is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     /// Its number.
@@ -153,7 +153,7 @@ pub const NO_SOCKET: u128 = 1 << 32;
 /// One match that is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldMatch {
-    /// What it looks at.
+    /// Its field.
     pub field: Field,
     /// The values with which it holds.
     pub values: Vec<Range>,
@@ -226,7 +226,7 @@ pub(super) fn is_read(name: &str) -> bool {
     MODULES.contains(&name)
 }
 
-/// Reads the words behind `-A CHAIN`; `None` if they are none.
+/// Parses the words after `-A CHAIN`; `None` if they are not matches.
 #[must_use]
 pub fn read(text: &str) -> Option<Matches> {
     Some(of_words(&words::split(text)?))

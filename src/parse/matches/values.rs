@@ -103,7 +103,7 @@ fn marks(field: Field, text: &str) -> Option<(Field, u128, Vec<Range>)> {
     masks.iter().all(|other| *other == mask).then(|| (field, mask.into(), values))
 }
 
-/// What an option of `conntrack` looks at besides state and status.
+/// The fields of `conntrack` options other than state and status.
 fn of_connection(name: &str, value: &str) -> Option<(Part, Vec<Range>)> {
     let (direction, end) = match name {
         "--ctproto" => return Some((Part::Protocol, vec![one(protocol_number(value)?.into())])),

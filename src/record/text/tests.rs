@@ -109,7 +109,7 @@ fn record_of_another_version_says_that_rules_may_be_there() {
 }
 
 #[test]
-fn another_alias_is_no_record() {
+fn foreign_alias_is_not_a_record() {
     for alias in ["", "uplink", "istio"] {
         assert_eq!((alias.parse::<Record>(), Record::read(Some(alias))), (Err(NotOurs), None), "{alias}");
     }

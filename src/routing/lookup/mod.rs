@@ -48,7 +48,7 @@ pub enum Found<'a> {
 }
 
 impl Found<'_> {
-    /// What becomes of the packet.
+    /// What happens to the packet.
     #[must_use]
     pub const fn kind(&self) -> Option<RouteKind> {
         match self {
@@ -59,7 +59,7 @@ impl Found<'_> {
     }
 }
 
-/// A rule that was tried and would end the look-up.
+/// A rule that was tried and would end the lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried<'a> {
     /// The rule.
@@ -68,7 +68,7 @@ pub struct Tried<'a> {
     pub found: Found<'a>,
 }
 
-/// The outcome of a look-up.
+/// The outcome of a lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup<'a> {
     /// The rule that decides; `None` if there is no route.
@@ -78,7 +78,7 @@ pub struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// What becomes of the packet; `None` if it has no route, or that is not known.
+    /// What happens to the packet; `None` if it has no route, or that is not known.
     #[must_use]
     pub fn kind(&self) -> Option<RouteKind> {
         self.decisive.as_ref()?.found.kind()
@@ -161,7 +161,7 @@ fn best(fib: &Fib, table: u32, destination: IpAddr, is_special: bool) -> Option<
     best.filter(|route| route.has_other_tests == is_special)
 }
 
-/// Whether a route that a rule leads to ends the look-up.
+/// Whether a route that a rule leads to ends the lookup.
 fn is_counted(rule: &PolicyRule, route: &FibRoute) -> bool {
     let is_suppressed = rule.suppress_prefix.is_some_and(|length| u32::from(route.prefix()) <= length);
     route.kind != RouteKind::Throw && (!is_suppressed || route.kind.is_rejecting())
@@ -191,7 +191,7 @@ fn applies(rule: &PolicyRule, flow: &Flow<'_>) -> Applies {
     holds &= source.is_none_or(|range| range.contains(flow.source));
     holds &= destination.is_none_or(|range| range.contains(flow.destination));
     holds &= in_interface.as_ref().is_none_or(|name| name == flow.in_interface);
-    // No socket that is asked about is bound to an interface.
+    // Sockets that are bound to an interface are not modelled.
     holds &= out_interface.is_none();
     match (mark, flow.mark) {
         (Some((expected, mask)), Some(mark)) => holds &= (expected ^ mark) & mask == 0,

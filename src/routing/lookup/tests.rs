@@ -48,7 +48,7 @@ impl Question {
             false => format!(" uid {uid}"),
         };
         let words: Vec<&str> = words.split(' ').collect();
-        #[allow(clippy::disallowed_methods, reason = "a look-up may fail")]
+        #[allow(clippy::disallowed_methods, reason = "a lookup may fail")]
         let output = Command::new("ip").args(&words).output().expect("start ip");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let kind = text.split(' ').next().unwrap_or_default();
@@ -246,7 +246,7 @@ fn lookup_is_that_of_the_kernel() {
                     // What the kernel refuses is not there.
                     let words: Vec<&str> =
                         [flag(family)].into_iter().chain(words.split_whitespace()).collect();
-                    #[allow(clippy::disallowed_methods, reason = "a look-up may fail")]
+                    #[allow(clippy::disallowed_methods, reason = "a lookup may fail")]
                     let _ = Command::new("ip").args(&words).output().expect("start ip");
                 }
             }
@@ -361,7 +361,7 @@ fn source_is_that_of_the_kernel() {
 /// The source that a socket gets, if it can send at all.
 fn kernels_source(family: Family, destination: IpAddr) -> Option<IpAddr> {
     let words = format!("{} -o route get {destination} ipproto tcp dport 80", flag(family));
-    #[allow(clippy::disallowed_methods, reason = "a look-up may fail")]
+    #[allow(clippy::disallowed_methods, reason = "a lookup may fail")]
     let output = Command::new("ip").args(words.split(' ')).output().expect("start ip");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut words = text.split_whitespace().skip_while(|word| *word != "src");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use netlab::socket::{self, Binding};
 use netlab::user::{Conversation, User};
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time between two exchanges.
 const PAUSE: Duration = Duration::from_millis(10);

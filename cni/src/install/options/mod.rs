@@ -156,7 +156,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
     Ok((Command::Install(Box::new(install)), level))
 }
 
-/// The text that is asked for instead of a command.
+/// The requested text: `--help` or `--version`.
 fn text(given: &Given, command: &str, rows: &[table::Row]) -> Option<String> {
     if given.flag("help") {
         Some(help(command, rows))

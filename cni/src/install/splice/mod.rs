@@ -41,7 +41,7 @@ impl Invalid {
 /// Whose an object is, by what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Written by this program, in any version: it asks for the pod's annotations or has a key of ours. Istio's never does.
+    /// Written by this program, in any version: it requests the pod's annotations or has a key of ours. Istio's entry never does.
     Ours,
     /// Of our type, but not ours: Istio's own plugin has the same.
     Istio {
@@ -204,7 +204,7 @@ impl<'a> List<'a> {
         self.edit(&[(end..end, &inserted)])
     }
 
-    /// What goes with a plugin: the comma and white space before it or, if no plugin that is kept is before it, behind it.
+    /// The text to remove with a plugin: the comma and white space before it or, if no kept plugin is before it, after it.
     fn removal(&self, plugin: &Plugin, is_kept: impl Fn(&Plugin) -> bool) -> Range<usize> {
         let before = self.plugins.iter().take_while(|one| one.span.start < plugin.span.start);
         let is_leading = !before.clone().any(is_kept);

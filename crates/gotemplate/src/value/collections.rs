@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 impl<'a> List<'a> {
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -75,7 +75,7 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {

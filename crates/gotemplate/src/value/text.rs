@@ -258,7 +258,7 @@ impl<'a> TextBuilder<'a> {
         }
     }
 
-    /// How many bytes there are by now.
+    /// The number of bytes so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.text.len()
@@ -270,7 +270,7 @@ impl<'a> TextBuilder<'a> {
         self.text.is_empty()
     }
 
-    /// How many bytes may still be written.
+    /// The number of bytes that may still be written.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.limit.saturating_sub(self.text.len())

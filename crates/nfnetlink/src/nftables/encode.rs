@@ -15,7 +15,7 @@ use crate::nftables::number::Kind;
 #[derive(Debug, Default)]
 pub(super) struct SetIds<'a>(BTreeMap<&'a str, u32>);
 
-/// The name by which the kernel is asked to choose one.
+/// The name that asks the kernel to choose one.
 const ANONYMOUS: &str = "__set%d";
 
 impl<'a> SetIds<'a> {

@@ -24,11 +24,11 @@ pub use verify::verify;
 use super::CertError;
 
 const DAY: u64 = 24 * 60 * 60; // seconds
-/// How long a CA is valid.
+/// Validity of a CA.
 pub(crate) const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
-/// How long before its end the next CA is announced.
+/// The time before the end of a CA at which the next one is announced.
 pub(crate) const CA_MARGIN: Duration = Duration::from_secs(730 * DAY);
-/// How long a leaf is valid; after two thirds of it there is another one.
+/// Validity of a leaf; after two thirds of it there is another one.
 pub(crate) const LEAF_LIFE: Duration = Duration::from_secs(90 * DAY);
 /// For how long a CA is published before anything is signed with it: what callers need to learn of it.
 pub(crate) const ANNOUNCE: Duration = Duration::from_secs(7 * DAY);
@@ -37,7 +37,7 @@ pub(crate) const RETIRE: Duration = Duration::from_secs(7 * DAY);
 /// Certificates are valid from a little before they are made: clocks differ.
 pub(crate) const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
-/// A CA, a leaf that it signed, and the CAs that are trusted beside it. A value that exists is whole: keys belong to
+/// A CA, a leaf that it signed, and other trusted CAs. Every value is complete: keys belong to
 /// their certificates and the leaf verifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
@@ -58,7 +58,7 @@ pub struct Bundle {
 enum Step {
     /// Another leaf by the same CA.
     Reissue,
-    /// Another CA, beside the one that signs.
+    /// Another CA, in addition to the one that signs.
     Announce,
     /// The announced CA signs.
     Promote,
@@ -114,7 +114,7 @@ impl Bundle {
         [&self.ca.cert, next, self.previous.as_deref().unwrap_or_default()].concat()
     }
 
-    /// What is served.
+    /// The served certificate.
     #[must_use]
     pub fn leaf(&self) -> &IssuedCert {
         &self.leaf

@@ -43,7 +43,7 @@ pub(super) fn problems(config: &Map<String, Value>) -> Vec<FieldError> {
         found.check(&format!("{setting}.failover"), |all| each(all, is_failover), expected);
     }
     let topology = |all: &Value| each(all, |label| !TOPOLOGY.contains(&text(label)));
-    found.check("zoneAwareLbSetting.failoverPriority", topology, "no label of the topology");
+    found.check("zoneAwareLbSetting.failoverPriority", topology, "no topology label");
     connection_pool(&mut found);
     outlier_detection(&mut found);
     retry(&mut found);
@@ -61,7 +61,7 @@ fn locality(found: &mut Found<'_>) {
         !filled(value, "failover")
             || priority.is_none_or(|all| each(all, |label| !TOPOLOGY.contains(&text(label))))
     };
-    found.check("localityLbSetting", apart, "beside failover no label of the topology in failoverPriority");
+    found.check("localityLbSetting", apart, "no topology label in failoverPriority together with failover");
     let weights = |distribute: &Value| {
         let to = distribute.get("to").and_then(Value::as_object);
         let weights: Vec<i64> =
@@ -159,7 +159,7 @@ fn outlier_detection(found: &mut Found<'_>) {
             value.get("consecutiveLocalOriginFailures").and_then(Value::as_i64).unwrap_or_default();
         failures == 0 || value.get("splitExternalLocalOriginErrors") == Some(&Value::Bool(true))
     };
-    let expected = "splitExternalLocalOriginErrors: true beside consecutiveLocalOriginFailures";
+    let expected = "splitExternalLocalOriginErrors: true with consecutiveLocalOriginFailures";
     found.check(outlier, split, expected);
 }
 
@@ -172,7 +172,7 @@ fn retry(found: &mut Found<'_>) {
         let is_set = |key: &&str| value.get(*key).is_some_and(|value| !value.is_null() && *value != "");
         attempts(value) != 0 || !more.iter().any(is_set)
     };
-    found.check(retry, alone, "attempts of 1 or more, or nothing else beside attempts: 0");
+    found.check(retry, alone, "attempts of 1 or more, or only attempts: 0");
     for field in ["perTryTimeout", "backoff"] {
         found.check(&format!("{retry}.{field}"), is_duration, DURATION);
     }

@@ -79,7 +79,7 @@ impl Injector {
                 if !unknown.is_empty() {
                     left.push(format!(
                         "{}: an injection overwrites them and does not record what was there before; if the pod had its \
-                         own, write them again",
+                         own, add them again",
                         unknown.join("; ")
                     ));
                 }
@@ -208,7 +208,7 @@ fn restore_containers(
             if same(&candidate) {
                 *pod = candidate;
             } else {
-                left.push(format!("container {}: changed since it was injected, kept as it is", name(noted)));
+                left.push(format!("container {}: changed since it was injected, kept", name(noted)));
             }
         }
     }
@@ -262,7 +262,7 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
     let mut left = Vec::new();
     for path in probes::rewritten_paths(pod) {
         left.push(format!(
-            "the probe or hook at {path}: its original is not noted in the proxy's environment"
+            "the probe or hook at {path}: its original is not recorded in the proxy's environment"
         ));
     }
     for list in List::BOTH {

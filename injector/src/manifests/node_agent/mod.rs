@@ -15,7 +15,7 @@ use super::render;
 pub const NAME: &str = "istio-cni-node-agent";
 /// The label of the pods of both agents, this one's and Istio's.
 pub const POD_LABEL: (&str, &str) = ("k8s-app", "istio-cni-node");
-/// Where probes are served.
+/// The address of the probes.
 pub const PORT: u16 = 8000;
 /// The namespace of the cluster's own pods.
 const SYSTEM: &str = "kube-system";
@@ -38,7 +38,7 @@ pub const SETTINGS: [(&str, &str, &str); 10] = [
 /// Everything that the objects depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAgent {
-    /// Where the agents run.
+    /// The namespace of the agents.
     pub namespace: Namespace,
     /// Their image.
     pub image: Image,

@@ -9,13 +9,13 @@ use crate::annotations::{Syntax, TABLE};
 use crate::pod::init_options::InitOptions;
 use crate::pod::list::annotation;
 
-/// How many items of one annotation are reported.
+/// Maximum number of reported items of an annotation.
 const MAX_REPORTED: usize = 10;
 
 /// What the init binary says about a pod's annotations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Capture {
-    /// What it refuses.
+    /// Its errors.
     pub(super) errors: Vec<AnnotationError>,
     /// Its warnings.
     pub(super) warnings: Vec<String>,

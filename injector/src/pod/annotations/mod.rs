@@ -38,7 +38,7 @@ pub enum AnnotationError {
     Yaml { key: &'static str, error: YamlError },
 }
 
-/// What a look at the annotations gave.
+/// The result of validating the annotations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Checked {
     /// What cannot be followed, sorted by key.
@@ -183,7 +183,7 @@ const PREFIXES: [&str; 8] = [
 
 /// The most letters that a misspelt key differs in.
 const MAX_DISTANCE: usize = 4;
-/// How many unknown keys are reported: more of them are not misspellings.
+/// Maximum number of reported unknown keys: more are not misspellings.
 const MAX_UNKNOWN: usize = 20;
 
 fn unknown(key: &str) -> Option<String> {
@@ -213,7 +213,7 @@ pub(crate) fn unread(pod: &Value, templates: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Annotations that do nothing beside the others.
+/// Annotations that have no effect together with the others.
 fn inert(pod: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut inert = |key: &str, why: &str| {
@@ -228,8 +228,7 @@ fn inert(pod: &Value) -> Vec<String> {
         for row in TABLE.iter().filter(|row| row.key.starts_with("readiness.status.")) {
             inert(row.key, "with status.sidecar.istio.io/port 0 the proxy has no probes");
         }
-        let why =
-            "with status.sidecar.istio.io/port 0 there is no agent's port for the app's probes to go to";
+        let why = "with status.sidecar.istio.io/port 0 the agent has no port for the app's probes";
         inert(keys::REWRITE_APP_HTTP_PROBERS, why);
     }
     if annotation(pod, keys::INTERCEPTION_MODE) == Some("NONE") {

@@ -14,7 +14,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn originals_are_noted_and_the_agent_is_asked_instead() {
+fn originals_are_recorded_and_probes_go_to_the_agent() {
     let mut pod = pod();
     rewrite(&mut pod, 15020, 15020);
     let app = containers(&pod, List::Containers).first().unwrap();

@@ -47,7 +47,7 @@ pub(super) fn http_builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Serves a connection until the client, a time-out or the shutdown ends it.
+/// Serves a connection until the client, a timeout or the shutdown ends it.
 pub(super) async fn serve(
     stream: TcpStream,
     tls: TlsAcceptor,

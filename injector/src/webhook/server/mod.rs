@@ -176,7 +176,7 @@ pub(super) struct LogThrottle {
 impl LogThrottle {
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    /// How often it happened since the last line, if it is time for another one.
+    /// The number of events since the last line, if another line is due.
     fn record(&mut self, now: Instant) -> Option<u64> {
         self.suppressed += 1;
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {

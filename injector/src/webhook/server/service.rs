@@ -30,16 +30,16 @@ use crate::webhook::{truncate, url};
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
 /// Requests at a time, from the head to the last byte of the response. More are answered with 503 at once.
 const MAX_OPEN_REQUESTS: usize = 1024;
-/// How long a body may take to arrive.
+/// Timeout of receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is read of a body that is too large, so that a client which sends first and reads then sees the response.
 const MAX_DISCARDED_BYTES: usize = 16 << 20;
-/// A body of this size and more is reviewed beside the threads that serve connections.
+/// Bodies of this size and more are reviewed outside of the threads that serve connections.
 const LARGE_BODY_BYTES: usize = 16 << 10;
 /// So many of those at a time, for their memory: 75 MiB each at worst.
 const MAX_LARGE_REVIEWS: usize = 2;
 
-/// HTTP around [`Admission`]: limits, time-outs, metrics and log.
+/// HTTP around [`Admission`]: limits, timeouts, metrics and log.
 #[derive(Debug)]
 pub(crate) struct AdmissionService {
     admission: Arc<Admission>,
@@ -74,7 +74,7 @@ impl AdmissionService {
         &self.metrics
     }
 
-    /// Responds to a request, whatever it is.
+    /// Responds to any request.
     pub(super) async fn respond(
         &self,
         request: Request<Incoming>,

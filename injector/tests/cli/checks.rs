@@ -1,0 +1,92 @@
+//! `check`: why a pod is injected or not, and the webhooks that are called.
+
+use super::*;
+
+#[test]
+fn check_says_why_and_why_not() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let namespace = |labels: &str| {
+        let text =
+            format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop, labels: {{{labels}}}}}\n");
+        folder.file("namespace.yaml", &text)
+    };
+    let check = |more: &[&str]| {
+        let output = run(&[&["check", "-o", "json", "-f", &file], more].concat()).unwrap();
+        let answers: Value = serde_json::from_str(&output.text).unwrap();
+        assert_eq!(output.refused, answers[0]["injected"] == false);
+        (answers[0]["injected"] == true, answers[0]["reason"].as_str().unwrap().to_owned(), answers)
+    };
+    let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: enabled")]);
+    assert_eq!((injected, reason.as_str()), (true, "policy"));
+    assert!(
+        answers[0]["capture"].as_array().unwrap().iter().any(|line| line == "istio-inbound-ports=*"),
+        "{answers}"
+    );
+    let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: disabled")]);
+    assert_eq!((injected, reason.as_str()), (false, "webhook"));
+    assert!(answers[0]["webhook"]["webhooks"][0]["unmet"][0].is_string(), "{answers}");
+    let (injected, ..) =
+        check(&["--namespace-file", &namespace("istio.io/rev: canary"), "--revision", "canary"]);
+    assert!(injected);
+    let disabled = folder.file("config", "policy: disabled\ntemplates: {sidecar: ''}\n");
+    let (injected, reason, _) = check(&["--inject-config", &disabled]);
+    assert_eq!((injected, reason.as_str()), (false, "policy"));
+    let text = run(&["check", "-f", &file]).unwrap().text;
+    assert!(text.starts_with("Deployment \"shop/web\": injected: policy"), "{text}");
+}
+
+#[test]
+fn a_file_without_webhooks_is_refused() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let failure =
+        run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", SERVICE)]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    assert!(failure.problems[0].contains("there is no MutatingWebhookConfiguration"), "{failure}");
+    let hooks = "apiVersion: v1\nkind: List\nitems:\n- {kind: MutatingWebhookConfiguration, webhooks: []}\n";
+    assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
+}
+
+/// Webhooks for pods without selectors, such as those of autoscalers and policy engines, are in most clusters.
+#[test]
+fn webhooks_of_other_programs_inject_nothing() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let namespace = folder.file("n.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
+    let other = r#"{"kind": "MutatingWebhookConfiguration", "metadata": {"name": "vpa-webhook-config"}, "webhooks": [
+        {"name": "vpa.k8s.io", "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]}"#;
+    let check = |hooks: &str, more: &[&str]| {
+        let hooks = folder.file("hooks.yaml", hooks);
+        let given = ["check", "-f", &file, "--namespace-file", &namespace, "--webhooks", &hooks];
+        run(&[&given, more].concat()).unwrap()
+    };
+    let output = check(other, &[]);
+    assert!(
+        output.text.starts_with("Deployment \"shop/web\": not injected: no webhook is called"),
+        "{}",
+        output.text
+    );
+    assert!(output.text.contains("name ends with sidecar-injector.istio.io"), "{}", output.text);
+    assert!(output.refused);
+    // Two that inject are both named.
+    let ours = |name: &str| {
+        format!(
+            r#"{{"kind": "MutatingWebhookConfiguration", "metadata": {{"name": "{name}"}}, "webhooks": [{{"name": "namespace.sidecar-injector.istio.io"}}]}}"#
+        )
+    };
+    let both = format!("{}\n---\n{other}\n---\n{}", ours("one"), ours("two"));
+    let output = check(&both, &[]);
+    assert!(output.text.contains("sidecar-injector.istio.io of one is called\n"), "{}", output.text);
+    assert!(
+        output.text.contains("injected again, by namespace.sidecar-injector.istio.io of two"),
+        "{}",
+        output.text
+    );
+    assert!(!output.text.contains("vpa"), "{}", output.text);
+    let answers: Value = serde_json::from_str(&check(&both, &["-o", "json"]).text).unwrap();
+    assert_eq!(
+        answers[0]["webhook"]["also"],
+        serde_json::json!(["namespace.sidecar-injector.istio.io of two"])
+    );
+}
