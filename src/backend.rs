@@ -1,8 +1,8 @@
-//! Which backend: detected from kernel facts (nft or legacy, as `iptables` has its rules, or native nftables).
+//! Chooses the backend (iptables-nft, iptables-legacy or native nftables) from kernel facts.
 //!
-//! No rule is written into any table and no tool is run to find out: running a legacy tool makes empty legacy tables,
-//! which would change the next decision. Where native nftables and iptables-legacy are both possible, the kernel is
-//! asked for native nftables with a table of our own that exists within one transaction only.
+//! Detection writes no rule and runs no tool: running a legacy tool creates empty legacy tables, which would change
+//! the next decision. If both native nftables and iptables-legacy are possible, a table that exists only within one
+//! transaction shows whether the kernel supports native nftables.
 
 use std::collections::BTreeMap;
 use std::fmt;

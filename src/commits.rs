@@ -1,8 +1,8 @@
-//! A fresh rule set in several commits.
+//! Writes a fresh rule set in several commits.
 //!
 //! iptables-nft sends the rules of a table in one message. In a user namespace the kernel limits its length
-//! (`net.core.wmem_max`), to some 500 rules. Where no rule of ours is hooked in yet, the chains can be filled in
-//! several commits: no packet meets them before the last one, which adds the rules in the shared chains.
+//! (`net.core.wmem_max`) to about 500 rules. Before any rule jumps to our chains, they can be filled in several
+//! commits: no packet meets them before the last commit, which adds the rules in the shared chains.
 
 use crate::model::{Chain, Table};
 use crate::parse::Observed;

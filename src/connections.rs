@@ -1,9 +1,10 @@
 //! TCP connections that are open while the rules change.
 //!
-//! The first packet of a connection that connection tracking sees is looked up in the nat table. A connection that is
-//! older than the first rule would be looked up, and captured, in the middle. So a first capture exempts TCP until each
-//! open connection has an entry of its own, in the right direction. Where the last nat rule of a family goes, the
-//! kernel ends all translation: one chain that nothing refers to keeps it up for the connections that need it.
+//! The kernel applies the nat table to the first packet that connection tracking sees. For a connection that is older
+//! than the first rule, that is a packet in the middle, and the connection would be captured and reset. So a first
+//! capture exempts TCP until each open connection has a conntrack entry in the right direction. When the last nat
+//! rule of a family is deleted, the kernel stops all translation: a chain that nothing refers to keeps it active for
+//! the connections that need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Traffic capture for a service mesh sidecar.
 //!
-//! One idea carries the crate: *rules are data, everything else is an interpreter*. The modules are listed in the
-//! order in which the data flows; none imports from a later one. All I/O is in `kernel`, which knows the model and
-//! nothing else of the program; `apply` translates between it and the plan.
+//! *Rules are data; everything else interprets them.* The modules are listed in the order in which the data flows; none
+//! imports from a later one. All I/O is in `kernel`, which depends only on the model; `apply` translates between it and
+//! the plan.
 //!
 //! ```text
 //! cli ─► RawOptions ─┐

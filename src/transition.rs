@@ -1,7 +1,7 @@
-//! The transitional form of the rules: what is live while a run moves from one rule set to another.
+//! The transitional form of the rules, live while a run moves from one rule set to another.
 //!
-//! A packet passes several rule sets during such a run. A transition names what the final rules would do to
-//! connections of the other set, and gives the rules that do not.
+//! During such a run a packet passes both rule sets. A transition describes the effect of the final rules on
+//! connections of the other rule set, and provides rules without that effect.
 
 use crate::connections;
 use crate::diff::{Change, limited_save_mark, marks_in_use};

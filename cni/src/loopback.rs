@@ -1,7 +1,8 @@
 //! The pod's loopback interface, which the runtime sets up at the same time.
 //!
-//! containerd calls the plugin `loopback` beside the network's list, not before it. That plugin sets `lo` up and then refuses
-//! an address that is not one of loopback, as `::6` is, which captured pods need there: its own work must be done before.
+//! containerd calls the plugin `loopback` concurrently with the network's list, not before it. That plugin sets `lo`
+//! up and then refuses addresses other than loopback ones, such as `::6`, which captured pods need there: it must
+//! finish first.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

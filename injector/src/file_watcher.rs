@@ -1,8 +1,8 @@
-//! Files that are read at regular intervals.
+//! Polls files at regular intervals.
 //!
-//! Content is compared, not time stamps: this follows symbolic links that are swapped, as in Kubernetes' volumes, and
-//! misses no change as inotify may. A change counts when two reads in a row find the same, so that a file is not used
-//! while it is being written.
+//! It compares content, not time stamps, so it follows swapped symbolic links, as in Kubernetes' volumes, and misses
+//! no change, as inotify may. A change is used once two consecutive reads are equal, so that a file is not used while
+//! it is being written.
 
 use std::time::Duration;
 

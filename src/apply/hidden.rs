@@ -1,9 +1,9 @@
 //! Tables that the save tool does not show.
 //!
-//! `iptables-nft-save` leaves out a table, with a comment, in which another program put, by `nft`, what iptables does not
-//! know: KubeVirt adds chains to `ip nat`. Taken for an empty one, every run would add its rules once more. Each chain that has
-//! only rules of iptables can still be listed and changed by itself. The rules of any other are read from the kernel: the tool
-//! can add rules to such a chain, and deletes none in it.
+//! `iptables-nft-save` omits a table, with a comment, if another program has used `nft` to add what iptables does not
+//! know: KubeVirt adds chains to `ip nat`. If such a table were taken for empty, every run would add its rules once
+//! more. A chain that has only rules of iptables can still be listed and changed on its own. The rules of any other
+//! chain are read from the kernel: the tool can add rules to such a chain, but not delete any.
 
 use std::collections::BTreeSet;
 

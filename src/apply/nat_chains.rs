@@ -1,8 +1,8 @@
 //! NAT of iptables-nft on kernels before 4.18.
 //!
-//! There a packet is translated only at hooks with a base chain of NAT, and the tools make just those chains that have
-//! rules: ours are in PREROUTING and OUTPUT, and answers are translated back at POSTROUTING and INPUT. Without these two,
-//! captured connections get no answer.
+//! These kernels translate a packet only at hooks with a NAT base chain, and the tools create only chains that have
+//! rules: ours are in PREROUTING and OUTPUT, but answers are translated back at POSTROUTING and INPUT. Without these
+//! two chains, captured connections get no answer.
 
 use crate::kernel::release::Release;
 use crate::model::Variant;

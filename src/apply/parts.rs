@@ -1,8 +1,8 @@
 //! Plans with rules of iptables-nft that only their handles distinguish from identical foreign ones.
 //!
-//! Another program can shift a rule that is deleted by its place, and iptables-nft has no lock: only a handle is safe. The rules
-//! that a step of the plan writes have none before. So the steps up to there are executed, and the rest is planned from
-//! what is live then: the state of a run that was stopped there, from which any run continues.
+//! Deleting a rule by position is unsafe, because another program can shift it and iptables-nft has no lock: only a
+//! handle is safe. Rules that a step of the plan writes get their handles from the kernel. So the steps up to that
+//! point are executed, and the rest is planned from the live state, as after a run that was stopped there.
 
 use super::connections::Counting;
 use super::execute::{self, Written};

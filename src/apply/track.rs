@@ -1,6 +1,6 @@
-//! Makes conntrack entries for the open connections of a pod that is captured for the first time.
+//! Creates conntrack entries for the open connections of a pod that is captured for the first time.
 //!
-//! The rules are in place already, with TCP exempt, so a failure is a warning: the connections that have no entry are
+//! The rules are already in place, with TCP exempt, so a failure is only a warning: connections without an entry are
 //! captured in the middle, and reset.
 
 use std::collections::{BTreeSet, HashSet};

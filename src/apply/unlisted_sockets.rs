@@ -1,4 +1,5 @@
-//! Tests with an open connection whose socket a list lacks: where another socket ends while the kernel lists them, that happens.
+//! Tests with an open connection whose socket is missing in a list, as happens if another socket is closed while the
+//! kernel lists them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream};

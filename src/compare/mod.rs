@@ -1,8 +1,9 @@
 //! `diff`: whether two rule sets treat every packet alike.
 //!
-//! The constants of both split each field of a packet into finitely many classes of values, which no rule tells apart. Classes of
-//! packets, a set of values for each field, walk the first rule set, come apart where its rules do, and walk the second one. If
-//! no class meets with another outcome there, that is a proof for all packets; otherwise a packet of such a class is an example.
+//! The constants of both rule sets split each field of a packet into finitely many classes of values that no rule
+//! distinguishes. Each class of packets (a set of values for each field) goes through the first rule set, is split
+//! where a rule matches a part of it, and goes through the second one. If the outcomes never differ, that is a proof
+//! for all packets; otherwise a packet of the class is an example.
 
 mod difference;
 mod field;

@@ -1,6 +1,6 @@
-//! Classes of packets on their way through the rules: [`crate::explain::walk`] for many packets at once.
+//! Follows classes of packets through the rules: [`crate::explain::walk`] for many packets at once.
 //!
-//! A rule splits a class into the packets that it matches and the rest. Classes that nothing tells apart any more are joined
+//! A rule splits a class into the packets that it matches and the rest. Classes with the same outcome are joined
 //! again at the end of each chain.
 
 use super::field::{

@@ -1,8 +1,8 @@
-//! Base chains of other programs' nftables tables, in which captured packets are before they meet our rules, or behind them.
+//! Base chains of other programs' nftables tables, which captured packets meet before or after our rules.
 //!
-//! Packets pass the base chains of a hook by priority. `accept` ends one of them only, so what keeps a packet from ours is
-//! that it is dropped, queued, not tracked, or redirected by another rule: the first translation of a connection counts. What
-//! ours have taken can still be dropped on its way to the proxy.
+//! Packets pass the base chains of a hook by priority. `accept` ends only one of them, so a packet does not reach our
+//! rules only if it is dropped, queued, untracked, or redirected by another rule: the first translation of a
+//! connection counts. After our rules, a captured packet can still be dropped on its way to the proxy.
 
 use std::collections::BTreeSet;
 use std::fmt;

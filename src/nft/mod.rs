@@ -1,14 +1,13 @@
-//! Rules of native nftables: one form of them, from which both the text that `nft -f` reads and the netlink messages
-//! are made.
+//! Rules of native nftables, in a form from which both the text for `nft -f` and the netlink messages are made.
 //!
-//! The rules of both families share tables of the family `inet`. A packet meets, in the same order, the rules that its
-//! family has with iptables:
+//! The rules of both families share tables of the family `inet`. A packet meets, in the same order, the rules that
+//! its family has with iptables:
 //!
-//! - A rule that both families have is there once. One that a single family has names the family, unless packets of the
-//!   other one cannot get to its chain.
+//! - A rule of both families exists once. A rule of a single family tests the family, unless packets of the other one
+//!   cannot reach its chain.
 //! - `! --uid-owner` of iptables matches packets without a socket, `meta skuid !=` does not: a negated owner is never
 //!   written (`owners`).
-//! - `TPROXY` of iptables drops a packet if no proxy listens, `tproxy` lets it pass: a `drop` follows it.
+//! - `TPROXY` of iptables drops a packet if no proxy listens, `tproxy` passes it: a `drop` follows it.
 //! - Rules that differ in one port, range, interface or owner are one rule with a set (`lists`).
 
 mod combine;

@@ -1,5 +1,6 @@
-//! Negated owners. `! --uid-owner 1337` of iptables matches packets without a socket too, for instance resets and what
-//! the kernel's own NFS client sends; no test of nftables does. So the owners leave first, and what is left matches.
+//! Negated owners. `! --uid-owner 1337` of iptables also matches packets without a socket, such as resets and packets
+//! of the kernel's own NFS client; no test of nftables does. So packets of the owners leave the chain first, and the
+//! rest matches.
 
 use super::form::{Action, ChainName};
 use super::lists::Draft;

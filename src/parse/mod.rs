@@ -1,7 +1,7 @@
-//! `iptables-save` output into the model.
+//! Parses `iptables-save` output into the model.
 //!
-//! What is ours is understood rule by rule; what is not, is kept as the text it is. `iptables-save` rewrites marks,
-//! option order, TPROXY and CONNMARK, so text cannot be compared; statements can.
+//! Our rules are parsed in full; foreign ones are kept as text. `iptables-save` rewrites marks, option order, TPROXY
+//! and CONNMARK, so text cannot be compared, but statements can.
 
 mod counters;
 mod expressions;

@@ -1,8 +1,8 @@
 //! DNS capture: queries go to the proxy's DNS port.
 //!
-//! The app and the proxy may send queries from the same UDP source port to the same server. In one conntrack zone
-//! the second would be taken for the first, and be translated like it. So the two legs are tracked in zones of their
-//! own: zone 2 holds app ↔ proxy, zone 1 holds proxy ↔ server. Each leg needs a rule for either direction.
+//! The app and the proxy may send queries from the same UDP source port to the same server. In a single conntrack
+//! zone the second query would match the entry of the first and be translated like it. So each leg is tracked in its
+//! own zone: zone 2 has app ↔ proxy, zone 1 has proxy ↔ server. Each leg needs a rule for each direction.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

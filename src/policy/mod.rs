@@ -1,7 +1,7 @@
-//! Capture configuration into rules: what Istio's sidecar needs, in the order of the contract.
+//! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of the contract.
 //!
-//! This is the one place where a rule is written. Each concern has a file of its own; [`ruleset`] shows their order,
-//! which is part of what the rules mean: within a chain the first rule that matches decides.
+//! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order, which is
+//! part of their meaning: within a chain the first rule that matches decides.
 
 mod dns;
 mod from_rules;

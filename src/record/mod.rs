@@ -1,8 +1,8 @@
-//! What a run records in the namespace: which of its rules in the shared chains carry no sign of ours.
+//! The record of a run in the network namespace: its rules in the shared chains that nothing else identifies as ours.
 //!
-//! A rule that jumps to a chain of ours is known by that. `-i eth1 -j RETURN` is not: another program may have added the
-//! very same one, and comments are unavailable on some kernels. So each run leaves a digest of such rules as the alias of
-//! `lo`, which every kernel keeps per network namespace and which no packet, rule or route depends on.
+//! A jump to one of our chains identifies a rule as ours. `-i eth1 -j RETURN` does not: another program may have
+//! added the same rule, and some kernels do not support comments. So each run stores a digest of such rules in the
+//! alias of `lo`, which every kernel keeps per network namespace and on which no packet, rule or route depends.
 
 mod block;
 mod text;

@@ -1,10 +1,11 @@
-//! Policy routing for capture (`ip rule`, route table 133): the passthrough address, and TPROXY's policy rule and route.
+//! Policy routing for capture (`ip rule`, route table 133): the passthrough address, and TPROXY's policy rule and
+//! route.
 //!
-//! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
-//! our own; Istio's carry none and are recognised, where no record of ours says that the rules are ours, by the mark
-//! that the live TPROXY rules use and by a table that holds nothing but `local default dev lo`. Those are adopted (a
-//! tagged copy is put beside them before they go), so that a run that is killed half way leaves nothing that the next
-//! one would not recognise. A foreign route or address that does what ours would is used as it is.
+//! The kernel accepts duplicate policy rules, so existing ones are read first. Ours have their own protocol number.
+//! Istio's have none: without a record, they are recognised by the mark of the live TPROXY rules and by a table with
+//! nothing but `local default dev lo`. A run adopts them: it adds a tagged copy before it deletes the original, so
+//! that the next run recognises whatever a killed run leaves. A foreign route or address with the same effect as ours
+//! is used as it is.
 
 mod first;
 mod links;

@@ -1,6 +1,7 @@
-//! Sockets of the run directory: each has one owner, which holds the lock of a file beside it. The kernel releases the lock when
-//! the owner ends, however it does, and another agent that waits for it takes over. A socket that another program removes or replaces is
-//! made again.
+//! Sockets of the run directory.
+//!
+//! Each has one owner, which holds the lock of a file next to it. The kernel releases the lock whenever the owner
+//! exits, and another waiting agent takes over. A socket that another program removes or replaces is created again.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;

@@ -1,9 +1,9 @@
-//! The caBundle of webhook configurations: the CAs that API servers trust.
+//! Patches the caBundle of webhook configurations: the CAs that API servers trust.
 //!
-//! `webhooks[*].clientConfig.caBundle` is written with server-side apply, with our own field manager and no other field:
-//! the list is a map by `name`, so no foreign field is owned or changed. The patch carries `uid` and `resourceVersion` of
-//! the object that was read: nothing is created, nothing newer is overwritten, and of several replicas one writes. `force`
-//! takes that one field over from its former manager.
+//! `webhooks[*].clientConfig.caBundle` is written with server-side apply, with our own field manager and no other
+//! field: the list is a map by `name`, so no foreign field is owned or changed. The patch has the `uid` and
+//! `resourceVersion` of the object that was read: nothing is created, nothing newer is overwritten, and only one of
+//! several replicas succeeds. `force` takes over that one field from its former manager.
 
 use std::time::{Duration, Instant};
 

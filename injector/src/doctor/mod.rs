@@ -1,8 +1,9 @@
-//! Why pods are not injected, or not created at all: saved objects of a cluster go in, findings come out. No I/O.
+//! Finds out why pods are not injected, or not created: takes saved objects of a cluster and returns findings. No
+//! I/O.
 //!
-//! Each file checks one thing, in the order in which a request passes them: the API server, the webhook configuration,
-//! the certificates, the Service and what is behind it, the config, the namespaces, the pods. `messages` reads the
-//! cluster's own reports of failed calls.
+//! Each file checks one thing, in the order in which a request passes them: the API server, the webhook
+//! configuration, the certificates, the Service and its endpoints, the config, the namespaces, the pods. `messages`
+//! reads the cluster's own reports of failed calls.
 
 mod apiserver;
 mod cluster;

@@ -1,7 +1,8 @@
-//! `istio-iptables/injected-fields`: a digest of each field that the webhook wrote into the containers of an injection.
+//! `istio-iptables/injected-fields`: a digest of each field that the webhook wrote into the containers of an
+//! injection.
 //!
-//! The API server calls the webhook again for a pod that others have changed since. Where the templates still give what they
-//! gave then, a field with another value was changed by another writer, and its value stays.
+//! The API server calls the webhook again if other webhooks have changed the pod. If the templates still give the
+//! recorded value and the field differs, another writer has changed it, and its value stays.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,6 @@
-//! What injection does to a pod besides the templates: small functions on JSON, each of which can be applied twice
-//! without a difference.
+//! What injection does to a pod besides the templates: small idempotent functions on JSON.
 //!
-//! A pod here is the object that holds `metadata` and `spec`: a Pod, or the template of a workload.
+//! A pod here is the object that has `metadata` and `spec`: a Pod, or the template of a workload.
 
 pub(crate) mod annotations;
 pub(crate) mod env;

@@ -1,9 +1,8 @@
 //! Removes an earlier injection from a pod, so that it can be injected again.
 //!
-//! Labels, annotations and volumes stay: the templates leave them alone when they are there already. Containers that
-//! came with the injection go, the user's own versions of them come back, probes and Prometheus annotations are what
-//! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
-//! survive the new one.
+//! Labels, annotations and volumes stay: the templates do not change existing ones. Containers of the injection are
+//! removed, the user's own versions of them are restored, and so are probes and Prometheus annotations. The removed
+//! parts are kept ([`Previous`]): additions of other programs to those containers survive the new injection.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
-//! A fast reader for the plain block style that templates render. Whatever else YAML has is left to the parser.
+//! A fast reader for the plain block style that templates render. All other YAML is left to the parser.
 //!
-//! The parser takes half of an injection's time for texts of which almost every line is `key: value` or `- key: value`.
-//! This reader takes those, and gives up (`None`) at the first byte that could mean anything else: then the text is read by
-//! the parser, which also reports errors. A property test compares the two.
+//! The parser takes half of an injection's time for texts in which almost every line is `key: value` or `- key:
+//! value`. This reader handles those, and gives up (`None`) at the first byte that could mean anything else: then the
+//! parser reads the text, and reports errors. A property test compares the two.
 
 use std::ops::Range;
 

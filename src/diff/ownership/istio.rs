@@ -1,7 +1,7 @@
-//! Rules of Istio's own binary, or of a version of ours without records.
+//! Identifies rules of Istio's own binary, or of a version of ours without records.
 //!
-//! It appended its rules in one transaction, so they are consecutive and beside its jumps, unless foreign rules were
-//! put in between: then rules that cannot be distinguished stay.
+//! It appended its rules in one transaction, so they are consecutive and adjacent to its jumps, unless foreign rules
+//! were inserted in between: then rules that cannot be distinguished stay.
 
 use std::collections::BTreeSet;
 

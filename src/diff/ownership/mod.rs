@@ -6,8 +6,8 @@
 //! | any other, rules of our own run | the record of that run: its handle, or its form ([`forms::may_be_ours`]) and the digest of the consecutive rules it belongs to ([`recorded`]) |
 //! | any other, no record | Istio's own binary wrote them: its form, and its place beside Istio's jumps ([`istio`]) |
 //!
-//! A comment, or a match that we never write, is not understood by [`crate::parse`]: such a rule is foreign. Where
-//! identical rules leave more than one possibility, nothing is claimed, and the lines are reported.
+//! [`crate::parse`] does not parse comments and matches that we never write: a rule with one is foreign. If identical
+//! rules leave more than one possibility, none is treated as ours, and the lines are reported.
 
 mod forms;
 mod istio;

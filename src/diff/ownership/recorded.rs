@@ -1,8 +1,8 @@
-//! Our rules by the record of our runs.
+//! Identifies our rules by the record of our runs.
 //!
-//! A table is written in one transaction, so it holds one of the sets of rules that the record names. In nf_tables what a run found
-//! at its beginning is known by handle, and what it wrote since has higher handles, next to those of other rules of ours. In
-//! iptables-legacy only the position in the chain identifies the set.
+//! A table is written in one transaction, so it has one of the rule sets in the record. In nf_tables, the rules that
+//! a run found at its start are known by handle, and the rules written since have higher handles, adjacent to those
+//! of other rules of ours. In iptables-legacy only the position in the chain identifies the rule set.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-//! Rules of nf_tables into the words of `iptables-save`, for chains that iptables cannot list.
+//! Turns rules of nf_tables into the words of `iptables-save`, for chains that iptables cannot list.
 //!
-//! A rule of ours gets the words that iptables has for it, so that it is recognised; of any other rule what decides is kept: its
-//! protocol and its target. Forms that iptables writes for rules of ours differ by version, and all of them are read.
+//! A rule of ours gets the words of iptables, so that it is recognised; of other rules only the decisive parts are
+//! kept: protocol and target. iptables writes our rules in forms that differ by version, and all of them are
+//! accepted.
 
 mod decode;
 mod extension;

@@ -1,7 +1,8 @@
-//! The configuration that live rules come from: [`super::ruleset`] the other way round.
+//! Derives the configuration from live rules: the inverse of [`super::ruleset`].
 //!
-//! Only its own rules are read, by form and place; what the rules do not show is as in the configuration that is given beside
-//! them. [`super::ruleset`] of the result is the proof: where it gives other rules, another program has changed the live ones.
+//! Only our own rules are read, by form and position; settings that rules do not show come from the given
+//! configuration. [`super::ruleset`] of the result is the proof: if it gives other rules, another program has changed
+//! the live ones.
 
 mod form;
 

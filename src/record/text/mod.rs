@@ -1,10 +1,10 @@
 //! The record as text: the alias of `lo`.
 //!
-//! `istio-iptables:3`, then one word of letters and a digit: `l` and `n` for the variants, `a` for the address, `?` if the record
-//! is incomplete, and how many sets of rules the run under way writes. Then words with blocks, each after a digit whose bits say
-//! in which sets these are: the lowest one for the rules that were found. A word with `!` has rules that may be ours or foreign, one
-//! with `.` numbers the tables of iptables-nft, one with `=` has ports of earlier options.
-//! Numbers are written in digits of 6 bits.
+//! `istio-iptables:3`, then a word of letters and a digit: `l` and `n` for the variants, `a` for the address, `?` if
+//! the record is incomplete, and the number of rule sets that the current run writes. Then words with blocks, each
+//! after a digit whose bits say which rule sets contain it: the lowest bit for the rules that were found. A word with
+//! `!` has rules that may be ours or foreign, a word with `.` identifies the tables of iptables-nft, a word with `=`
+//! has ports of earlier options. Numbers are written in digits of 6 bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};

@@ -1,5 +1,5 @@
-//! The text functions of sprig 3.3. Those that need a network, random numbers or cryptography are known by name, so
-//! that a template that contains them parses, and fail when called; so do those that need the clock, unless there is one
+//! The text functions of sprig 3.3. Functions that need a network, random numbers or cryptography are known by name,
+//! so that templates with them parse, but fail when called; so do functions that need the clock, unless there is one
 //! (`Functions::add_clock`).
 
 mod cases;

@@ -1,12 +1,12 @@
-//! A certificate authority of our own, and the certificate that it signs for the webhook. No I/O, no clock.
+//! Our own certificate authority, and the certificate that it signs for the webhook. No I/O, no clock.
 //!
-//! The CA lives ten years, as Istio's own does: it is rarely copied into a caBundle by hand. The leaf
-//! lives 90 days and is renewed after 60, so that renewals may fail for a month.
+//! The CA is valid for ten years, like Istio's own: it is rarely copied into a caBundle by hand. The leaf is valid
+//! for 90 days and renewed after 60, so that renewals may fail for a month.
 //!
-//! Certificate rotation: a CA is replaced two years before it ends, in three steps, after each of which clients that
-//! know only the step before can still verify the leaf: the new CA is *announced* beside the old one, which goes on
-//! signing; a week later it is *promoted* and signs; a week after that the old one is *retired*. Any step may be
-//! late; none depends on the clock of more than one machine being right to better than an hour.
+//! Certificate rotation: a CA is replaced two years before it ends, in three steps. After each step, clients with the
+//! bundle of the previous step can still verify the leaf: the new CA is *announced* in addition to the old one, which
+//! still signs; a week later it is *promoted* and signs; a week after that the old one is *retired*. Any step may be
+//! late; none requires clocks of different machines to agree to better than an hour.
 
 mod issue;
 mod secret;

@@ -1,8 +1,8 @@
 //! A bundle as the data of a Secret.
 //!
-//! `tls.crt` and `tls.key` are the leaf, as type `kubernetes.io/tls` asks; `ca.crt` is everything that callers are to
-//! trust, where cert-manager's CA injector and people look for it: the CA that signs first, then the announced one, then
-//! older ones. `ca.key` and `next-ca.key` belong to the first two.
+//! `tls.crt` and `tls.key` are the leaf, as type `kubernetes.io/tls` requires; `ca.crt` is everything that callers
+//! must trust, where cert-manager's CA injector and people look for it: first the CA that signs, then the announced
+//! one, then older ones. `ca.key` and `next-ca.key` belong to the first two.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Removes an injection.
 //!
-//! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
-//! a difference to an injection is taken away: the result is the smallest pod that is injected to the same. What an
-//! injection overwrites, whatever was there, is named ([`unrecorded`]).
+//! An injected pod does not record its earlier labels, annotations and settings. Everything that an injection would
+//! add again is removed: the result is the smallest pod whose injection is the same. What an injection overwrites in
+//! any case is reported ([`unrecorded`]).
 
 mod unrecorded;
 

@@ -1,7 +1,7 @@
-//! What an injection overwrites without a record of it: fields that templates write into the pod itself.
+//! What an injection overwrites without a record: fields that templates write into the pod itself.
 //!
-//! A field whose value an injection sets whatever it was before cannot be restored. [`Written`] lists those fields, so that
-//! `uninject` can remove what the injection put there and name each one.
+//! A field that an injection always sets cannot be restored. [`Written`] lists those fields, so that `uninject` can
+//! remove the injected values and report each field.
 
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
