@@ -23,6 +23,9 @@ const CLOSED_HERE: Duration = Duration::from_secs(600);
 /// For connections that miss the last acknowledgement only.
 const LAST_ACK: Duration = Duration::from_secs(120);
 
+/// The kernel's own timeout of a handshake (`nf_conntrack_tcp_timeout_syn_recv`).
+const HANDSHAKE: Duration = Duration::from_secs(60);
+
 /// What determines the direction of a connection.
 #[derive(Debug)]
 pub(super) struct OriginalDirection {
@@ -54,7 +57,7 @@ impl OriginalDirection {
         if began { outgoing } else { outgoing.reversed() }
     }
 
-    /// The entry of an open connection.
+    /// The entry of an open connection, or of one that the pod has answered.
     pub(super) fn entry(&self, socket: &InetSocket) -> Option<NewEntry> {
         let (state, timeout) = match socket.state {
             State::Established => (TcpState::Established, ESTABLISHED),
@@ -62,12 +65,9 @@ impl OriginalDirection {
             State::CloseWait => (TcpState::TimeWait, ESTABLISHED),
             State::FinWait1 | State::FinWait2 => (TcpState::TimeWait, CLOSED_HERE),
             State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
-            State::SynSent
-            | State::SynReceived
-            | State::NewSynReceived
-            | State::TimeWait
-            | State::Close
-            | State::Listen => return None,
+            // The client may be connected: it has not sent yet what a deferred accept waits for, or its acknowledgement is under way.
+            State::SynReceived | State::NewSynReceived => (TcpState::SynReceived, HANDSHAKE),
+            State::SynSent | State::TimeWait | State::Close | State::Listen => return None,
         };
         Some(NewEntry { original: self.original(socket), state, timeout })
     }
@@ -117,7 +117,7 @@ impl OriginalDirection {
             let mut replaced = Vec::new();
             for entry in &entries {
                 match open.get(&entry.original.reversed()) {
-                    // In the middle of its handshake: its next packet would be a new connection.
+                    // It is not answered yet: its next packet would be a new connection.
                     Some(None) => {}
                     Some(new @ Some(_)) => replaced.push((*entry, *new)),
                     None if self.is_connected(&mut lookup, entry.original)? => {}

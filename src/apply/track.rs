@@ -79,6 +79,8 @@ impl<'a> Tracking<'a> {
             tracked.extend(open);
             waiting = still;
         }
+        // Those that the pod has answered; there is no entry for the others.
+        self.make(&waiting).map_err(|error| failed(error, waiting.len()))?;
         self.settle(&tracked).map_err(|error| failed(error, 0))?;
         Ok(self.made)
     }

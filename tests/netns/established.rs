@@ -3,6 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+
 use crate::held::{ECHO_LIMIT, Held, during_all};
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
@@ -18,10 +21,13 @@ for_each_backend_and_native!(
     ipv4_connections_of_ipv6_sockets_survive_first_capture,
     half_closed_connections_survive_first_capture,
     connections_of_which_only_acknowledgements_were_seen_survive_first_capture,
+    connections_of_a_deferred_accept_survive_first_capture,
     connections_that_other_rules_track_survive_first_capture,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
 );
+nix::setsockopt_impl!(DeferAccept, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, i32, sockopt::SetStruct<i32>);
+
 pub(crate) const REDIRECT: [&str; 4] = ["-b", "*", "-i", "*"];
 pub(crate) const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 fn first_capture_keeps_1000_connections(fixture: Fixture) {
@@ -156,6 +162,37 @@ fn connections_of_which_only_acknowledgements_were_seen_survive_first_capture(fi
                 assert_eq!(&received, b"later", "{family:?} {options:?}");
                 ends.reverse();
             }
+            pod.apply(&["--cleanup-only"]);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DeferAccept;
+
+/// A listener with `TCP_DEFER_ACCEPT`, as web servers have it: the client is connected, and the socket is made with the first
+/// data.
+fn connections_of_a_deferred_accept_survive_first_capture(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY, &[&TPROXY[..], &["--drop-invalid"]].concat()] {
+        let pod = fixture.pod();
+        let _proxy = pod.proxy_listens();
+        for &family in fixture.families() {
+            let target = at(family.pod(), 8080);
+            let listener = pod.app().run(|| TcpListener::bind(target).unwrap());
+            // In seconds: longer than this test.
+            setsockopt(&listener, DeferAccept, &300).unwrap();
+            let limit = TimeVal::new(ECHO_LIMIT.as_secs().cast_signed(), 0);
+            setsockopt(&listener, sockopt::ReceiveTimeout, &limit).unwrap();
+            let mut caller = pod.outside().run(|| TcpStream::connect(target).unwrap());
+            pod.apply(options);
+            caller.write_all(b"first").unwrap();
+            let (mut server, _) = listener.accept().expect("a connection of the application");
+            server.write_all(b"answer").unwrap();
+            caller.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
+            let mut received = [0; 6];
+            caller.read_exact(&mut received).expect("the application's answer");
+            assert_eq!(&received, b"answer", "{family:?} {options:?}");
+            captures(&pod, &[family]);
             pod.apply(&["--cleanup-only"]);
         }
     }

@@ -15,10 +15,10 @@ const BYTES_RETRANS: usize = 208;
 pub(super) fn began(state: State, info: Option<&[u8]>) -> Option<bool> {
     match state {
         State::SynSent => return Some(true),
-        State::NewSynReceived => return Some(false),
+        // After a SYN of both sides, too: then each of them did.
+        State::SynReceived | State::NewSynReceived => return Some(false),
         State::Established | State::CloseWait => {}
-        State::SynReceived
-        | State::FinWait1
+        State::FinWait1
         | State::FinWait2
         | State::TimeWait
         | State::Close
