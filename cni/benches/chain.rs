@@ -97,7 +97,7 @@ impl Call<'_> {
 }
 
 /// The plugins of the chain, in their order; ours with each backend comes last.
-fn plugins(options: &Options, folder: &Path) -> Vec<(String, PathBuf, Value)> {
+fn plugins(options: &Options, folder: &Path, run: &Path) -> Vec<(String, PathBuf, Value)> {
     let debian = |name: &str, more: Value| {
         let mut entry = json!({"type": name});
         entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -106,7 +106,7 @@ fn plugins(options: &Options, folder: &Path) -> Vec<(String, PathBuf, Value)> {
     let ipam = json!({"type": "host-local", "dataDir": folder.join("ipam"), "ranges": [[{"subnet": "10.88.0.0/16"}]]});
     let ours = |name: &str, backend: &str| {
         let entry = json!({
-            "type": "istio-cni", "cni_agent_run_dir": folder.join("run"), "backend": backend,
+            "type": "istio-cni", "cni_agent_run_dir": run, "backend": backend,
             "plugin_log_level": "warn", "deadline_ms": 60_000,
             "capabilities": {"io.kubernetes.cri.pod-annotations": true}
         });
@@ -248,9 +248,10 @@ fn report(
 
 fn main() {
     let options = options();
-    let folder = tempfile::tempdir().unwrap();
+    // As on a node: the leases of host-local are on the disk, the state of istio-cni, in /run, in memory.
+    let (folder, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
     let node = Namespace::with_loopback();
-    let plugins = plugins(&options, folder.path());
+    let plugins = plugins(&options, folder.path(), run.path());
     let mut times = Times::new();
     pod(&node, &plugins, 0, &mut Times::new()); // the bridge, and what the kernel loads
     for run in 1..=options.runs {

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::process::parent_id;
+use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ fn is_set_up_by(parent: &str, container: &str) -> io::Result<bool> {
     let own = process::id().to_string();
     for thread in fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
         // A thread may end meanwhile. Where the kernel does not list children, there are none.
-        let children = read(&thread.path().join("children").to_string_lossy()).unwrap_or_default();
+        let children = list(&thread.path().join("children")).unwrap_or_default();
         for child in children.split_whitespace().filter(|child| *child != own) {
             // A process that has ended, or that may not be looked at.
             let Ok(environment) = read(&format!("/proc/{child}/environ")) else { continue };
@@ -77,6 +78,12 @@ fn may_have_variables(process: &str) -> bool {
     let state = words.next();
     let (code, begin, end) = (words.nth(22), words.nth(23), words.next());
     !matches!(state, None | Some("Z" | "X")) && (code == Some("0") || begin != end)
+}
+
+/// A list that the kernel keeps whole while it is read in pieces, of any length.
+#[allow(clippy::disallowed_methods, reason = "what runs beside this process is read here alone")]
+fn list(path: &Path) -> io::Result<String> {
+    fs::read_to_string(path)
 }
 
 /// In one piece, as far as it has no more than [`LARGEST`] bytes: when a process starts another program between two reads, the

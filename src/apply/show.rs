@@ -76,5 +76,8 @@ fn iptables(host: &impl Host, variant: Variant, family: Family) -> Result<Counte
 }
 
 fn native() -> io::Result<Counters> {
-    Ok(parse::native_counters(&nftables::read(&NATIVE_TABLES.map(str::to_owned))?))
+    Ok(parse::native_counters(&nftables::read(
+        &mut nftables::Client::open()?,
+        &NATIVE_TABLES.map(str::to_owned),
+    )?))
 }

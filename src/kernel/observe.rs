@@ -6,7 +6,7 @@ use std::io;
 use super::capabilities::Capabilities;
 use super::legacy;
 use super::netlink::{Protocol, Socket};
-use super::nftables::{self, Nftables, TableFamily, TableName};
+use super::nftables::{self, ListedTable, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, Variant};
 use crate::nft::Live;
@@ -49,7 +49,8 @@ pub struct Handles {
 pub fn handles(family: Family) -> io::Result<Handles> {
     let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Handles::default()) };
     let mut handles = Handles { generation: socket.generation()?, tables: BTreeMap::new() };
-    let numbers: BTreeMap<_, _> = socket.tables_with_handles()?.into_iter().into_map();
+    let listed = socket.listed_tables()?.into_iter();
+    let numbers: BTreeMap<_, _> = listed.map(|table| (table.name, table.handle)).into_map();
     let tables = ours(&numbers.keys().cloned().collect::<Vec<_>>(), &[family]);
     let listed =
         tables.first().map(|(_, _, name)| socket.chains_of(name.family)).transpose()?.unwrap_or_default();
@@ -160,11 +161,13 @@ pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<Str
 /// The kernel refuses.
 pub fn native() -> io::Result<Live> {
     let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Live::default()) };
-    let names = NATIVE_TABLES.map(str::to_owned);
-    let dormant = socket.dormant_tables()?;
-    let ours_dormant =
-        dormant.into_iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name);
-    Ok(Live::new(nftables::read(&names)?, ours_dormant.collect()))
+    let is_native = |table: &ListedTable| {
+        table.name.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.name.as_str())
+    };
+    let listed: Vec<ListedTable> = socket.listed_tables()?.into_iter().filter(is_native).collect();
+    let names: Vec<String> = listed.iter().map(|table| table.name.name.clone()).collect();
+    let dormant = listed.into_iter().filter(|table| table.is_dormant).map(|table| table.name.name);
+    Ok(Live::new(nftables::read(&mut socket.into_client(), &names)?, dormant.collect()))
 }
 
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.

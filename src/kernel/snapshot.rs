@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::legacy::{self, LegacyTable};
-use super::nftables::{self, ListedChain, Nftables, TableFamily, TableName};
+use super::nftables::{self, ListedChain, ListedTable, Nftables, TableFamily, TableName};
 use super::observe::ours;
 use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
 use crate::nft::Live;
@@ -162,7 +162,8 @@ struct NfTablesSnapshot {
 
 fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     let mut snapshot = NfTablesSnapshot::default();
-    let tables = socket.tables()?;
+    let listed = socket.listed_tables()?;
+    let tables: Vec<TableName> = listed.iter().map(|table| table.name.clone()).collect();
     let is_native = |table: &&TableName| {
         table.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.as_str())
     };
@@ -172,16 +173,17 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     if of_iptables.is_empty() && native.is_empty() {
         return Ok(snapshot);
     }
-    let dormant = socket.dormant_tables()?;
-    let owned = socket.owned_tables()?;
+    let with = |flag: fn(&ListedTable) -> bool| -> Vec<&TableName> {
+        listed.iter().filter(|table| flag(table)).map(|table| &table.name).collect()
+    };
+    let (dormant, owned) = (with(|table| table.is_dormant), with(|table| table.is_owned));
     snapshot.owned = of_iptables.iter().map(|(_, _, name)| name).find(|name| owned.contains(name)).cloned();
     let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
     let ours_dormant =
-        native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
-    snapshot.native = Live::new(nftables::read(&names)?, ours_dormant.collect());
+        native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone()).collect();
     let mut listed: PerFamily<Vec<ListedChain>> = PerFamily::new();
     for (family, table, name) in of_iptables {
-        if dormant.contains(&name) {
+        if dormant.contains(&&name) {
             snapshot.dormant.push((family, table));
         }
         if !listed.contains_key(&family) {
@@ -208,6 +210,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
             snapshot.in_use.insert(family);
         }
     }
+    snapshot.native = Live::new(nftables::read(&mut socket.into_client(), &names)?, ours_dormant);
     Ok(snapshot)
 }
 

@@ -21,6 +21,11 @@ const DUMP_ATTEMPTS: usize = 16;
 /// Timeout of an answer. The kernel answers within the send call, so this only turns a lost answer into an
 /// error rather than a hang.
 const ANSWER_SECONDS: i64 = 30;
+/// What the buffer holds at least, in bytes. For a list, the kernel makes datagrams as large as the buffer, up to 32 KiB: fewer of them.
+/// Most other answers fit into little, and memory costs time where it is first used.
+const LIST_BUFFER: usize = 32 * 1024;
+const ANSWER_BUFFER: usize = 4 * 1024;
+
 const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";
 
 /// Lets the kernel pick what a dump asks for, instead of listing everything: one table out of many routes.
@@ -96,8 +101,7 @@ impl Socket {
             }
             Protocol::SockDiag => {}
         }
-        let buffer = vec![0; 32 * 1024];
-        Ok(Self { descriptor, sequence: 1, buffer, protocol, interceptor: None })
+        Ok(Self { descriptor, sequence: 1, buffer: Vec::new(), protocol, interceptor: None })
     }
 
     /// Whether the send buffer may be made larger than `net.core.wmem_max`.
@@ -176,6 +180,7 @@ impl Socket {
         let sequence = self.next_sequence(1);
         let mut bytes = Vec::new();
         message.write(&mut bytes, request_flags(0), sequence)?;
+        self.enlarge_buffer(ANSWER_BUFFER);
         self.send(&bytes)?;
         loop {
             let Some(length) = self.receive_once_only(MsgFlags::empty())? else {
@@ -202,6 +207,7 @@ impl Socket {
             replies(&bytes).for_each(|reply| each(Some(&reply)));
             return Ok(());
         }
+        self.enlarge_buffer(LIST_BUFFER);
         for _ in 0..DUMP_ATTEMPTS {
             let sequence = self.next_sequence(1);
             let mut bytes = Vec::new();
@@ -299,9 +305,7 @@ impl Socket {
     pub(crate) fn receive_with(&mut self, flags: MsgFlags) -> io::Result<usize> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
-            if length > self.buffer.len() {
-                self.buffer.resize(length, 0);
-            }
+            self.enlarge_buffer(length);
             self.receive_once(flags)?;
             // Any process may send to our port number; only the kernel's is 0.
             if sender == Some(0) {
@@ -321,8 +325,14 @@ impl Socket {
             if length <= self.buffer.len() {
                 return Ok(Some(length));
             }
-            self.buffer.resize(length, 0);
+            self.enlarge_buffer(length);
             return Ok(None);
+        }
+    }
+
+    fn enlarge_buffer(&mut self, length: usize) {
+        if length > self.buffer.len() {
+            self.buffer = vec![0; length];
         }
     }
 
@@ -350,11 +360,19 @@ mod tests {
 
     #[test]
     fn a_datagram_bigger_than_the_buffer_is_read_whole() {
-        let links = Message::new(libc::RTM_GETLINK, 0, &[0; 16]);
         let mut socket = Socket::open(Protocol::Route).unwrap();
         socket.buffer = vec![0; 16];
-        let count = socket.dump(&links, |count: &mut usize, _| *count += 1).unwrap();
-        assert!(count >= 1 && socket.buffer.len() > 500, "{count} {}", socket.buffer.len());
+        let mut count = 0;
+        let read = |sequence: u32| {
+            let mut links = Vec::new();
+            let request = Message::new(libc::RTM_GETLINK, 0, &[0; 16]);
+            request.write(&mut links, request_flags(libc::NLM_F_DUMP), sequence).unwrap();
+            socket.send(&links).unwrap();
+            socket.read_dump(sequence, &mut |_| count += 1).unwrap()
+        };
+        // The first attempt makes the buffer larger.
+        let attempts = (1..).position(read);
+        assert!(attempts >= Some(1) && count >= 1 && socket.buffer.len() > 500, "{attempts:?} {count}");
     }
 
     #[test]

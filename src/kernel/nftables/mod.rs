@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 pub use native::{members, read, read_without_elements, tables_on_the_way, try_scratch, write};
-pub use nfnetlink::nftables::{Family as TableFamily, Table, TableName};
+pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
 
@@ -66,6 +66,19 @@ pub struct Nftables {
     socket: Socket,
 }
 
+/// A table, as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTable {
+    /// Its name.
+    pub name: TableName,
+    /// Its handle; 0 before Linux 4.16.
+    pub handle: u64,
+    /// Whether it is switched off.
+    pub is_dormant: bool,
+    /// Whether it belongs to a running program, which allows no other to change it.
+    pub is_owned: bool,
+}
+
 /// A chain, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedChain {
@@ -119,6 +132,12 @@ impl Nftables {
         }
     }
 
+    /// The same socket, for whole tables.
+    #[must_use]
+    pub fn into_client(self) -> Client {
+        Client::over(self.socket)
+    }
+
     /// The number of changes that the rules have seen.
     ///
     /// # Errors
@@ -135,20 +154,17 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn tables(&mut self) -> io::Result<Vec<TableName>> {
-        Ok(self.tables_with_handles()?.into_iter().map(|(name, _)| name).collect())
+        Ok(self.listed_tables()?.into_iter().map(|table| table.name).collect())
     }
 
-    /// The same with their handles; 0 before Linux 4.16.
+    /// The same with what the kernel says of each.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn tables_with_handles(&mut self) -> io::Result<Vec<(TableName, u64)>> {
-        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<(TableName, u64)>, reply| {
+    pub fn listed_tables(&mut self) -> io::Result<Vec<ListedTable>> {
+        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<ListedTable>, reply| {
             if reply.kind == Kind::NewTable.number() {
-                let family = TableFamily::of(reply.byte(0));
-                let name = text(reply, NFTA_TABLE_NAME);
-                let name = family.zip(name).map(|(family, name)| TableName { family, name });
-                list.extend(name.map(|name| (name, handle(reply, NFTA_TABLE_HANDLE))));
+                list.extend(read_table(reply));
             }
         })
     }
@@ -158,26 +174,8 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn dormant_tables(&mut self) -> io::Result<Vec<TableName>> {
-        self.tables_with(NFT_TABLE_F_DORMANT)
-    }
-
-    /// The tables of programs that run and allow no other to change them.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn owned_tables(&mut self) -> io::Result<Vec<TableName>> {
-        self.tables_with(NFT_TABLE_F_OWNER)
-    }
-
-    fn tables_with(&mut self, flag: u32) -> io::Result<Vec<TableName>> {
-        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
-            let flags = reply.attributes(NFGENMSG).of(NFTA_TABLE_FLAGS).and_then(|flags| flags.be32());
-            if reply.kind == Kind::NewTable.number() && flags.unwrap_or(0) & flag != 0 {
-                let family = TableFamily::of(reply.byte(0));
-                let name = text(reply, NFTA_TABLE_NAME);
-                list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
-            }
-        })
+        let dormant = self.listed_tables()?.into_iter().filter(|table| table.is_dormant);
+        Ok(dormant.map(|table| table.name).collect())
     }
 
     /// The handles of the rules of each chain of a table, in order; nothing if there is no such table.
@@ -297,6 +295,17 @@ impl Nftables {
             .collect();
         self.socket.transaction(&messages)
     }
+}
+
+fn read_table(reply: &Reply<'_>) -> Option<ListedTable> {
+    let family = TableFamily::of(reply.byte(0))?;
+    let flags = reply.attributes(NFGENMSG).of(NFTA_TABLE_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
+    Some(ListedTable {
+        name: TableName { family, name: text(reply, NFTA_TABLE_NAME)? },
+        handle: handle(reply, NFTA_TABLE_HANDLE),
+        is_dormant: flags & NFT_TABLE_F_DORMANT != 0,
+        is_owned: flags & NFT_TABLE_F_OWNER != 0,
+    })
 }
 
 fn message(kind: Kind, family: u8) -> Message {

@@ -20,11 +20,7 @@ const SCRATCH: &str = "istio-iptables-scratch";
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn read(names: &[String]) -> io::Result<Vec<Table>> {
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut client = Client::open()?;
+pub fn read(client: &mut Client, names: &[String]) -> io::Result<Vec<Table>> {
     let tables = names.iter().map(|name| client.table(&inet(name)));
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
@@ -69,8 +65,10 @@ pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Res
 /// # Errors
 /// What the kernel refuses; then nothing is changed.
 pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
-    let mut client = Client::open().map_err(failed)?;
-    delete_dormant(&mut client, tables).map_err(failed)??;
+    let mut socket = super::Nftables::open().map_err(failed)?;
+    let dormant = socket.dormant_tables().map_err(failed)?;
+    let mut client = socket.into_client();
+    delete_dormant(&mut client, &dormant, tables)?;
     match commit(&mut client, delete, |client, names| batch(client, names, tables)) {
         Err(error) if error.is_too_long() => {
             let limit = client.batch_limit();
@@ -82,13 +80,12 @@ pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> 
 
 /// Deletes those of these tables that are switched off: no packet meets them, and the kernel switches none on in the
 /// transaction that changes its base chains.
-fn delete_dormant(client: &mut Client, tables: &[Table]) -> io::Result<Result<(), CommitError>> {
-    let dormant = super::Nftables::open()?.dormant_tables()?;
+fn delete_dormant(client: &mut Client, dormant: &[TableName], tables: &[Table]) -> Result<(), CommitError> {
     let mut batch = Batch::new();
     for table in tables.iter().filter(|table| dormant.contains(&table.name)) {
         batch.delete_table(&table.name);
     }
-    Ok(if batch.is_empty() { Ok(()) } else { client.commit(&batch) })
+    if batch.is_empty() { Ok(()) } else { client.commit(&batch) }
 }
 
 fn batch(client: &mut Client, names: &[TableName], tables: &[Table]) -> io::Result<Batch> {
@@ -195,7 +192,7 @@ mod tests {
                 Table { chains: vec![chain], ..Table::new(inet("t")) }
             };
             let counts = || -> Vec<u64> {
-                let live = read(&["t".to_owned()]).unwrap();
+                let live = read(&mut Client::open().unwrap(), &["t".to_owned()]).unwrap();
                 let rules = live.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
                 let counter = |rule: &Rule| match rule.expressions.get(4) {
                     Some(Expression::Counter { packets, .. }) => *packets,

@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn live() -> Vec<Table> {
-        let live = Live::new(read(&[NAME.to_owned()]).unwrap(), Vec::new());
+        let live = Live::new(read(&mut Client::open().unwrap(), &[NAME.to_owned()]).unwrap(), Vec::new());
         live.tables().to_vec()
     }
 
@@ -208,7 +208,10 @@ mod tests {
                     for batch in staged.loading.iter().take(killed_after) {
                         client.commit(batch).unwrap();
                     }
-                    let shown = Live::new(read(&[NAME.to_owned()]).unwrap(), Vec::new());
+                    let shown = Live::new(
+                        read(&mut Client::open().unwrap(), &[NAME.to_owned()]).unwrap(),
+                        Vec::new(),
+                    );
                     assert_eq!(shown.captures(crate::model::Family::V4), before.is_some(), "{killed_after}");
                     if before.is_some() {
                         assert!(is_dropped(0) && !is_dropped(400), "{killed_after}");

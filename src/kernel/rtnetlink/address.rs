@@ -1,6 +1,5 @@
 //! Addresses of interfaces, and `::6` on `lo`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -58,9 +57,8 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn addresses(&mut self) -> io::Result<Vec<InterfaceAddress>> {
-        let mut names = BTreeMap::new();
         let named = self.listed_addresses()?.into_iter().map(|listed| InterfaceAddress {
-            interface: names.entry(listed.link).or_insert_with(|| link_name(listed.link)).clone(),
+            interface: self.link_name(listed.link),
             address: listed.address,
             prefix: listed.prefix,
         });
@@ -75,11 +73,10 @@ impl Rtnetlink {
         const IFA_F_SECONDARY: u8 = 0x01;
         const IFA_F_DEPRECATED: u8 = 0x20;
         const IFA_F_TENTATIVE: u8 = 0x40;
-        let mut names = BTreeMap::new();
         let listed = self.listed_addresses()?.into_iter();
         let of_family = listed.filter(|listed| listed.address.is_ipv4() == (family == Family::V4));
         let address = |Listed { link, address, prefix, protocol: _, scope, flags }: Listed| SourceAddress {
-            interface: names.entry(link).or_insert_with(|| link_name(link)).clone(),
+            interface: self.link_name(link),
             address,
             prefix,
             scope,
@@ -161,13 +158,6 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
     let protocol = attributes.of(IFA_PROTO).and_then(|attribute| attribute.byte());
     let [prefix, flags, scope] = [1, 2, 3].map(|offset| reply.byte(offset));
     Some(Listed { link: reply.word(4), address, prefix, protocol, scope, flags })
-}
-
-/// The name of a link, `if5` for one that has gone meanwhile.
-pub(super) fn link_name(index: u32) -> String {
-    let name =
-        recording::text(&format!("name of interface {index}"), &mut || Rtnetlink::open()?.link_name(index));
-    name.unwrap_or_else(|_| format!("if{index}"))
 }
 
 /// Whether the kernel does IPv6 in this thread's network namespace. Given `addresses`, those of its links.

@@ -1,12 +1,10 @@
 //! All policy rules and routes of a family, for look-ups.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::address::link_name;
 use super::route::{self, RTA_DST, RTA_OIF, RTA_PRIORITY, RTA_TABLE, RTM_F_CLONED, RTMSG};
 use super::rule::{self, FIB_RULE_INVERT};
 use super::{Rtnetlink, af};
@@ -46,8 +44,12 @@ impl Rtnetlink {
         // Without rules of this family the kernel lists those of all others.
         let is_of_family = |of: &u8| *of == af(family);
         listed.rules.retain(|(of, _)| is_of_family(of));
-        let routes = self.listed(&Message::new(libc::RTM_GETROUTE, 0, &header))?.routes.into_iter();
-        let routes = routes.filter(|(of, _)| is_of_family(of)).map(|(_, route)| route).collect();
+        let listed_routes = self.listed(&Message::new(libc::RTM_GETROUTE, 0, &header))?.routes.into_iter();
+        let mut routes = Vec::new();
+        for (_, mut route, link) in listed_routes.filter(|(of, ..)| is_of_family(of)) {
+            route.interface = link.map(|index| self.link_name(index));
+            routes.push(route);
+        }
         let mut rules: Vec<PolicyRule> = listed.rules.into_iter().map(|(_, rule)| rule).collect();
         if rules.is_empty() {
             let tables = [(0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, DEFAULT_TABLE)];
@@ -63,8 +65,7 @@ impl Rtnetlink {
             match reply.kind {
                 libc::RTM_NEWRULE => listed.rules.extend(read_rule(reply).map(|rule| (family, rule))),
                 libc::RTM_NEWROUTE => {
-                    let route = read_route(reply, &mut listed.names);
-                    listed.routes.extend(route.map(|route| (family, route)));
+                    listed.routes.extend(read_route(reply).map(|(route, link)| (family, route, link)));
                 }
                 _ => {}
             }
@@ -82,9 +83,7 @@ impl Rtnetlink {
 #[derive(Default)]
 struct Listed {
     rules: Vec<(u8, PolicyRule)>,
-    routes: Vec<(u8, FibRoute)>,
-    /// The names of links, by number.
-    names: BTreeMap<u32, String>,
+    routes: Vec<(u8, FibRoute, Option<u32>)>,
 }
 
 /// The network of an attribute, whose length is in the header.
@@ -161,7 +160,8 @@ fn read_rule(reply: &Reply<'_>) -> Option<PolicyRule> {
     Some(rule)
 }
 
-fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<FibRoute> {
+/// A route and the number of its link, whose name the dump does not have.
+fn read_route(reply: &Reply<'_>) -> Option<(FibRoute, Option<u32>)> {
     let [length, source, tos, scope, number] = [1, 2, 3, 6, 7].map(|offset| reply.byte(offset));
     let flags = reply.word(8);
     // An unspecified kind is not a route.
@@ -181,20 +181,18 @@ fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<Fi
         is_dead: flags & RTNH_F_DEAD != 0,
         origin: reply.byte(5),
     };
+    let mut link = None;
     for attribute in reply.attributes(RTMSG) {
         match attribute.kind {
             RTA_DST if length != 0 => route.destination = Some(network(attribute.payload, length)?),
             RTA_SRC => route.has_other_tests = true,
             RTA_GATEWAY => route.gateway = route::address(attribute.payload),
             RTA_PREFSRC => route.source = route::address(attribute.payload),
-            RTA_OIF => {
-                let index = attribute.u32()?;
-                route.interface = Some(names.entry(index).or_insert_with(|| link_name(index)).clone());
-            }
+            RTA_OIF => link = Some(attribute.u32()?),
             RTA_PRIORITY => route.metric = attribute.u32()?,
             RTA_TABLE => route.table = attribute.u32()?,
             _ => {}
         }
     }
-    Some(route)
+    Some((route, link))
 }

@@ -38,6 +38,7 @@ impl Rtnetlink {
         let mut each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
             list.extend(read_link(reply, &with_address));
         })?;
+        self.names.extend(each.iter().map(|link| (link.index, link.name.clone())));
         if of_all_links("route_localnet").is_some_and(|value| value != 0) {
             each.iter_mut().for_each(|link| link.routes_to_loopback = true);
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::link::link_without_counters;
 use super::{LOOPBACK, Rtnetlink};
 use crate::kernel::netlink::Message;
 use crate::kernel::procfs;
@@ -23,9 +24,7 @@ pub fn refuses_ipv6() -> io::Result<bool> {
 /// # Errors
 /// The kernel refuses.
 pub fn is_up() -> io::Result<bool> {
-    let [a, b, c, d] = LOOPBACK.to_ne_bytes();
-    let message = Message::new(libc::RTM_GETLINK, 0, &[0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let flags = Rtnetlink::open()?.socket.query(&message, |link| link.word(FLAGS))?;
+    let flags = Rtnetlink::open()?.socket.query(&link_without_counters(LOOPBACK), |link| link.word(FLAGS))?;
     Ok(u32::try_from(libc::IFF_UP).is_ok_and(|up| flags & up != 0))
 }
 

@@ -10,6 +10,7 @@ pub mod loopback;
 mod route;
 mod rule;
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::netlink::{Message, Protocol, Socket};
@@ -35,6 +36,8 @@ pub enum Added {
 #[derive(Debug)]
 pub struct Rtnetlink {
     socket: Socket,
+    /// The names of links, by number, as far as they were asked for.
+    names: BTreeMap<u32, String>,
 }
 
 impl Rtnetlink {
@@ -43,7 +46,7 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: Socket::open(Protocol::Route)? })
+        Ok(Self { socket: Socket::open(Protocol::Route)?, names: BTreeMap::new() })
     }
 
     /// Sends what adds something; that it is there already is not an error.

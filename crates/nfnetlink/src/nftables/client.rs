@@ -30,6 +30,12 @@ impl Client {
         Ok(Self { socket: Socket::open(Protocol::Netfilter)? })
     }
 
+    /// Goes on with an open socket of [`Protocol::Netfilter`].
+    #[must_use]
+    pub const fn over(socket: Socket) -> Self {
+        Self { socket }
+    }
+
     /// The number of changes that the rules of this namespace have seen.
     ///
     /// # Errors
