@@ -1,13 +1,14 @@
-//! Tables that the save tool does not show.
+//! Tables that the save tool does not show, or shows without a part.
 //!
 //! `iptables-nft-save` omits a table, with a comment, if another program has used `nft` to add what iptables does not
 //! know: KubeVirt adds chains to `ip nat`. If such a table were taken for empty, every run would add its rules once
 //! more. A chain that has only rules of iptables can still be listed and changed on its own. The rules of any other
-//! chain are read from the kernel: the tool can add rules to such a chain, but not delete any.
+//! chain are read from the kernel: the tool can add rules to such a chain, but not delete any. So are those of chains with
+//! sets, verdict maps or ranges of addresses, which the tool prints without these tests.
 
 use std::collections::BTreeSet;
 
-use nfnetlink::nftables::{Chain, Verdict};
+use nfnetlink::nftables::{Chain, Expression, Operator, PayloadBase, Verdict};
 
 use crate::kernel::observe;
 use crate::kernel::process::Host;
@@ -37,12 +38,21 @@ pub(super) fn complete(
     tools: &Tools,
     text: String,
 ) -> Result<Saved, Failure> {
-    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, &text)).collect();
     let mut saved = Saved { text, unlisted: BTreeSet::new() };
-    if !left_out.is_empty() {
-        list(host, variant, family, tools, &left_out, &mut saved)?;
+    if variant == Variant::Legacy {
+        return Ok(saved);
     }
+    let mut live = observe::tables_of_iptables(family, &Table::ALL).map_err(|error| unreadable(&error))?;
+    live.retain(|(table, chains)| is_left_out(*table, &saved.text) || chains.iter().any(has_unprinted_test));
+    for (table, _) in &live {
+        saved.text = without_table(*table, &saved.text);
+    }
+    list(host, variant, family, tools, live, &mut saved)?;
     Ok(saved)
+}
+
+fn unreadable(error: &std::io::Error) -> Failure {
+    super::from_kernel(format!("cannot read the tables that are not shown: {error}"), error)
 }
 
 /// All tables chain by chain, where iptables-nft-save fails: it ends at the first expression that some versions do not read,
@@ -54,10 +64,11 @@ pub(super) fn without_save(
     tools: &Tools,
 ) -> Option<Saved> {
     let mut saved = Saved { text: String::new(), unlisted: BTreeSet::new() };
-    let listed = match variant {
-        Variant::Legacy => return None,
-        Variant::Nft => list(host, variant, family, tools, &Table::ALL, &mut saved),
-    };
+    if variant == Variant::Legacy {
+        return None;
+    }
+    let live = observe::tables_of_iptables(family, &Table::ALL).map_err(|error| unreadable(&error));
+    let listed = live.and_then(|live| list(host, variant, family, tools, live, &mut saved));
     listed.inspect_err(|failure| log::debug!("{failure}")).ok()?;
     Some(saved)
 }
@@ -68,18 +79,18 @@ fn list(
     variant: Variant,
     family: Family,
     tools: &Tools,
-    tables: &[Table],
+    tables: Vec<(Table, Vec<Chain>)>,
     saved: &mut Saved,
 ) -> Result<(), Failure> {
-    let unreadable = |error: std::io::Error| {
-        super::from_kernel(format!("cannot read the tables that are not shown: {error}"), &error)
-    };
-    let live = observe::tables_of_iptables(family, tables).map_err(unreadable)?;
-    for (table, chains) in live {
+    for (table, chains) in tables {
         saved.text += &format!("*{}\n", table.name());
         for chain in &chains {
-            let listed = restore::list_chain(host, tools, table.name(), &chain.name)
-                .map_err(|error| tool_error::of_save(&error, variant, family))?;
+            let listed = if has_unprinted_test(chain) {
+                None
+            } else {
+                restore::list_chain(host, tools, table.name(), &chain.name)
+                    .map_err(|error| tool_error::of_save(&error, variant, family))?
+            };
             if listed.is_none() {
                 log::debug!("{variant} cannot list the {family} chain {} of {}", chain.name, table.name());
                 let shared = Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
@@ -102,6 +113,47 @@ fn words_of_chain(family: Family, chain: &Chain) -> String {
     };
     let rules = rules.iter().map(|rule| format!("-A {name} {}\n", parse::words_of_rule(family, rule)));
     format!(":{name} {policy} [0:0]\n{}", rules.collect::<String>())
+}
+
+/// Whether the tool prints a rule of the chain without one of its tests. It prints ranges of ports.
+fn has_unprinted_test(chain: &Chain) -> bool {
+    chain.rules.iter().any(|rule| {
+        // What was loaded last.
+        let mut is_port = false;
+        rule.expressions.iter().any(|expression| {
+            if let Expression::Payload { base, .. } = expression {
+                is_port = *base == PayloadBase::Transport;
+            }
+            is_port &= !matches!(expression, Expression::Meta { .. } | Expression::Ct { .. });
+            is_of_set(expression) || is_of_range(expression) && !is_port
+        })
+    })
+}
+
+fn is_of_set(expression: &Expression) -> bool {
+    let is_other_lookup =
+        |expression: &_| matches!(expression, Expression::Foreign { name, .. } if name == "lookup");
+    matches!(expression, Expression::Lookup { .. }) || is_other_lookup(expression)
+}
+
+/// A range, or one of its ends.
+const fn is_of_range(expression: &Expression) -> bool {
+    let is_end = matches!(expression, Expression::Compare { operator, .. }
+        if !matches!(operator, Operator::Equal | Operator::NotEqual));
+    is_end || matches!(expression, Expression::Range { .. })
+}
+
+/// The text of the save tool without one of its tables.
+fn without_table(table: Table, saved: &str) -> String {
+    let head = format!("*{}", table.name());
+    let mut is_within = false;
+    let kept = saved.lines().filter(|line| {
+        is_within |= *line == head;
+        let is_kept = !is_within;
+        is_within &= *line != "COMMIT";
+        is_kept
+    });
+    kept.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn is_left_out(table: Table, saved: &str) -> bool {

@@ -17,6 +17,7 @@ for_these_fixtures!(
         moves_to_and_from_unlisted_chains_succeed,
         chain_held_by_an_unlisted_chain_is_kept,
         rules_from_netlink_read_like_rules_of_iptables_save,
+        tests_that_iptables_does_not_print_are_seen,
     ]
 );
 
@@ -215,4 +216,65 @@ fn rules_from_netlink_read_like_rules_of_iptables_save(fixture: Fixture) {
         }
     }
     assert!(compared > 40, "{compared}");
+}
+
+/// iptables-nft-save prints these rules without sets, verdict maps and ranges: as rules that accept everything, or nothing at all.
+fn tests_that_iptables_does_not_print_are_seen(fixture: Fixture) {
+    let (outside, app) = (Family::V4.outside(), Family::V4.pod());
+    let service = at(Family::V4.service(), 80);
+    for (chain, rule, is_captured) in [
+        ("PREROUTING", format!("ip saddr vmap {{ {outside} : accept }}"), false),
+        ("PREROUTING", format!("ip saddr {{ {outside}, 192.0.2.1 }} accept"), false),
+        ("PREROUTING", "ip saddr { 192.0.2.1, 192.0.2.3 } accept".to_owned(), true),
+        ("PREROUTING", "ip saddr 192.0.2.1-192.0.2.9 accept".to_owned(), true),
+        ("OUTPUT", format!("ip daddr . tcp dport vmap {{ {} . 80 : accept }}", service.ip()), false),
+        ("OUTPUT", "ip daddr 10.0.0.0-200.0.0.0 accept".to_owned(), false),
+        ("OUTPUT", "tcp dport { 81, 90-99 } accept".to_owned(), true),
+    ] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let (kind, hook) = ("nat", chain.to_lowercase());
+        nft(
+            &pod,
+            &format!(
+                "add table ip nat
+                 add chain ip nat {chain} {{ type {kind} hook {hook} priority -100; }}
+                 add rule ip nat {chain} {rule}"
+            ),
+        );
+        let listed = || pod.namespace.run(|| tool("nft", &["-s", "list", "chain", "ip", "nat", chain], ""));
+        let foreign = |list: &str| -> Vec<String> {
+            list.lines()
+                .filter(|line| line.contains("accept") && !line.contains("hook"))
+                .map(str::to_owned)
+                .collect()
+        };
+        let before = foreign(&listed());
+        assert_eq!(before.len(), 1, "{before:?}");
+        let ran = pod.apply(&["-b", "*", "-i", "*"]);
+        if !is_captured {
+            ran.output_contains("a foreign rule");
+        }
+        let (from, to) = if chain == "OUTPUT" { ("app", service) } else { ("outside", at(app, 8080)) };
+        let user = if chain == "OUTPUT" { pod.app() } else { pod.outside() };
+        let port = if chain == "OUTPUT" { 15001 } else { 15006 };
+        if is_captured {
+            user.call(to).captured(port, to);
+        } else {
+            user.call(to).served_by(if chain == "OUTPUT" { "outside" } else { "app" });
+        }
+        let words =
+            ["explain", "--live", "--from", from, "--src", &outside.to_string(), "--to", &to.to_string()];
+        let words = if chain == "OUTPUT" { [&words[..4], &words[6..]].concat() } else { words.to_vec() };
+        let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+        let first = said.lines().next().unwrap_or_default();
+        let is_right = first.starts_with("captured") == is_captured;
+        let may_decide = first.contains(&format!("; unless a foreign rule in nat {chain} decides: "));
+        assert!(is_right || may_decide, "{rule}: {first}");
+        pod.apply(&["-b", "*", "-i", "*"]).output_contains("already converged");
+        assert_eq!(foreign(&listed()), before);
+        pod.apply(&["--cleanup-only"]);
+        assert_eq!(foreign(&listed()), before);
+        no_rule_of_ours_is_left(&pod);
+    }
 }
