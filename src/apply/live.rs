@@ -76,7 +76,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
         let fib = current.network.fib.get(family);
         if let Some((mark, fib)) = mark.zip(fib) {
-            foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark, true));
+            foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark));
         }
         let dropping = routing::that_drop(rules, &current.network.links, fib);
         foreign.extend(dropping.iter().map(ToString::to_string));

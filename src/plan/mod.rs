@@ -384,7 +384,8 @@ fn add_foreign(
     }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();
-        deciding.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
+        let planned = fib.map(|fib| routing::with_tproxy(fib, *tproxy));
+        deciding.extend(planned.flat_map(|fib| routing::that_decide_first(*family, &fib, tproxy.mark)));
     }
     for (family, rules) in capturing.iter() {
         let fib = current.network.fib.get(family);

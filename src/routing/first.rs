@@ -2,27 +2,48 @@
 
 use ipnetwork::IpNetwork;
 
+use crate::config::Tproxy;
 use crate::model::{
-    DEFAULT_TABLE, Family, Fib, FibRoute, MAIN_TABLE, Mark, PolicyAction, PolicyRule, RULE_PRIORITY,
-    RouteKind,
+    DEFAULT_TABLE, Family, Fib, FibRoute, MAIN_TABLE, Mark, PolicyAction, PolicyRule, ROUTE_PROTOCOL,
+    RULE_PRIORITY, RouteKind,
 };
 use crate::text::one_line;
 
 const MAIN: PolicyAction = PolicyAction::Table(MAIN_TABLE);
 const DEFAULT: PolicyAction = PolicyAction::Table(DEFAULT_TABLE);
 
-/// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine, foreign routes in
-/// the table of that one, and, on request, that there is none.
+/// The same with the policy rule and the route of TPROXY, as a run adds them.
 #[must_use]
-pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark, is_live: bool) -> Vec<String> {
+pub fn with_tproxy(fib: &Fib, Tproxy { mark, table, .. }: Tproxy) -> Fib {
+    let mut fib = fib.clone();
+    let rule = PolicyRule { mark: Some((mark.0, u32::MAX)), ..PolicyRule::lookup(RULE_PRIORITY, table) };
+    // The kernel adds it behind those of the same priority.
+    let at = fib.rules.partition_point(|rule| rule.priority <= RULE_PRIORITY);
+    fib.rules.insert(at, rule);
+    fib.routes.push(FibRoute {
+        table,
+        destination: None,
+        kind: RouteKind::Local,
+        interface: Some("lo".to_owned()),
+        gateway: None,
+        source: None,
+        scope: 0,
+        metric: 0,
+        has_other_tests: false,
+        is_dead: false,
+        origin: ROUTE_PROTOCOL,
+    });
+    fib
+}
+
+/// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine, foreign routes in
+/// the table of that one, or that there is none.
+#[must_use]
+pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<String> {
     let mut found = Vec::new();
     for rule in &fib.rules {
         if !may_match(rule, mark) {
             continue;
-        }
-        // Ours will be before it.
-        if !is_live && rule.priority > RULE_PRIORITY {
-            return found;
         }
         // Those of a namespace without others.
         if rule.mark.is_none() && is_for_all(rule) && [MAIN, DEFAULT].contains(&rule.action) {
@@ -58,12 +79,10 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark, is_live: bool) -
             return found;
         }
     }
-    if is_live {
-        found.push(format!(
-            "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's answers to \
-             connections that the proxy makes from the client's address leave the pod; run istio-iptables again"
-        ));
-    }
+    found.push(format!(
+        "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's answers to \
+         connections that the proxy makes from the client's address leave the pod; run istio-iptables again"
+    ));
     found
 }
 

@@ -20,7 +20,7 @@ use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
 use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
 use crate::ordered::Ordered as _;
 
-pub use first::that_decide_first;
+pub use first::{that_decide_first, with_tproxy};
 pub use links::{Dropping, drops, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 pub use source::source;

@@ -10,9 +10,10 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::config::Tproxy;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::model::{Family, Mark};
-use crate::routing::that_decide_first;
+use crate::routing::{that_decide_first, with_tproxy};
 
 /// Something that is asked about.
 #[derive(Clone, Debug)]
@@ -392,10 +393,29 @@ fn rule_for_vrfs_may_decide() {
             assert!(found.is_local(), "{found:?}");
             let uncertain: Vec<_> = found.uncertain.iter().map(|tried| tried.rule.priority).collect();
             assert_eq!(uncertain, [1000], "{found:?}");
-            for is_live in [true, false] {
-                let first = that_decide_first(family, &fib, Mark(1337), is_live);
+            for fib in [fib.clone(), with_tproxy(&fib, Tproxy { mark: Mark(1337), table: 133 })] {
+                let first = that_decide_first(family, &fib, Mark(1337));
                 assert!(first.len() == 1 && first[0].contains("[l3mdev-table]"), "{first:?}");
             }
+        }
+    });
+}
+
+/// Before the first run, its policy rule and route are not there yet.
+#[test]
+fn route_in_the_table_of_tproxy_is_seen_before_the_first_run() {
+    in_new_namespace(|| {
+        network();
+        for (family, range) in [(Family::V4, "10.9.0.0/24"), (Family::V6, "fd00:9::/64")] {
+            let of_run = Tproxy { mark: Mark(2000), table: 200 };
+            let planned = || with_tproxy(&Rtnetlink::open().unwrap().fib(family).unwrap(), of_run);
+            assert_eq!(that_decide_first(family, &planned(), of_run.mark), Vec::<String>::new());
+            run("ip", &[flag(family), "route", "add", range, "dev", "eth0", "table", "200"]);
+            let found = that_decide_first(family, &planned(), of_run.mark);
+            assert!(
+                found.len() == 1 && found[0].contains("a foreign route decides beside ours"),
+                "{found:?}"
+            );
         }
     });
 }
