@@ -1,12 +1,17 @@
-//! A container runtime that reads the configurations again and again: the first file must be valid at every instant.
+//! A container runtime that reads the configurations again and again, as fast as it can while they change: the first file must be
+//! valid at every instant.
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::Value;
 
 use super::node;
@@ -14,6 +19,39 @@ use super::node;
 /// How many readings a test needs at least.
 pub(crate) fn wanted() -> usize {
     std::env::var("INSTALL_READINGS").map_or(1_000, |text| text.parse().expect("INSTALL_READINGS: a number"))
+}
+
+/// Readings after the last change, one after the other; later ones have a pause before them, which the next change ends.
+const BURST: usize = 50;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The changes of a directory and of the files in it.
+struct Changes(Inotify);
+
+impl Changes {
+    fn of(dir: &Path) -> Self {
+        let changes = AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_MOVE;
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).expect("inotify");
+        inotify.add_watch(dir, changes).expect("watch the directory");
+        Self(inotify)
+    }
+
+    /// Whether there was one since the last call.
+    fn is_changed(&self) -> bool {
+        self.0.read_events().is_ok_and(|events| !events.is_empty())
+    }
+
+    fn pause(&self) {
+        let mut change = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let limit = u16::try_from(PAUSE.as_millis()).unwrap();
+        // A signal ends it, too.
+        let _ = poll(&mut change, limit);
+    }
 }
 
 pub(crate) struct Reader {
@@ -26,11 +64,17 @@ impl Reader {
     pub(crate) fn start(dir: PathBuf) -> Self {
         let (ended, readings) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (end, count) = (Arc::clone(&ended), Arc::clone(&readings));
+        let changes = Changes::of(&dir);
         let thread = std::thread::spawn(move || {
             let mut invalid = Vec::new();
+            let mut unchanged = 0;
             while !end.load(Ordering::SeqCst) {
+                if unchanged > BURST {
+                    changes.pause();
+                }
                 invalid.extend(reading(&dir).err());
                 count.fetch_add(1, Ordering::SeqCst);
+                unchanged = if changes.is_changed() { 0 } else { unchanged + 1 };
             }
             invalid
         });
@@ -44,7 +88,7 @@ impl Reader {
     /// Waits for as many readings as a test needs.
     pub(crate) fn wait(&self) {
         while self.readings() < wanted() {
-            std::thread::yield_now();
+            std::thread::sleep(PAUSE);
         }
     }
 
