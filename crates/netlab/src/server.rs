@@ -2,21 +2,19 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 
 use crate::answer::{Answer, Outcome};
 use crate::socket::{self, Binding};
 use crate::user::{self, RESET_REQUEST, User};
 
-/// The interval at which an idle server checks whether it should end.
-const TICK: Duration = Duration::from_millis(50);
 /// How long a connection may be silent before the server ends it: longer than any test.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -36,9 +34,12 @@ pub enum Listen {
     UdpForward(SocketAddr, SocketAddr),
 }
 
-/// Running threads; they end soon after this is dropped.
+/// Running threads; they end when this is dropped.
 #[derive(Debug)]
-pub struct Server(Arc<AtomicBool>);
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    sockets: Vec<OwnedFd>,
+}
 
 impl User {
     /// Serves until the returned value is dropped.
@@ -49,26 +50,31 @@ impl User {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
+        for socket in &self.sockets {
+            // A UDP socket without a peer is an error to the kernel, which wakes its reader all the same.
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+        }
     }
 }
 
 impl Server {
     /// Listens on everything, or panics: when this returns, callers are served.
     pub fn start(user: &User, name: &'static str, listen: &[Listen]) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let mut server = Self { stop: Arc::new(AtomicBool::new(false)), sockets: Vec::new() };
         for &one in listen {
             for address in addresses(one) {
                 let (ready, is_ready) = mpsc::channel();
-                let (user, stop) = (user.clone(), Arc::clone(&stop));
+                let (user, stop) = (user.clone(), Arc::clone(&server.stop));
                 let spawned = thread::Builder::new().name(format!("{name} at {address}"));
                 spawned.spawn(move || run(&user, name, one, address, &stop, &ready)).expect("start a server");
-                is_ready
+                let socket = is_ready
                     .recv()
                     .unwrap_or_else(|_| panic!("{name} cannot listen: see the message of its thread"));
+                server.sockets.push(socket);
             }
         }
-        Self(stop)
+        server
     }
 }
 
@@ -88,7 +94,7 @@ fn run(
     listen: Listen,
     address: SocketAddr,
     stop: &AtomicBool,
-    ready: &mpsc::Sender<()>,
+    ready: &mpsc::Sender<OwnedFd>,
 ) {
     match listen {
         Listen::Tcp(_) | Listen::TcpAt(_) => {
@@ -100,7 +106,7 @@ fn run(
                 }
             };
             let listener = bound.unwrap_or_else(|e| panic!("{name} at {address}: {e}"));
-            let _ = ready.send(());
+            is_ready(listener.as_fd(), ready);
             accept_until(&listener, name, stop);
         }
         Listen::TcpTransparent(_) => {
@@ -109,21 +115,24 @@ fn run(
             let listener = socket::listen(address).unwrap_or_else(|e| panic!("{name} at {address}: {e}"));
             socket::allow_transparent(&listener);
             user.switch_thread();
-            let _ = ready.send(());
+            is_ready(listener.as_fd(), ready);
             accept_until(&listener, name, stop);
         }
         Listen::Udp(_) | Listen::UdpForward(..) => {
             user.switch_thread();
             let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{name} at {address}, UDP: {e}"));
-            let _ = ready.send(());
+            is_ready(socket.as_fd(), ready);
             answer_until(&socket, name, listen, stop);
         }
     }
 }
 
+/// Hands over a second descriptor of the socket, to end it by.
+fn is_ready(socket: BorrowedFd<'_>, ready: &mpsc::Sender<OwnedFd>) {
+    let _ = ready.send(socket.try_clone_to_owned().expect("a second descriptor of a socket"));
+}
+
 fn accept_until(listener: &TcpListener, name: &'static str, stop: &AtomicBool) {
-    let tick = TimeVal::milliseconds(i64::try_from(TICK.as_millis()).unwrap());
-    setsockopt(listener, sockopt::ReceiveTimeout, &tick).unwrap();
     // A busy machine lets this thread wait: with a full backlog the kernel drops handshakes.
     listen(listener, Backlog::MAXALLOWABLE).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -152,7 +161,6 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
 }
 
 fn answer_until(socket: &UdpSocket, name: &str, listen: Listen, stop: &AtomicBool) {
-    socket.set_read_timeout(Some(TICK)).unwrap();
     let here = socket.local_addr().unwrap();
     let mut buffer = [0; 512];
     while !stop.load(Ordering::Relaxed) {
