@@ -34,7 +34,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 RUNNER := $(CARGO_TARGET)_RUNNER
 TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test)
 # Many tests wait for time-outs of the kernel or the program: more of them at a time than there are processors.
-THREADS := $(if $(filter nextest,$(TEST)),--test-threads $(shell echo $$((4 * $$(nproc)))))
+THREADS := $(if $(filter nextest,$(TEST)),--test-threads $(shell echo $$((8 * $$(nproc)))))
 
 # Recorded kernel state of Istio's own init binary, and cases of its injector, to compare with; not part of this
 # repository. Tests look for it in the same place.
