@@ -3,15 +3,15 @@
 //! An entry is not deleted while its connection may be alive. It gets a flag instead: once the connection has ended, the
 //! next SYN on the same ports deletes the entry.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::original_direction::{OriginalDirection, may_be_reversed};
-use crate::kernel::conntrack::{Change, Conntrack, Entry, Filter, TcpState};
-use crate::kernel::sock_diag::{State, tcp_sockets};
+use crate::kernel::conntrack::{Change, Conntrack, Entry, Filter, NewEntry, TcpState, Tuple};
+use crate::kernel::sock_diag::{State, tcp_connections, tcp_sockets};
 
 /// How long the answer to a SYN is waited for. A client sends a SYN again after 1 s, and that one finds the flag.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -25,6 +25,7 @@ pub(super) struct Unfinished {
     /// The number of changed entries.
     pub(super) changed: usize,
     closing: Vec<Entry>,
+    unanswered: Vec<Entry>,
     reversed: Vec<Entry>,
 }
 
@@ -33,24 +34,27 @@ pub(super) fn change_all(
     table: &mut Conntrack,
     mut change: impl FnMut(&Entry) -> Option<Change>,
 ) -> io::Result<Unfinished> {
-    let (mut closing, mut reversed) = (Vec::new(), Vec::new());
+    let (mut closing, mut unanswered, mut reversed) = (Vec::new(), Vec::new(), Vec::new());
     let changed = table.change_if(Filter::All, |entry| {
         let change = change(entry);
         if change.is_some_and(|change| change != Change::Delete) {
             closing.extend(is_closing(entry).then_some(*entry));
+            unanswered.extend((entry.tcp_state == Some(TcpState::SynSent)).then_some(*entry));
             reversed.extend(may_be_reversed(entry).then_some(*entry));
         }
         change
     })?;
-    Ok(Unfinished { changed, closing, reversed })
+    Ok(Unfinished { changed, closing, unanswered, reversed })
 }
 
 impl Unfinished {
     /// Takes care of the entries for which the flag is not enough. This may wait for handshakes.
     pub(super) fn finish(self, table: &mut Conntrack) -> io::Result<()> {
-        let Self { changed: _, closing, reversed } = self;
-        if !reversed.is_empty() {
-            OriginalDirection::read()?.reverse(table, reversed)?;
+        let Self { changed: _, closing, unanswered, reversed } = self;
+        if !reversed.is_empty() || !unanswered.is_empty() {
+            let direction = OriginalDirection::read()?;
+            replace_unanswered(table, &direction, unanswered)?;
+            direction.reverse(table, reversed)?;
         }
         flag_again(table, closing)
     }
@@ -92,6 +96,35 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
         thread::sleep(INTERVAL);
     }
     Ok(())
+}
+
+/// To the kernel a SYN that follows one without an answer is the same one again: it goes the old way. Where no socket of the pod waits for the
+/// answer, the attempt was given up, and the next SYN is another one. In the state TIME_WAIT an answer that comes after all passes. Where
+/// the answer came while nothing was tracked, the packets of the connection would be invalid.
+fn replace_unanswered(
+    table: &mut Conntrack,
+    direction: &OriginalDirection,
+    mut unanswered: Vec<Entry>,
+) -> io::Result<()> {
+    let half_open = half_open();
+    let sockets = tcp_connections(&State::CONNECTED)?;
+    let open: HashMap<Tuple, NewEntry> = sockets
+        .iter()
+        .filter_map(|socket| Some((direction.original(socket), direction.entry(socket)?)))
+        .collect();
+    unanswered.retain(|entry| {
+        let Tuple { source, destination } = entry.original;
+        let ends_here = direction.is_local(source) || direction.is_local(destination);
+        ends_here && !is_waiting(entry, &half_open)
+    });
+    let answered = |entry: &Entry| open.get(&entry.original).filter(|_| !entry.status.is_translated());
+    let (answered, given_up): (Vec<_>, Vec<_>) = unanswered
+        .into_iter()
+        .map(|entry| (entry, answered(&entry).copied()))
+        .partition(|(_, new)| new.is_some());
+    table.replace(&answered)?;
+    let given_up: Vec<Entry> = given_up.into_iter().map(|(entry, _)| entry).collect();
+    table.change(&given_up, Change::Resume { closing: true, answered: false })
 }
 
 /// A SYN against the direction of a closed entry is invalid: `--drop-invalid` drops its answer until the entry's timeout of

@@ -79,6 +79,7 @@ mod socket_programs;
 mod state;
 mod tickets;
 mod tproxy;
+mod unanswered;
 mod unlisted_chains;
 mod unnamed_rules;
 mod validation;
