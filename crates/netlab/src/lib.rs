@@ -18,9 +18,11 @@
 )]
 
 pub mod answer;
+mod bpf;
 mod holder;
 pub mod namespace;
 pub mod process;
+mod retransmission;
 pub mod segment;
 pub mod server;
 pub mod socket;
@@ -30,6 +32,7 @@ pub mod user;
 pub use answer::{Answer, Outcome};
 pub use holder::{Holder, Kinds};
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
+pub use retransmission::NoRetransmission;
 pub use server::{Listen, Server};
 pub use socket_program::{Cgroup, SocketProgram};
 pub use user::{Conversation, User};

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use netlab::{Holder, Kinds, Listen, Namespace, Outcome, User, in_new_namespace, process};
+use netlab::{Holder, Kinds, Listen, Namespace, NoRetransmission, Outcome, User, in_new_namespace, process};
 
 /// Two namespaces with a veth pair between them, and an address each.
 fn pair() -> [Namespace; 2] {
@@ -102,4 +102,36 @@ fn holder_of_a_user_namespace_maps_ids_and_is_entered_as_root() {
     let inside = holder.enter().args(["sh", "-c", "id -u; cat /proc/self/uid_map"]).output();
     let printed = String::from_utf8(inside.expect("nsenter can be run").stdout).expect("UTF-8");
     assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), ["0", "0", "100000", "65536"]);
+}
+
+/// The first one or two segments of a kind are dropped: the SYN, the answer to it, or data of the server.
+#[test]
+fn without_retransmission_a_connection_shows_that_a_packet_is_lost() {
+    let target = SocketAddr::from(([10, 0, 0, 2], 8080));
+    let losing = |by_client: bool, segments: &str, without: bool| {
+        let [client, server] = pair();
+        let _without = without.then(|| NoRetransmission::within(&[&client, &server]));
+        let _listening = User::new(&server, 1000, 1000).serve("app", &[Listen::Tcp(8080)]);
+        let drop_first = format!(
+            "add table ip t; add chain ip t in {{ type filter hook prerouting priority 0; }}; \
+             add rule ip t in {segments} quota until 120 bytes drop"
+        );
+        let receiver = if by_client { &client } else { &server };
+        receiver.run(|| process::run("nft", &[&drop_first]));
+        User::new(&client, 1001, 1001).call(target)
+    };
+    let kinds = [
+        (false, "tcp flags syn"),
+        (true, "tcp flags & (syn | ack) == (syn | ack)"),
+        (true, "tcp flags & psh == psh"),
+    ];
+    thread::scope(|scope| {
+        for (by_client, kind) in kinds {
+            scope.spawn(move || {
+                let outcomes = [false, true].map(|without| losing(by_client, kind, without));
+                assert!(matches!(&outcomes[0], Outcome::Answered(_)), "{kind}: {outcomes:?}");
+                assert_eq!(outcomes[1], Outcome::TimedOut, "{kind}");
+            });
+        }
+    });
 }

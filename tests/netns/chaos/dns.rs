@@ -1,6 +1,6 @@
 //! DNS over UDP: servers that answer after a while, and clients that ask at a fixed rate without waiting.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -23,12 +23,12 @@ const DELAY: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long the last answers may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long after a query a change may still take its answer away.
-pub(super) const ANSWER: Duration = Duration::from_millis(500);
-
+/// A client, and which of its queries.
+type Id = (usize, usize);
 /// One query.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
+    id: Id,
     pub(super) flow: Flow,
     pub(super) family: Family,
     /// Before and after it was sent.
@@ -44,9 +44,40 @@ impl Query {
     }
 
     /// Whether its answer may have been lost, since capture of the flow ended while it was waiting.
-    pub(super) fn may_be_lost(&self, timeline: &Timeline) -> bool {
-        let possible = timeline.between(self.sent.0, self.sent.1 + ANSWER);
-        Expected::of(&self.flow, self.family, &possible).narrowed
+    pub(super) fn may_be_lost(&self, timeline: &Timeline, end: Instant) -> bool {
+        Expected::of(&self.flow, self.family, &timeline.between(self.sent.0, end)).narrowed
+    }
+}
+
+/// What became of each query, as the servers and the clients know it. No clock says when an answer is lost: a later one says it.
+#[derive(Debug, Default)]
+struct Log {
+    /// Queries that have reached a server.
+    reached: BTreeSet<Id>,
+    /// The server of each answer that was sent, and its place among the answers of that server.
+    answered: BTreeMap<Id, (usize, usize)>,
+    /// When answers were received, in the order in which each server sent them, and each client asked.
+    received: BTreeMap<(usize, usize), Instant>,
+    received_by: BTreeMap<Id, Instant>,
+}
+
+impl Log {
+    fn receive(&mut self, id: Id) {
+        let now = Instant::now();
+        self.received_by.insert(id, now);
+        self.answered.get(&id).map(|place| self.received.insert(*place, now));
+    }
+
+    /// When an answer to this query, which has none, could no longer be on its way. None if it still can.
+    fn end_of_waiting(&self, id: Id) -> Option<Instant> {
+        let next = |of: &BTreeMap<(usize, usize), Instant>, (whose, place): (usize, usize)| {
+            of.range((whose, place + 1)..=(whose, usize::MAX)).next().map(|(_, received)| *received)
+        };
+        match self.answered.get(&id) {
+            Some(place) => next(&self.received, *place),
+            None if self.reached.contains(&id) => None,
+            None => next(&self.received_by, id),
+        }
     }
 }
 
@@ -54,13 +85,20 @@ impl Query {
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     pub(super) done: Mutex<Vec<Query>>,
+    log: Mutex<Log>,
     pub(super) stop: AtomicBool,
     servers_stop: AtomicBool,
 }
 
 impl Queries {
+    /// Until when this query, which has no answer, may have been waiting for it.
+    pub(super) fn end_of_waiting(&self, query: &Query) -> Instant {
+        self.log.lock().unwrap().end_of_waiting(query.id).unwrap_or_else(Instant::now)
+    }
+
     /// Starts the servers, which end after [`Self::stop_servers`].
     pub(super) fn start_servers<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &Pod) {
+        let mut number = 0;
         for &family in pod.fixture.families() {
             let addresses = [
                 ("proxy", pod.proxy(), at(family.loopback(), DNS_CAPTURE)),
@@ -69,8 +107,9 @@ impl Queries {
             ];
             for (who, user, address) in addresses {
                 let (ready, is_ready) = mpsc::channel();
-                scope.spawn(move || self.serve(who, &user, address, &ready));
+                scope.spawn(move || self.serve((number, who), &user, address, &ready));
                 is_ready.recv().expect("the server listens");
+                number += 1;
             }
         }
     }
@@ -80,21 +119,33 @@ impl Queries {
         self.servers_stop.store(true, Ordering::Relaxed);
     }
 
-    fn serve(&self, who: &str, user: &User, address: SocketAddr, ready: &mpsc::Sender<()>) {
+    fn serve(
+        &self,
+        (server, who): (usize, &str),
+        user: &User,
+        address: SocketAddr,
+        ready: &mpsc::Sender<()>,
+    ) {
         let bind = || UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
         let socket = user.run(bind);
         give_room(&socket);
         socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let _ = ready.send(());
-        let mut waiting: VecDeque<(Instant, SocketAddr, String)> = VecDeque::new();
+        let mut waiting: VecDeque<(Instant, SocketAddr, Id)> = VecDeque::new();
+        let mut places = 0..;
         let mut buffer = [0; 64];
         while !self.servers_stop.load(Ordering::Relaxed) {
             if let Ok((length, client)) = socket.recv_from(&mut buffer) {
-                let answer = format!("{who} {}", String::from_utf8_lossy(&buffer[..length]));
-                waiting.push_back((Instant::now() + DELAY, client, answer));
+                let query = String::from_utf8_lossy(&buffer[..length]);
+                let id = read_id(&query);
+                self.log.lock().unwrap().reached.insert(id);
+                waiting.push_back((Instant::now() + DELAY, client, id));
             }
             let due = waiting.iter().take_while(|(due, _, _)| *due <= Instant::now()).count();
-            for (_, client, answer) in waiting.drain(..due) {
+            for (_, client, id) in waiting.drain(..due) {
+                let place = (server, places.next().expect("endless"));
+                self.log.lock().unwrap().answered.insert(id, place);
+                let answer = format!("{who} {} {}", id.0, id.1);
                 // A client that is gone makes the next call fail, not this one.
                 let _ = socket.send_to(answer.as_bytes(), client);
             }
@@ -102,22 +153,18 @@ impl Queries {
     }
 
     /// Starts every flow, in both families; they end after [`Self::stop`] was set.
-    pub(super) fn start<'scope>(
-        &'scope self,
-        scope: &'scope thread::Scope<'scope, '_>,
-        pod: &'scope Pod,
-        timeline: &'scope Timeline,
-    ) {
-        for &family in pod.fixture.families() {
-            for flow in FLOWS.iter().filter(|flow| flow.is_udp) {
+    pub(super) fn start<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &'scope Pod) {
+        let flows = || FLOWS.iter().filter(|flow| flow.is_udp);
+        for (at, &family) in pod.fixture.families().iter().enumerate() {
+            for (flow, number) in flows().zip(at * FLOWS.len()..) {
                 scope.spawn(move || {
-                    let (mut client, user) = (Client::new(*flow, family), flow.user(pod));
+                    let (mut client, user) = (Client::new(number, *flow, family), flow.user(pod));
                     if flow.from_port != 0 {
                         user.run(|| client.open());
                         client.sockets.iter().for_each(|(socket, _)| give_room(socket));
                     }
                     user.switch_thread();
-                    client.ask_in_a_loop(self, timeline);
+                    client.ask_in_a_loop(self);
                 });
             }
         }
@@ -126,6 +173,7 @@ impl Queries {
 
 /// A resolver: one socket for all queries, or one for each.
 struct Client {
+    number: usize,
     flow: Flow,
     family: Family,
     /// Sockets with the queries that wait on them.
@@ -133,11 +181,11 @@ struct Client {
 }
 
 impl Client {
-    fn new(flow: Flow, family: Family) -> Self {
-        Self { flow, family, sockets: Vec::new() }
+    fn new(number: usize, flow: Flow, family: Family) -> Self {
+        Self { number, flow, family, sockets: Vec::new() }
     }
 
-    fn ask_in_a_loop(mut self, queries: &Queries, timeline: &Timeline) {
+    fn ask_in_a_loop(mut self, queries: &Queries) {
         let mut number = 0;
         while !queries.stop.load(Ordering::Relaxed) {
             number += 1;
@@ -147,7 +195,8 @@ impl Client {
         }
         let end = Instant::now() + LIMIT;
         let waits = |client: &Self| {
-            client.waiting().any(|query| !query.may_be_lost(timeline)) && Instant::now() < end
+            let log = queries.log.lock().unwrap();
+            client.waiting().any(|query| log.end_of_waiting(query.id).is_none()) && Instant::now() < end
         };
         while waits(&self) {
             thread::sleep(PAUSE);
@@ -175,11 +224,12 @@ impl Client {
             self.open();
         }
         let (socket, waiting) = self.sockets.last_mut().unwrap();
+        let id = (self.number, number);
         let before = Instant::now();
         // An error is that of an earlier query: its answer is missing.
-        let _ = socket.send(number.to_string().as_bytes());
-        let query =
-            Query { flow: self.flow, family: self.family, sent: (before, Instant::now()), answered_by: None };
+        let _ = socket.send(format!("{} {}", id.0, id.1).as_bytes());
+        let sent = (before, Instant::now());
+        let query = Query { id, flow: self.flow, family: self.family, sent, answered_by: None };
         waiting.insert(number, query);
     }
 
@@ -189,8 +239,10 @@ impl Client {
         for (socket, waiting) in &mut self.sockets {
             while let Ok(length) = socket.recv(&mut buffer) {
                 let answer = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                let (who, number) = answer.split_once(' ').expect("a server's answer");
-                if let Some(query) = waiting.remove(&number.parse().expect("the number of a query")) {
+                let (who, id) = answer.split_once(' ').expect("a server's answer");
+                let id = read_id(id);
+                if let Some(query) = waiting.remove(&id.1) {
+                    queries.log.lock().unwrap().receive(id);
                     done.push(Query { answered_by: Some(who.to_owned()), ..query });
                 }
             }
@@ -200,4 +252,9 @@ impl Client {
         }
         queries.done.lock().unwrap().extend(done);
     }
+}
+
+fn read_id(text: &str) -> Id {
+    let (client, number) = text.split_once(' ').expect("a client and the number of its query");
+    (client.parse().expect("a number"), number.parse().expect("a number"))
 }

@@ -27,6 +27,9 @@ use runs::{Action, Goal, Step};
 use timeline::Timeline;
 use verdict::{History, Kind, Report};
 
+use netlab::NoRetransmission;
+
+use crate::lab::program::tool;
 use crate::lab::server::{Listen, Server};
 use crate::lab::{Backend, Fixture, Pod, Stack, Topology};
 
@@ -83,6 +86,7 @@ fn run_episode(seed: u64, episode: usize, last_step: usize, shapes: Shapes, repo
     let mut random = Random::new(seed, number);
     let fixture = Fixture { backend: Backend::IptablesNft, stack: Stack::Dual };
     let pod = fixture.pod_in(Topology::SecondNic);
+    let _lossless = show_every_loss(&pod);
     let _servers = servers(&pod);
     let (timeline, connections, queries) = (Timeline::new(), Connections::default(), Queries::default());
     let agent = Agent::new(&pod, Random::new(seed, number + 1), shapes);
@@ -153,7 +157,7 @@ fn under_traffic(
         queries.start_servers(servers, pod);
         let ended = thread::scope(|clients| {
             connections.start(clients, pod, timeline);
-            queries.start(clients, pod, timeline);
+            queries.start(clients, pod);
             clients.spawn(|| agent.act_in_a_loop(pod));
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             agent.stop.store(true, Ordering::Relaxed);
@@ -164,6 +168,37 @@ fn under_traffic(
         queries.stop_servers();
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+/// A packet that is dropped is a connection that is lost, and nothing but the rules drops or reorders one.
+fn show_every_loss(pod: &Pod) -> NoRetransmission {
+    let outside = pod.outside();
+    outside.namespace().run(let_handshakes_take_a_while);
+    for namespace in [&pod.namespace, outside.namespace()] {
+        namespace.run(keep_order);
+    }
+    NoRetransmission::within(&[&pod.namespace, outside.namespace()])
+}
+
+/// One processor takes all packets in, so that they arrive in the order in which they were sent: an acknowledgement behind a reset makes
+/// the other side reset, too.
+fn keep_order() {
+    const STEER: &str = "mount -t sysfs sysfs /mnt && echo 1 | tee /mnt/class/net/*/queues/rx-0/rps_cpus";
+    tool("unshare", &["-m", "sh", "-c", STEER], "");
+}
+
+/// The network outside sends segments with a SYN at a rate below the one at which they come, so that at any moment some handshakes
+/// are under way.
+fn let_handshakes_take_a_while() {
+    const PACE: &str = "add table inet pace
+        add chain inet pace out { type filter hook postrouting priority 0; }
+        add rule inet pace out tcp flags & syn == syn meta priority set 1:10\n";
+    tool("nft", &["-f", "-"], PACE);
+    for link in ["eth0", "eth1"] {
+        tool("tc", &["qdisc", "add", "dev", link, "root", "handle", "1:", "htb"], "");
+        let class = ["class", "add", "dev", link, "parent", "1:", "classid", "1:10"];
+        tool("tc", &[&class[..], &["htb", "rate", "400kbit", "burst", "1"]].concat(), "");
+    }
 }
 
 /// The proxy on its two sets of ports, the app and the services.

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use netlab::Answer;
 
 use super::connections::{Attempt, Connections, LostConnection, PassedOn};
-use super::dns::{ANSWER, Queries, Query};
+use super::dns::{Queries, Query};
 use super::runs::{Action, Goal, Step};
 use super::timeline::{Expected, InForce, Timeline};
 use crate::lab::Outcome;
 
-/// A connection that takes longer has met a retransmission: counted, not wrong.
-const SLOW: Duration = Duration::from_millis(800);
 /// How many failures of one kind and flow are described.
 const DESCRIBED: usize = 2;
 
@@ -52,8 +50,6 @@ struct Failure {
 pub(super) struct Report {
     failures: Vec<Failure>,
     counts: BTreeMap<&'static str, usize>,
-    slowest: Duration,
-    slowest_was: String,
 }
 
 /// What one pod has seen.
@@ -163,14 +159,6 @@ impl Report {
         let right_ends = |answer: &Answer| {
             answer.original == flow.target(*family) && flow.callers(*family).contains(&answer.source.ip())
         };
-        if *end - *start > SLOW {
-            self.count("connections that met a retransmission", 1);
-            if *end - *start > self.slowest {
-                self.slowest = *end - *start;
-                let place = history.place(history.step_at(*start));
-                self.slowest_was = format!("{} {family:?}, {place}: {outcome:?}", flow.name);
-            }
-        }
         let kind = match outcome {
             Outcome::Answered(answer)
                 if answer.server == "proxy"
@@ -239,22 +227,27 @@ impl Report {
 
     /// All queries of a pod.
     pub(super) fn judge_queries(&mut self, history: &History, queries: &Queries) {
-        let queries = queries.done.lock().unwrap();
-        self.count("DNS queries over UDP", queries.len());
-        queries.iter().for_each(|query| self.judge_query(history, query));
+        let done = queries.done.lock().unwrap();
+        self.count("DNS queries over UDP", done.len());
+        done.iter().for_each(|query| self.judge_query(history, queries, query));
     }
 
-    fn judge_query(&mut self, history: &History, query: &Query) {
+    fn judge_query(&mut self, history: &History, queries: &Queries, query: &Query) {
         let expected = query.expected(history.timeline);
         let kind = match query.answered_by.as_deref() {
             Some("proxy") if !expected.ports.is_empty() => return,
             Some("outside") if expected.direct => return,
             Some("outside") => Kind::Leaked,
             Some(_) => Kind::Misdirected,
-            None if query.may_be_lost(history.timeline) => {
+            None if query.may_be_lost(history.timeline, queries.end_of_waiting(query)) => {
                 return self.count("answers lost where capture of a flow ended", 1);
             }
-            None if history.announced(query.sent.0, query.sent.1 + ANSWER, Step::announces_lost_answers) => {
+            None if history.announced(
+                query.sent.0,
+                queries.end_of_waiting(query),
+                Step::announces_lost_answers,
+            ) =>
+            {
                 return self.count("answers lost, as announced", 1);
             }
             None => Kind::Lost,
@@ -269,7 +262,6 @@ impl fmt::Display for Report {
         for (what, number) in &self.counts {
             writeln!(f, "  {number:>8} {what}")?;
         }
-        writeln!(f, "  {:>8} ms at most for one connection {}", self.slowest.as_millis(), self.slowest_was)?;
         let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
         self.failures.iter().for_each(|failure| *kinds.entry(failure.kind).or_default() += 1);
         writeln!(f, "  {:>8} failures {kinds:?}", self.failures.len())?;
