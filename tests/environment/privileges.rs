@@ -193,6 +193,21 @@ fn in_a_user_namespace_a_fresh_rule_set_of_any_length_is_written_in_parts() {
 }
 
 #[test]
+fn in_a_user_namespace_native_nftables_and_legacy_write_and_change_lists_of_any_length() {
+    for backend in ["nftables", "iptables-legacy"] {
+        for lists in [format!("-o {0} -d {0}", ports(200)), format!("-o {}", ports(3000))] {
+            let run = format!("\"$BIN\" -b \"*\" -i \"*\" --backend {backend}");
+            let (printed, errors) = in_a_pod_with_its_own_users(&format!(
+                "{run} {lists} --verify; echo $?; {run} {lists}; {run} {lists},9,10 --verify; echo $?; {run}; echo $?; \
+                 \"$BIN\" cleanup; echo $?; nft list tables | grep istio; iptables-legacy-save | grep -c ISTIO"
+            ));
+            assert_eq!(printed, "0\n0\n0\n0\n0\n", "{backend}: {errors}");
+            assert!(errors.contains("already converged"), "{backend}: {errors}");
+        }
+    }
+}
+
+#[test]
 fn in_a_user_namespace_a_fresh_rule_set_that_was_interrupted_is_completed() {
     let run = format!("\"$BIN\" -b \"*\" -i \"*\" -o {}", ports(400));
     let (printed, errors) = in_a_pod_with_its_own_users(&format!(
