@@ -80,7 +80,8 @@ pub fn differences(
     });
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
-    notices.others.extend(super::device_chains());
+    let outside = super::outside::read(&current.network.links.each);
+    notices.others.extend(outside.notices.into_iter().chain(outside.unread));
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
 }
 

@@ -2,6 +2,7 @@
 
 use nfnetlink::nftables::{Members, TableName};
 
+use super::outside::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, Live, Runtime};
@@ -70,7 +71,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
-    let Foreign { walked: mut foreign, before, mut notices } = foreign_rules(&own, &current);
+    let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current);
     let mut foreign_routes = PerFamily::new();
     for (family, rules) in &own {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
@@ -81,7 +82,10 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         let dropping = routing::that_drop(rules, &current.network.links, fib);
         foreign.extend(dropping.iter().map(ToString::to_string));
     }
-    notices.extend(super::device_chains());
+    let Outside { ipsec, devices, notices: others, unread } =
+        super::outside::read(&current.network.links.each);
+    before.extend(others.iter().cloned());
+    notices.extend(others.into_iter().chain(unread));
     let dormant = current.native.dormant().iter();
     notices
         .extend(dormant.map(|name| {
@@ -90,7 +94,19 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
-    let live = Live { rules, routed_mark, fib, links, notices, foreign, before, foreign_routes, runtime };
+    let live = Live {
+        rules,
+        routed_mark,
+        fib,
+        links,
+        ipsec,
+        devices,
+        notices,
+        foreign,
+        before,
+        foreign_routes,
+        runtime,
+    };
     Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
 }
 

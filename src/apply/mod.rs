@@ -17,6 +17,7 @@ mod native;
 mod nearest;
 pub mod network;
 mod original_direction;
+mod outside;
 mod parts;
 pub mod preconditions;
 mod rollback;
@@ -38,7 +39,6 @@ use crate::config::{Action, RunOptions};
 use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
-use crate::kernel::nftables::Nftables;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
 use crate::model::{Backend, Family, Tools, Variant};
@@ -210,16 +210,6 @@ fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Fa
             log::debug!("/run/xtables.lock cannot be held: {error}");
             Ok(None)
         }
-    }
-}
-
-/// The base chains at network devices, in words. Nothing depends on them.
-fn device_chains() -> Vec<String> {
-    let chains = Nftables::open_if_present()
-        .and_then(|socket| socket.map_or(Ok(Vec::new()), |mut socket| socket.device_chains()));
-    match chains {
-        Ok(chains) => chains.iter().map(ToString::to_string).collect(),
-        Err(error) => vec![format!("the base chains of nftables at network devices cannot be read: {error}")],
     }
 }
 

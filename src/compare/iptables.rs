@@ -71,8 +71,8 @@ fn rules_of(table: &str, live: &ObservedTable) -> Vec<String> {
         lines.iter().map(move |line| format!("{table} {} {}", hook.name(), line.text))
     });
     let drops = live.drops.iter().map(|hook| format!("{table} {} has the policy DROP", hook.name()));
-    let input = live.input_drops.then(|| format!("{table} INPUT has the policy DROP"));
-    foreign.chain(hooks).chain(drops).chain(input).collect()
+    let behind = live.drops_behind.iter().map(|chain| format!("{table} {chain} has the policy DROP"));
+    foreign.chain(hooks).chain(drops).chain(behind).collect()
 }
 
 struct Reader<'a> {
@@ -129,7 +129,9 @@ impl Reader<'_> {
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
             Effect::Continues | Effect::SetsZone(_) => Vec::new(),
-            Effect::Takes | Effect::MayTake | Effect::Translates(_) => vec![Action::Take(words())],
+            Effect::Takes | Effect::ToSocket(_) | Effect::MayTake | Effect::Translates(_) => {
+                vec![Action::Take(words())]
+            }
             Effect::Marks | Effect::ChangesMark(_) => {
                 vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)]
             }

@@ -27,7 +27,8 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
         }
         Verdict::NotCaptured => {
             let loopback = runtime::loopback_problem(pod).filter(|_| packet.is_local && !packet.is_inbound);
-            loopback.map(str::to_owned).into_iter().chain(conversation.behind_the_rules()).collect()
+            let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
+            loopback.map(str::to_owned).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => conversation.behind_translation().into_iter().collect(),
         // In IPv6 the routes of a loopback interface go with it.
@@ -72,13 +73,40 @@ impl<'a> Conversation<'a> {
         }));
         match by_tproxy {
             Some(mark) => {
-                problems.extend(self.later_packets());
+                problems.extend(self.invalid_packets());
                 problems.extend(self.transparent_answers());
                 problems.extend(self.to_the_app(mark));
             }
             None => problems.extend(self.translated_answers()),
         }
+        if problems.is_empty() {
+            problems.extend(self.later_packets());
+        }
         problems
+    }
+
+    /// Whether rules that the first packet has passed drop those that follow it in its direction: by the state of their connection, or
+    /// their flags.
+    fn later_packets(&self) -> Option<String> {
+        let Packet { source, destination, transport, .. } = *self.packet;
+        if transport != Transport::Tcp || self.packet.state != ConnectionState::New {
+            return None;
+        }
+        let live = self.pod.live.as_ref()?;
+        let end = &self.taken.end;
+        let packet =
+            Packet { state: ConnectionState::Established, connmark: end.connmark, ..self.packet.clone() };
+        let reply = (end.destination, Some(source));
+        let connection = Connection { original: (source, destination), reply, is_answer: false };
+        let (family, connection) = (packet.family(), Some(connection));
+        let routing = live.routing(family);
+        let walk = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection }.walk();
+        let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        // What is not known of the first packet is named with its verdict.
+        if is_lost || (walk.unsure().is_some() && self.taken.unsure().is_none()) {
+            return self.undelivered("later packets", &Followed { packet, walk }, &[]);
+        }
+        None
     }
 
     /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
@@ -105,7 +133,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Later packets belong to no connection if the answers belong to another one.
-    fn later_packets(&self) -> Option<String> {
+    fn invalid_packets(&self) -> Option<String> {
         let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
         let answer = self.answer(&query, self.taken.end.connmark)?;
         let why = self.is_apart(&answer.walk, Hook::Output)?;
@@ -176,10 +204,10 @@ impl<'a> Conversation<'a> {
     fn behind_the_rules(&self) -> Option<String> {
         let begins = self.packet.transport == Transport::Tcp && self.packet.state == ConnectionState::New;
         let has_source = !self.packet.source.ip().is_unspecified();
-        if !begins || !has_source || (self.packet.is_local && !self.packet.is_inbound) {
+        if !begins || !has_source {
             return None;
         }
-        let (sender, hook) = if self.packet.is_inbound {
+        let (sender, hook) = if self.packet.is_local {
             (Sender::App, Hook::Output)
         } else {
             (Sender::Outside, Hook::Prerouting)

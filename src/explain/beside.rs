@@ -1,4 +1,4 @@
-//! Base chains that packets meet beside our rules: behind them `INPUT`, `filter` and `security` of iptables; before or behind
+//! Base chains that packets meet beside our rules: behind them `INPUT`, `POSTROUTING`, `filter` and `security` of iptables; before or behind
 //! them those of the other variant of iptables and of other programs' tables of nftables.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use nfnetlink::nftables::{
     TableName, Verdict,
 };
 
-use super::rules::{BaseChain, Chains, Entry, INPUT, Rules};
+use super::rules::{BaseChain, Chains, Entry, INPUT, POSTROUTING, Rules};
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
@@ -45,9 +45,14 @@ impl Rules {
                 Some(_) => {}
                 None => self.later.push(of_hook(Hook::Output)),
             }
-            if matches!(table, None | Some(Table::Mangle)) {
-                let rules = chains.named.get(INPUT).cloned().unwrap_or_default();
-                self.later.push(base(INPUT, rules, live.input_drops));
+            let behind: &[&'static str] = match table {
+                None => &[INPUT],
+                Some(Table::Mangle) => &[INPUT, POSTROUTING],
+                Some(Table::Raw | Table::Nat) => &[],
+            };
+            for &chain in behind {
+                let rules = chains.named.get(chain).cloned().unwrap_or_default();
+                self.later.push(base(chain, rules, live.drops_behind.contains(chain)));
             }
         }
         let decides = |base: &BaseChain| base.drops || !base.rules.is_empty();
@@ -86,6 +91,7 @@ impl Rules {
                     NftHook::Input => (INPUT, false),
                     NftHook::Output => (Hook::Output.name(), base.priority <= NAT_PRIORITY),
                     NftHook::Prerouting => (Hook::Prerouting.name(), base.priority <= NAT_PRIORITY),
+                    NftHook::Postrouting if base.kind != ChainKind::Nat => (POSTROUTING, false),
                     NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => continue,
                 };
                 let is_read = self.later.iter().any(|known| {

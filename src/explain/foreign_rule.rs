@@ -27,6 +27,8 @@ pub(crate) enum Effect {
     Chain { name: String, is_goto: bool },
     /// It takes the packet away from the rules behind it.
     Takes,
+    /// It hands the packet to a transparent socket on this port, if there is one.
+    ToSocket(Option<u16>),
     /// It gives the packet another destination.
     Translates(Translation),
     /// The same, if a program is there that takes it, or if other rules are for what it makes of the packet.
@@ -44,7 +46,7 @@ pub(crate) enum Effect {
 }
 
 /// Targets that take a packet away from the rules behind them.
-const TAKING: [&str; 7] = ["MASQUERADE", "NFQUEUE", "QUEUE", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+const TAKING: [&str; 6] = ["MASQUERADE", "NFQUEUE", "QUEUE", "REJECT", "SNAT", "SYNPROXY"];
 /// Targets that give it another destination.
 const TRANSLATING: [&str; 3] = ["DNAT", "NETMAP", "REDIRECT"];
 /// Targets that change marks.
@@ -91,6 +93,10 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         }
         "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
         parse::REWRITES => Effect::MayTake,
+        "TPROXY" => {
+            let port = words.iter().position(|word| *word == "--on-port").and_then(|at| words.get(at + 1));
+            Effect::ToSocket(port.and_then(|port| port.parse().ok()))
+        }
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
         name if TRANSLATING.contains(&name) => Effect::Translates(Translation::of(&words)),
         name if MARKING.contains(&name) => Effect::Marks,

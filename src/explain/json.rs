@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::answers;
+use super::outside;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
@@ -36,6 +37,8 @@ pub(super) fn packet(
     object.insert("unless".to_owned(), otherwise.collect());
     let uncertain = walk.uncertain.iter().filter_map(|at| walk.steps.get(*at));
     object.insert("may_decide".to_owned(), uncertain.map(step).collect());
+    let outside = outside::may_decide(packet, walk, pod);
+    object.insert("may_decide_outside_of_rules".to_owned(), outside.into());
     object.insert("live".to_owned(), pod.live.is_some().into());
     object.insert("notices".to_owned(), notices(pod).into());
     object.insert("steps".to_owned(), walk.steps.iter().map(step).collect());

@@ -10,8 +10,10 @@ mod diagram;
 mod field_match;
 mod foreign_rule;
 mod json;
+mod listener;
 mod live;
 mod matching;
+mod outside;
 mod overview;
 mod packet;
 mod reason;
@@ -27,19 +29,18 @@ mod walk;
 mod zone;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
-use crate::model::{Family, Fib, Links, Mark, Network, PerFamily};
+use crate::model::{DeviceHook, Family, Fib, Ipsec, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub(crate) use foreign_rule::{Effect, effect};
+pub use listener::Listener;
 pub use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
-pub use runtime::{
-    Connection, Listener, OtherPrograms, Process as RunningProcess, Runtime, TranslatedServer,
-};
+pub use runtime::{Connection, OtherPrograms, Process as RunningProcess, Runtime, TranslatedServer};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -66,6 +67,10 @@ pub struct Live {
     pub fib: PerFamily<Fib>,
     /// The interfaces.
     pub links: Links,
+    /// The IPsec policies.
+    pub ipsec: Ipsec,
+    /// What sees packets at interfaces, and cannot be followed.
+    pub devices: Vec<DeviceHook>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.
@@ -87,7 +92,9 @@ impl Live {
     /// What routes packets of a family.
     #[must_use]
     pub fn routing(&self, family: Family) -> Routing<'_> {
-        Routing { mark: self.routed_mark, fib: self.fib.get(&family), links: Some(&self.links) }
+        let listeners = self.runtime.listeners.as_deref();
+        let (fib, links, ipsec) = (self.fib.get(&family), Some(&self.links), Some(&self.ipsec));
+        Routing { mark: self.routed_mark, fib, links, ipsec, listeners }
     }
 }
 
@@ -98,7 +105,7 @@ impl Pod<'_> {
             (None, Mode::Tproxy(tproxy)) => Some(tproxy.mark),
             (None, Mode::Redirect) => None,
         };
-        Routing { mark, fib: None, links: None }
+        Routing { mark, ..Routing::default() }
     }
 
     /// The rules of each family.

@@ -1,15 +1,18 @@
 //! Where a packet goes before and behind the rules: as the options have it, or by the live policy rules and routes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::listener::Listener;
 use super::matching::AtHook;
 use super::packet::{Packet, client};
-use crate::model::{Fib, FibRoute, Links, Mark, RouteKind, Transport};
+use crate::model::{
+    Fib, FibRoute, Ipsec, IpsecDirection, IpsecFlow, IpsecOutcome, Links, Mark, RouteKind, Transport,
+};
 use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
 use crate::text::one_line;
 
 /// What routes packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Routing<'a> {
     /// The mark that the rules give packets for the proxy, which policy routing is to send to `lo`.
     pub mark: Option<Mark>,
@@ -17,6 +20,10 @@ pub struct Routing<'a> {
     pub fib: Option<&'a Fib>,
     /// The interfaces.
     pub links: Option<&'a Links>,
+    /// The IPsec policies.
+    pub ipsec: Option<&'a Ipsec>,
+    /// The sockets that TPROXY of other programs may hand packets to; `None` if they cannot be listed.
+    pub listeners: Option<&'a [Listener]>,
 }
 
 /// Where a packet goes.
@@ -175,6 +182,26 @@ impl<'a> Routing<'a> {
         Some(format!(
             "net.ipv4.conf.{setting}.rp_filter={filter} drops what arrives on {name} from {source}, to which another way leads: {way}"
         ))
+    }
+
+    /// What IPsec policies make of a packet with these ends. Over `lo` IPv4 has none.
+    pub(super) fn ipsec(
+        &self,
+        direction: IpsecDirection,
+        at: &AtHook,
+        (source, destination): (SocketAddr, SocketAddr),
+        is_over_loopback: bool,
+    ) -> IpsecOutcome {
+        let Some(ipsec) = self.ipsec.filter(|_| !(is_over_loopback && destination.is_ipv4())) else {
+            return IpsecOutcome::Passes;
+        };
+        let flow = IpsecFlow {
+            source: (source.ip(), source.port()),
+            destination: (destination.ip(), destination.port()),
+            protocol: protocol(at.transport),
+            mark: at.has_known_marks.then_some(at.mark.0),
+        };
+        ipsec.outcome(direction, &flow, is_over_loopback)
     }
 
     /// The address of a client on this interface: one for documentation, or that of a neighbour where none such is routed to it.

@@ -39,6 +39,8 @@ fn leaving_owner(family: Family, entry: &Entry) -> Option<Owner> {
 
 /// The hook of packets for this machine, by the name of its chain.
 pub(super) const INPUT: &str = parse::INPUT;
+/// That of packets that leave, also over `lo`.
+pub(super) const POSTROUTING: &str = parse::POSTROUTING;
 
 /// A base chain before or behind ours.
 #[derive(Clone, Debug)]
@@ -154,6 +156,18 @@ impl Entry {
         }
         let words = parse::target_words(self.text.as_deref()?)?;
         words.iter().find_map(|word| Chain::from_name(word))
+    }
+
+    /// Whether it tests the mark of a connection, or gives it to packets.
+    fn reads_connmark(&self) -> bool {
+        match &self.statement {
+            Some(statement) => {
+                statement.matcher.connmark.is_some() || statement.target == Target::RestoreMark
+            }
+            None => {
+                ["-m connmark", "--restore-mark", "-m unknown "].iter().any(|word| self.text().contains(word))
+            }
+        }
     }
 
     /// Whether another program wrote it.
@@ -300,6 +314,15 @@ impl Rules {
         targets.any(|target| {
             matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
         })
+    }
+
+    /// Whether a rule reads the marks of connections.
+    pub(super) fn reads_connmark(&self) -> bool {
+        let chains = |chains: &Chains| {
+            chains.hooks.values().chain(chains.named.values()).flatten().any(Entry::reads_connmark)
+        };
+        let base = |base: &BaseChain| base.rules.iter().any(Entry::reads_connmark) || chains(&base.chains);
+        self.tables.values().any(chains) || self.before.iter().chain(&self.later).any(base)
     }
 
     /// Whether a rule of ours is among them.

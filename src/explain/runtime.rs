@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use super::listener::Listener;
 use super::overview::{Row, query};
 use super::packet::Packet;
 use super::rules::Rules;
@@ -83,19 +84,6 @@ impl fmt::Display for TranslatedServer {
             server.ip()
         )
     }
-}
-
-/// A socket that waits for packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// TCP or UDP.
-    pub transport: Transport,
-    /// Its address.
-    pub address: SocketAddr,
-    /// The user that made it.
-    pub uid: u32,
-    /// Whether it takes packets for any address (`IP_TRANSPARENT`); `None` if the kernel does not say.
-    pub is_transparent: Option<bool>,
 }
 
 /// A process.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::answers;
+use super::outside;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
@@ -51,6 +52,9 @@ pub(super) fn packet(
     let policies = walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(routing::words);
     for rule in policies.into_set() {
         let _ = writeln!(text, "  unless   a policy rule decides that cannot be evaluated: {rule}");
+    }
+    for other in outside::may_decide(packet, walk, pod) {
+        let _ = writeln!(text, "  unless   {other}");
     }
     for Otherwise { condition, verdict, rule } in otherwise {
         let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({})", one_line(rule)));
@@ -153,11 +157,10 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
             )
         }
         (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
-        (None, None) => {
-            let programs = pod.live.iter().flat_map(|live| &live.runtime.other_programs);
-            let program = programs.into_iter().find(|programs| programs.may_change(packet));
-            program.map_or(verdict.clone(), |program| format!("{verdict}; unless {program}"))
-        }
+        (None, None) => match outside::may_decide(packet, walk, pod).first() {
+            Some(other) => format!("{verdict}; unless {other}"),
+            None => verdict,
+        },
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::{
     self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
 };
 use crate::ordered::Ordered as _;
-use crate::parse::{self, CtTarget, INPUT};
+use crate::parse::{self, CtTarget, INPUT, POSTROUTING};
 
 /// What a chain does that sets a conntrack zone.
 const CT_ZONE: &str = "ct zone";
@@ -149,7 +149,8 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
 /// The shared chains of iptables-nft, and INPUT, are examined rule by rule where it is the backend.
 #[must_use]
 pub fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
-    let is_shared = chain.name == INPUT || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
+    let is_shared = [INPUT, POSTROUTING].contains(&chain.name.as_str())
+        || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
     is_listed(table, backend) && is_shared
 }
 
@@ -171,12 +172,13 @@ pub(super) fn is_of_iptables(table: &Table) -> bool {
         && model::Table::ALL.iter().any(|known| known.name() == table.name.name)
 }
 
-/// One of our hooks, or that of packets for this machine, where we have no rules.
-pub(super) const fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
+/// One of our hooks, or that of packets for this machine or of those that leave, where we have no rules.
+pub(super) fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
     match base.hook {
         NftHook::Prerouting => Some((Some(Hook::Prerouting), "prerouting")),
         NftHook::Output => Some((Some(Hook::Output), "output")),
         NftHook::Input => Some((None, "input")),
+        NftHook::Postrouting if base.kind != ChainKind::Nat => Some((None, "postrouting")),
         NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
     }
 }

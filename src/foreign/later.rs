@@ -1,4 +1,5 @@
-//! Rules of iptables that captured packets meet on their way to the proxy: in INPUT, and in `filter` OUTPUT.
+//! Rules of iptables that captured packets meet on their way to the proxy: in INPUT, `filter` OUTPUT
+//! and `mangle` POSTROUTING.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use super::concern::Captured;
 use super::{DEEPEST, DecidesFirst, Examined, Placement, TOO_DEEP, shown};
 use crate::model::{Backend, Hook, Table, Variant};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, INPUT, Observed, ObservedTable};
+use crate::parse::{self, INPUT, Observed, ObservedTable, POSTROUTING};
 
 /// `TCP to the ports 15001, 15006`, for a hint.
 pub(super) fn ports_of_proxy(captured: &[Captured]) -> String {
@@ -27,21 +28,12 @@ impl Examined<'_> {
         let captured = Captured::of(self.desired);
         let none = ObservedTable::default();
         let mangle = observed.tables.get(&Table::Mangle).unwrap_or(&none);
-        let input = |table: &ObservedTable| table.foreign.get(INPUT).cloned().unwrap_or_default();
-        let texts = |table: &ObservedTable| -> Vec<String> {
-            table.hook(Hook::Output).iter().map(|line| line.text.clone()).collect()
-        };
-        let filter = &observed.filter;
+        let (filter, security) = (&observed.filter, &observed.security);
         let of_nft = self.variant == Variant::Nft && backend != Backend::Native;
-        let mut chains = vec![("mangle", INPUT, mangle, input(mangle), mangle.input_drops)];
+        let mut chains = vec![behind("mangle", INPUT, mangle), behind("mangle", POSTROUTING, mangle)];
         if !of_nft {
-            let drops = filter.drops.contains(&Hook::Output);
-            let security = &observed.security;
-            let has_policy = security.drops.contains(&Hook::Output);
-            chains.push(("filter", INPUT, filter, input(filter), filter.input_drops));
-            chains.push(("filter", Hook::Output.name(), filter, texts(filter), drops));
-            chains.push(("security", INPUT, security, input(security), security.input_drops));
-            chains.push(("security", Hook::Output.name(), security, texts(security), has_policy));
+            chains.extend([behind("filter", INPUT, filter), output("filter", filter)]);
+            chains.extend([behind("security", INPUT, security), output("security", security)]);
         }
         let mut found = Vec::new();
         for (name, chain, table, rules, has_drop_policy) in chains {
@@ -76,6 +68,19 @@ impl Examined<'_> {
             })
             .collect()
     }
+}
+
+/// A chain that packets meet behind ours: name of the table and the chain, table, rules, whether its policy is to drop.
+type Behind<'a> = (&'static str, &'static str, &'a ObservedTable, Vec<String>, bool);
+
+fn behind<'a>(name: &'static str, chain: &'static str, table: &'a ObservedTable) -> Behind<'a> {
+    let rules = table.foreign.get(chain).cloned().unwrap_or_default();
+    (name, chain, table, rules, table.drops_behind.contains(chain))
+}
+
+fn output<'a>(name: &'static str, table: &'a ObservedTable) -> Behind<'a> {
+    let rules = table.hook(Hook::Output).iter().map(|line| line.text.clone()).collect();
+    (name, Hook::Output.name(), table, rules, table.drops.contains(&Hook::Output))
 }
 
 /// Whether a rule accepts every packet.

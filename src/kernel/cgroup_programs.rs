@@ -1,20 +1,16 @@
 //! BPF programs that may choose another destination at the sockets of a process: those of its cgroup, and of the ones above.
-#![allow(unsafe_code, reason = "bpf(2) has no safe wrapper in std or nix")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{procfs, recording};
+use super::{bpf, procfs, recording};
 
-/// `BPF_PROG_QUERY`, and its flag for the programs of the cgroups above, too: linux/bpf.h.
-const PROG_QUERY: libc::c_int = 16;
+/// The flag of a query for the programs of the cgroups above, too: linux/bpf.h.
 const EFFECTIVE: u32 = 1;
 /// Where programs replace a destination, by their names in the kernel.
 const HOOKS: [(u32, &str); 4] = [(10, "connect4"), (11, "connect6"), (14, "sendmsg4"), (15, "sendmsg6")];
-/// Most programs of one hook: the kernel takes 64 of one cgroup.
-const MOST: usize = 256;
 
 /// The hooks with programs at the sockets of other processes that this process's own sockets do not have: by process. One process of each
 /// cgroup is named.
@@ -70,37 +66,10 @@ fn path_of(text: &str) -> Option<String> {
 
 /// The numbers of the programs of a cgroup.
 fn programs(mounts: &str, path: &str, hook: u32) -> io::Result<BTreeSet<u32>> {
-    /// The fields of `union bpf_attr` for `BPF_PROG_QUERY`, as far as they are used.
-    #[repr(C)]
-    struct Query {
-        cgroup: u32,
-        hook: u32,
-        flags: u32,
-        attach_flags: u32,
-        programs: u64,
-        count: u32,
-        padding: u32,
-    }
     let directory = directory(mounts, path).ok_or(io::ErrorKind::NotFound)?;
     #[allow(clippy::disallowed_methods, reason = "a directory, of which only the descriptor is of use")]
     let cgroup = File::open(directory)?;
-    let mut numbers = [0u32; MOST];
-    let mut query = Query {
-        cgroup: cgroup.as_raw_fd().unsigned_abs(),
-        hook,
-        flags: EFFECTIVE,
-        attach_flags: 0,
-        programs: numbers.as_mut_ptr().expose_provenance() as u64,
-        count: u32::try_from(MOST).unwrap_or_default(),
-        padding: 0,
-    };
-    // SAFETY: the size of `query` is passed with it, and its buffer has room for `count` numbers.
-    let outcome = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>()) };
-    if outcome != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let count = usize::try_from(query.count).unwrap_or(MOST);
-    Ok(numbers.into_iter().take(count).collect())
+    bpf::programs(cgroup.as_raw_fd().unsigned_abs(), hook, EFFECTIVE)
 }
 
 /// Where a cgroup is mounted. Each line has the part of the hierarchy, then the place.

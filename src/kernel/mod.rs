@@ -1,5 +1,6 @@
 //! All I/O.
 
+pub mod bpf;
 pub mod capabilities;
 pub mod cgroup_programs;
 mod child;
@@ -30,3 +31,4 @@ pub mod socket_destination;
 mod startup;
 pub mod terminal;
 pub mod tools;
+pub mod xfrm;

@@ -76,6 +76,21 @@ pub fn missing() -> Option<String> {
     })
 }
 
+/// What recordings of earlier versions lack, and answers can do without: that is an error of `read` alone.
+///
+/// # Errors
+/// That of `read`.
+pub fn optional<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let before = missing();
+    let outcome = read();
+    SOURCE.with_borrow_mut(|source| {
+        if let Source::Recorded(_, missing) = source {
+            *missing = before;
+        }
+    });
+    outcome
+}
+
 /// Whether the machine is read, and nothing is kept.
 pub(super) fn is_off() -> bool {
     SOURCE.with_borrow(|source| matches!(source, Source::Machine))
@@ -133,6 +148,7 @@ fn netlink_answer(
         Protocol::Route => "netlink route ",
         Protocol::Netfilter => "netlink netfilter ",
         Protocol::SockDiag => "netlink sock_diag ",
+        Protocol::Xfrm => "netlink xfrm ",
     };
     let name = [protocol, &encode(request)].concat();
     let answer = text(&name, &mut || ask().map(|bytes| encode(&block::compress_prepend_size(&bytes))))?;

@@ -17,6 +17,8 @@ pub struct Link {
     pub routes_to_loopback: bool,
     /// Its own settings.
     pub settings: SourceValidation,
+    /// The number of the XDP program that sees what arrives before all rules do.
+    pub xdp_program: Option<u32>,
 }
 
 /// How the kernel validates the source addresses of IPv4 packets: `net.ipv4.conf.NAME`.

@@ -6,10 +6,12 @@
 
 mod chain;
 mod constants;
+mod device_hook;
 mod family;
 mod fib;
 mod handles;
 mod interface;
+mod ipsec;
 mod link;
 mod matcher;
 mod network;
@@ -25,6 +27,7 @@ use ipnetwork::IpNetwork;
 
 pub use chain::{Chain, Hook, Table};
 pub use constants::*;
+pub use device_hook::DeviceHook;
 pub use family::{Families, Family};
 pub use fib::{
     DEFAULT_TABLE, Fib, FibRoute, IdRange, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
@@ -32,6 +35,7 @@ pub use fib::{
 };
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
+pub use ipsec::{Ipsec, IpsecAction, IpsecDirection, IpsecFlow, IpsecOutcome, IpsecPolicy};
 pub use link::{Link, Links, SourceValidation};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};

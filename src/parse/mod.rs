@@ -54,8 +54,9 @@ pub struct ObservedTable {
     pub held: BTreeMap<Chain, String>,
     /// The shared chains with the policy DROP.
     pub drops: BTreeSet<Hook>,
-    /// Whether INPUT has the policy DROP. Its rules are those of a foreign chain.
-    pub input_drops: bool,
+    /// The chains with the policy DROP, of those that packets meet behind ours: `INPUT` and `POSTROUTING`. Their rules are those of
+    /// foreign chains.
+    pub drops_behind: BTreeSet<&'static str>,
     /// The rules of foreign chains, by the name of the chain.
     pub foreign: BTreeMap<String, Vec<String>>,
     /// The shared chains that the tool cannot list: it can add rules there, but delete none.
@@ -136,6 +137,8 @@ const FILTER: &str = "filter";
 const SECURITY: &str = "security";
 /// The chain of packets for this machine.
 pub const INPUT: &str = "INPUT";
+/// The chain of packets that leave, also over `lo`.
+pub const POSTROUTING: &str = "POSTROUTING";
 
 /// Reads the output of `iptables-save` or `ip6tables-save`.
 #[must_use]
@@ -177,7 +180,9 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
             table.chains.entry(chain).or_default();
         }
         let drops = words.next() == Some("DROP");
-        table.input_drops |= drops && name == INPUT;
+        table
+            .drops_behind
+            .extend([INPUT, POSTROUTING].into_iter().find(|behind| *behind == name).filter(|_| drops));
         table.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
         return;
     }

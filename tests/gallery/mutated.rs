@@ -43,7 +43,7 @@ fn saved(family: Family, name: &str, text: &str) -> Saved {
 
 /// The verdict as `diff --output json` names it.
 fn walked(saved: &Saved, packet: &Packet) -> (String, Option<u64>) {
-    match walk(&saved.rules, packet, Routing { mark: saved.routed_mark, fib: None, links: None }).verdict {
+    match walk(&saved.rules, packet, Routing { mark: saved.routed_mark, ..Routing::default() }).verdict {
         Verdict::Captured(port) => ("captured".to_owned(), Some(port.number().into())),
         Verdict::Dropped => ("dropped".to_owned(), None),
         Verdict::LikeItsConnection => ("like-its-connection".to_owned(), None),

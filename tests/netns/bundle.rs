@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use netlab::{DeviceHookKind, DeviceProgram};
 use serde_json::Value;
 
 use crate::lab::program::{Program, try_tool};
@@ -11,6 +12,7 @@ for_each_backend_and_native!(
     redirected_pod_with_foreign_rules_is_answered_alike,
     pod_with_tproxy_and_foreign_routes_is_answered_alike,
     pod_without_rules_is_answered_alike,
+    what_older_bundles_lack_is_named,
     damaged_bundles_end_with_one_error_or_an_answer
 );
 
@@ -103,8 +105,49 @@ fn redirected_pod_with_foreign_rules_is_answered_alike(fixture: Fixture) {
         let rules =
             "table inet agent { chain out { type filter hook output priority -350; meta mark set 7; }; }\n";
         try_tool("nft", &["-f", "-"], rules).unwrap();
+        for words in IPSEC {
+            try_tool("ip", &words.split(' ').collect::<Vec<_>>(), "").unwrap();
+        }
+        for words in FILTER {
+            try_tool("tc", &words.split(' ').collect::<Vec<_>>(), "").unwrap();
+        }
     });
+    let _program = DeviceProgram::dropping(&pod.namespace, "eth0", (DeviceHookKind::Tcx, 9, false));
     answers_are_equal(&pod, &options);
+}
+
+const IPSEC: [&str; 2] = [
+    "xfrm policy add dir out dst 10.3.4.5 action block",
+    "xfrm policy add dir in src 10.3.4.0/24 tmpl proto esp mode transport",
+];
+const FILTER: [&str; 2] = [
+    "qdisc add dev eth0 clsact",
+    "filter add dev eth0 egress protocol ip u32 match ip dport 9 0xffff action mirred egress redirect dev eth0",
+];
+
+/// Facts that programs before this one did not record.
+fn what_older_bundles_lack_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = ["-i", "*", "-b", "*"];
+    pod.bare_istio_iptables(&options).run().succeeded();
+    let file = bundle(&pod, &options);
+    let path = file.path().to_str().unwrap();
+    let mut whole: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let explain = || {
+        Program::anywhere(&["explain", "--bundle", path, "--to", "10.0.0.1:80"]).run().succeeded().stdout()
+    };
+    assert!(!explain().contains("are not known"), "{}", explain());
+    let facts = whole["facts"].as_object_mut().unwrap();
+    let before = facts.len();
+    facts.retain(|name, _| {
+        !name.contains("IPsec") && !name.contains(" xfrm ") && !name.contains("BPF programs at interfaces")
+    });
+    assert!(facts.len() < before);
+    fs::write(path, whole.to_string()).unwrap();
+    for what in ["IPsec policies", "BPF programs of tcx at interfaces"] {
+        let named = format!("{what} are not known: the bundle does not have them");
+        assert!(explain().contains(&named), "{}", explain());
+    }
 }
 
 fn pod_with_tproxy_and_foreign_routes_is_answered_alike(fixture: Fixture) {

@@ -1,6 +1,7 @@
 //! `explain --live` and what packets meet beside and behind our rules: `filter`, `security`, other tables, devices.
 
 use netlab::socket::{self, Binding};
+use netlab::{DeviceHookKind, DeviceProgram};
 
 use crate::explain_live::{Question, answer};
 use crate::lab::fixture::at;
@@ -10,6 +11,7 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_na
 for_each_backend_and_native!(
     what_drops_packets_behind_our_rules_is_the_verdict,
     chains_at_devices_are_named,
+    filters_and_programs_at_interfaces_are_named,
     other_values_of_what_was_not_asked_about_are_named
 );
 for_these_fixtures!(
@@ -123,7 +125,62 @@ fn chains_at_devices_are_named(fixture: Fixture) {
         let explained = answer(&pod, &[], &question);
         let note = format!("may decide before ours: {family} agent early (ingress of eth0, priority 0)");
         assert!(explained["notices"].to_string().contains(&note), "{explained:#}");
+        let outside = explained["may_decide_outside_of_rules"].to_string();
+        assert!(
+            outside.contains("the base chain agent early of nftables at eth0 (ingress)"),
+            "{explained:#}"
+        );
         pod.istio_iptables(&[&["check"], &options[..]].concat()).run().ended_with(1).output_contains(&note);
+    }
+}
+
+/// What the first line of an answer names, the first line about all traffic and `check` name, too.
+fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
+    let options = ["-i", "*", "-b", "*", "-d", "7000"];
+    for (kind, named) in [
+        (None, "a filter of tc (u32) at eth0 (ingress)"),
+        (Some(DeviceHookKind::Xdp), "an XDP program (number "),
+        (Some(DeviceHookKind::Tcx), "a BPF program of tcx (number "),
+    ] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[7000, 8080]), pod.outside_listens(&[80]));
+        pod.apply(&options);
+        let tc = |words: &str| pod.namespace.run(|| tool("tc", &words.split(' ').collect::<Vec<_>>(), ""));
+        // What only sorts packets decides nothing.
+        tc("qdisc add dev eth0 clsact");
+        tc("filter add dev eth0 egress protocol ip pref 9 u32 match ip dport 9 0xffff flowid 1:1");
+        let to = at(Family::V4.pod(), 8080);
+        let first_line = |words: &[&str]| {
+            let said = pod.bare_istio_iptables(&[&["explain", "--live"], words].concat()).run().succeeded();
+            said.stdout().lines().next().unwrap_or_default().to_owned()
+        };
+        let from_outside = ["--from", "outside", "--to", &to.to_string()];
+        assert!(is_answered(&pod, "outside", to));
+        for words in [&from_outside[..], &[]] {
+            assert!(!first_line(words).contains(" at eth0"), "{}", first_line(words));
+        }
+        pod.istio_iptables(&[&["check"], &options[..]].concat()).run().ended_with(0);
+        let _program = match kind {
+            Some(kind) => Some(DeviceProgram::dropping(&pod.namespace, "eth0", (kind, 8080, false))),
+            None => {
+                let to_itself = "action mirred egress redirect dev eth0";
+                tc(&format!(
+                    "filter add dev eth0 ingress protocol ip u32 match ip dport 8080 0xffff {to_itself}"
+                ));
+                None
+            }
+        };
+        assert!(!is_answered(&pod, "outside", to));
+        let said = first_line(&from_outside);
+        assert!(said.contains(&format!("; unless {named}")) && said.contains("at eth0 (ingress)"), "{said}");
+        let said = first_line(&[]);
+        assert!(said.contains(named) && said.contains("may decide before our rules"), "{said}");
+        let check = pod.istio_iptables(&[&["check"], &options[..]].concat()).run().ended_with(1);
+        check.output_contains(named);
+        // It goes to the proxy over lo.
+        let to_a_server = ["--to", &at(Family::V4.service(), 80).to_string()];
+        assert!(is_answered(&pod, "app", at(Family::V4.service(), 80)));
+        assert!(!first_line(&to_a_server).contains("unless"), "{}", first_line(&to_a_server));
     }
 }
 

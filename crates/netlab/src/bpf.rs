@@ -1,4 +1,4 @@
-//! BPF programs at the sockets of a namespace.
+//! BPF programs at the sockets of a namespace, and at its interfaces.
 #![allow(
     unsafe_code,
     reason = "bpf(2) and the socket option SO_NETNS_COOKIE have no safe wrapper in std or nix"
@@ -82,6 +82,12 @@ pub(crate) fn attach(
     namespace: &Namespace,
     body: &[Instruction],
 ) -> OwnedFd {
+    let program = load((kind, hook), &in_namespace(namespace.run(cookie), body));
+    link(&program, cgroup.as_raw_fd().unsigned_abs(), hook, 0)
+}
+
+/// Loads a program. `kind` is its type and its hook.
+pub(crate) fn load((kind, hook): (u32, u32), program: &[Instruction]) -> OwnedFd {
     /// The fields of `union bpf_attr` for `BPF_PROG_LOAD`, as far as they are used.
     #[repr(C)]
     struct Load {
@@ -98,7 +104,6 @@ pub(crate) fn attach(
         interface: u32,
         hook: u32,
     }
-    let program = in_namespace(namespace.run(cookie), body);
     let mut log = vec![0u8; 1 << 16];
     let mut load = Load {
         kind,
@@ -115,14 +120,18 @@ pub(crate) fn attach(
         hook,
     };
     let loaded = call(PROG_LOAD, &mut load);
-    let loaded = loaded.unwrap_or_else(|error| {
+    loaded.unwrap_or_else(|error| {
         panic!(
             "a BPF program cannot be loaded: {error}\n{}",
             String::from_utf8_lossy(&log).trim_end_matches('\0')
         )
-    });
-    let mut link = [loaded.as_raw_fd().unsigned_abs(), cgroup.as_raw_fd().unsigned_abs(), hook, 0];
-    call(LINK_CREATE, &mut link).expect("attach a BPF program to a cgroup")
+    })
+}
+
+/// Attaches a program until the result is closed; `target` is a descriptor, or the number of an interface.
+pub(crate) fn link(program: &OwnedFd, target: u32, hook: u32, flags: u32) -> OwnedFd {
+    let mut link = [program.as_raw_fd().unsigned_abs(), target, hook, flags];
+    call(LINK_CREATE, &mut link).expect("attach a BPF program")
 }
 
 /// Both commands yield a file.

@@ -19,6 +19,7 @@
 
 pub mod answer;
 mod bpf;
+mod device_program;
 mod holder;
 pub mod namespace;
 pub mod process;
@@ -30,6 +31,7 @@ mod socket_program;
 pub mod user;
 
 pub use answer::{Answer, Outcome};
+pub use device_program::{DeviceHookKind, DeviceProgram};
 pub use holder::{Holder, Kinds};
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
 pub use retransmission::NoRetransmission;

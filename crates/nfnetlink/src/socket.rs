@@ -1,7 +1,7 @@
 //! The socket: requests with an acknowledgement, queries, dumps.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -55,6 +55,8 @@ pub enum Protocol {
     Netfilter,
     /// Sockets.
     SockDiag,
+    /// IPsec policies.
+    Xfrm,
 }
 
 /// A netlink socket in the network namespace in which it was opened.
@@ -82,12 +84,16 @@ impl Socket {
 
     fn open_in_kernel(protocol: Protocol) -> io::Result<Self> {
         let kind = match protocol {
-            Protocol::Route => SockProtocol::NetlinkRoute,
-            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
-            Protocol::SockDiag => SockProtocol::NetlinkSockDiag,
+            Protocol::Route => Some(SockProtocol::NetlinkRoute),
+            Protocol::Netfilter => Some(SockProtocol::NetlinkNetFilter),
+            Protocol::SockDiag => Some(SockProtocol::NetlinkSockDiag),
+            Protocol::Xfrm => None,
         };
         // The first message gives it a port number.
-        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, kind)?;
+        let descriptor = match kind {
+            Some(kind) => socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, kind)?,
+            None => xfrm_socket()?,
+        };
         setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
         match protocol {
             // Since 4.20; without it everything is listed, and the readers pick.
@@ -99,7 +105,7 @@ impl Socket {
                 let _ = setsockopt(&descriptor, ExtendedAck, &true);
                 let _ = setsockopt(&descriptor, CappedAck, &true);
             }
-            Protocol::SockDiag => {}
+            Protocol::SockDiag | Protocol::Xfrm => {}
         }
         Ok(Self { descriptor, sequence: 1, buffer: Vec::new(), protocol, interceptor: None })
     }
@@ -352,6 +358,19 @@ impl Socket {
     pub(crate) fn received(&self, length: usize) -> &[u8] {
         self.buffer.get(..length).unwrap_or_default()
     }
+}
+
+/// A socket of the one protocol for which nix has no name.
+#[allow(unsafe_code, reason = "socket(2) with a protocol that nix does not know")]
+fn xfrm_socket() -> io::Result<OwnedFd> {
+    // SAFETY: it takes numbers only.
+    let descriptor =
+        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_XFRM) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was opened just now, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
-use super::super::rules::BaseChain;
+use super::super::rules::{BaseChain, POSTROUTING};
 use super::hook::Kind;
 use super::{Flow, Place, Verdict, Walker, dropped_by_policy};
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY};
+
+/// The priority at which sources are translated in `POSTROUTING`.
+const SOURCE_NAT_PRIORITY: i32 = 100;
 
 /// What a chain makes of a packet that one of ours with the same priority may see first.
 pub(super) struct Beside<'a> {
@@ -20,8 +23,22 @@ pub(super) struct Beside<'a> {
 impl<'a> Walker<'a, '_> {
     /// The chains of a hook behind ours; `None` if none of them decides.
     pub(super) fn later(&mut self, hook: &'static str) -> Option<Verdict> {
+        self.later_if(|base| base.hook == hook, hook)
+    }
+
+    /// The chains of what leaves: before its source is translated, and behind that. `None` if none of them decides.
+    pub(super) fn postrouting(&mut self) -> Option<Verdict> {
+        let is_before = |base: &BaseChain| base.priority <= SOURCE_NAT_PRIORITY;
+        let verdict = self.later_if(|base| base.hook == POSTROUTING && is_before(base), POSTROUTING);
+        verdict.or_else(|| {
+            self.untranslated();
+            self.later_if(|base| base.hook == POSTROUTING && !is_before(base), POSTROUTING)
+        })
+    }
+
+    fn later_if(&mut self, is_met: impl Fn(&BaseChain) -> bool, hook: &'static str) -> Option<Verdict> {
         let rules = self.rules;
-        for base in rules.later.iter().filter(|base| base.hook == hook) {
+        for base in rules.later.iter().filter(|base| is_met(base)) {
             let place =
                 Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
             let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));

@@ -21,7 +21,8 @@ impl<'a> Sent<'a, '_> {
         let Some(rest) = left.checked_sub(1) else { return true };
         *left = rest;
         let walk = self.walk_with(chosen);
-        if outcome(&walk) != outcome(first) {
+        let reads_connmark = self.rules.reads_connmark();
+        if outcome(&walk, reads_connmark) != outcome(first, reads_connmark) {
             return true;
         }
         let last = chosen.last().copied().unwrap_or_default();
@@ -39,11 +40,9 @@ fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
     step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || step.effect == Some(Effect::MayTake))
 }
 
-/// The outcome of a walk for the packet and later ones of its connection.
-fn outcome(walk: &Walk<'_>) -> (Verdict, impl PartialEq) {
+/// The outcome of a walk for the packet and later ones of its connection, whose mark counts where a rule reads it.
+fn outcome(walk: &Walk<'_>, reads_connmark: bool) -> (Verdict, impl PartialEq) {
     let end = &walk.end;
-    (
-        walk.verdict,
-        (end.is_tracked, end.zone, end.connmark, end.has_known_marks, walk.translated_by.is_some()),
-    )
+    let marks = reads_connmark.then_some((end.connmark, end.has_known_marks));
+    (walk.verdict, (end.is_tracked, end.zone, marks, walk.translated_by.is_some()))
 }

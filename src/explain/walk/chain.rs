@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::super::connection::Connection;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
+use super::super::listener::{Transparent, transparent};
 use super::super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::super::rules::Entry;
 use super::super::translation::{To, Translation};
@@ -25,7 +26,9 @@ impl<'a> Walker<'a, '_> {
             let matches = if is_chosen { Match::Matches } else { found };
             let Place { hook, table, chain, .. } = place;
             let is_certain = matches == Match::Matches;
-            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
+            let is_skipped = self.only_ours && rule.is_foreign();
+            let effect =
+                (!is_skipped && !matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
             let flow = match effect {
                 None => Flow::Continue,
@@ -101,8 +104,32 @@ impl<'a> Walker<'a, '_> {
     fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
         let is_chain = |name: &str| place.chains.named.contains_key(name);
         match &rule.statement {
+            Some(Statement { target: Target::Tproxy { port, .. }, .. })
+                if rule.is_foreign() && !self.rules.has_proxy_port(*port) =>
+            {
+                self.to_socket(Some(port.number()), rule.is_native && !place.table.contains(' '))
+            }
             Some(statement) => Effect::Known(statement.target),
-            None => effect(self.packet.family(), &rule.text(), is_chain),
+            None => {
+                let effect = effect(self.packet.family(), &rule.text(), is_chain);
+                // That of iptables is in nf_tables by its own name, and has a mark in any case.
+                let is_of_nftables = rule.is_native && !rule.text().contains("--tproxy-mark");
+                if let Effect::ToSocket(port) = effect {
+                    self.to_socket(port, is_of_nftables)
+                } else {
+                    effect
+                }
+            }
+        }
+    }
+
+    /// Without a socket a rule of nftables ends, and one of iptables drops the packet.
+    fn to_socket(&self, port: Option<u16>, is_of_nftables: bool) -> Effect {
+        match transparent(self.routing.listeners, self.at.transport, port) {
+            Transparent::Is => Effect::Takes,
+            Transparent::IsNot if is_of_nftables => Effect::Continues,
+            Transparent::IsNot => Effect::Known(Target::Drop),
+            Transparent::MayBe => Effect::MayTake,
         }
     }
 
@@ -114,6 +141,7 @@ impl<'a> Walker<'a, '_> {
             uncertain: Vec::new(),
             routed: Vec::new(),
             because: None,
+            ipsec: Vec::new(),
             beside: None,
             chosen: &[],
             ..*self
@@ -126,7 +154,7 @@ impl<'a> Walker<'a, '_> {
     fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
-            Effect::Takes => Flow::Taken,
+            Effect::Takes | Effect::ToSocket(_) => Flow::Taken,
             Effect::Translates(translation) => self.translated(place.hook, translation),
             Effect::MayTake if self.chosen.iter().any(|step| step + 1 == self.steps.len()) => Flow::Taken,
             Effect::MayTake | Effect::SetsZone(None) => {

@@ -41,6 +41,7 @@ impl<'a> Walker<'a, '_> {
                 self.at.is_seen = true;
             }
             if table == Table::Nat && self.is_past_nat() {
+                self.translated_as_before(hook);
                 continue;
             }
             let flow = self.table(hook, table);
@@ -60,6 +61,18 @@ impl<'a> Walker<'a, '_> {
         let flow = self.beside(outcome).or_else(|| self.before(hook, (NAT_PRIORITY, i32::MAX), outcome));
         self.is_translated = true;
         flow.unwrap_or(outcome)
+    }
+
+    /// A later packet gets the destination that its connection got by its first one.
+    fn translated_as_before(&mut self, hook: Hook) {
+        let Some(connection) = self.connection.filter(|connection| !connection.is_answer) else { return };
+        if !self.at.has_connection() || self.at.destination != connection.original.1 {
+            return;
+        }
+        self.at.destination = connection.reply.0;
+        if hook == Hook::Output && connection.original.1 != connection.reply.0 {
+            self.to = self.route();
+        }
     }
 
     /// Whether nat does not see the packet, or has decided.

@@ -6,11 +6,12 @@
 
 mod beside;
 mod branches;
+mod cause;
 mod chain;
 mod decisive;
 mod hook;
-
-use std::net::IpAddr;
+mod ipsec;
+mod lost;
 
 use beside::Beside;
 use decisive::decisive;
@@ -23,7 +24,8 @@ use super::routing::{Looked, Routed, Routing, words};
 use super::rules::{Chains, Entry, INPUT, Rules};
 use super::zone::Zone;
 use crate::config::ConnectionState;
-use crate::model::{Hook, Port, RouteKind, Transport};
+use crate::model::{Hook, IpsecDirection, Port};
+use crate::routing::Found;
 use crate::text::one_line;
 
 /// What becomes of a packet.
@@ -84,12 +86,16 @@ pub struct Walk<'a> {
     pub verdict: Verdict,
     /// The number of the step that decides; `None` if there is none.
     pub decided_by: Option<usize>,
+    /// What decides in its place: a rule of ours to which the packet comes without another one, and that has the same outcome.
+    pub cause: Option<Step<'a>>,
     /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may be another.
     pub uncertain: Vec<usize>,
     /// Where it was routed, each time.
     pub routed: Vec<Looked<'a>>,
     /// The reason for the verdict, if it is not a rule that was tried.
     pub because: Option<String>,
+    /// IPsec policies that may decide, and cannot be evaluated.
+    pub ipsec: Vec<String>,
     /// The step that gives a packet another destination that TPROXY has taken.
     pub(super) translated_by: Option<usize>,
     /// The packet as it is at the end.
@@ -100,7 +106,7 @@ impl<'a> Walk<'a> {
     /// The step that decides.
     #[must_use]
     pub fn decisive(&self) -> Option<&Step<'a>> {
-        self.steps.get(self.decided_by?)
+        self.cause.as_ref().or_else(|| self.steps.get(self.decided_by?))
     }
 
     /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
@@ -110,7 +116,7 @@ impl<'a> Walk<'a> {
             let tried = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next()?;
             Some(words(tried))
         };
-        rule.or_else(policy)
+        rule.or_else(policy).or_else(|| self.ipsec.first().cloned())
     }
 }
 
@@ -160,11 +166,17 @@ impl<'a> Sent<'a, '_> {
     pub(super) fn walk(self) -> Walk<'a> {
         let mut walk = self.walk_with(&[]);
         self.settle(&mut walk);
+        self.find_cause(&mut walk);
         walk
     }
 
     /// Its way if no rule matches of which that is not known, apart from those that these steps try.
     pub(super) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
+        self.walk_by(chosen, false)
+    }
+
+    /// The same, by rules of ours alone if that is asked for.
+    fn walk_by(self, chosen: &[usize], only_ours: bool) -> Walk<'a> {
         let Self { rules, packet, routing, connection } = self;
         let at = AtHook {
             process: packet.process,
@@ -189,6 +201,7 @@ impl<'a> Sent<'a, '_> {
             routing,
             connection,
             chosen,
+            only_ours,
             steps: Vec::new(),
             uncertain: Vec::new(),
             beside: None,
@@ -199,12 +212,14 @@ impl<'a> Sent<'a, '_> {
             to: Routed::Away,
             later: None,
             because: None,
+            ipsec: Vec::new(),
         };
         let verdict = walker.verdict(packet);
-        let Walker { steps, uncertain, routed, later, because, translated_by, at: end, .. } = walker;
+        let Walker { steps, uncertain, routed, later, because, ipsec, translated_by, at: end, .. } = walker;
         let is_decided = later.is_some() || because.is_some();
         let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
-        Walk { steps, verdict, decided_by, uncertain, routed, because, translated_by, end }
+        let cause = None;
+        Walk { steps, verdict, decided_by, cause, uncertain, routed, because, ipsec, translated_by, end }
     }
 }
 
@@ -215,6 +230,8 @@ struct Walker<'a, 'b> {
     connection: Option<Connection>,
     /// The steps whose rules match, of those of which that is not known.
     chosen: &'b [usize],
+    /// Whether foreign rules have no effect.
+    only_ours: bool,
     at: AtHook,
     steps: Vec<Step<'a>>,
     uncertain: Vec<usize>,
@@ -232,6 +249,8 @@ struct Walker<'a, 'b> {
     /// The step in a chain before or behind ours that decides.
     later: Option<usize>,
     because: Option<String>,
+    /// IPsec policies that may decide.
+    ipsec: Vec<String>,
 }
 
 /// Where in a table the walk is.
@@ -282,6 +301,11 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
+        let is_over_loopback = self.at.in_interface.as_deref() == Some("lo");
+        let ends = (packet.source, packet.destination);
+        if self.is_blocked(IpsecDirection::In, ends, is_over_loopback) {
+            return Verdict::Dropped;
+        }
         self.later(INPUT).unwrap_or(verdict)
     }
 
@@ -298,6 +322,9 @@ impl<'a> Walker<'a, '_> {
         if self.is_for_several_hosts() {
             return Err(self.not_connected());
         }
+        if self.is_blocked_outbound() {
+            return Err(Verdict::Dropped);
+        }
         match self.hook(Hook::Output) {
             Flow::Drop => return Err(Verdict::Dropped),
             Flow::NoRoute => return Err(self.unroutable()),
@@ -313,19 +340,43 @@ impl<'a> Walker<'a, '_> {
             Routed::Away | Routed::Nowhere if captured.is_some() || self.is_for_proxy() => {
                 return Err(self.misrouted());
             }
-            Routed::Away => return Err(ended(packet)),
             Routed::Nowhere => return Err(self.no_route()),
-            Routed::Own | Routed::Here => {}
+            Routed::Own | Routed::Here | Routed::Away => {}
+        }
+        self.at.out_interface = Some(self.leaves_by());
+        // It is looked up again where rules have changed it.
+        if self.is_blocked_outbound() {
+            return Err(Verdict::Dropped);
+        }
+        if let Some(verdict) = self.postrouting() {
+            return Err(verdict);
+        }
+        if self.is_blocked_outbound() {
+            return Err(Verdict::Dropped);
+        }
+        if self.to == Routed::Away {
+            return Err(ended(packet));
         }
         // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
         (self.at.process, self.at.out_interface) = (None, None);
-        self.untranslated();
         (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
         Ok((captured, self.to))
     }
 
+    /// The interface of the last look-up, or that which is asked about.
+    fn leaves_by(&self) -> String {
+        let looked = self.routed.last().and_then(|looked| looked.lookup.decisive.as_ref());
+        let interface = match (self.to, looked.map(|tried| tried.found)) {
+            (Routed::Own | Routed::Here, _) => Some("lo".to_owned()),
+            _ if self.packet.has_interface => None,
+            (_, Some(Found::Route(route))) => route.interface.clone(),
+            (_, Some(Found::Rejected(_) | Found::Unknown) | None) => None,
+        };
+        interface.unwrap_or_else(|| self.packet.interface.clone())
+    }
+
     /// An answer gets the address back that the connection was for, in `POSTROUTING`.
-    fn untranslated(&mut self) {
+    pub(super) fn untranslated(&mut self) {
         let Some(connection) = self.connection.filter(|connection| connection.is_answer) else { return };
         if connection.reply.0 == self.at.source {
             self.at.source = connection.original.1;
@@ -335,45 +386,6 @@ impl<'a> Walker<'a, '_> {
     /// Whether a later packet has the mark that belongs to the proxy's connections.
     fn is_for_proxy(&self) -> bool {
         self.packet.state != ConnectionState::New && self.routing.mark() == Some(self.at.mark)
-    }
-
-    /// Whether a process asks for a TCP connection to a broadcast or multicast address.
-    fn is_for_several_hosts(&self) -> bool {
-        let is_other = |looked: &Looked<'_>| looked.lookup.kind() == Some(RouteKind::Other);
-        let is_meant = match self.packet.destination.ip() {
-            IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
-            IpAddr::V6(address) => address.is_multicast(),
-        };
-        self.packet.transport == Transport::Tcp && (is_meant || self.routed.last().is_some_and(is_other))
-    }
-
-    /// The kernel refuses to connect it to several hosts.
-    fn not_connected(&mut self) -> Verdict {
-        let destination = self.packet.destination.ip();
-        self.because =
-            Some(format!("{destination} is for several hosts: connecting to it by TCP fails (ENETUNREACH)"));
-        Verdict::NoRoute
-    }
-
-    /// The proxy does not get the packet although a rule sends it there.
-    fn misrouted(&mut self) -> Verdict {
-        let decisive = self.routed.last().and_then(Looked::words);
-        let decisive = decisive.unwrap_or_else(|| "no policy rule leads to a route for it".to_owned());
-        self.because = Some(format!("policy routing does not bring it to the proxy: {decisive}"));
-        Verdict::Misrouted
-    }
-
-    /// The kernel refuses to send the packet, or throws it away when it has arrived.
-    fn no_route(&mut self) -> Verdict {
-        let destination = self.at.destination.ip();
-        let failure = if self.packet.is_inbound { "" } else { ": sending it fails (ENETUNREACH)" };
-        self.because = Some(format!("no policy rule leads to a route to {destination}{failure}"));
-        Verdict::NoRoute
-    }
-
-    /// A rule of the output hook has changed the packet, and there is no route for what it is now.
-    fn unroutable(&mut self) -> Verdict {
-        if self.is_for_proxy() { self.misrouted() } else { self.no_route() }
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     Kind, NFGENMSG, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_TABLE,
     Nftables, POLICY_DROP, message, text,
 };
+use crate::model::DeviceHook;
 
 const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
@@ -45,6 +46,18 @@ impl fmt::Display for DeviceChain {
             devices.join(", "),
             priority.cast_signed()
         )
+    }
+}
+
+impl DeviceChain {
+    /// The same at each of its devices, without the consequence.
+    pub fn hooks(&self) -> impl Iterator<Item = DeviceHook> {
+        let Self { table, chain, hook, devices, .. } = self;
+        devices.iter().map(move |interface| DeviceHook {
+            interface: interface.clone(),
+            what: format!("the base chain {table} {chain} of nftables"),
+            leaves: *hook == "egress",
+        })
     }
 }
 

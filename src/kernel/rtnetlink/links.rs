@@ -17,6 +17,9 @@ const FLAGS: usize = 8;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_AF_SPEC: u16 = 26;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
 /// The family `AF_INET` in `IFLA_AF_SPEC`.
 const AF_INET: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
@@ -71,7 +74,14 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
             accepts_local: setting(ACCEPT_LOCAL).is_some_and(|value| value != 0),
             rp_filter: setting(RP_FILTER).map_or(0, |value| u8::try_from(value).unwrap_or(u8::MAX)),
         },
+        xdp_program: attributes.of(IFLA_XDP).and_then(xdp_program),
     })
+}
+
+/// The number of the program; 0 if the kernel does not say.
+fn xdp_program(xdp: Attribute<'_>) -> Option<u32> {
+    let is_attached = xdp.nested().of(IFLA_XDP_ATTACHED)?.byte()? != 0;
+    is_attached.then(|| xdp.nested().of(IFLA_XDP_PROG_ID).and_then(|number| number.u32()).unwrap_or(0))
 }
 
 /// The settings `net.ipv4.conf.NAME`, by their numbers.

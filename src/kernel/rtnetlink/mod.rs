@@ -4,6 +4,7 @@
 
 mod address;
 mod fib;
+mod filters;
 mod link;
 mod links;
 pub mod loopback;

@@ -164,6 +164,8 @@ impl Reader {
     fn into_each(mut self) -> Vec<String> {
         let mut targets = std::mem::take(&mut self.earlier);
         targets.push(std::mem::take(&mut self.target));
+        let handed = targets.iter().position(|target| target.starts_with(translation::TPROXY));
+        targets.truncate(handed.map_or(targets.len(), |at| at + 1));
         let tests = self.into_words();
         let words = |target: String| format!("{tests} {target}").trim().to_owned();
         targets.into_iter().map(words).collect()

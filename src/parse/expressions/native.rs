@@ -105,7 +105,7 @@ impl Reader {
             }
             (Expression::SetMeta { key: MetaKey::Mark, .. }, None) => {
                 let mark = number(&self.constant, 0)?;
-                if let Some(options) = self.target.strip_prefix("-j TPROXY ") {
+                if let Some(options) = self.target.strip_prefix("-j TPROXY ").filter(|_| !self.is_foreign) {
                     self.target = format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff");
                     self.constant.clear();
                     return Some(());

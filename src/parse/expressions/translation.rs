@@ -10,6 +10,8 @@ use crate::model::Family;
 const ADDRESS: (u16, u16) = (3, 4);
 const PORT: (u16, u16) = (5, 6);
 const OWN_PORT: (u16, u16) = (1, 2);
+/// A target of which the rest of a rule depends on whether it finds a socket.
+pub(super) const TPROXY: &str = "-j TPROXY";
 /// In the place of what a map gives.
 const UNREAD: &str = "map";
 
@@ -25,6 +27,11 @@ impl Reader {
                 let port = self.constant(*register).and_then(port);
                 let port = port.map_or_else(|| UNREAD.to_owned(), |port| port.to_string());
                 format!("-j REDIRECT --to-ports {port}")
+            }
+            Expression::Tproxy { port: register, .. } => {
+                let port = self.constant(*register).and_then(port);
+                let port = port.map_or_else(String::new, |port| format!(" --on-port {port}"));
+                format!("{TPROXY}{port}")
             }
             Expression::Foreign { name, data } if name == "redir" => {
                 let attributes = nfnetlink::Attributes::new(data);

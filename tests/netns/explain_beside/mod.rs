@@ -24,6 +24,10 @@ for_each_backend_and_native!(
     redirections_to_the_proxy_by_others,
     connections_of_packets_are_known,
     alternatives_that_lead_to_one_verdict_are_certain,
+    later_packets_that_are_dropped_are_named,
+    postrouting_is_followed,
+    causes_are_those_without_which_packets_are_captured,
+    policies_of_ipsec_are_followed,
 );
 
 use Kernel::{Nothing, Proxy, ProxyAlone, Server};
@@ -316,4 +320,20 @@ fn connections_of_packets_are_known(fixture: Fixture) {
 
 fn alternatives_that_lead_to_one_verdict_are_certain(fixture: Fixture) {
     all_hold(fixture, include_str!("alternatives.txt"));
+}
+
+fn later_packets_that_are_dropped_are_named(fixture: Fixture) {
+    all_hold(fixture, include_str!("established.txt"));
+}
+
+fn postrouting_is_followed(fixture: Fixture) {
+    all_hold(fixture, include_str!("postrouting.txt"));
+}
+
+fn causes_are_those_without_which_packets_are_captured(fixture: Fixture) {
+    all_hold(fixture, include_str!("causes.txt"));
+}
+
+fn policies_of_ipsec_are_followed(fixture: Fixture) {
+    all_hold(fixture, include_str!("ipsec.txt"));
 }

@@ -1,0 +1,79 @@
+//! What decides over packets outside of the tables of rules: IPsec policies, base chains of nftables at devices, filters of tc, programs
+//! of XDP and tcx.
+
+use std::io;
+
+use crate::kernel::nftables::Nftables;
+use crate::kernel::rtnetlink::Rtnetlink;
+use crate::kernel::{bpf, recording, xfrm};
+use crate::model::{DeviceHook, Ipsec, IpsecAction, IpsecPolicy, Link};
+use crate::text::one_line;
+
+/// What is there.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    pub(super) ipsec: Ipsec,
+    pub(super) devices: Vec<DeviceHook>,
+    /// Each of them in words, with its consequence.
+    pub(super) notices: Vec<String>,
+    /// What could not be read.
+    pub(super) unread: Vec<String>,
+}
+
+/// Reads it all. An old bundle does not have all of it.
+pub(super) fn read(links: &[Link]) -> Outside {
+    let mut outside = Outside::default();
+    match Nftables::open_if_present()
+        .and_then(|socket| socket.map_or(Ok(Vec::new()), |mut socket| socket.device_chains()))
+    {
+        Ok(chains) => {
+            outside.notices.extend(chains.iter().map(ToString::to_string));
+            outside.devices.extend(chains.iter().flat_map(|chain| chain.hooks()));
+        }
+        Err(error) => outside
+            .unread
+            .push(format!("the base chains of nftables at network devices cannot be read: {error}")),
+    }
+    let xdp = links.iter().filter_map(|link| {
+        let what = format!("an XDP program (number {})", link.xdp_program?);
+        Some(DeviceHook { interface: link.name.clone(), what, leaves: false })
+    });
+    let mut hooks: Vec<_> = xdp.collect();
+    let mut add = |what: &str, found: io::Result<Vec<DeviceHook>>| match found {
+        Ok(found) => hooks.extend(found),
+        Err(error) => outside.unread.push(unread(what, &error)),
+    };
+    add("filters of tc at interfaces", recording::optional(|| Rtnetlink::open()?.filters()));
+    add("BPF programs of tcx at interfaces", recording::optional(|| bpf::at_interfaces(links)));
+    outside.notices.extend(hooks.iter().map(ToString::to_string));
+    outside.devices.extend(hooks);
+    match recording::optional(xfrm::policies) {
+        Ok(ipsec) => outside.ipsec = ipsec,
+        Err(error) => outside.unread.push(unread("IPsec policies", &error)),
+    }
+    let deciding = |policy: &&IpsecPolicy| policy.action != IpsecAction::Pass;
+    let policies = outside.ipsec.policies.iter().filter(deciding).map(|policy| {
+        let does = match policy.action {
+            IpsecAction::Block => "drops",
+            IpsecAction::Pass | IpsecAction::Transform => "may drop, if no state of IPsec is there,",
+        };
+        format!(
+            "an IPsec policy {does} packets beside our rules: `{policy}`; delete it, if that is not meant"
+        )
+    });
+    let defaults = outside.ipsec.blocked_by_default.iter().map(|direction| {
+        format!(
+            "packets that no IPsec policy is for are dropped: `ip xfrm policy setdefault {direction} block`"
+        )
+    });
+    let notices: Vec<String> = policies.chain(defaults).collect();
+    outside.notices.extend(notices);
+    outside
+}
+
+fn unread(what: &str, error: &io::Error) -> String {
+    if recording::is_replayed() && error.raw_os_error().is_none() {
+        return format!("{what} are not known: the bundle does not have them");
+    }
+    format!("{what} cannot be read: {}", one_line(&error.to_string()))
+}

@@ -1,0 +1,48 @@
+//! Sockets that wait for packets.
+
+use std::net::SocketAddr;
+
+use crate::model::Transport;
+
+/// A socket that waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Its address.
+    pub address: SocketAddr,
+    /// The user that made it.
+    pub uid: u32,
+    /// Whether it takes packets for any address (`IP_TRANSPARENT`); `None` if the kernel does not say.
+    pub is_transparent: Option<bool>,
+}
+
+/// Whether a socket is there that TPROXY may hand packets to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transparent {
+    Is,
+    IsNot,
+    /// The kernel does not say, or it is for one address.
+    MayBe,
+}
+
+/// The socket for a port of TPROXY, among those that are known.
+pub(super) fn transparent(
+    listeners: Option<&[Listener]>,
+    transport: Transport,
+    port: Option<u16>,
+) -> Transparent {
+    let (Some(listeners), Some(port)) = (listeners, port) else { return Transparent::MayBe };
+    let mut found = listeners.iter().filter(|listener| {
+        listener.transport == transport
+            && listener.address.port() == port
+            && listener.is_transparent != Some(false)
+    });
+    let is_for_all =
+        |listener: &Listener| listener.address.ip().is_unspecified() && listener.is_transparent == Some(true);
+    match found.next() {
+        None => Transparent::IsNot,
+        Some(first) if is_for_all(first) || found.any(is_for_all) => Transparent::Is,
+        Some(_) => Transparent::MayBe,
+    }
+}

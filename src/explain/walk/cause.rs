@@ -1,0 +1,26 @@
+//! Whether a foreign rule that decides is the cause.
+
+use super::super::foreign_rule::Effect;
+use super::{Sent, Verdict, Walk};
+use crate::model::Target;
+
+impl<'a> Sent<'a, '_> {
+    /// A foreign rule is not the cause if the packet is not captured without foreign rules either: for want of a rule of ours, or, where
+    /// the foreign one ends connection tracking, by one.
+    pub(super) fn find_cause(self, walk: &mut Walk<'a>) {
+        let decisive = walk.decisive().filter(|step| step.rule.is_foreign());
+        let effect = decisive.and_then(|step| step.effect.clone());
+        let untracks = effect == Some(Effect::Untracks);
+        let accepts = matches!(effect, Some(Effect::Known(Target::Accept | Target::Return)));
+        if walk.verdict != Verdict::NotCaptured || !(untracks || accepts) {
+            return;
+        }
+        let ours = self.walk_by(&[], true);
+        match ours.decisive() {
+            _ if ours.verdict != Verdict::NotCaptured || ours.because.is_some() => {}
+            None => walk.decided_by = None,
+            Some(step) if untracks => (walk.decided_by, walk.cause) = (None, Some(step.clone())),
+            Some(_) => {}
+        }
+    }
+}

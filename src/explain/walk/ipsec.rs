@@ -1,0 +1,41 @@
+//! IPsec policies on a packet's way.
+
+use std::net::SocketAddr;
+
+use super::super::routing::Routed;
+use super::Walker;
+use crate::config::ConnectionState;
+use crate::model::{IpsecDirection, IpsecOutcome};
+
+impl Walker<'_, '_> {
+    /// Whether an IPsec policy drops a packet with these ends.
+    pub(super) fn is_blocked(
+        &mut self,
+        direction: IpsecDirection,
+        ends: (SocketAddr, SocketAddr),
+        is_over_loopback: bool,
+    ) -> bool {
+        match self.routing.ipsec(direction, &self.at, ends, is_over_loopback) {
+            IpsecOutcome::Passes => return false,
+            IpsecOutcome::Unknown(words) => {
+                if !self.ipsec.contains(&words) {
+                    self.ipsec.push(words);
+                }
+                return false;
+            }
+            IpsecOutcome::Blocked(words) => {
+                let fails = direction == IpsecDirection::Out && self.packet.state == ConnectionState::New;
+                let how = if fails { ": sending it fails (EPERM)" } else { "" };
+                self.because = Some(format!("{words} drops it{how}"));
+            }
+        }
+        true
+    }
+
+    /// The same where it leaves, as it is now.
+    pub(super) fn is_blocked_outbound(&mut self) -> bool {
+        let is_over_loopback = matches!(self.to, Routed::Own | Routed::Here);
+        let ends = (self.at.source, self.at.destination);
+        self.is_blocked(IpsecDirection::Out, ends, is_over_loopback)
+    }
+}

@@ -1,0 +1,48 @@
+//! Why a packet is not sent, or does not arrive.
+
+use std::net::IpAddr;
+
+use super::super::routing::Looked;
+use super::{Verdict, Walker};
+use crate::model::{RouteKind, Transport};
+
+impl Walker<'_, '_> {
+    /// Whether a process asks for a TCP connection to a broadcast or multicast address.
+    pub(super) fn is_for_several_hosts(&self) -> bool {
+        let is_other = |looked: &Looked<'_>| looked.lookup.kind() == Some(RouteKind::Other);
+        let is_meant = match self.packet.destination.ip() {
+            IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+            IpAddr::V6(address) => address.is_multicast(),
+        };
+        self.packet.transport == Transport::Tcp && (is_meant || self.routed.last().is_some_and(is_other))
+    }
+
+    /// The kernel refuses to connect it to several hosts.
+    pub(super) fn not_connected(&mut self) -> Verdict {
+        let destination = self.packet.destination.ip();
+        self.because =
+            Some(format!("{destination} is for several hosts: connecting to it by TCP fails (ENETUNREACH)"));
+        Verdict::NoRoute
+    }
+
+    /// The proxy does not get the packet although a rule sends it there.
+    pub(super) fn misrouted(&mut self) -> Verdict {
+        let decisive = self.routed.last().and_then(Looked::words);
+        let decisive = decisive.unwrap_or_else(|| "no policy rule leads to a route for it".to_owned());
+        self.because = Some(format!("policy routing does not bring it to the proxy: {decisive}"));
+        Verdict::Misrouted
+    }
+
+    /// The kernel refuses to send the packet, or throws it away when it has arrived.
+    pub(super) fn no_route(&mut self) -> Verdict {
+        let destination = self.at.destination.ip();
+        let failure = if self.packet.is_inbound { "" } else { ": sending it fails (ENETUNREACH)" };
+        self.because = Some(format!("no policy rule leads to a route to {destination}{failure}"));
+        Verdict::NoRoute
+    }
+
+    /// A rule of the output hook has changed the packet, and there is no route for what it is now.
+    pub(super) fn unroutable(&mut self) -> Verdict {
+        if self.is_for_proxy() { self.misrouted() } else { self.no_route() }
+    }
+}
