@@ -216,7 +216,7 @@ mod tests {
             ("{\"bundle\": 2}", "--bundle pod.json: `options` is missing or has another form"),
             (
                 "{\"bundle\": 3, \"program\": \"istio-iptables 9.1.0\"}",
-                "--bundle pod.json: made by istio-iptables 9.1.0 in format 3; this version reads format 2",
+                "--bundle pod.json: written by istio-iptables 9.1.0 in format 3; this version reads format 2",
             ),
         ] {
             assert_eq!(refused(text), expected);

@@ -161,7 +161,7 @@ fn what_has_no_name_starts_only_if_nothing_says_that_it_is_to_be_captured() {
         }
     }
     for args in ["K8S_POD_NAMESPACE=a", "K8S_POD_UID=u", "K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c"] {
-        assert!(add(Some(args), &Value::Null, &json!({})).error(4).contains("is given"), "{args}");
+        assert!(add(Some(args), &Value::Null, &json!({})).error(4).contains("is set"), "{args}");
     }
     let unsupported = add(None, &injected, &json!({"cniVersion": "9.9.9"}));
     unsupported.error(1);
