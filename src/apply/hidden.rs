@@ -13,7 +13,7 @@ use nfnetlink::nftables::{Chain, Expression, Operator, PayloadBase, Verdict};
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::restore;
-use crate::model::{Family, Hook, Table, Tools, Variant};
+use crate::model::{Chain as ChainName, Family, Hook, Table, Tools, Variant};
 use crate::parse;
 use crate::report::Failure;
 
@@ -40,6 +40,10 @@ pub(super) fn complete(
 ) -> Result<Saved, Failure> {
     let mut saved = Saved { text, unlisted: BTreeSet::new() };
     if variant == Variant::Legacy {
+        return Ok(saved);
+    }
+    let is_complete = !Table::ALL.iter().any(|table| is_left_out(*table, &saved.text));
+    if is_complete && !has_foreign_rules(&saved.text) {
         return Ok(saved);
     }
     let mut live = observe::tables_of_iptables(family, &Table::ALL).map_err(|error| unreadable(&error))?;
@@ -113,6 +117,18 @@ fn words_of_chain(family: Family, chain: &Chain) -> String {
     };
     let rules = rules.iter().map(|rule| format!("-A {name} {}\n", parse::words_of_rule(family, rule)));
     format!(":{name} {policy} [0:0]\n{}", rules.collect::<String>())
+}
+
+/// Whether there are rules that may be foreign: in other chains than ours, and no jumps to these. Reading ours from the kernel as
+/// well takes time with long lists.
+fn has_foreign_rules(saved: &str) -> bool {
+    let is_ours = |name: &str| ChainName::from_name(name).is_some();
+    let rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
+    rules.into_iter().any(|rule| {
+        let chain = rule.split(' ').next().is_some_and(is_ours);
+        let target = rule.rsplit_once(" -j ").is_some_and(|(_, target)| is_ours(target));
+        !chain && !target
+    })
 }
 
 /// Whether the tool prints a rule of the chain without one of its tests. It prints ranges of ports.
