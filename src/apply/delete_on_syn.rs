@@ -98,9 +98,10 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
     Ok(())
 }
 
-/// To the kernel a SYN that follows one without an answer is the same one again: it goes the old way. Where no socket of the pod waits for the
-/// answer, the attempt was given up, and the next SYN is another one. In the state TIME_WAIT an answer that comes after all passes. Where
-/// the answer came while nothing was tracked, the packets of the connection would be invalid.
+/// Connection tracking takes a SYN on the ports of an unanswered one for a retransmission, and does not look it up in the rules again.
+/// If no socket of the pod waits for the answer, the attempt was given up: its entry becomes TIME_WAIT, which the next SYN replaces
+/// and in which a late answer still passes. If the answer arrived while connections were not tracked, the entry is replaced by one of
+/// an established connection, because the packets of that would be invalid.
 fn replace_unanswered(
     table: &mut Conntrack,
     direction: &OriginalDirection,

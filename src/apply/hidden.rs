@@ -96,7 +96,11 @@ fn list(
                     .map_err(|error| tool_error::of_save(&error, variant, family))?
             };
             if listed.is_none() {
-                log::debug!("{variant} cannot list the {family} chain {} of {}", chain.name, table.name());
+                log::debug!(
+                    "{variant} cannot list all of the {family} chain {} of {}",
+                    chain.name,
+                    table.name()
+                );
                 let shared = Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
                 saved.unlisted.extend(shared.map(|hook| (table, hook)));
             }
@@ -119,12 +123,12 @@ fn words_of_chain(family: Family, chain: &Chain) -> String {
     format!(":{name} {policy} [0:0]\n{}", rules.collect::<String>())
 }
 
-/// Whether there are rules that may be foreign: in other chains than ours, and no jumps to these. Reading ours from the kernel as
-/// well takes time with long lists.
+/// Whether a rule may be foreign: it is in a chain that is not ours, and does not jump to one of ours. Without such a rule the
+/// kernel is not asked, because reading our own rules takes time with long lists.
 fn has_foreign_rules(saved: &str) -> bool {
     let is_ours = |name: &str| ChainName::from_name(name).is_some();
-    let rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
-    rules.into_iter().any(|rule| {
+    let mut rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
+    rules.any(|rule| {
         let chain = rule.split(' ').next().is_some_and(is_ours);
         let target = rule.rsplit_once(" -j ").is_some_and(|(_, target)| is_ours(target));
         !chain && !target

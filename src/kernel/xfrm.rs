@@ -41,7 +41,7 @@ const OPTIONAL: usize = 50;
 /// The number of the protocol in `/proc/net/netlink`.
 const NETLINK_XFRM: &str = "6";
 
-/// The policies of this network namespace; none where the kernel has none.
+/// The policies of this network namespace; empty if the kernel lacks IPsec.
 ///
 /// # Errors
 /// The kernel refuses.

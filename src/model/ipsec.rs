@@ -10,11 +10,11 @@ use ipnetwork::IpNetwork;
 pub struct Ipsec {
     /// Each of them, in the order in which the kernel tries them.
     pub policies: Vec<IpsecPolicy>,
-    /// The directions in which what no policy is for is dropped.
+    /// The directions in which packets that match no policy are dropped.
     pub blocked_by_default: Vec<IpsecDirection>,
 }
 
-/// Which packets a policy is for.
+/// The direction of the packets that a policy matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpsecDirection {
     /// Those for this machine.

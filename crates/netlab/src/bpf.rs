@@ -136,7 +136,7 @@ pub(crate) fn link(program: &OwnedFd, target: u32, hook: u32, flags: u32) -> Own
 
 /// Both commands yield a file.
 fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `attributes`, which are as long as it is told, and what they point to, which outlives the call.
+    // SAFETY: the size passed is that of `attributes`, and the buffers that they point to outlive the call.
     let outcome =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     let file =

@@ -39,7 +39,7 @@ struct Discipline {
 }
 
 impl Rtnetlink {
-    /// The filters at each interface that may decide over packets: what only sorts them into classes does not.
+    /// The filters of each interface that may drop, redirect or change packets. Filters that only classify them are left out.
     ///
     /// # Errors
     /// The kernel refuses.
