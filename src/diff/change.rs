@@ -58,6 +58,8 @@ pub struct Ambiguous {
     pub text: String,
     /// Digest of its statement.
     pub digest: u32,
+    /// How many identical rules of the chain may be ours or foreign, itself among them.
+    pub identical: usize,
 }
 
 impl Ambiguous {
@@ -66,12 +68,6 @@ impl Ambiguous {
     pub fn deletion(&self, variant: Variant, family: Family) -> String {
         let (table, hook) = (self.table.name(), self.hook.name());
         format!("{} -t {table} -D {hook} {}", variant.tool(family), self.text)
-    }
-
-    /// Whether nothing distinguishes them.
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
-        (self.table, self.hook, self.digest) == (other.table, other.hook, other.digest)
     }
 
     /// What the record says of it.
@@ -84,7 +80,7 @@ impl Ambiguous {
             hook: self.hook,
             part: Part::Tail,
             behind_jump: false,
-            count: 1,
+            count: self.identical,
             digest: self.digest,
             at: None,
         }

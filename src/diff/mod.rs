@@ -93,6 +93,7 @@ fn table_change(
             lines: observed.hook(hook),
             ours: ours.of(hook),
             ambiguous: ours.ambiguous(hook),
+            unwanted: ours.unwanted(hook, desired.hooks.get(&hook).unwrap_or(&HookRules::default())),
             chains: !observed.chains.is_empty(),
             unlisted: observed.unlisted.contains(&hook),
         };
@@ -132,6 +133,8 @@ struct Known<'a> {
     lines: &'a [Line],
     ours: BTreeSet<usize>,
     ambiguous: BTreeSet<usize>,
+    /// Those of which an earlier run wrote one that is not asked for.
+    unwanted: BTreeSet<usize>,
     /// Whether there are chains of ours, or of Istio's, in the table.
     chains: bool,
     /// Whether the tool can delete no rule in it.
@@ -148,12 +151,13 @@ fn hook_change(
     rewrite: bool,
 ) {
     let (none, (family, table, hook)) = (HookRules::default(), place);
-    let Known { lines, ours, ambiguous, chains: _, unlisted } = known;
+    let Known { lines, ours, ambiguous, unwanted, chains: _, unlisted } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let right = |ours: &&BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
         same(wanted.iter(), live)
     };
+    let named = |at: &usize| ownership::named(*at, lines, ours, (table, hook));
     let recorded = ownership::is_recorded(place, wanted, lines, record);
     let perhaps = || ownership::possibly_ours(place, wanted, lines, ours, record, known.chains);
     let chosen =
@@ -163,7 +167,7 @@ fn hook_change(
             let statement = lines.get(*at).and_then(|line| line.statement.as_ref());
             wanted.iter().any(|rule| Some(&rule.statement) == statement)
         };
-        // A rule like one of ours is foreign, unless a killed run had to leave some of ours.
+        // A rule like one of ours is foreign, unless an earlier run wrote more of them, or a killed one had to leave some.
         let may_be_left = |at: &usize| {
             let left = |record: &Record| {
                 record.is_incomplete()
@@ -171,15 +175,13 @@ fn hook_change(
                         ownership::left_like(line, (family, table, hook), record).is_some()
                     })
             };
-            record.is_some_and(left)
+            unwanted.contains(at) || record.is_some_and(left)
         };
         let is_stray = |at: &&usize| !chosen.contains(at) && (may_be_left(at) || !asked_for(at));
-        let stray = ambiguous.iter().filter(is_stray).filter_map(|at| lines.get(*at));
-        change.ambiguous.extend(stray.filter_map(|line| ownership::named(line, table, hook)));
+        change.ambiguous.extend(ambiguous.iter().filter(is_stray).filter_map(named));
         return;
     }
-    let left = ambiguous.iter().filter_map(|at| lines.get(*at));
-    change.ambiguous.extend(left.filter_map(|line| ownership::named(line, table, hook)));
+    change.ambiguous.extend(ambiguous.iter().filter_map(named));
     if !rewrite && let Some((wrong, written)) = differing_end(wanted, lines, ours) {
         delete(change, hook, lines, &wrong, *unlisted);
         change.hooks.insert(hook, written);

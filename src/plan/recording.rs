@@ -92,10 +92,7 @@ pub(super) fn left(desired: &DesiredState, current: &CurrentState) -> BTreeSet<B
     }
     for variant in Variant::ALL {
         for change in changes(desired, current, variant) {
-            for rule in &change.ambiguous {
-                let count = change.ambiguous.iter().filter(|other| other.is_like(rule)).count();
-                left.insert(Block { count, ..rule.block(variant, change.family) });
-            }
+            left.extend(change.ambiguous.iter().map(|rule| rule.block(variant, change.family)));
         }
     }
     left

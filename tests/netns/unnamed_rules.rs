@@ -6,6 +6,7 @@ use crate::lab::tools::KillingTools;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
+    rule_of_earlier_options_like_one_of_the_present_ones_is_deleted_or_named,
     rule_whose_chains_were_deleted_is_named,
     what_a_first_run_may_not_have_written_is_not_named
 );
@@ -140,6 +141,46 @@ fn rule_that_a_finished_run_left_is_named_until_it_is_deleted(fixture: Fixture) 
         for family in [Family::V4, Family::V6] {
             assert_eq!(saved(&pod, family, "nat").iter().filter(|line| line.contains(rule)).count(), 1);
         }
+    }
+}
+
+/// `eth1` is excluded and a virtual interface, and a foreign rule for it is in between; then it is only one of the two.
+fn rule_of_earlier_options_like_one_of_the_present_ones_is_deleted_or_named(fixture: Fixture) {
+    let (virtual_ones, excluded) = (["-b", "*", "-k", "docker0,net9"], ["-b", "*", "-c", "net9"]);
+    let both = [&virtual_ones[..], &["-c", "net9"]].concat();
+    let rules = [("nat", "PREROUTING", "-i net9 -j RETURN")];
+    let returns = |pod: &Pod, family| {
+        let lines = saved(pod, family, "nat");
+        lines.iter().filter(|line| *line == "-A PREROUTING -i net9 -j RETURN").count()
+    };
+    for new in [virtual_ones, excluded] {
+        let pod = fixture.pod();
+        for family in [Family::V4, Family::V6] {
+            pod.iptables(family, "-t nat -A PREROUTING -i net9 -j RETURN");
+        }
+        pod.apply(&both);
+        for family in [Family::V4, Family::V6] {
+            assert_eq!(returns(&pod, family), 3);
+            pod.iptables(family, "-t nat -I PREROUTING -p tcp --dport 22 -j ACCEPT");
+        }
+        names_nothing(&pod, &[&["check"], &both[..]].concat());
+        if fixture.backend == Backend::IptablesNft {
+            pod.apply(&new);
+            names_nothing(&pod, &CLEANUP);
+        } else {
+            for args in [&new[..], &new, &CLEANUP, &CLEANUP] {
+                names(&pod, args, &rules);
+            }
+            // The rule that is named is deleted as the message says.
+            for family in [Family::V4, Family::V6] {
+                pod.iptables(family, "-t nat -D PREROUTING -i net9 -j RETURN");
+            }
+            names_nothing(&pod, &CLEANUP);
+        }
+        for family in [Family::V4, Family::V6] {
+            assert_eq!(returns(&pod, family), 1, "{new:?}: {}", pod.save(family));
+        }
+        assert!(!has_record(&pod), "{new:?}");
     }
 }
 

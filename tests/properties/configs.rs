@@ -133,3 +133,30 @@ pub(crate) fn config() -> impl Strategy<Value = CaptureConfig> {
             },
         )
 }
+
+/// Every inbound port by REDIRECT, nothing outbound, IPv4.
+pub(crate) fn plain() -> CaptureConfig {
+    let port = |number| Port::new(number).unwrap();
+    CaptureConfig {
+        families: Families::V4,
+        dns: Dns::Off,
+        traffic: Traffic {
+            ports: ProxyPorts { outbound: port(15001), inbound: port(15006), tunnel: port(15008) },
+            proxy: ProxyOwner { uids: vec![1337], gids: vec![1337] },
+            mode: Mode::Redirect,
+            inbound: InboundPorts::All { except: Vec::new() },
+            outbound: Outbound {
+                loopback: false,
+                ranges: OutboundRanges::None,
+                excluded_ranges: Vec::new(),
+                ports: Vec::new(),
+                excluded_ports: Vec::new(),
+                owners: OwnerGroups::All { except: Vec::new() },
+            },
+            drop_invalid: false,
+            excluded_interfaces: Vec::new(),
+            virtual_interfaces: Vec::new(),
+            loopback_v4: "127.0.0.1/32".parse().unwrap(),
+        },
+    }
+}

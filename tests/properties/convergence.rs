@@ -8,7 +8,7 @@ use istio_iptables::record::Record;
 use istio_iptables::{parse, policy, render};
 use proptest::prelude::*;
 
-use super::configs::config;
+use super::configs::{self, config};
 use super::tables::Tables;
 
 /// Foreign rules: before ours, and inserted between ours later; some are identical to ours.
@@ -81,6 +81,31 @@ impl Pod {
 
     pub(crate) fn converge(&mut self, wanted: &FamilyRules) {
         self.run(wanted, usize::MAX);
+    }
+}
+
+/// An excluded interface that is a virtual one as well, beside a foreign rule for it, without handles.
+#[test]
+fn rule_of_earlier_options_like_one_of_the_present_ones_is_named() {
+    let interfaces = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+    let with = |excluded: &[&str], virtual_ones: &[&str]| {
+        let mut config = configs::plain();
+        config.traffic.excluded_interfaces = interfaces(excluded);
+        config.traffic.virtual_interfaces = interfaces(virtual_ones);
+        rules(&config, Family::V4)
+    };
+    let both = with(&["eth1"], &["docker0", "eth1"]);
+    for new in [with(&[], &["docker0", "eth1"]), with(&["eth1"], &[])] {
+        let mut pod = Pod::default();
+        pod.tables.restore(FOREIGN);
+        pod.converge(&both);
+        pod.tables.restore(LATER);
+        let named = |pod: &Pod, wanted: &FamilyRules| -> Vec<String> {
+            pod.change(wanted).ambiguous.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(named(&pod, &both), [""; 0], "a foreign rule is not named while all of ours are wanted");
+        let rule = "nat PREROUTING -i eth1 -j RETURN".to_owned();
+        assert!(named(&pod, &new).contains(&rule), "{:?}", pod.tables.contents());
     }
 }
 

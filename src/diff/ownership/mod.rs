@@ -23,6 +23,8 @@ use crate::record::{
     Block, Found, Numbering, Part, Place, Position, Record, chain_digest, digest, hash, runs,
 };
 
+use search::Candidates;
+
 use super::{Ambiguous, line_hash, statements};
 
 pub(crate) use forms::is_our_jump;
@@ -35,6 +37,8 @@ pub(super) struct Ours {
     ambiguous: BTreeMap<Hook, BTreeSet<usize>>,
     /// The recorded rules that were found, with their places.
     blocks: Vec<(Block, Vec<usize>)>,
+    /// The recorded rules of which nothing shows in which of these places they are.
+    unplaced: Vec<Candidates>,
 }
 
 impl Ours {
@@ -46,6 +50,18 @@ impl Ours {
         let certain = self.of(hook);
         let ambiguous = self.ambiguous.get(&hook).into_iter().flatten().copied();
         ambiguous.filter(|at| !certain.contains(at)).into_set()
+    }
+
+    /// The places of recorded rules that these options no longer have, as far as it is unknown which place it is.
+    pub(super) fn unwanted(&self, hook: Hook, wanted: &HookRules) -> BTreeSet<usize> {
+        let parts = [(Part::Head, &wanted.head), (Part::Tail, &wanted.tail)];
+        let is_wanted = |block: &Block| {
+            let mut runs =
+                parts.iter().filter(|(part, _)| *part == block.part).flat_map(|(_, rules)| runs(rules));
+            runs.any(|(_, run)| digest(run.iter().map(|rule| hash(&rule.statement))) == block.digest)
+        };
+        let unwanted = self.unplaced.iter().filter(|(block, _)| block.hook == hook && !is_wanted(block));
+        unwanted.flat_map(|(_, places)| places.iter().flatten().copied()).into_set()
     }
 
     /// The part of the chain that each recorded rule belongs to, by its place.
@@ -61,6 +77,12 @@ impl Ours {
 
     fn claim(&mut self, hook: Hook, places: impl IntoIterator<Item = usize>) {
         self.certain.entry(hook).or_default().extend(places);
+    }
+
+    /// The recorded rules are in one of these places, or foreign rules are.
+    fn leave_open(&mut self, (block, places): &Candidates) {
+        self.ambiguous.entry(block.hook).or_default().extend(places.iter().flatten());
+        self.unplaced.push((*block, places.clone()));
     }
 
     fn claim_block(&mut self, block: &Block, places: Vec<usize>) {
@@ -121,9 +143,17 @@ pub(super) fn left_like<'a>(
 }
 
 /// A line, as it is named to be deleted.
-pub(super) fn named(line: &Line, table: Table, hook: Hook) -> Option<Ambiguous> {
-    let digest = digest([hash(line.statement.as_ref()?)]);
-    Some(Ambiguous { table, hook, text: line.text.clone(), digest })
+pub(super) fn named(
+    at: usize,
+    lines: &[Line],
+    certain: &BTreeSet<usize>,
+    (table, hook): (Table, Hook),
+) -> Option<Ambiguous> {
+    let line = lines.get(at)?;
+    let statement = line.statement.as_ref()?;
+    let open = lines.iter().enumerate().filter(|(at, _)| !certain.contains(at));
+    let identical = open.filter(|(_, other)| other.statement.as_ref() == Some(statement)).count();
+    Some(Ambiguous { table, hook, text: line.text.clone(), digest: digest([hash(statement)]), identical })
 }
 
 /// Our rules in one shared chain of a table, in their order.

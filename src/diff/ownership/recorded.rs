@@ -51,9 +51,7 @@ pub(super) fn rules(
     let is_same_table = known.is_some() || live.is_none() || record.numbering(family, table).is_none();
     if is_in_every_set && is_same_table {
         for blocks in generations.iter().filter(|blocks| !possible(blocks)) {
-            for (block, places) in find(table, observed, blocks, floor) {
-                ours.ambiguous.entry(block.hook).or_default().extend(places.into_iter().flatten());
-            }
+            find(table, observed, blocks, floor).iter().for_each(|candidates| ours.leave_open(candidates));
         }
     }
     if !record.is_changing() {
@@ -166,9 +164,7 @@ fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: 
             let (possible, broken): (Vec<_>, Vec<_>) =
                 named().partition(|generation| generation.iter().all(|(_, places)| !places.is_empty()));
             possible.into_iter().for_each(|generation| claim(table, observed, generation, true, ours));
-            for (block, places) in broken.into_iter().flatten() {
-                ours.ambiguous.entry(block.hook).or_default().extend(places.iter().flatten());
-            }
+            broken.into_iter().flatten().for_each(|candidates| ours.leave_open(candidates));
         }
     }
 }
@@ -208,11 +204,12 @@ fn claim(table: Table, observed: &ObservedTable, found: &[Candidates], needs_pro
             break;
         }
     }
-    for (block, places) in open {
+    for candidates in open {
+        let (block, places) = candidates;
         let (left, needs_proof) = free(places, needs_proof, &ours.of(block.hook));
         let common = if needs_proof { Vec::new() } else { search::common(&left) };
         // Where another run of rules has some of these places, the others may be ours, or foreign.
-        ours.ambiguous.entry(block.hook).or_default().extend(places.iter().flatten());
+        ours.leave_open(candidates);
         if !common.is_empty() {
             ours.claim_block(block, common);
         }
