@@ -1,7 +1,6 @@
 //! Traffic options before the pod's addresses are known, and the decision on families afterwards.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use crate::facts::NameServers;
 use crate::model::{Families, Interface, InterfaceAddress, Network};
@@ -126,7 +125,7 @@ impl Intent {
 
     fn families(&self, network: &Network, notices: &mut Vec<Notice>) -> Families {
         let addresses: Vec<&InterfaceAddress> =
-            network.addresses.iter().filter(|address| counts(address)).collect();
+            network.addresses.iter().filter(|address| address.is_of_pod()).collect();
         let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
         let v6 = self.traffic.ipv6_address(network);
         let has_v6 = addresses.iter().any(|address| address.address.is_ipv6());
@@ -163,21 +162,10 @@ impl Traffic {
     /// An IPv6 address by which the pod is reached, at an interface that is captured.
     #[must_use]
     pub fn ipv6_address<'a>(&self, network: &'a Network) -> Option<&'a InterfaceAddress> {
-        network.addresses.iter().filter(|address| counts(address)).find(|address| {
+        network.addresses.iter().filter(|address| address.is_of_pod()).find(|address| {
             let excluded = |interface: &Interface| interface.covers(&address.interface);
             address.address.is_ipv6() && !self.excluded_interfaces.iter().any(excluded)
         })
-    }
-}
-
-/// Whether the pod's family follows from an address: loopback and link-local ones do not, and `::6` on `lo` is ours.
-fn counts(address: &InterfaceAddress) -> bool {
-    match address.address {
-        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-        IpAddr::V6(v6) => {
-            let ours = address.interface == "lo" && v6.segments() == [0, 0, 0, 0, 0, 0, 0, 6];
-            !v6.is_loopback() && !v6.is_unicast_link_local() && !ours
-        }
     }
 }
 

@@ -39,8 +39,7 @@ impl Row {
 pub(super) fn packets(config: &CaptureConfig, network: &Network, is_live: bool) -> Vec<(String, Packet)> {
     let mut rows = Vec::new();
     for family in Family::ALL {
-        let is_own = |own: &InterfaceAddress| own.interface != "lo" && family.has(own.address);
-        let has_address = !is_live || network.addresses.iter().any(is_own);
+        let has_address = !is_live || addresses(network, family).next().is_some();
         if config.families.contains(family) && has_address {
             Kinds { config, network, family, rows: &mut rows }.all();
         } else {
@@ -157,11 +156,10 @@ impl Kinds<'_> {
 
     /// An address of the pod; one for documentation if it has none yet.
     fn pod(&self) -> IpAddr {
-        let own = |own: &&InterfaceAddress| own.interface != "lo" && self.family.has(own.address);
         let excluded = |own: &&InterfaceAddress| {
             !self.config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
         };
-        let found = self.network.addresses.iter().filter(own).find(excluded);
+        let found = addresses(self.network, self.family).find(excluded);
         found.map_or_else(|| address(self.family, [203, 0, 113, 1]), |own| own.address)
     }
 
@@ -196,6 +194,13 @@ pub const fn query(sender: Sender) -> PacketQuery {
         diagram: None,
         live: false,
     }
+}
+
+/// The addresses of the pod, those on `lo` last.
+fn addresses(network: &Network, family: Family) -> impl Iterator<Item = &InterfaceAddress> {
+    let own = || network.addresses.iter().filter(move |own| family.has(own.address));
+    let on_lo = |own: &&InterfaceAddress| own.interface == "lo";
+    own().filter(move |own| !on_lo(own)).chain(own().filter(on_lo).filter(|own| own.is_of_pod()))
 }
 
 /// An IPv4 address, or its equivalent in IPv6.

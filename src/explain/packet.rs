@@ -71,7 +71,8 @@ impl Packet {
         let is_local = destination.ip().is_loopback() || own(destination.ip()).is_some() || is_inbound;
         let named = if is_inbound { &query.in_interface } else { &query.out_interface };
         let interface = named.clone().unwrap_or_else(|| match own(destination.ip()) {
-            Some(own) if is_inbound => own.interface.clone(),
+            // What is for an address of `lo` arrives by another interface.
+            Some(own) if is_inbound && own.interface != "lo" => own.interface.clone(),
             _ if is_local && !is_inbound => "lo".to_owned(),
             Some(_) | None => pod_interface(network, destination),
         });

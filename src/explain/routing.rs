@@ -52,9 +52,14 @@ pub struct Looked<'a> {
 
 impl Packet {
     /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
-    /// none is, or that of a client which its interface leads to.
+    /// none is, or that of a client which its interface leads to. What is for an address that no interface but `lo` has arrives by the one
+    /// that leads to the client.
     #[must_use]
     pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
+        if self.is_inbound && !self.has_interface && !routing.is_on_link(self.destination.ip()) {
+            let way = routing.way_to(self.source.ip());
+            self.interface = way.unwrap_or(self.interface);
+        }
         if self.is_inbound && !self.has_source {
             self.source.set_ip(routing.client(&self.interface, client(self.destination.is_ipv4())));
         }
@@ -208,21 +213,33 @@ impl<'a> Routing<'a> {
     pub(super) fn client(&self, interface: &str, documentation: IpAddr) -> IpAddr {
         let neighbour = || {
             let fib = self.fib?;
-            let flow = back(unspecified(documentation), documentation, (Some(0), 6));
+            if self.way_to(documentation).as_deref() == Some(interface) {
+                return None;
+            }
             let is_by_it = |route: &FibRoute| {
                 route.kind == RouteKind::Unicast && route.interface.as_deref() == Some(interface)
             };
-            if let Some(Tried { found: Found::Route(route), .. }) = lookup(fib, &flow).decisive
-                && is_by_it(route)
-            {
-                return None;
-            }
             let ranges =
                 fib.routes.iter().filter(|route| is_by_it(route)).filter_map(|route| route.destination);
             let global = ranges.filter(|range| !is_link_local(range.network()));
             { global }.find_map(|range| range.iter().skip(1).take(8).find(|address| !self.has_own(*address)))
         };
         neighbour().unwrap_or(documentation)
+    }
+
+    /// The interface that leads to an address.
+    fn way_to(&self, address: IpAddr) -> Option<String> {
+        let flow = back(unspecified(address), address, (Some(0), 6));
+        match lookup(self.fib?, &flow).decisive?.found {
+            Found::Route(route) if route.kind == RouteKind::Unicast => route.interface.clone(),
+            Found::Route(_) | Found::Rejected(_) | Found::Unknown => None,
+        }
+    }
+
+    /// Whether an interface other than `lo` has the address.
+    fn is_on_link(&self, address: IpAddr) -> bool {
+        let mut own = self.fib.into_iter().flat_map(|fib| &fib.addresses);
+        own.any(|own| own.address == address && own.interface != "lo")
     }
 
     /// Whether an address is one of the machine's own.

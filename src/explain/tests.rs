@@ -160,6 +160,23 @@ fn every_kind_of_traffic_is_listed() {
 }
 
 #[test]
+fn table_has_rows_of_a_pod_whose_address_is_on_lo() {
+    let mut network = network();
+    network.addresses.retain(|own| own.interface == "lo");
+    let added = [("10.1.0.5", 32), ("fd00:1::5", 128), ("::6", 128)].map(|(address, prefix)| {
+        InterfaceAddress { interface: "lo".to_owned(), address: address.parse().expect("an address"), prefix }
+    });
+    network.addresses.extend(added);
+    let (config, _) = resolved(&format!("{ALL} --dual-stack"), "").intent.decide(&network);
+    let rows = overview::packets(&config, &network, true);
+    for own in ["10.1.0.5:8080", "[fd00:1::5]:8080"] {
+        let inbound = |packet: &Packet| packet.is_inbound && packet.destination.to_string() == own;
+        let found = rows.iter().find(|(_, packet)| inbound(packet)).map(|(_, packet)| &packet.interface);
+        assert_eq!(found.map(String::as_str), Some("eth0"), "{own}");
+    }
+}
+
+#[test]
 fn diagrams_lead_from_the_packet_over_each_chain_to_the_verdict() {
     let question = "--to 10.96.0.1:443 --output";
     let mermaid = ask(ALL, &format!("{question} mermaid"));

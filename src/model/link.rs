@@ -13,6 +13,8 @@ pub struct Link {
     pub is_port: bool,
     /// Whether it has an IPv4 address.
     pub has_v4: bool,
+    /// Whether it has an IPv6 address.
+    pub has_v6: bool,
     /// Whether what arrives on it may go to a loopback address: `net.ipv4.conf.NAME.route_localnet`, or that of `all`.
     pub routes_to_loopback: bool,
     /// Its own settings.

@@ -95,13 +95,16 @@ fn validates_by_mark(family: Family, link: &Link, all: SourceValidation) -> Opti
     })
 }
 
-/// REDIRECT sends a packet to the first address of the interface on which it arrives, and drops it if there is none. Interfaces
-/// with IPv6 have a link-local one.
+/// REDIRECT sends a packet to an address of the interface on which it arrives, and drops it if there is none.
 fn has_no_address(family: Family, link: &Link) -> Option<String> {
     let name = one_line(&link.name);
-    (family == Family::V4 && !link.has_v4).then(|| {
+    let has_address = match family {
+        Family::V4 => link.has_v4,
+        Family::V6 => link.has_v6,
+    };
+    (!has_address).then(|| {
         format!(
-            "REDIRECT needs an IPv4 address on the interface, and {name} has none; add one, exclude the interface with \
+            "REDIRECT needs an {family} address on the interface, and {name} has none; add one, exclude the interface with \
              --istio-exclude-interfaces (-c), or use TPROXY"
         )
     })

@@ -45,9 +45,9 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// The index of its interface, if it is an IPv4 address.
-    pub(super) fn link_of_ipv4(&self) -> Option<u32> {
-        self.address.is_ipv4().then_some(self.link)
+    /// The index of its interface, and whether it is an IPv4 address.
+    pub(super) const fn link(&self) -> (u32, bool) {
+        (self.link, self.address.is_ipv4())
     }
 }
 

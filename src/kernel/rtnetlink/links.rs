@@ -36,7 +36,7 @@ impl Rtnetlink {
     /// The kernel refuses.
     pub fn links(&mut self) -> io::Result<Links> {
         let addresses = self.listed_addresses()?;
-        let with_address: BTreeSet<u32> = addresses.iter().filter_map(Listed::link_of_ipv4).collect();
+        let with_address: BTreeSet<(u32, bool)> = addresses.iter().map(Listed::link).collect();
         let message = Message::new(libc::RTM_GETLINK, 0, &[0; IFINFOMSG]);
         let mut each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
             list.extend(read_link(reply, &with_address));
@@ -53,7 +53,7 @@ impl Rtnetlink {
     }
 }
 
-fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
+fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<Link> {
     if reply.kind != libc::RTM_NEWLINK {
         return None;
     }
@@ -67,7 +67,8 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
         index,
         is_up,
         is_port: attributes.of(IFLA_MASTER).is_some(),
-        has_v4: with_address.contains(&index),
+        has_v4: with_address.contains(&(index, true)),
+        has_v6: with_address.contains(&(index, false)),
         routes_to_loopback: setting(ROUTE_LOCALNET).is_some_and(|value| value != 0),
         settings: SourceValidation {
             uses_mark: setting(SRC_VALID_MARK).is_some_and(|value| value != 0),

@@ -20,6 +20,7 @@ for_each_backend_and_native!(
     translation_behind_tproxy,
     our_mark_of_others,
     sources_are_chosen_as_the_kernel_does,
+    packets_for_an_address_of_lo_arrive_on_another_interface,
     policy_rules_test_what_the_kernel_asks,
     redirections_to_the_proxy_by_others,
     connections_of_packets_are_known,
@@ -304,6 +305,10 @@ fn our_mark_of_others(fixture: Fixture) {
 
 fn sources_are_chosen_as_the_kernel_does(fixture: Fixture) {
     all_hold(fixture, include_str!("sources.txt"));
+}
+
+fn packets_for_an_address_of_lo_arrive_on_another_interface(fixture: Fixture) {
+    all_hold(fixture, include_str!("unnumbered.txt"));
 }
 
 fn policy_rules_test_what_the_kernel_asks(fixture: Fixture) {
