@@ -222,7 +222,13 @@ fn read_back(
 fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Observed> {
     let tools = tools::tools(host, variant, family)?;
     let read = read(host, variant, family, &tools);
-    read.inspect_err(|failure| log::debug!("foreign {family} rules cannot be read: {failure}")).ok()
+    let unread = |failure: &Failure| {
+        let reason = failure.lines().next().unwrap_or_default();
+        log::warn!(
+            "foreign {family} rules of {variant} cannot be read, so those that decide before ours are not reported: {reason}"
+        );
+    };
+    read.inspect_err(unread).ok()
 }
 
 /// Reads the rules of iptables-legacy if another backend holds ours. The tool is started only if there are any.
@@ -291,7 +297,7 @@ fn read_rules_of(
     tools: &Tools,
 ) -> Result<Observed, Failure> {
     let saved = match restore::save(host, variant, family, tools) {
-        Ok(text) => hidden::complete(host, variant, family, tools, text)?,
+        Ok(text) => hidden::complete(host, variant, family, tools, tool_error::whole(text, tools)?)?,
         Err(error) => hidden::without_save(host, variant, family, tools)
             .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
     };

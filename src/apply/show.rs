@@ -72,7 +72,7 @@ fn iptables(host: &impl Host, variant: Variant, family: Family) -> Result<Counte
     let tools = needed(host, variant, family, "counters are read with them")?;
     let saved = restore::save_with_counters(host, &tools);
     let saved = saved.map_err(|error| tool_error::of_save(&error, variant, family))?;
-    Ok(parse::counters(&saved))
+    Ok(parse::counters(&tool_error::whole(saved, &tools)?))
 }
 
 fn native() -> io::Result<Counters> {

@@ -10,7 +10,8 @@ use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Output;
 use crate::kernel::restore::{LOCK_WAIT_SECONDS, ToolError};
 use crate::kernel::{idmap, limits, modules};
-use crate::model::{Family, Variant};
+use crate::model::{Family, Tools, Variant};
+use crate::parse;
 use crate::plan::Restore;
 use crate::report::Failure;
 use crate::text::path_shown;
@@ -40,6 +41,15 @@ pub(super) fn no_temporary_file(error: &io::Error) -> Failure {
 /// The failure of a restore tool, with the line of the rules file that it names.
 pub(super) fn of_restore(error: &ToolError, step: &Restore) -> Failure {
     of(error, step.variant, step.family, &step.text)
+}
+
+/// What a save tool printed, unless it is cut off: an out-of-memory kill of the tool behind a wrapper leaves no other trace.
+pub(super) fn whole(saved: String, tools: &Tools) -> Result<String, Failure> {
+    let Some(table) = parse::cut_off(&saved) else { return Ok(saved) };
+    let what = format!("`{}` printed an incomplete list: `{table}` has no COMMIT", path_shown(&tools.save));
+    let hint =
+        "check whether it was killed (memory limit of the container, dmesg on the node), then run again";
+    Err(Failure::new(Exit::Refused, what).hint(hint))
 }
 
 /// The failure of a save tool.

@@ -172,6 +172,23 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
     observed
 }
 
+/// The first table of a saved rule set that has no end, as its name is printed: the text is cut off there.
+#[must_use]
+pub fn cut_off(text: &str) -> Option<&str> {
+    let mut open = None;
+    for line in words::records(text) {
+        if line.starts_with('*') {
+            if open.is_some() {
+                break;
+            }
+            open = Some(line);
+        } else if line == "COMMIT" {
+            open = None;
+        }
+    }
+    open
+}
+
 fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     if let Some(declaration) = line.strip_prefix(':') {
         let mut words = declaration.split(' ');
@@ -248,6 +265,20 @@ fn rule_of(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn table_without_its_end_is_found() {
+        let whole = "# Generated\n*raw\n-A OUTPUT -j NOTRACK -m comment --comment \"\n*x\n\"\nCOMMIT\n# Completed\n*nat\nCOMMIT\n";
+        assert_eq!(cut_off(whole), None);
+        assert_eq!(cut_off(""), None);
+        for (text, table) in [
+            (whole.strip_suffix("COMMIT\n").unwrap_or_default(), "*nat"),
+            (whole.strip_suffix("MIT\n").unwrap_or_default(), "*nat"),
+            (&whole.replacen("COMMIT\n", "", 1), "*raw"),
+        ] {
+            assert_eq!(cut_off(text), Some(table), "{text}");
+        }
+    }
 
     #[test]
     fn table_that_is_printed_twice_counts_once() {

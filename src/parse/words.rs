@@ -46,7 +46,7 @@ pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let is_rule = rest.starts_with("-A ") || rest.starts_with('[');
+        let is_rule = ["-A ", "-I ", "["].iter().any(|begin| rest.starts_with(begin));
         let quoted = is_rule.then(|| end_outside_quotes(rest)).flatten();
         let end = quoted.or_else(|| rest.find('\n')).unwrap_or(rest.len());
         let (record, behind) = rest.split_at(end);

@@ -1,4 +1,4 @@
-//! Tools that fail the way real ones do. The fakes replace only the restore tool.
+//! Tools that fail the way real ones do. The fakes replace one tool each.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -368,4 +368,62 @@ fn a_save_tool_that_fails_leaves_everything_as_it_was() {
             .stderr_contains("what to do: ");
         assert_eq!(pod.rules(), before);
     }
+}
+
+/// A save tool whose output ends in the middle: it prints this many of the lines that the real one prints, and ends as if all was well.
+fn cut_save_tool(pod: &Pod, tool: &str, lines: &str) {
+    pod.program("bin", tool, &format!("/usr/sbin/{tool} \"$@\" | head -n {lines}"));
+}
+
+#[test]
+fn incomplete_output_of_a_save_tool_is_refused() {
+    for variant in ["nft", "legacy"] {
+        for family in ["ip", "ip6"] {
+            // Without the COMMIT of the last table, and without the rules of the first one.
+            for lines in ["-2", "4"] {
+                let pod = Pod::dual();
+                let backend = format!("iptables-{variant}");
+                let options = [&SIDECAR[..], &["--dual-stack", "--backend", &backend]].concat();
+                pod.istio(&options).good();
+                let before = pod.rules();
+                let tool = format!("{family}tables-{variant}-save");
+                cut_save_tool(&pod, &tool, lines);
+                let file = pod.path("saved");
+                pod.sh(&format!("{}/{tool} > {}", pod.path("bin").display(), file.display()));
+                let saved = fs::read_to_string(&file).unwrap();
+                assert!(saved.contains("*nat\n") && !saved.ends_with("COMMIT\n"), "{saved}");
+                for args in [
+                    &options[..],
+                    &["-b", "80"],
+                    &["cleanup"],
+                    &["check"],
+                    &["show"],
+                    &["-b", "80", "--dry-run"],
+                ] {
+                    let ended = pod.istio(args).search(&[&pod.path("bin"), Path::new(USUAL)]).end();
+                    ended.exits(70).stderr_contains(&format!(
+                        "{tool}` printed an incomplete list: `*nat` has no COMMIT"
+                    ));
+                    assert_eq!(pod.rules(), before, "{args:?}");
+                }
+                let live = "explain --live --to 10.0.0.1:80".split(' ').collect::<Vec<_>>();
+                let ended = pod.istio(&live).search(&[&pod.path("bin"), Path::new(USUAL)]).end();
+                ended.exits(70).stderr_contains("printed an incomplete list");
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_rules_that_cannot_be_read_are_reported() {
+    let pod = Pod::new();
+    pod.sh("iptables-nft -t nat -A OUTPUT -p tcp --dport 25 -j ACCEPT");
+    cut_save_tool(&pod, "iptables-nft-save", "-2");
+    let options = [&SIDECAR[..], &["--backend", "iptables-nft"]].concat();
+    let ended = pod.istio(&options).search(&[&pod.path("bin"), Path::new(USUAL)]).end();
+    ended
+        .exits(0)
+        .stderr_contains("foreign IPv4 rules of iptables-nft cannot be read")
+        .stderr_contains("has no COMMIT");
+    pod.istio(&options).good().stderr_contains("a foreign rule decides before ours");
 }
