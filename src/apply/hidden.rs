@@ -8,11 +8,11 @@
 
 use std::collections::BTreeSet;
 
-use nfnetlink::nftables::{Chain, Expression, Operator, PayloadBase, Verdict};
+use nfnetlink::nftables::{Chain, Expression, Operator, PayloadBase, Rule, Verdict};
 
 use crate::kernel::observe;
 use crate::kernel::process::Host;
-use crate::kernel::restore;
+use crate::kernel::{recording, restore};
 use crate::model::{Chain as ChainName, Family, Hook, Table, Tools, Variant};
 use crate::parse;
 use crate::report::Failure;
@@ -43,11 +43,13 @@ pub(super) fn complete(
         return Ok(saved);
     }
     let is_complete = !Table::ALL.iter().any(|table| is_left_out(*table, &saved.text));
-    if is_complete && !has_foreign_rules(&saved.text) {
+    if is_complete && !has_foreign_rules(&saved.text) && !has_foreign_jumps(family, &saved.text)? {
         return Ok(saved);
     }
     let mut live = observe::tables_of_iptables(family, &Table::ALL).map_err(|error| unreadable(&error))?;
-    live.retain(|(table, chains)| is_left_out(*table, &saved.text) || chains.iter().any(has_unprinted_test));
+    live.retain(|(table, chains)| {
+        is_left_out(*table, &saved.text) || chains.iter().any(|chain| has_unprinted_test(&chain.rules))
+    });
     for (table, _) in &live {
         saved.text = without_table(*table, &saved.text);
     }
@@ -89,7 +91,7 @@ fn list(
     for (table, chains) in tables {
         saved.text += &format!("*{}\n", table.name());
         for chain in &chains {
-            let listed = if has_unprinted_test(chain) {
+            let listed = if has_unprinted_test(&chain.rules) {
                 None
             } else {
                 restore::list_chain(host, tools, table.name(), &chain.name)
@@ -135,9 +137,29 @@ fn has_foreign_rules(saved: &str) -> bool {
     })
 }
 
-/// Whether the tool prints a rule of the chain without one of its tests. It prints ranges of ports.
-fn has_unprinted_test(chain: &Chain) -> bool {
-    chain.rules.iter().any(|rule| {
+/// Whether a rule of the shared chains is foreign that the tool prints like one of our jumps. These chains are short.
+fn has_foreign_jumps(family: Family, saved: &str) -> Result<bool, Failure> {
+    let mut chains = BTreeSet::new();
+    let mut table = None;
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = Table::ALL.into_iter().find(|table| table.name() == name);
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let name = rule.split(' ').next().unwrap_or_default();
+            chains.extend(table.zip(Hook::ALL.into_iter().find(|hook| hook.name() == name)));
+        }
+    }
+    match recording::optional(|| observe::rules_of_chains(family, &chains)) {
+        Ok(rules) => Ok(has_unprinted_test(&rules)),
+        // Bundles of earlier versions do not have them.
+        Err(_) if recording::is_replayed() => Ok(false),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+/// Whether the tool prints one of these rules without one of its tests. It prints ranges of ports.
+fn has_unprinted_test(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| {
         // What was loaded last.
         let mut is_port = false;
         rule.expressions.iter().any(|expression| {

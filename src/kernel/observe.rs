@@ -1,6 +1,6 @@
 //! Reads and changes single facts of the kernel without starting a process: rule counts, handles, tables, the alias of `lo`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::capabilities::Capabilities;
@@ -31,6 +31,20 @@ pub fn tables_of_iptables(
         tables.extend(found.into_iter().map(|found| (table, found.chains)));
     }
     Ok(tables)
+}
+
+/// The rules in some chains of the tables of iptables-nft.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn rules_of_chains(
+    family: Family,
+    chains: &BTreeSet<(Table, Hook)>,
+) -> io::Result<Vec<nfnetlink::nftables::Rule>> {
+    let mut client = nftables::Client::open()?;
+    let rules =
+        chains.iter().map(|(table, hook)| client.rules_of_chain(&name_of(family, *table), hook.name()));
+    Ok(rules.collect::<io::Result<Vec<_>>>()?.concat())
 }
 
 /// What everything in the tables of iptables-nft is numbered with.
@@ -76,12 +90,8 @@ pub fn generation() -> io::Result<u32> {
 /// # Errors
 /// The kernel refuses.
 pub fn delete_rules(family: Family, table: Table, rules: &[(Hook, u64)]) -> io::Result<()> {
-    let number = match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    };
     let rules: Vec<_> = rules.iter().map(|(hook, handle)| (hook.name(), *handle)).collect();
-    let table = TableName::new(number, table.name());
+    let table = name_of(family, table);
     Nftables::open()?.delete_rules(&table, &rules).map_err(|error| error.error)
 }
 
@@ -101,14 +111,18 @@ pub fn set_alias(alias: &str) -> io::Result<()> {
     Rtnetlink::open()?.set_loopback_alias(alias)
 }
 
+fn name_of(family: Family, table: Table) -> TableName {
+    let number = match family {
+        Family::V4 => TableFamily::Ip,
+        Family::V6 => TableFamily::Ip6,
+    };
+    TableName::new(number, table.name())
+}
+
 /// Those of the existing tables that we write to.
 pub(super) fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, Table, TableName)> {
     let names = families.iter().flat_map(|family| {
-        let number = match family {
-            Family::V4 => TableFamily::Ip,
-            Family::V6 => TableFamily::Ip6,
-        };
-        Table::ALL.into_iter().map(move |table| (*family, table, TableName::new(number, table.name())))
+        Table::ALL.into_iter().map(move |table| (*family, table, name_of(*family, table)))
     });
     names.filter(|(_, _, name)| existing.contains(name)).collect()
 }

@@ -18,6 +18,7 @@ for_these_fixtures!(
         chain_held_by_an_unlisted_chain_is_kept,
         rules_from_netlink_read_like_rules_of_iptables_save,
         tests_that_iptables_does_not_print_are_seen,
+        foreign_jump_with_a_set_is_not_taken_for_ours,
     ]
 );
 
@@ -276,5 +277,61 @@ fn tests_that_iptables_does_not_print_are_seen(fixture: Fixture) {
         pod.apply(&["--cleanup-only"]);
         assert_eq!(foreign(&listed()), before);
         no_rule_of_ours_is_left(&pod);
+    }
+}
+
+/// iptables-nft-save prints it like ours, without the set. Our own jump is deleted: without it only the members of the set are captured.
+fn foreign_jump_with_a_set_is_not_taken_for_ours(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&EVERYTHING);
+    let jumps = |chain: &str| -> Vec<String> {
+        let of = |family| {
+            let list = ["-as", "list", "chain", nft_family(family), "nat", chain];
+            pod.namespace.run(|| tool("nft", &list, ""))
+        };
+        let lists = FAMILIES.map(of).concat();
+        lists.lines().filter(|line| line.contains("jump ISTIO_")).map(str::to_owned).collect()
+    };
+    let with_set =
+        |lines: Vec<String>| lines.into_iter().filter(|line| line.contains('{')).collect::<Vec<_>>();
+    for (family, members) in [("ip", "192.0.2.1, 192.0.2.3"), ("ip6", "2001:db8::1, 2001:db8::3")] {
+        nft(
+            &pod,
+            &format!("insert rule {family} nat OUTPUT {family} daddr {{ {members} }} jump ISTIO_OUTPUT"),
+        );
+        let inbound = format!("meta l4proto tcp {family} saddr {{ {members} }} jump ISTIO_INBOUND");
+        nft(&pod, &format!("insert rule {family} nat PREROUTING {inbound}"));
+    }
+    let before = ["OUTPUT", "PREROUTING"].map(|chain| with_set(jumps(chain)));
+    assert_eq!(before.each_ref().map(Vec::len), [2, 2]);
+    let again = [&EVERYTHING[..], &["--verify"]].concat();
+    pod.apply(&again).output_contains("already converged");
+    assert_eq!(["OUTPUT", "PREROUTING"].map(|chain| with_set(jumps(chain))), before);
+    for chain in ["OUTPUT", "PREROUTING"] {
+        for (family, line) in
+            FAMILIES.into_iter().zip(jumps(chain).into_iter().filter(|line| !line.contains('{')))
+        {
+            let handle = line.rsplit_once("# handle ").expect("a handle").1;
+            nft(&pod, &format!("delete rule {} nat {chain} handle {handle}", nft_family(family)));
+        }
+        for family in FAMILIES {
+            let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
+            match chain {
+                "OUTPUT" => pod.app().call(outbound).served_by("outside"),
+                _ => pod.outside().call(inbound).served_by("app"),
+            };
+        }
+        pod.istio_iptables(&[&["check"], &EVERYTHING[..]].concat()).run().ended_with(1);
+        pod.apply(&again).output_contains("done: ");
+        captures(&pod);
+    }
+    for args in [&["-b", "80"][..], &["cleanup"]] {
+        pod.apply(args);
+        assert_eq!(["OUTPUT", "PREROUTING"].map(|chain| with_set(jumps(chain))), before, "{args:?}");
+    }
+    for family in FAMILIES {
+        pod.app().call(at(family.service(), 80)).served_by("outside");
+        pod.outside().call(at(family.pod(), 8080)).served_by("app");
     }
 }

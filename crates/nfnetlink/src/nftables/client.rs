@@ -150,10 +150,30 @@ impl Client {
         })
     }
 
+    /// The rules of one chain; nothing if there is no such chain.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn rules_of_chain(&mut self, table: &TableName, chain: &str) -> io::Result<Vec<Rule>> {
+        Ok(self.listed_rules(table, Some(chain))?.remove(chain).unwrap_or_default())
+    }
+
     fn rules(&mut self, table: &TableName) -> io::Result<BTreeMap<String, Vec<Rule>>> {
-        let request = message(Kind::GetRule, table.family, 0).with_text(number::rule::TABLE, &table.name);
+        self.listed_rules(table, None)
+    }
+
+    fn listed_rules(
+        &mut self,
+        table: &TableName,
+        chain: Option<&str>,
+    ) -> io::Result<BTreeMap<String, Vec<Rule>>> {
+        let of_table = message(Kind::GetRule, table.family, 0).with_text(number::rule::TABLE, &table.name);
+        let request = match chain {
+            Some(chain) => of_table.with_text(number::rule::CHAIN, chain),
+            None => of_table,
+        };
         let rules = self.socket.dump(&request, |rules: &mut BTreeMap<String, Vec<Rule>>, reply| {
-            // Kernels before 4.7 list the rules of all tables.
+            // Kernels before 4.7 list the rules of all tables and chains.
             match Object::read(reply) {
                 Some(Object::Rule { table: found, chain, rule }) if found == *table => {
                     rules.entry(chain).or_default().push(rule);
