@@ -39,7 +39,8 @@ pub(super) fn change_all(
         let change = change(entry);
         if change.is_some_and(|change| change != Change::Delete) {
             closing.extend(is_closing(entry).then_some(*entry));
-            unanswered.extend((entry.tcp_state == Some(TcpState::SynSent)).then_some(*entry));
+            let begun = [TcpState::SynSent, TcpState::SynReceived];
+            unanswered.extend(entry.tcp_state.is_some_and(|state| begun.contains(&state)).then_some(*entry));
             reversed.extend(may_be_reversed(entry).then_some(*entry));
         }
         change
@@ -100,7 +101,7 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
 
 /// Connection tracking takes a SYN on the ports of an unanswered one for a retransmission, and does not look it up in the rules again.
 /// If no socket of the pod waits for the answer, the attempt was given up: its entry becomes TIME_WAIT, which the next SYN replaces
-/// and in which a late answer still passes. If the answer arrived while connections were not tracked, the entry is replaced by one of
+/// and in which a late answer still passes. The same applies to a client that never completed its handshake. If the answer arrived while connections were not tracked, the entry is replaced by one of
 /// an established connection, because the packets of that would be invalid.
 fn replace_unanswered(
     table: &mut Conntrack,
@@ -118,13 +119,20 @@ fn replace_unanswered(
         let ends_here = direction.is_local(source) || direction.is_local(destination);
         ends_here && !is_waiting(entry, &half_open)
     });
+    let mut half_answered = Vec::new();
+    for entry in unanswered.extract_if(.., |entry| entry.tcp_state == Some(TcpState::SynReceived)) {
+        // One that was completed since it was listed has another state.
+        let is_same = |found: Entry| found.id == entry.id && found.tcp_state == entry.tcp_state;
+        let is_given_up = !open.contains_key(&entry.original) && table.find(&entry)?.is_some_and(is_same);
+        half_answered.extend(is_given_up.then_some(entry));
+    }
     let answered = |entry: &Entry| open.get(&entry.original).filter(|_| !entry.status.is_translated());
     let (answered, given_up): (Vec<_>, Vec<_>) = unanswered
         .into_iter()
         .map(|entry| (entry, answered(&entry).copied()))
         .partition(|(_, new)| new.is_some());
     table.replace(&answered)?;
-    let given_up: Vec<Entry> = given_up.into_iter().map(|(entry, _)| entry).collect();
+    let given_up: Vec<Entry> = given_up.into_iter().map(|(entry, _)| entry).chain(half_answered).collect();
     table.change(&given_up, Change::Resume { closing: true, answered: false })
 }
 

@@ -1,6 +1,8 @@
 //! Connection attempts without an answer leave an entry for two minutes, which a later attempt on the same ports would follow.
 
 use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
 
 use crate::closed_connections::Caller;
 use crate::established::{REDIRECT, TPROXY};
@@ -12,6 +14,8 @@ use crate::lab::{Fixture, Pod, for_each_backend_and_native};
 for_each_backend_and_native!(
     attempts_that_were_given_up,
     attempts_that_were_given_up_before_first_capture,
+    handshakes_that_a_client_never_completes,
+    handshakes_that_neither_side_completes,
     attempts_that_are_answered_after_the_change,
     attempts_that_are_answered_while_nothing_is_tracked,
 );
@@ -65,6 +69,51 @@ fn give_up_after(fixture: Fixture, track: impl Fn(&Pod)) {
         begun.iter().flat_map(|(_, attempts)| attempts).for_each(socket::reset);
         pod.apply(options);
         begun.iter().for_each(|(caller, _)| caller.are_captured());
+    }
+}
+
+/// As long as this is dropped, the network outside loses what the application answers.
+const LOSS_OF_ANSWERS: &str = "add table inet loss
+    add chain inet loss in { type filter hook prerouting priority -300; }
+    add rule inet loss in tcp sport 8080 drop\n";
+
+/// The application still waits for the client.
+fn handshakes_that_a_client_never_completes(fixture: Fixture) {
+    handshakes(fixture, false);
+}
+
+/// The application has been restarted since.
+fn handshakes_that_neither_side_completes(fixture: Fixture) {
+    handshakes(fixture, true);
+}
+
+fn handshakes(fixture: Fixture, restarted: bool) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _proxy = pod.proxy_listens();
+        let mut app = Some(pod.app_listens(&[8080]));
+        pod.apply(&NARROW);
+        nft(&pod, LOSS_OF_ANSWERS);
+        let inbound: Vec<_> =
+            Caller::all(&pod).into_iter().filter(|caller| caller.name.starts_with("inbound")).collect();
+        let begun: Vec<_> = inbound.iter().flat_map(Caller::begin_all).collect();
+        begun.iter().for_each(socket::reset);
+        let entries =
+            pod.namespace.run(|| tool("conntrack", &["-L", "-p", "tcp", "--state", "SYN_RECV"], ""));
+        assert_eq!(entries.lines().count(), begun.len(), "{entries}");
+        if restarted {
+            drop(app.take());
+            // The kernel's timer ends handshakes whose listener is closed.
+            let pending = || pod.namespace.run(|| tool("ss", &["-Hnt", "state", "syn-recv"], ""));
+            while !pending().is_empty() {
+                thread::sleep(Duration::from_millis(50));
+            }
+            app = Some(pod.app_listens(&[8080]));
+        }
+        pod.apply(options);
+        nft(&pod, "delete table inet loss\n");
+        inbound.iter().for_each(Caller::are_captured);
+        drop(app);
     }
 }
 
