@@ -200,6 +200,29 @@ fn what_an_injection_reads_back_may_have_any_value() {
     assert!(taken > 1000 && refused > 100, "taken {taken}, refused {refused}");
 }
 
+/// The status says that an injection added the user's own proxy, in a list that may not be the one of the templates.
+#[test]
+fn own_proxy_that_the_status_lists_is_a_fixed_point() {
+    let own = json!({"name": "istio-proxy", "image": "own", "securityContext": {"runAsUser": 0}, "args": []});
+    let statuses = [
+        r#"{"containers":["istio-proxy"],"initContainers":["istio-init"]}"#,
+        r#"{"initContainers":["istio-init","istio-proxy"]}"#,
+        r#"{"containers":["istio-proxy"],"initContainers":["istio-proxy"]}"#,
+    ];
+    for (status, list) in
+        statuses.into_iter().flat_map(|status| ["containers", "initContainers"].map(|list| (status, list)))
+    {
+        let mut pod = builtin::with(&deployment(), &json!({"sidecar.istio.io/status": status}));
+        let mut items = deployment()["spec"][list].as_array().cloned().unwrap_or_default();
+        items.push(own.clone());
+        pod["spec"][list] = json!(items);
+        for (place, admission) in places().iter().zip(ADMISSIONS.iter()) {
+            assert_eq!(by_the_engine(&pod, place), Ok(true), "{status}, {list}");
+            assert_eq!(by_the_webhook(&sent(&pod), admission), Ok(true), "{status}, {list}");
+        }
+    }
+}
+
 fn some(keys: Vec<&'static str>, most: usize) -> impl Strategy<Value = Value> {
     let pair = (prop::sample::select(keys), prop::sample::select(VALUES));
     prop::collection::vec(pair, 0..=most).prop_map(|pairs| {

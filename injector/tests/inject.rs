@@ -144,6 +144,49 @@ fn nothing_stays_when_the_proxy_moves() {
     assert_eq!(inject(&native, true).to_string(), native.to_string());
 }
 
+/// An upgrade that also makes the proxy a native sidecar.
+#[test]
+fn proxy_of_another_config_is_rendered_again_when_it_moves() {
+    let workload = workload();
+    let inject = |pod: &Value, tag: &str, native_sidecars| {
+        let text = json!({"global": {"tag": tag}}).to_string();
+        let values = Some(Source { name: "values.yaml".to_owned(), text });
+        let settings = Sources { values, ..Sources::default() }.load(&functions(|_| None)).unwrap();
+        let place = Placement { native_sidecars, ..Placement::default() };
+        let injector = Injector::new(settings, Options::default());
+        injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod
+    };
+    fn proxy(pod: &mut Value) -> &mut Value {
+        let lists = pod["spec"].as_object_mut().unwrap().iter_mut();
+        let lists = lists.filter(|(list, _)| list.ends_with("ontainers"));
+        let items = lists.flat_map(|(_, items)| items.as_array_mut().unwrap());
+        let mut items = items.filter(|container| container["name"] == "istio-proxy");
+        let proxy = items.next().unwrap();
+        assert!(items.next().is_none(), "a second one");
+        proxy
+    }
+    let held =
+        with(&deployment(), &json!({"proxy.istio.io/config": "holdApplicationUntilProxyStarts: true"}));
+    for native in [false, true] {
+        let direct = proxy(&mut inject(&held, "1.29.0", native)).clone();
+        let mut older = inject(&held, "1.28.0", !native);
+        let mut moved = inject(&older, "1.29.0", native);
+        assert_eq!(*proxy(&mut moved), direct);
+        assert_eq!(inject(&moved, "1.29.0", native).to_string(), moved.to_string());
+        // Additions by others stay.
+        proxy(&mut older)["env"].as_array_mut().unwrap().push(json!({"name": "ADDED", "value": "1"}));
+        let mut moved = inject(&older, "1.29.0", native);
+        assert_eq!(proxy(&mut moved)["image"], direct["image"]);
+        assert!(proxy(&mut moved)["env"].to_string().contains("ADDED"));
+        assert_eq!(inject(&moved, "1.29.0", native).to_string(), moved.to_string());
+        // More arguments count as the user's changes.
+        proxy(&mut older)["args"].as_array_mut().unwrap().push(json!("--concurrency=2"));
+        let mut same = inject(&older, "1.28.0", native);
+        assert!(proxy(&mut same)["args"].to_string().contains("--concurrency=2"));
+        assert_eq!(inject(&same, "1.28.0", native).to_string(), same.to_string());
+    }
+}
+
 #[test]
 fn uninject_gives_the_pod_back() {
     for (what, pod) in pods() {

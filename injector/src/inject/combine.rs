@@ -24,20 +24,20 @@ pub(super) struct Combined {
     pub(super) asked: Ids,
 }
 
-/// Merges the templates with the pod, which is left without its content. `retained` are containers of an earlier injection that
-/// count as the user's.
+/// Merges the templates with the pod, which is left without its content. `own` are containers of the user's that the status
+/// lists.
 pub(super) fn combine(
     stripped: &mut Stripped,
     overlays: Vec<Overlay>,
-    retained: &[(List, Value)],
+    own: Vec<(List, Value)>,
 ) -> Result<Combined, InjectError> {
     let mut pod = std::mem::take(&mut stripped.pod);
-    for (list, container) in retained {
-        let mut items = take(&mut pod, *list);
-        items.push(container.clone());
-        put(&mut pod, *list, items);
-    }
-    if !retained.is_empty() {
+    if !own.is_empty() {
+        for (list, container) in own {
+            let mut items = take(&mut pod, list);
+            items.push(container);
+            put(&mut pod, list, items);
+        }
         quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     }
     let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
@@ -67,12 +67,10 @@ pub(super) fn combine(
     let mut overrides = Overrides::default();
     for (list, container, own) in user.0 {
         reapply(&mut pod, list, &container, own.clone())?;
-        if !retained.iter().any(|(_, item)| name(item) == container) {
-            // A container of the app holds what the templates put in by now; what the user wrote was noted then.
-            let previous = stripped.previous.as_ref().filter(|_| !is_istio_container(&container));
-            let before = previous.and_then(|previous| previous.noted(list, &container));
-            overrides.push(list, before.cloned().unwrap_or(own));
-        }
+        // A container of the app holds what the templates put in by now; what the user wrote was noted then.
+        let previous = stripped.previous.as_ref().filter(|_| !is_istio_container(&container));
+        let before = previous.and_then(|previous| previous.noted(list, &container));
+        overrides.push(list, before.cloned().unwrap_or(own));
     }
     if let Some(text) = overrides.to_json()
         && let Some(annotations) = metadata_mut(&mut pod, "annotations")

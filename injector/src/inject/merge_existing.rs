@@ -21,19 +21,20 @@ pub(super) fn merge_existing(
     previous: &Previous,
     status: &Status,
 ) -> Result<(), InjectError> {
-    for (list, old) in &previous.containers {
+    let stayed = previous.containers.iter().map(|(list, old)| (*list, old, None));
+    let moved = previous.moved.iter().map(|moved| (moved.list, &moved.container, Some(&moved.additions)));
+    for (list, old, additions) in stayed.chain(moved) {
         let container = name(old).to_owned();
-        for fresh in
-            containers_mut(&mut injected.pod, *list).iter_mut().filter(|item| name(item) == container)
+        for fresh in containers_mut(&mut injected.pod, list).iter_mut().filter(|item| name(item) == container)
         {
             // A container that has moved to the other list is not the one that is noted.
             let noted = previous.fields.as_ref().filter(|fields| fields.has(&container));
-            let noted = noted.zip(find(list::containers(before, *list), &container));
+            let noted = noted.zip(find(list::containers(before, list), &container));
             let customized = noted.is_none()
                 && container == PROXY
-                && previous.status == *status
+                && (additions.is_some() || previous.status == *status)
                 && has_more_arguments(old, fresh);
-            let mut old = old.clone();
+            let mut old = additions.filter(|_| !customized).unwrap_or(old).clone();
             if !customized {
                 probes::drop_other_handlers(&mut old, fresh);
             }

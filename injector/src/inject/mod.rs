@@ -185,10 +185,10 @@ impl Injector {
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
-        let retained = self.relocated(&request, &mut stripped, &overlays, native);
+        let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
-        let combined = combine::combine(&mut stripped, overlays, &retained)?;
+        let combined = combine::combine(&mut stripped, overlays, own)?;
         warnings.extend(conflicts::changed_volumes(&own_volumes, &combined.pod)?);
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };

@@ -1,7 +1,7 @@
 //! Containers of an earlier injection that the templates now define in the other list, as when the proxy becomes a
 //! native sidecar.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use gotemplate::Kind;
 use serde_json::{Map, Value};
@@ -9,49 +9,49 @@ use serde_json::{Map, Value};
 use super::render::Overlay;
 use super::{Injector, Request};
 use crate::pod::list::{List, containers, containers_mut, find, name};
-use crate::pod::strip::{Previous, Stripped};
-use crate::pod::{env, probes, prometheus};
+use crate::pod::strip::{Moved, Previous, Stripped};
+use crate::pod::{env, is_istio_container, probes, prometheus};
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
 impl Injector {
-    /// Those of which all counts as the user's, as in Istio: this config would have put something else there, so nothing
-    /// identifies what was the user's. Of the others, only what they have beyond what the earlier injection had added
-    /// is left, as additions to the container in its new place.
-    pub(super) fn relocated(
+    /// Records them as moved, with their additions to what the templates give in the former list. Returns those that are the
+    /// user's: the status lists them, but no template would have put them there.
+    pub(super) fn relocate(
         &self,
         request: &Request<'_>,
         stripped: &mut Stripped,
         overlays: &[Overlay],
         native: bool,
     ) -> Vec<(List, Value)> {
-        let mut all =
-            stripped.previous.as_ref().map_or_else(Vec::new, |previous| elsewhere(previous, overlays));
+        let all = stripped.previous.as_ref().map_or_else(Vec::new, |previous| elsewhere(previous, overlays));
         if all.is_empty() {
             return all;
         }
-        let Ok(mut before) = self.assemble(Request { pod: &stripped.pod, ..*request }, !native) else {
-            return all;
-        };
-        let mut additions = Vec::new();
-        all.retain(|(list, container)| {
-            let items = containers_mut(&mut before.pod, *list);
-            let Some(reference) = items.iter_mut().find(|item| name(item) == name(container)) else {
-                return true;
+        let mut before = self.assemble(Request { pod: &stripped.pod, ..*request }, !native);
+        let (mut moved, mut own) = (Vec::new(), Vec::new());
+        for (list, container) in all {
+            let items = before.as_mut().ok().map(|before| containers_mut(&mut before.pod, list));
+            let reference =
+                items.and_then(|items| items.iter_mut().find(|item| name(item) == name(&container)));
+            let additions = match reference {
+                Some(reference) => {
+                    env::remove(reference, probes::VARIABLE);
+                    env::remove(reference, prometheus::VARIABLE);
+                    let of = Kind::Struct(&schema::CONTAINER);
+                    additions_to(&container, reference, of, ListMerge::Atomic)
+                }
+                None if is_istio_container(name(&container)) => container.clone(),
+                None => {
+                    own.push((list, container));
+                    continue;
+                }
             };
-            env::remove(reference, probes::VARIABLE);
-            env::remove(reference, prometheus::VARIABLE);
-            let more =
-                additions_to(container, reference, Kind::Struct(&schema::CONTAINER), ListMerge::Atomic);
-            if let Some(Value::Object(mut more)) = more.clone() {
-                more.insert("name".to_owned(), Value::String(name(container).to_owned()));
-                additions.push((other(*list), Value::Object(more)));
-            }
-            more.is_none()
-        });
-        if let Some(previous) = &mut stripped.previous {
-            previous.containers.extend(additions);
+            moved.push(Moved { list: other(list), container, additions });
         }
-        all
+        if let Some(previous) = &mut stripped.previous {
+            previous.moved = moved;
+        }
+        own
     }
 }
 
@@ -75,50 +75,41 @@ fn elsewhere(previous: &Previous, overlays: &[Overlay]) -> Vec<(List, Value)> {
     all.cloned().collect()
 }
 
-/// What `value` has beyond `reference`, null if nothing; `None` unless it has all of that. The API server adds to a
-/// container, too: what goes without saying.
-fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) -> Option<Value> {
+/// The fields and list items of `value` that `reference` lacks, whatever the values of the others; null if there are none.
+fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) -> Value {
     match (value, reference, pointee(kind), merge) {
         (Value::Object(value), Value::Object(reference), Kind::Struct(of), _) => {
-            if !reference.keys().all(|key| value.contains_key(key)) {
-                return None;
-            }
             let mut more = Map::new();
             for (key, value) in value {
                 let field = of.by_key(key);
                 let (kind, merge) =
                     field.map_or((Kind::Any, ListMerge::Atomic), |field| (field.kind, list_merge(field)));
-                let extra = reference.get(key).map_or_else(
-                    || Some(value.clone()),
-                    |reference| additions_to(value, reference, kind, merge),
-                )?;
+                let reference = reference.get(key);
+                let extra = reference
+                    .map_or_else(|| value.clone(), |reference| additions_to(value, reference, kind, merge));
                 if !extra.is_null() {
                     more.insert(key.clone(), extra);
                 }
             }
-            Some(if more.is_empty() { Value::Null } else { Value::Object(more) })
+            if more.is_empty() { Value::Null } else { Value::Object(more) }
         }
         (Value::Array(value), Value::Array(reference), Kind::List(of), ListMerge::Key(key)) => {
-            let given: HashSet<_> = value.iter().map(|item| item.get(key)).collect();
             // Of several items with one key the first counts.
             let known: HashMap<_, _> = reference.iter().rev().map(|item| (item.get(key), item)).collect();
-            if !known.keys().all(|key| given.contains(key)) {
-                return None;
-            }
             let mut more = Vec::new();
             for item in value {
                 let Some(reference) = known.get(&item.get(key)) else {
                     more.push(item.clone());
                     continue;
                 };
-                if let Value::Object(mut extra) = additions_to(item, reference, *of, ListMerge::Atomic)? {
+                if let Value::Object(mut extra) = additions_to(item, reference, *of, ListMerge::Atomic) {
                     extra.insert(key.to_owned(), item.get(key).cloned().unwrap_or_default());
                     more.push(Value::Object(extra));
                 }
             }
-            Some(if more.is_empty() { Value::Null } else { Value::Array(more) })
+            if more.is_empty() { Value::Null } else { Value::Array(more) }
         }
-        _ => (value == reference).then_some(Value::Null),
+        _ => Value::Null,
     }
 }
 
@@ -129,26 +120,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond() {
-        let of = |value: Value, reference: Value| {
-            additions_to(&value, &reference, Kind::Struct(&schema::CONTAINER), ListMerge::Atomic)
+    fn additions_are_fields_and_items_that_the_reference_lacks() {
+        let of = |value: Value, reference: &Value| {
+            additions_to(&value, reference, Kind::Struct(&schema::CONTAINER), ListMerge::Atomic)
         };
         let reference = json!({"args": ["a"], "env": [{"name": "A", "value": "1"}], "readinessProbe": {"periodSeconds": 2}});
-        assert_eq!(of(reference.clone(), reference.clone()), Some(Value::Null));
+        assert_eq!(of(reference.clone(), &reference), Value::Null);
         let more = json!({
             "args": ["a"], "env": [{"name": "B"}, {"name": "A", "value": "1"}], "tty": true,
             "readinessProbe": {"periodSeconds": 2, "successThreshold": 1},
         });
         let expected =
             json!({"env": [{"name": "B"}], "tty": true, "readinessProbe": {"successThreshold": 1}});
-        assert_eq!(of(more, reference.clone()), Some(expected));
+        assert_eq!(of(more, &reference), expected);
         for other in [
-            json!({"args": ["a", "b"], "env": [{"name": "A", "value": "1"}], "readinessProbe": {"periodSeconds": 2}}),
-            json!({"args": ["a"], "env": [{"name": "A", "value": "2"}], "readinessProbe": {"periodSeconds": 2}}),
-            json!({"args": ["a"], "env": [], "readinessProbe": {"periodSeconds": 2}}),
-            json!({"args": ["a"], "env": [{"name": "A", "value": "1"}]}),
+            json!({"args": ["a", "b"], "env": [{"name": "A", "value": "1"}]}),
+            json!({"args": ["a"], "env": [{"name": "A", "value": "2"}], "readinessProbe": {"periodSeconds": 3}}),
+            json!({"args": ["a"], "env": []}),
         ] {
-            assert_eq!(of(other, reference.clone()), None);
+            assert_eq!(of(other, &reference), Value::Null);
         }
     }
 }

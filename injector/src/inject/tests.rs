@@ -47,6 +47,24 @@ fn new_template_refreshes_and_what_it_lacks_goes() {
     assert_eq!(again.pod["spec"]["volumes"].as_array().unwrap().len(), 2);
 }
 
+/// Any client can write a status: a container that the templates define in the other list is the app's.
+#[test]
+fn app_container_that_the_status_lists_is_not_removed() {
+    for (list, templates) in [("containers", "initContainers"), ("initContainers", "containers")] {
+        let template = json!({"spec": {templates: [{"name": "setup", "image": "s"}]}});
+        let injector =
+            injector(&json!({"policy": "enabled", "templates": {"sidecar": template.to_string()}}));
+        let mut pod = app();
+        let mut items = pod["spec"][list].as_array().cloned().unwrap_or_default();
+        items.push(json!({"name": "setup", "image": "own"}));
+        pod["spec"][list] = json!(items);
+        pod["metadata"]["annotations"] = json!({(keys::STATUS): json!({list: ["setup"]}).to_string()});
+        let (workload, place) = (Workload::of_pod(&pod, ""), Placement::default());
+        let result = injector.inject(Request { pod: &pod, workload: &workload, place: &place });
+        assert!(matches!(result, Err(InjectError::Clash { .. })), "{list}: {result:?}");
+    }
+}
+
 /// Work is counted, not timed.
 #[test]
 fn work_grows_linearly_with_volumes_and_variables() {

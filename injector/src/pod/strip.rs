@@ -36,6 +36,19 @@ pub(crate) struct Previous {
     pub fields: Option<InjectedFields>,
     /// Its containers, as they were in the pod.
     pub containers: Vec<(List, Value)>,
+    /// Those of them that the templates now define in the other list.
+    pub moved: Vec<Moved>,
+}
+
+/// A container of an earlier injection whose list is another one now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Moved {
+    /// Where it is now.
+    pub list: List,
+    /// As it was in the pod.
+    pub container: Value,
+    /// What it has beyond the templates: null or an object.
+    pub additions: Value,
 }
 
 /// Takes an earlier injection out. `status_port` is the one that the mesh config names, `merges` whether metrics of this
@@ -60,6 +73,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         overrides,
         fields: InjectedFields::noted(injected),
         containers: Vec::new(),
+        moved: Vec::new(),
     };
     for list in List::BOTH {
         let (gone, stay) =
