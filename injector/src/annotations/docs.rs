@@ -41,8 +41,9 @@ fn accepted(syntax: Syntax) -> String {
         Syntax::EnvoyLevel => "a log level of Envoy; others give a warning".to_owned(),
         Syntax::EnvoyLevels => "`COMPONENT:LEVEL,...` of Envoy; others give a warning".to_owned(),
         Syntax::JsonObject => "a JSON object".to_owned(),
-        Syntax::JsonNamed => {
-            "a JSON object of objects by name, or a JSON array of objects with `name`".to_owned()
+        Syntax::JsonNamed(text) => {
+            let each = text.map(|key| format!(", each with `{key}`")).unwrap_or_default();
+            format!("a JSON object of objects by name, or a JSON array of objects with `name`{each}")
         }
         Syntax::Number => "a whole number".to_owned(),
         Syntax::PortOrZero => "a port, or `0` for none".to_owned(),

@@ -41,8 +41,9 @@ pub enum Syntax {
     EnvoyLevels,
     /// A JSON object.
     JsonObject,
-    /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says.
-    JsonNamed,
+    /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says; each with this
+    /// text, if any.
+    JsonNamed(Option<&'static str>),
     /// A whole number, not negative.
     Number,
     /// A port, or 0.
@@ -167,9 +168,9 @@ table! {
         "`global.logging.level`, default:info", "Log level of the agent and the init container", templates;
     BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
         "none", "ConfigMap with a bootstrap configuration for Envoy", templates;
-    USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonNamed,
+    USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonNamed(None),
         "none", "Additional volumes of the pod", templates;
-    USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonNamed,
+    USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonNamed(Some("mountPath")),
         "none", "Additional volume mounts of the proxy, by the name of the volume", templates;
     DISCOVERY_ADDRESS "sidecar.istio.io/discoveryAddress": Annotation, Syntax::Text,
         "", "Deprecated: use `proxy.istio.io/config`", templates;

@@ -62,13 +62,28 @@ spec:
             assert!(pod["spec"]["volumes"].as_array().unwrap().contains(&volume), "{volumes}: {pod}");
         }
     }
-    for bad in ["[{\"secret\": {}}]", "[1]", "{\"v\": 1}", "[{\"name\": 1}]", "\"v\"", "{"] {
+    for bad in [
+        "[{\"secret\": {}}]",
+        "[{\"name\": \"\"}]",
+        "{\"\": {}}",
+        "[1]",
+        "{\"v\": 1}",
+        "[{\"name\": 1}]",
+        "\"v\"",
+        "{",
+    ] {
         let keys = json!({"sidecar.istio.io/userVolume": bad});
         let error = inject(&injector(), &with(&deployment(), &keys)).unwrap_err().to_string();
         assert!(
             error.contains("userVolume: ") && error.contains("JSON array of objects with a name"),
             "{error}"
         );
+    }
+    // Kubernetes rejects such a mount, and a second injection finds nothing to match it by.
+    for bad in ["{\"v\": {}}", "{\"v\": {\"mountPath\": \"\"}}", "[{\"name\": \"v\", \"mountPath\": 1}]"] {
+        let keys = json!({"sidecar.istio.io/userVolumeMount": bad});
+        let error = inject(&injector(), &with(&deployment(), &keys)).unwrap_err().to_string();
+        assert!(error.ends_with("JSON array of objects with a name, each with mountPath"), "{error}");
     }
 }
 

@@ -32,7 +32,7 @@ impl Capture {
                 | Syntax::EnvoyLevel
                 | Syntax::EnvoyLevels
                 | Syntax::JsonObject
-                | Syntax::JsonNamed
+                | Syntax::JsonNamed(_)
                 | Syntax::Number
                 | Syntax::PortOrZero
                 | Syntax::ProxyConfig

@@ -98,16 +98,21 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
             Ok(Value::Object(_)) => None,
             _ => Some("a JSON object".to_owned()),
         },
-        Syntax::JsonNamed => {
+        Syntax::JsonNamed(required) => {
+            let has = |item: &Value, key| {
+                item.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+            };
+            let complete = |item: &Value| required.is_none_or(|key| has(item, key));
             let usable = match serde_json::from_str(text) {
-                Ok(Value::Object(by_name)) => by_name.values().all(Value::is_object),
-                Ok(Value::Array(items)) => {
-                    items.iter().all(|item| item.get("name").is_some_and(Value::is_string))
+                Ok(Value::Object(by_name)) => {
+                    by_name.iter().all(|(name, item)| !name.is_empty() && item.is_object() && complete(item))
                 }
+                Ok(Value::Array(items)) => items.iter().all(|item| has(item, "name") && complete(item)),
                 _ => false,
             };
             (!usable).then(|| {
-                "a JSON object of objects by name, or a JSON array of objects with a name".to_owned()
+                let each = required.map(|key| format!(", each with {key}")).unwrap_or_default();
+                format!("a JSON object of objects by name, or a JSON array of objects with a name{each}")
             })
         }
         Syntax::Number => (decimal(text).is_none_or(|number| number > i32::MAX.unsigned_abs().into()))
