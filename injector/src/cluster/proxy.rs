@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
@@ -18,6 +19,8 @@ use kube::{Client, Config};
 use tokio::net::TcpStream;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
+use tower::timeout::TimeoutLayer;
+use tower::timeout::error::Elapsed;
 use tower::{BoxError, Service, ServiceBuilder};
 
 /// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of `HTTPS_PROXY`, unless
@@ -63,6 +66,11 @@ pub(super) fn shown(proxy: &Intercept) -> String {
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
+/// For the head of a response, that of a watch included: the API server sends it at once. hyper's client can lose a request
+/// that it assigns to a connection just as the server closes it, and a watcher that awaits its response would miss every later
+/// change.
+const RESPONSE_HEAD: Duration = Duration::from_secs(30);
+
 /// A client whose connections the proxy, if there is one, tunnels. It has the layers of kube's own but for its traces.
 pub(super) fn client(
     config: &Config,
@@ -84,7 +92,11 @@ pub(super) fn client(
         .map_response(|response: hyper::Response<hyper::body::Incoming>| {
             response.map(|body| body.map_err(BoxError::from))
         })
-        .map_err(BoxError::from)
+        .map_err(|error: BoxError| {
+            let timeout = format!("no response within {} s", RESPONSE_HEAD.as_secs());
+            if error.is::<Elapsed>() { BoxError::from(timeout) } else { error }
+        })
+        .layer(TimeoutLayer::new(RESPONSE_HEAD))
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).with_layer(rate).build())
 }
