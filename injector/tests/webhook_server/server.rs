@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -121,13 +122,15 @@ impl Server {
         server
     }
 
-    /// Whose log is read until it listens, and no further; the pipe stays open while the reader is kept.
+    /// Whose log is read until it listens, and no further; the pipe, the smallest one, stays open while the reader is kept.
     pub(crate) fn start_unread(
         ca: &Ca,
         pair: &Volume,
     ) -> (Self, impl Iterator<Item = io::Result<String>> + use<>) {
         let mut child = command(pair, &[], "json").spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = child.stderr.take().unwrap();
+        let _ = fcntl(&log, FcntlArg::F_SETPIPE_SZ(1));
+        let mut lines = BufReader::new(log).lines();
         let mut server = Self::of(child, Arc::default(), ca);
         let listening = lines.find(|line| line.as_ref().unwrap().contains("listening")).unwrap().unwrap();
         server.listens(&serde_json::from_str(&listening).unwrap());

@@ -33,8 +33,8 @@ for_each_backend_and_native!(
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const DNS: [&str; 6] = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
-/// How many queries are looked at before and after a change.
-const QUERIES: usize = 200;
+/// How many queries are looked at before and after a change: as many as wait for their answers at a time.
+const QUERIES: usize = 100;
 /// A run switches everything that comes this long after its end.
 const SETTLED: Duration = Duration::from_millis(50);
 
