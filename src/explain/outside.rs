@@ -15,7 +15,7 @@ pub(super) fn may_decide(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Vec
     let at = |device: &str| device == interface(packet, walk);
     let met = live.devices.iter().filter(|hook| is_sent && at(&hook.interface));
     let hooks = met.map(|hook| format!("{} takes it or its answers", one_line(&hook.words())));
-    programs.map(ToString::to_string).chain(policies).chain(hooks).collect()
+    programs.map(ToString::to_string).chain(policies).chain(walk.order.clone()).chain(hooks).collect()
 }
 
 /// The interface that a packet passes.

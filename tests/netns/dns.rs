@@ -27,7 +27,7 @@ for_each_fixture_and_native!(
 
 /// Asks the name server over UDP; the proxy asks the real one in turn, from the same port.
 #[track_caller]
-fn answered_through_the_proxy(outcome: &Outcome) {
+pub(crate) fn answered_through_the_proxy(outcome: &Outcome) {
     outcome.served_by("proxy+outside");
 }
 

@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use netlab::{Listen, User};
 
-use crate::dns::with_name_server;
+use crate::dns::{answered_through_the_proxy, with_name_server};
 use crate::explain_live::{Question, answer};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer,
     queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer,
     stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy,
+    foreign_accept_is_the_cause_only_where_queries_are_captured,
 );
 
 /// A query to the service.
@@ -139,6 +140,47 @@ fn stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy(fixture: Fix
         with_name_server(&pod, options).run().succeeded();
         for &family in fixture.families() {
             assert_eq!(is_accepted(&pod, family), !is_lost, "{options:?} {family:?}");
+        }
+    }
+}
+
+/// Without DNS capture a query over UDP is not captured, whatever a foreign rule accepts before ours.
+fn foreign_accept_is_the_cause_only_where_queries_are_captured(fixture: Fixture) {
+    const AGENT: &str =
+        "table inet agent { chain out { type filter hook output priority -200; udp dport 53 accept; }; }";
+    for is_captured in [false, true] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+        let options = if is_captured { &["-i", "*", "--redirect-dns"][..] } else { &["-i", "*"] };
+        with_name_server(&pod, options).run().succeeded();
+        pod.namespace.run(|| tool("nft", &["-f", "-"], AGENT));
+        // An ACCEPT in another chain of nat than ours has no effect on ours.
+        let is_accepted = fixture.backend != Backend::Native;
+        for &family in fixture.families() {
+            let server = at(family.name_server(), 53);
+            let range = if family == Family::V4 { "10.0.0.0/8" } else { "fd00::/16" };
+            let reason = || {
+                let explained = answer(&pod, &[], &Question { from: "app", to: server, is_udp: true });
+                (explained["verdict"].as_str().unwrap().to_owned(), explained["because"].to_string())
+            };
+            for rule in [&format!("-d {range}")[..], "-p udp --dport 53"] {
+                pod.iptables(family, &format!("-t nat -I OUTPUT {rule} -j ACCEPT"));
+                let asked = pod.app().ask(server);
+                let (verdict, reason) = reason();
+                if is_captured && !is_accepted {
+                    answered_through_the_proxy(&asked);
+                    assert_eq!(verdict, "captured", "{rule}: {reason}");
+                    continue;
+                }
+                asked.served_by("outside");
+                assert_eq!(verdict, "not-captured", "{rule}: {reason}");
+                let cause = if is_captured {
+                    "a foreign rule in nat OUTPUT decides"
+                } else {
+                    "no DNS query over UDP is captured"
+                };
+                assert!(reason.contains(cause), "{rule}: {reason}");
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Walker<'a, '_> {
 
     fn later_if(&mut self, is_met: impl Fn(&BaseChain) -> bool, hook: &'static str) -> Option<Verdict> {
         let rules = self.rules;
-        for base in rules.later.iter().filter(|base| is_met(base)) {
+        for base in self.order.of(&rules.later).into_iter().filter(|base| is_met(base)) {
             let place =
                 Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
             let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));
@@ -73,10 +73,11 @@ impl<'a> Walker<'a, '_> {
         let has_place = |base: &BaseChain| match next {
             NAT_PRIORITY if base.is_nat => base.priority <= NAT_PRIORITY,
             _ if base.is_nat => last == NAT_PRIORITY && base.priority > NAT_PRIORITY,
-            _ => (last..next).contains(&base.priority.saturating_sub(1)) && last < NAT_PRIORITY,
+            _ => self.order.is_between(base.priority, last, next),
         };
         let is_met = |base: &&BaseChain| base.hook == hook.name() && has_place(base);
-        for base in rules.before.iter().filter(is_met) {
+        let met: Vec<&BaseChain> = self.order.of(&rules.before).into_iter().filter(is_met).collect();
+        for base in met {
             if base.is_nat && self.is_past_nat() {
                 continue;
             }

@@ -41,7 +41,7 @@ fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
 }
 
 /// The outcome of a walk for the packet and later ones of its connection, whose mark counts where a rule reads it.
-fn outcome(walk: &Walk<'_>, reads_connmark: bool) -> (Verdict, impl PartialEq) {
+pub(super) fn outcome(walk: &Walk<'_>, reads_connmark: bool) -> (Verdict, impl PartialEq) {
     let end = &walk.end;
     let marks = reads_connmark.then_some((end.connmark, end.has_known_marks));
     (walk.verdict, (end.is_tracked, end.zone, marks, walk.translated_by.is_some()))

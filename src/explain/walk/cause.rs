@@ -1,6 +1,7 @@
 //! Whether a foreign rule that decides is the cause.
 
 use super::super::foreign_rule::Effect;
+use super::order::Order;
 use super::{Sent, Verdict, Walk};
 use crate::model::Target;
 
@@ -15,7 +16,7 @@ impl<'a> Sent<'a, '_> {
         if walk.verdict != Verdict::NotCaptured || !(untracks || accepts) {
             return;
         }
-        let ours = self.walk_by(&[], true);
+        let ours = self.walk_by(&[], Order::OnlyOurs);
         match ours.decisive() {
             _ if ours.verdict != Verdict::NotCaptured || ours.because.is_some() => {}
             None => walk.decided_by = None,

@@ -10,6 +10,7 @@ use super::super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::super::rules::Entry;
 use super::super::translation::{To, Translation};
 use super::super::zone::Zone;
+use super::order::Order;
 use super::{Flow, Match, Place, Step, Walker};
 use crate::config::ConnectionState;
 use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
@@ -26,7 +27,7 @@ impl<'a> Walker<'a, '_> {
             let matches = if is_chosen { Match::Matches } else { found };
             let Place { hook, table, chain, .. } = place;
             let is_certain = matches == Match::Matches;
-            let is_skipped = self.only_ours && rule.is_foreign();
+            let is_skipped = self.order == Order::OnlyOurs && rule.is_foreign();
             let effect =
                 (!is_skipped && !matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::super::routing::Looked;
 use super::{Verdict, Walker};
 use crate::model::{RouteKind, Transport};
+use crate::routing::Found;
 
 impl Walker<'_, '_> {
     /// Whether a process asks for a TCP connection to a broadcast or multicast address.
@@ -31,6 +32,21 @@ impl Walker<'_, '_> {
         let decisive = decisive.unwrap_or_else(|| "no policy rule leads to a route for it".to_owned());
         self.because = Some(format!("policy routing does not bring it to the proxy: {decisive}"));
         Verdict::Misrouted
+    }
+
+    /// What a route sends to `lo` and is not for this machine, the kernel throws away there.
+    pub(super) fn looped(&mut self) -> Option<Verdict> {
+        let looked = self.routed.last()?;
+        let Found::Route(route) = looked.lookup.decisive.as_ref()?.found else { return None };
+        if route.kind != RouteKind::Unicast || route.interface.as_deref() != Some("lo") {
+            return None;
+        }
+        let decisive = looked.words().unwrap_or_default();
+        self.because = Some(format!(
+            "it is sent to lo, which does not deliver to {}: {decisive}",
+            self.at.destination.ip()
+        ));
+        Some(Verdict::Misrouted)
     }
 
     /// The kernel refuses to send the packet, or throws it away when it has arrived.

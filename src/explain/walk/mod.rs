@@ -12,9 +12,11 @@ mod decisive;
 mod hook;
 mod ipsec;
 mod lost;
+mod order;
 
 use beside::Beside;
 use decisive::decisive;
+use order::Order;
 
 use super::connection::Connection;
 use super::foreign_rule::Effect;
@@ -96,6 +98,8 @@ pub struct Walk<'a> {
     pub because: Option<String>,
     /// IPsec policies that may decide, and cannot be evaluated.
     pub ipsec: Vec<String>,
+    /// Chains with one priority, if their order makes a difference.
+    pub order: Option<String>,
     /// The step that gives a packet another destination that TPROXY has taken.
     pub(super) translated_by: Option<usize>,
     /// The packet as it is at the end.
@@ -116,7 +120,7 @@ impl<'a> Walk<'a> {
             let tried = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next()?;
             Some(words(tried))
         };
-        rule.or_else(policy).or_else(|| self.ipsec.first().cloned())
+        rule.or_else(policy).or_else(|| self.ipsec.first().cloned()).or_else(|| self.order.clone())
     }
 }
 
@@ -166,17 +170,18 @@ impl<'a> Sent<'a, '_> {
     pub(super) fn walk(self) -> Walk<'a> {
         let mut walk = self.walk_with(&[]);
         self.settle(&mut walk);
+        self.try_other_order(&mut walk);
         self.find_cause(&mut walk);
         walk
     }
 
     /// Its way if no rule matches of which that is not known, apart from those that these steps try.
     pub(super) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
-        self.walk_by(chosen, false)
+        self.walk_by(chosen, Order::ForeignFirst)
     }
 
-    /// The same, by rules of ours alone if that is asked for.
-    fn walk_by(self, chosen: &[usize], only_ours: bool) -> Walk<'a> {
+    /// The same, in this order.
+    fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
         let Self { rules, packet, routing, connection } = self;
         let at = AtHook {
             process: packet.process,
@@ -201,7 +206,7 @@ impl<'a> Sent<'a, '_> {
             routing,
             connection,
             chosen,
-            only_ours,
+            order,
             steps: Vec::new(),
             uncertain: Vec::new(),
             beside: None,
@@ -218,8 +223,20 @@ impl<'a> Sent<'a, '_> {
         let Walker { steps, uncertain, routed, later, because, ipsec, translated_by, at: end, .. } = walker;
         let is_decided = later.is_some() || because.is_some();
         let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
-        let cause = None;
-        Walk { steps, verdict, decided_by, cause, uncertain, routed, because, ipsec, translated_by, end }
+        let (cause, order) = (None, None);
+        Walk {
+            steps,
+            verdict,
+            decided_by,
+            cause,
+            uncertain,
+            routed,
+            because,
+            ipsec,
+            order,
+            translated_by,
+            end,
+        }
     }
 }
 
@@ -230,8 +247,7 @@ struct Walker<'a, 'b> {
     connection: Option<Connection>,
     /// The steps whose rules match, of those of which that is not known.
     chosen: &'b [usize],
-    /// Whether foreign rules have no effect.
-    only_ours: bool,
+    order: Order,
     at: AtHook,
     steps: Vec<Step<'a>>,
     uncertain: Vec<usize>,
@@ -355,7 +371,7 @@ impl<'a> Walker<'a, '_> {
             return Err(Verdict::Dropped);
         }
         if self.to == Routed::Away {
-            return Err(ended(packet));
+            return Err(self.looped().unwrap_or_else(|| ended(packet)));
         }
         // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
         (self.at.process, self.at.out_interface) = (None, None);

@@ -1,0 +1,84 @@
+//! The order of chains with one priority at a hook: the kernel takes the one that was created last first, and does not list when that was.
+
+use super::super::rules::BaseChain;
+use super::branches::outcome;
+use super::{Match, Sent, Step, Walk};
+use crate::model::{Hook, NAT_PRIORITY, Table};
+use crate::ordered::Ordered as _;
+
+/// In which order a walk takes chains with one priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Those of other programs before ours.
+    ForeignFirst,
+    /// The other way round.
+    ForeignLast,
+    /// Foreign rules have no effect.
+    OnlyOurs,
+}
+
+impl Order {
+    /// The chains in this order; `all` are in that of their priorities.
+    pub(super) fn of(self, all: &[BaseChain]) -> Vec<&BaseChain> {
+        let mut chains: Vec<&BaseChain> = all.iter().collect();
+        if self == Self::ForeignLast {
+            chains.reverse();
+            chains.sort_by_key(|base| base.priority);
+        }
+        chains
+    }
+
+    /// Whether a chain that does not translate is met behind the table with the priority `last`, and before that with `next`.
+    pub(super) fn is_between(self, priority: i32, last: i32, next: i32) -> bool {
+        match self {
+            Self::ForeignLast => {
+                (last..next).contains(&priority) && (last < NAT_PRIORITY || priority == NAT_PRIORITY)
+            }
+            Self::ForeignFirst | Self::OnlyOurs => last < priority && priority <= next && last < NAT_PRIORITY,
+        }
+    }
+}
+
+impl<'a> Sent<'a, '_> {
+    /// Names the chains with one priority whose order decides.
+    pub(super) fn try_other_order(self, first: &mut Walk<'a>) {
+        let equal = self.with_one_priority();
+        if equal.is_empty() {
+            return;
+        }
+        let other = self.walk_by(&[], Order::ForeignLast);
+        let reads_connmark = self.rules.reads_connmark();
+        if outcome(&other, reads_connmark) == outcome(first, reads_connmark) {
+            return;
+        }
+        let is_met = |step: &&Step<'_>| {
+            step.matches == Match::Matches
+                && equal.iter().any(|base| (base.hook, base.table.as_str()) == (step.hook, step.table))
+        };
+        let met = first.steps.iter().chain(&other.steps).filter(is_met);
+        let names = met.map(|step| step.words()).into_set();
+        let names: Vec<String> = names.into_iter().collect();
+        first.order = Some(format!(
+            "the order of chains with the same priority decides (the one created last is first): {}",
+            names.join("; ")
+        ));
+    }
+
+    /// The foreign chains beside another one with their priority. Those of nat are compared where they are met.
+    fn with_one_priority(self) -> Vec<&'a BaseChain> {
+        let rules = self.rules;
+        let has_rules = |base: &BaseChain| {
+            let table = Table::ALL.into_iter().find(|table| table.priority() == base.priority);
+            let hook = Hook::ALL.into_iter().find(|hook| hook.name() == base.hook);
+            let chains = table.and_then(|table| rules.tables.get(&table));
+            let ours = chains.zip(hook).and_then(|(chains, hook)| chains.hooks.get(&hook));
+            ours.is_some_and(|ours| !ours.is_empty())
+        };
+        let is_equal = |list: &[BaseChain], base: &BaseChain| {
+            list.iter().filter(|other| (other.hook, other.priority) == (base.hook, base.priority)).count() > 1
+        };
+        let before = rules.before.iter().filter(|base| !base.is_nat);
+        let before = before.filter(|base| has_rules(base) || is_equal(&rules.before, base));
+        before.chain(rules.later.iter().filter(|base| is_equal(&rules.later, base))).collect()
+    }
+}
