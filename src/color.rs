@@ -12,7 +12,7 @@ pub const BOLD: &str = "\x1b[1m";
 pub const RESET: &str = "\x1b[0m";
 
 /// Verdicts, as the first words of an answer.
-const VERDICTS: [(&str, &str); 10] = [
+const VERDICTS: [(&str, &str); 11] = [
     ("captured", GREEN),
     ("equal", GREEN),
     ("not captured", YELLOW),
@@ -21,6 +21,7 @@ const VERDICTS: [(&str, &str); 10] = [
     ("different", RED),
     ("dropped", RED),
     ("lost", RED),
+    ("no route", RED),
     ("the live rules of this network namespace: no problem found", GREEN),
     ("the live rules", YELLOW),
 ];
@@ -40,8 +41,16 @@ const LINES: [(&str, &str); 10] = [
 ];
 
 /// Outcomes in the table of all traffic, with the blanks around them.
-const OUTCOMES: [(&str, &str); 4] =
-    [("  captured", GREEN), ("  not captured", YELLOW), ("  dropped", RED), ("  lost", RED)];
+const OUTCOMES: [(&str, &str); 5] = [
+    ("  captured", GREEN),
+    ("  not captured", YELLOW),
+    ("  dropped", RED),
+    ("  lost", RED),
+    ("  no route", RED),
+];
+
+/// What follows a verdict that is not the whole answer.
+const BUT: [&str; 2] = [", but ", "; unless "];
 
 /// An answer with colours.
 #[must_use]
@@ -51,6 +60,8 @@ pub fn paint(answer: &str) -> String {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
         let styles: &[_] = if number == 0 { &VERDICTS } else { &LINES };
         let whole = styles.iter().find(|(start, _)| line.starts_with(start)).map(|(_, style)| *style);
+        let is_restricted = number == 0 && BUT.iter().any(|words| line.contains(words));
+        let whole = if whole == Some(GREEN) && is_restricted { Some(YELLOW) } else { whole };
         // Titles of chains and of sections.
         let title = (number > 0 && line.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(BOLD);
         match (whole.or(title), painted_row(line)) {
@@ -87,6 +98,10 @@ mod tests {
 
     #[test]
     fn first_line_of_the_table_has_a_colour_for_problems() {
+        let port = "captured: goes to the proxy's outbound port 15001";
+        assert!(paint(&[port, "\n"].concat()).starts_with(GREEN));
+        assert!(paint(&[port, ", but nothing listens there\n"].concat()).starts_with(YELLOW));
+        assert!(paint("no route: no policy rule leads to a route to 10.0.0.1\n").starts_with(RED));
         let first = "the live rules of this network namespace: ";
         assert!(paint(&[first, "no problem found\n"].concat()).starts_with(GREEN));
         assert!(paint(&[first, "no capture rule is live\n"].concat()).starts_with(YELLOW));

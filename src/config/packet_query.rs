@@ -62,7 +62,8 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
     let diagram = diagram(raw.packet(PacketKey::Output));
-    let output = if diagram.is_some() { Some(Output::Text) } else { reader.value(PacketKey::Output, output) };
+    let output =
+        if diagram.is_some() { Some(Output::Text) } else { reader.value(PacketKey::Output, packet_output) };
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -109,6 +110,10 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         diagram,
         live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
     })
+}
+
+fn packet_output(text: &str) -> Result<Output, Expected> {
+    output(text).map_err(|_| Expected::new("text or json, and with --to also mermaid or dot"))
 }
 
 fn diagram(text: &str) -> Option<Diagram> {
