@@ -223,6 +223,16 @@ fn own_proxy_that_the_status_lists_is_a_fixed_point() {
     }
 }
 
+/// The patch changes the order of the annotations, two of which are spellings of one.
+#[test]
+fn spellings_of_an_annotation_are_a_fixed_point() {
+    let annotations = json!({"istio-iptables/injected-fields": "", "prometheus.io/port": "", "prometheus_io_port": "15020"});
+    let pod = builtin::with(&deployment(), &annotations);
+    for admission in ADMISSIONS.iter() {
+        assert_eq!(by_the_webhook(&sent(&pod), admission), Ok(true));
+    }
+}
+
 fn some(keys: Vec<&'static str>, most: usize) -> impl Strategy<Value = Value> {
     let pair = (prop::sample::select(keys), prop::sample::select(VALUES));
     prop::collection::vec(pair, 0..=most).prop_map(|pairs| {

@@ -168,16 +168,22 @@ struct Target {
 }
 
 impl Scrape {
+    /// Of several spellings the usual one wins, else the last in alphabetical order: the order of a JSON object says nothing.
     fn of(pod: &Value) -> Self {
+        const USUAL: [&str; 3] = [keys::PROMETHEUS_PATH, keys::PROMETHEUS_PORT, keys::PROMETHEUS_SCRAPE];
+        let annotations = metadata(pod, "annotations").into_iter().flatten();
+        let mut given: Vec<(&String, &str)> = annotations
+            .filter_map(|(key, value)| Some((key, value.as_str()?)))
+            .filter(|(key, text)| !text.is_empty() && (kind(key).is_some() || *key == keys::SCRAPE_TARGETS))
+            .collect();
+        given.sort_unstable_by_key(|(key, _)| (USUAL.contains(&key.as_str()), *key));
         let mut found = Self::default();
-        for (key, value) in metadata(pod, "annotations").into_iter().flatten() {
-            let text = value.as_str().unwrap_or_default().to_owned();
+        for (key, text) in given {
             match kind(key) {
-                Some(Kind::Path) => found.path = text,
-                Some(Kind::Port) => found.port = text,
-                Some(Kind::Scrape) => found.scrape = text,
-                None if key == keys::SCRAPE_TARGETS => found.targets = targets(&text),
-                None => {}
+                Some(Kind::Path) => text.clone_into(&mut found.path),
+                Some(Kind::Port) => text.clone_into(&mut found.port),
+                Some(Kind::Scrape) => text.clone_into(&mut found.scrape),
+                None => found.targets = targets(text),
             }
         }
         found
@@ -255,6 +261,21 @@ mod tests {
         merge(&mut pod, 15020);
         assert_eq!(variable(&pod), None);
         assert_eq!(pod["metadata"]["annotations"]["prometheus.io/port"], "15020");
+    }
+
+    #[test]
+    fn order_of_annotations_has_no_effect() {
+        for (annotations, expected) in [
+            ([("prometheus.io/port", ""), ("prometheus_io_port", "15020")], "15020"),
+            ([("prometheus.io/port", "8080"), ("prometheus_io_port", "15020")], "8080"),
+            ([("prometheus/io/port", "1"), ("prometheus_io_port", "2")], "2"),
+        ] {
+            let [first, second] = annotations;
+            for (one, other) in [(first, second), (second, first)] {
+                let pod = pod(&json!({(one.0): one.1, (other.0): other.1}));
+                assert_eq!(Scrape::of(&pod).port, expected, "{pod}");
+            }
+        }
     }
 
     #[test]
