@@ -9,7 +9,7 @@ pub mod version;
 pub mod error;
 
 pub mod environment;
-pub mod json_limits;
+pub mod go_json;
 pub mod netconf;
 
 pub mod pod;

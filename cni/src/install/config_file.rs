@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::InstallError;
 use super::files;
-use super::splice::{Invalid, List, NO_PLUGINS, Single};
+use super::splice::{Invalid, List, NO_PLUGINS, Single, require_version};
 
 /// Configurations that libcni converts into lists of one plugin.
 pub(super) const SINGLE: [&str; 2] = [".conf", ".json"];
@@ -16,7 +16,7 @@ pub(super) const LIST: &str = ".conflist";
 pub const DROP_IN: &str = "50-istio-cni.conf";
 
 /// Go reads strings that are not valid UTF-8, too: such a file counts, and cannot be edited here.
-pub(super) const NOT_UTF_8: &str = "not valid UTF-8";
+const NOT_UTF_8: &str = "not valid UTF-8";
 
 /// A configuration that the runtime uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,21 @@ impl ConfigFile {
         if self.is_list { List::parse(&self.text).ok() } else { None }
     }
 
+    /// Refuses a version that the plugin does not have.
+    ///
+    /// # Errors
+    /// It has none of ours.
+    pub fn require_version(&self) -> Result<(), Invalid> {
+        if self.is_list { require_version(&self.text) } else { Single::parse(&self.text)?.require_version() }
+    }
+
+    /// The types of its plugins.
+    #[must_use]
+    pub fn types(&self) -> Vec<String> {
+        let single = || Single::parse(&self.text).iter().map(|single| single.kind().to_owned()).collect();
+        self.list().map_or_else(single, |list| list.types().into_iter().map(str::to_owned).collect())
+    }
+
     /// Reads a file; what libcni would not load is not an error.
     ///
     /// # Errors
@@ -66,11 +81,15 @@ impl ConfigFile {
             Ok(text) => text,
             Err(error) => {
                 let read = parse(&String::from_utf8_lossy(error.as_bytes()));
-                return Ok(Err(read.err().unwrap_or_else(|| Invalid::new(NOT_UTF_8))));
+                return Ok(Err(read.err().unwrap_or_else(not_utf_8)));
             }
         };
         Ok(parse(&text).map(|()| Self { path, text, is_list }))
     }
+}
+
+fn not_utf_8() -> Invalid {
+    Invalid::used(NOT_UTF_8, "the runtime uses it and it cannot be edited; write it in UTF-8")
 }
 
 /// Whether other programs have drop-in files for a list.

@@ -11,7 +11,7 @@ use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
 use super::net_dir;
 use super::options::{Dirs, Placement};
-use super::splice::{self, Owner, Single, TYPE};
+use super::splice::{Owner, Single, TYPE};
 
 /// Beside the configurations of other networks that multus calls.
 const STANDALONE: &str = "istio-cni.conf";
@@ -61,7 +61,7 @@ pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<Instal
         return Ok(None);
     }
     let file = net_dir::choose(dirs)?;
-    let Err(invalid) = splice::require_version(&file.text) else { return Ok(None) };
+    let Err(invalid) = file.require_version() else { return Ok(None) };
     let dir = LockedDir::lock(&dirs.net)?;
     let mut removed = net_dir::remove(&dir, false, None)?;
     removed.extend(remove_drop_ins(&dir)?);

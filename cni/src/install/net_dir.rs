@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
 
-use super::config_file::{ConfigFile, LIST, NOT_UTF_8, Placed, is_config};
+use super::config_file::{ConfigFile, LIST, Placed, is_config};
 use super::convert;
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
 use super::options::{CONF_NAME, Dirs};
-use super::splice::{Invalid, List, Owner};
+use super::splice::{List, Owner};
 
 /// The number of retries for a file that another process changes meanwhile.
 const ATTEMPTS: usize = 20;
@@ -32,13 +32,16 @@ pub fn choose(dirs: &Dirs) -> Result<ConfigFile, InstallError> {
                 }
                 return Ok(file);
             }
-            Err(invalid) if invalid == Invalid::new(NOT_UTF_8) => {
-                let path = path_shown(&dir.join(name));
-                return Err(InstallError::new(format!(
-                    "{path}: {NOT_UTF_8}, the runtime uses it and it cannot be edited; write it in UTF-8"
-                )));
-            }
-            Err(invalid) => problems.push(format!("{}: {invalid}", path_shown(name))),
+            // An entry in a later file would have no effect.
+            Err(invalid) => match invalid.may_be_used() {
+                Some(why) => {
+                    return Err(InstallError::new(format!(
+                        "{}: {invalid}, {why}",
+                        path_shown(&dir.join(name))
+                    )));
+                }
+                None => problems.push(format!("{}: {invalid}", path_shown(name))),
+            },
         }
     }
     let dir = path_shown(dir);

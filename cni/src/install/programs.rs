@@ -1,7 +1,6 @@
 //! Whether our program is in the runtime's plugin directory: other plugins are in it, too.
 
 use istio_iptables::text::path_shown;
-use serde_json::Value;
 
 use super::error::InstallError;
 use super::net_dir;
@@ -25,14 +24,10 @@ pub fn check(options: &Install) -> Result<Option<InstallError>, InstallError> {
 
 fn missing_others(dirs: &Dirs) -> Result<Option<InstallError>, InstallError> {
     let file = net_dir::choose(dirs)?;
-    let plugins: Vec<Value> = match file.list() {
-        Some(list) => list.others().unwrap_or_default(),
-        None => serde_json::from_str(&file.text).into_iter().collect(),
-    };
-    let types = plugins.iter().filter_map(|plugin| plugin.get("type")?.as_str());
-    let types: Vec<&str> = types.filter(|name| *name != TYPE).collect();
+    let mut types = file.types();
+    types.retain(|name| name != TYPE);
     // Links count: they may lead out of the directories that the agent's container has.
-    let is_there = |name: &&str| dirs.bin.join(name).symlink_metadata().is_ok();
+    let is_there = |name: &String| dirs.bin.join(name).symlink_metadata().is_ok();
     if types.is_empty() || types.iter().any(is_there) {
         return Ok(None);
     }

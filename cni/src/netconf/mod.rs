@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::environment::{AttachmentId, PodName};
 use crate::error::{CniError, Code, shortened};
-use crate::json_limits;
+use crate::go_json;
 use crate::version::Version;
 
 pub use settings::{Defaults, OnUnknown, Settings, SourceKind};
@@ -108,7 +108,7 @@ impl<'a> NetConf<'a> {
             Some('{') => bad(error.to_string()),
             Some(_) => bad("not a JSON object".to_owned()),
         })?;
-        json_limits::require(text).map_err(bad)?;
+        go_json::require(text).map_err(bad)?;
         Ok(Self { keys })
     }
 

@@ -46,3 +46,42 @@ fn files_of_others_with_the_names_of_a_conversion_stay() {
         assert_eq!(node.names(), ["10-a-istio.conflist", name]);
     }
 }
+
+/// Neither is a value of JSON libraries that refuse half of a surrogate pair and more than 128 levels.
+#[test]
+fn configuration_with_a_lone_surrogate_or_many_levels_comes_back() {
+    let deep = format!(
+        r#"{{"cniVersion":"1.0.0","name":"a","type":"bridge","x":{}{}}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    for text in [deep.as_str(), r#"{"cniVersion":"1.0.0","name":"a","type":"bridge","comment":"\ud800"}"#] {
+        let node = Node::with_program(&[("10-a.conf", text)]);
+        node.install(&FAST);
+        let installed = ["10-a-istio.conflist", "10-a.conf.istio-cni-backup"];
+        assert_eq!(node.names(), installed);
+        // As a program does that restores it: a conversion each time would be a loop.
+        node.write("10-a.conf", text);
+        let inode = node.inode("10-a-istio.conflist");
+        node.install(&FAST);
+        assert_eq!(node.inode("10-a-istio.conflist"), inode);
+        std::fs::remove_file(node.net.join("10-a.conf")).unwrap();
+        node.uninstall(&[]);
+        assert_eq!((node.names(), node.read("10-a.conf").as_str()), (vec!["10-a.conf".to_owned()], text));
+    }
+}
+
+/// Libcni finds fields of a single configuration whatever the case of their keys.
+#[test]
+fn keys_of_a_single_configuration_may_have_any_case() {
+    let text = r#"{"CNIVERSION":"1.0.0","Name":"a","TYPE":"bridge"}"#;
+    let node = Node::with_program(&[("10-a.conf", text)]);
+    node.install(&FAST);
+    let list: serde_json::Value = serde_json::from_str(&node.read("10-a-istio.conflist")).unwrap();
+    assert_eq!((&list["cniVersion"], &list["name"]), (&"1.0.0".into(), &"a".into()));
+    node.uninstall(&[]);
+    assert_eq!((node.names(), node.read("10-a.conf").as_str()), (vec!["10-a.conf".to_owned()], text));
+    let old = text.replace("1.0.0", "0.1.0");
+    let node = Node::with_program(&[("10-a.conf", &old)]);
+    node.fails("install", &["--once", "--no-dry-add"], "is not accepted, expected one of 0.3.0");
+}

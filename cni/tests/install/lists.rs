@@ -352,3 +352,38 @@ fn arguments_are_checked() {
     }
     assert_eq!(node.read("10-a.conflist"), LIST);
 }
+
+/// Libcni, in Go, loads the first list, and reads half of a surrogate pair as U+FFFD.
+#[test]
+fn list_with_a_lone_surrogate_has_the_entry_as_the_runtime_uses_it() {
+    for (from, to) in [("\"cluster\"", "\"cluster\\ud800\""), ("\"bridge\"", "\"bridge\", \"\\udc00\": 1")] {
+        let text = LIST.replace(from, to);
+        let node = Node::with_program(&[("20-b.conflist", LIST)]);
+        node.write_old("10-a.conflist", &text);
+        node.install(&["--no-dry-add"]);
+        assert!(node.read("10-a.conflist").contains("istio-cni"), "{text}");
+        assert_eq!(node.read("20-b.conflist"), LIST, "{text}");
+        node.uninstall(&[]);
+        assert_eq!(node.read("10-a.conflist"), text);
+    }
+}
+
+/// An entry in the next file would have no effect with these.
+#[test]
+fn list_that_earlier_versions_of_libcni_load_is_not_skipped() {
+    for field in [r#""disableGC": 1"#, r#""loadOnlyInlinedPlugins": "yes""#, r#""cniVersions": "1.0.0""#] {
+        let text = LIST.replace(r#""cniVersion""#, &format!(r#"{field}, "cniVersion""#));
+        let node = Node::with_program(&[("20-b.conflist", LIST)]);
+        node.write_old("10-a.conflist", &text);
+        node.fails(
+            "install",
+            &["--once", "--no-dry-add"],
+            "with which earlier versions of libcni load the file",
+        );
+        assert_eq!(
+            (node.read("10-a.conflist"), node.read("20-b.conflist").as_str()),
+            (text, LIST),
+            "{field}"
+        );
+    }
+}

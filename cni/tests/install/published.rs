@@ -114,6 +114,9 @@ fn version_that_the_plugin_does_not_have_is_refused() {
             node.fails("install", &["--once", "--no-dry-add"], &problem);
             let output = node.run("install", &["--once", "--no-dry-add"]);
             let log = String::from_utf8(output.stderr).unwrap().replace("\\\"", "\"");
+            // Of a single configuration libcni reads no `cniVersions`.
+            let is_of_lists = version.contains("cniVersions") && name.ends_with(".conf");
+            let shown = if is_of_lists { "missing" } else { shown };
             assert!(log.contains(shown) && log.contains("0.3.0, 0.3.1"), "{log}");
             assert_eq!((node.read(name), node.names()), (text, vec![name.to_owned()]));
         }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::go_json::without_lone_surrogates;
 use crate::netconf::{OWN_KEYS, POD_ANNOTATIONS};
 use crate::version::Version;
 
@@ -24,17 +25,31 @@ const ONLY_OURS: &str = "plugins: istio-cni is the only one";
 
 /// Why a text is not a configuration that libcni loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid(String);
+pub struct Invalid {
+    problem: String,
+    /// Why the runtime may use the file nevertheless.
+    may_be_used: Option<&'static str>,
+}
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.problem)
     }
 }
 
 impl Invalid {
     pub(super) fn new(problem: impl Into<String>) -> Self {
-        Self(problem.into())
+        Self { problem: problem.into(), may_be_used: None }
+    }
+
+    /// A file that the runtime may use.
+    pub(super) fn used(problem: impl Into<String>, why: &'static str) -> Self {
+        Self { problem: problem.into(), may_be_used: Some(why) }
+    }
+
+    /// Why the runtime may use the file nevertheless, with what to do.
+    pub(super) const fn may_be_used(&self) -> Option<&'static str> {
+        self.may_be_used
     }
 }
 
@@ -56,6 +71,7 @@ pub enum Owner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plugin {
     span: Range<usize>,
+    kind: String,
     owner: Owner,
 }
 
@@ -76,7 +92,8 @@ impl<'a> List<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let keys = Object::of_file(text)?;
+        let read = without_lone_surrogates(text);
+        let keys = Object::of_file(&read)?;
         let name = keys.string("name")?.ok_or_else(|| Invalid::new("missing name"))?;
         keys.string("cniVersion")?;
         keys.versions()?;
@@ -87,18 +104,18 @@ impl<'a> List<'a> {
             let list = Self { text, name, inlined_only, opened: None, plugins: Vec::new() };
             return if inlined_only { Err(Invalid::new(NO_PLUGINS)) } else { Ok(list) };
         };
-        let elements: Vec<&'a RawValue> =
+        let elements: Vec<&RawValue> =
             serde_json::from_str(array.get()).map_err(|_| Invalid::new("plugins: not a list"))?;
         if elements.is_empty() {
             return Err(Invalid::new("plugins: empty"));
         }
-        let plugin = |(index, element): (usize, &&'a RawValue)| {
+        let plugin = |(index, element): (usize, &&RawValue)| {
             let owner = Object::parse(element.get()).and_then(|object| owner(&object.as_map()));
-            let owner = owner.map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
-            Ok(Plugin { span: span(text, element.get()), owner })
+            let (kind, owner) = owner.map_err(|error| Invalid::new(format!("plugins[{index}]: {error}")))?;
+            Ok(Plugin { span: span(&read, element.get()), kind, owner })
         };
         let plugins = elements.iter().enumerate().map(plugin).collect::<Result<_, Invalid>>()?;
-        Ok(Self { text, name, inlined_only, opened: Some(span(text, array.get()).start + 1), plugins })
+        Ok(Self { text, name, inlined_only, opened: Some(span(&read, array.get()).start + 1), plugins })
     }
 
     /// The name of the network.
@@ -145,11 +162,17 @@ impl<'a> List<'a> {
         self.plugins.iter().map(|plugin| plugin.owner)
     }
 
-    /// The plugins that are not ours, by value; `None` if one is nested too deep for that.
+    /// The types of the plugins.
     #[must_use]
-    pub fn others(&self) -> Option<Vec<Value>> {
+    pub fn types(&self) -> Vec<&str> {
+        self.plugins.iter().map(|plugin| plugin.kind.as_str()).collect()
+    }
+
+    /// The texts of the plugins that are not ours.
+    #[must_use]
+    pub fn others(&self) -> Vec<&'a str> {
         let others = self.plugins.iter().filter(|plugin| plugin.owner != Owner::Ours);
-        others.map(|plugin| serde_json::from_str(self.slice(&plugin.span)).ok()).collect()
+        others.map(|plugin| self.slice(&plugin.span)).collect()
     }
 
     /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
@@ -243,6 +266,7 @@ pub struct Single<'a> {
     text: &'a str,
     name: Option<String>,
     version: Option<String>,
+    kind: String,
     owner: Owner,
 }
 
@@ -252,12 +276,28 @@ impl<'a> Single<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        let object = Object::of_file(text)?;
+        let read = without_lone_surrogates(text);
+        let object = Object::of_file(&read)?;
         require_fields(&object)?;
         // The list that is made of it has its keys as a map.
-        let owner = owner(&object.as_map())?;
+        let (kind, owner) = owner(&object.as_map())?;
         let (name, version) = (object.text("name")?, object.text("cniVersion")?);
-        Ok(Self { text: text.trim(), name, version, owner })
+        Ok(Self { text: text.trim(), name, version, kind, owner })
+    }
+
+    /// The type of the plugin.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// [`require_version`] for a single configuration, whose keys may have any case.
+    ///
+    /// # Errors
+    /// It has none of ours.
+    pub fn require_version(&self) -> Result<(), Invalid> {
+        let version = self.version.as_ref().filter(|version| !version.is_empty());
+        require_one_of(version.map(std::slice::from_ref).unwrap_or_default())
     }
 
     /// The name of the network, if it has one.
@@ -290,47 +330,55 @@ impl<'a> Single<'a> {
     /// Whether a list is this configuration, with or without our entry.
     #[must_use]
     pub fn is_source_of(&self, list: &List<'_>) -> bool {
-        let own: Option<Value> = serde_json::from_str(self.text).ok();
-        own.is_some_and(|own| list.others() == Some(vec![own])) && self.name.as_deref() == Some(list.name())
+        let [other] = list.others()[..] else { return false };
+        (self.text == other || is_equal(self.text, other)) && self.name.as_deref() == Some(list.name())
     }
 }
 
-/// Refuses a configuration of a version that the plugin does not have: every ADD on the node would fail, of pods that are not
+/// Refuses a list of a version that the plugin does not have: every ADD on the node would fail, of pods that are not
 /// captured, too. Without `cniVersion`, libcni takes the newest of `cniVersions` that it knows.
 ///
 /// # Errors
 /// It has none of ours.
 pub fn require_version(text: &str) -> Result<(), Invalid> {
-    let keys = Object::parse(text)?;
+    let read = without_lone_surrogates(text);
+    let keys = Object::parse(&read)?;
     let own = keys.string("cniVersion")?.filter(|version| !version.is_empty());
     let listed = keys.versions()?;
-    let versions = own.map_or(listed, |own| vec![own]);
+    require_one_of(&own.map_or(listed, |own| vec![own]))
+}
+
+fn require_one_of(versions: &[String]) -> Result<(), Invalid> {
     if versions.iter().any(|version| Version::by_name(version).is_some()) {
         return Ok(());
     }
     let given =
         if versions.is_empty() { "missing".to_owned() } else { format!("{versions:?} is not accepted") };
     let accepted = Version::ALL.map(Version::name).join(", ");
-    Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}")))
+    Err(Invalid::new(format!("cniVersion: {given}, expected one of {accepted}")))
 }
 
-/// Whose a plugin is.
-fn owner(plugin: &Object<'_>) -> Result<Owner, Invalid> {
+/// The type of a plugin, and whose it is.
+fn owner(plugin: &Object<'_>) -> Result<(String, Owner), Invalid> {
     require_fields(plugin)?;
     let kind = plugin.text("type")?.filter(|kind| !kind.is_empty());
-    let is_set = |value: &Value| *value != Value::Null && *value != false;
-    match kind.ok_or_else(|| Invalid::new("missing type"))?.as_str() {
+    let kind = kind.ok_or_else(|| Invalid::new("missing type"))?;
+    let owner = match kind.as_str() {
         TYPE if OWN_KEYS.iter().any(|key| plugin.get(key).is_some())
             || plugin
                 .values("capabilities", "")?
                 .iter()
                 .any(|one: &Value| one.get(POD_ANNOTATIONS).is_some()) =>
         {
-            Ok(Owner::Ours)
+            Owner::Ours
         }
-        TYPE => Ok(Owner::Istio { ambient: plugin.values("ambient_enabled", "")?.iter().any(is_set) }),
-        _ => Ok(Owner::Other),
-    }
+        TYPE => {
+            let ambient: Vec<Box<RawValue>> = plugin.values("ambient_enabled", "")?;
+            Owner::Istio { ambient: ambient.iter().any(|value| value.get() != "false") }
+        }
+        _ => Owner::Other,
+    };
+    Ok((kind, owner))
 }
 
 /// Where a part of a text is.
@@ -339,9 +387,10 @@ fn span(text: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
+/// Whether two texts have the same value. What is nested too deep is equal to nothing.
 fn is_equal(one: &str, other: &str) -> bool {
-    let value = |text| serde_json::from_str::<Value>(text).ok();
-    value(one) == value(other)
+    let value = |text| serde_json::from_str::<Value>(&without_lone_surrogates(text)).ok();
+    value(one).is_some_and(|one| value(other) == Some(one))
 }
 
 #[cfg(test)]

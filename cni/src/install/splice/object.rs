@@ -6,27 +6,29 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Invalid;
-use crate::json_limits;
+use crate::go_json;
 
 const NO_OBJECT: &str = "not a JSON object";
+
+/// Of keys that libcni reads since 1.2 or 1.3.
+const EARLIER: &str = "with which earlier versions of libcni load the file: correct it, or remove the file";
 
 /// Keys and values, in the order in which they are read.
 #[derive(Debug)]
 pub(super) struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// Parses the whole text of a file.
+    /// Parses the whole text of a file, without lone surrogates.
     pub(super) fn of_file(text: &'a str) -> Result<Self, Invalid> {
         let object = match text.trim_start().chars().next() {
             None => return Err(Invalid::new("empty")),
             Some('{') => serde_json::from_str(text).map_err(|error| Invalid::new(error.to_string()))?,
             Some(_) => return Err(Invalid::new(NO_OBJECT)),
         };
-        json_limits::require(text).map_err(Invalid::new)?;
+        go_json::require(text).map_err(Invalid::new)?;
         Ok(object)
     }
 
@@ -54,7 +56,14 @@ impl<'a> Object<'a> {
             Some(flag) => Ok(flag),
             None if text.eq_ignore_ascii_case("true") => Ok(true),
             None if text.eq_ignore_ascii_case("false") => Ok(false),
-            None => Err(Invalid::new(format!("{key}: {value} is not accepted, expected true or false"))),
+            None => {
+                let problem = format!("{key}: {value} is not accepted, expected true or false");
+                Err(if key == "disableCheck" {
+                    Invalid::new(problem)
+                } else {
+                    Invalid::used(problem, EARLIER)
+                })
+            }
         }
     }
 
@@ -67,7 +76,7 @@ impl<'a> Object<'a> {
         };
         let versions: Option<Vec<String>> = serde_json::from_str(value).ok();
         versions.filter(|versions| versions.iter().all(is_version)).ok_or_else(|| {
-            Invalid::new(format!("{KEY}: {value} is not accepted, expected a list of versions"))
+            Invalid::used(format!("{KEY}: {value} is not accepted, expected a list of versions"), EARLIER)
         })
     }
 
@@ -79,7 +88,7 @@ impl<'a> Object<'a> {
 
     /// The values of a field of a struct, each of which has to be of its type.
     pub(super) fn values<T: DeserializeOwned>(&self, field: &str, kind: &str) -> Result<Vec<T>, Invalid> {
-        let named = self.0.iter().filter(|(key, _)| key.eq_ignore_ascii_case(field));
+        let named = self.0.iter().filter(|(key, _)| go_json::is_field(key, field));
         let set = named.filter(|(_, value)| value.get() != "null");
         let read = set.map(|(_, value)| serde_json::from_str(value.get()));
         read.collect::<Result<_, _>>().map_err(|_| Invalid::new(format!("{field}: not {kind}")))
@@ -122,7 +131,9 @@ pub(super) fn require_fields(plugin: &Object<'_>) -> Result<(), Invalid> {
         plugin.text(field)?;
     }
     plugin.values::<BTreeMap<String, Option<bool>>>("capabilities", "an object of booleans")?;
-    plugin.values::<BTreeMap<String, Value>>("prevResult", "an object")?;
+    for result in plugin.values::<Box<RawValue>>("prevResult", "an object")? {
+        of_field("prevResult", &result)?;
+    }
     for ipam in plugin.values::<Box<RawValue>>("ipam", "an object")? {
         of_field("ipam", &ipam)?.text("type")?;
     }

@@ -130,6 +130,60 @@ fn what_libcni_does_not_load_is_invalid() {
     }
 }
 
+/// Go reads half of a surrogate pair as U+FFFD.
+#[test]
+fn lone_surrogates_are_read_as_in_go() {
+    for text in [
+        r#"{"name":"x","\ud800":1,"plugins":[{"type":"a"}]}"#,
+        r#"{"name":"x\uDC00","plugins":[{"type":"a"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"a","\udc00":1}]}"#,
+        r#"{"name":"x","plugins":[{"type":"a\ud800\u0041"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"a","ipam":{"type":"b\ud800","\udfff":2},"dns":{"domain":"\ud800\ud83d\ude00"}}]}"#,
+    ] {
+        let list = parse(text);
+        let with = list.with_entry(ENTRY).unwrap();
+        assert_eq!(with.replace(&format!(",{ENTRY}"), ""), text);
+        assert_eq!(parse(&with).with_entry(ENTRY), None, "{with}");
+        assert_eq!(parse(&with).without_entry(false), Ok(Some(text.to_owned())));
+        let plugin = text.find(r#"{"type"#).and_then(|start| text.get(start..text.len() - 2)).unwrap();
+        assert!(Single::parse(plugin).is_ok(), "{plugin}");
+    }
+    assert_eq!(
+        parse(r#"{"name":"\\ud800\ud83dx\ud83d\ude00","plugins":[{"type":"a"}]}"#).name(),
+        "\\ud800\u{fffd}x\u{1f600}"
+    );
+    assert!(List::parse(r#"{"name":"\ud80","plugins":[{"type":"a"}]}"#).is_err());
+    let version = r#"{"cniVersion":"1.0.0","name":"\ud800","plugins":[{"type":"a"}]}"#;
+    assert_eq!(require_version(version), Ok(()));
+}
+
+#[test]
+fn configuration_that_cannot_be_compared_by_value_is_a_source_by_its_bytes() {
+    let deep = format!(r#"{{"name":"x","type":"a","d":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+    for text in [deep.as_str(), r#"{"name":"x\ud800","type":"a","comment":"\ud800"}"#] {
+        let single = Single::parse(text).unwrap();
+        let list = single.to_list(ENTRY).unwrap();
+        assert!(single.is_source_of(&parse(&list)), "{list}");
+        let changed = list.replace(r#""type":"a""#, r#""type":"b""#);
+        assert!(!single.is_source_of(&parse(&changed)), "{changed}");
+    }
+}
+
+/// Fields of a plugin may be nested as deep as libcni accepts.
+#[test]
+fn deep_fields_are_read() {
+    let deep = format!("{}{}", r#"{"a":["#.repeat(100), "]}".repeat(100));
+    for field in ["prevResult", "ambient_enabled", "x"] {
+        let text = format!(
+            r#"{{"name":"x","plugins":[{{"type":"istio-cni","on_unknown":"fail","{field}":{deep}}}]}}"#
+        );
+        assert!(parse(&text).has_entry(), "{field}");
+        let text = format!(r#"{{"name":"x","plugins":[{{"type":"istio-cni","{field}":{deep}}}]}}"#);
+        let ambient = field == "ambient_enabled";
+        assert_eq!(parse(&text).owners().collect::<Vec<_>>(), [Owner::Istio { ambient }], "{field}");
+    }
+}
+
 /// Keys of a list and of its plugins are those of a map first.
 #[test]
 fn last_of_several_equal_keys_counts_as_in_go() {
@@ -205,6 +259,8 @@ fn last_of_several_keys_of_other_case_counts_as_in_go() {
     ] {
         assert_eq!(owner(&plugin), Ok(wanted), "{plugin}");
     }
+    // Go compares letters after simple case folding.
+    assert!(owner(&format!(r#"{{"type":"istio-cni","capabilitie\u017f":1,{ours}}}"#)).is_err());
     for bad in [r#"{"type":null}"#, r#"{"type":"a","TYPE":1}"#, r#"{"type":"a","Type":[]}"#] {
         assert!(owner(bad).is_err(), "{bad}");
     }
@@ -352,7 +408,7 @@ proptest! {
         let others = parse(&text).others();
         let older = ENTRY.replace("{\"type", "{\"old\":[],\"type");
         let is_foreign = |owner: &Owner| matches!(owner, Owner::Istio { .. });
-        let mut with = text;
+        let mut with = text.clone();
         for (place, ours) in places {
             let parsed = parse(&with);
             let at = parsed.plugins.get(place).map_or(parsed.plugins[0].span.start, |plugin| plugin.span.start);

@@ -1,4 +1,7 @@
-//! Limits of Go's `encoding/json`, with which libcni reads configurations. It never passes input beyond them to plugins.
+//! What Go's `encoding/json`, with which libcni reads configurations, accepts besides and refuses. It never passes input beyond
+//! its limits to plugins.
+
+use std::borrow::Cow;
 
 use crate::error::shortened;
 
@@ -6,6 +9,44 @@ use crate::error::shortened;
 const DEEPEST: usize = 10_000;
 /// Maximum length of a number in messages.
 const SHOWN: usize = 40;
+
+/// The text with U+FFFD for each half of a surrogate pair (`\\ud800`), as Go reads it. All other bytes stay in their places.
+#[must_use]
+pub fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
+    const ESCAPE: usize = "\\ud800".len();
+    let code = |at: usize| {
+        let hex = json.get(at..at + ESCAPE)?.strip_prefix("\\u")?;
+        u16::from_str_radix(hex, 16).ok()
+    };
+    let mut read = Cow::Borrowed(json);
+    let mut from = 0;
+    while let Some(at) = json.get(from..).and_then(|rest| rest.find('\\')).map(|offset| from + offset) {
+        from = match (code(at), code(at + ESCAPE)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => at + 2 * ESCAPE,
+            (Some(0xd800..=0xdfff), _) => {
+                read.to_mut().replace_range(at..at + ESCAPE, "\\ufffd");
+                at + ESCAPE
+            }
+            (Some(_), _) => at + ESCAPE,
+            // Of another character, which may be a backslash.
+            (None, _) => {
+                at + 1 + json.get(at + 1..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8)
+            }
+        }
+    }
+    read
+}
+
+/// Whether a key is that of a field of a struct: Go folds two letters besides those of ASCII.
+#[must_use]
+pub fn is_field(key: &str, field: &str) -> bool {
+    let folded = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        _ => c.to_ascii_lowercase(),
+    };
+    key.chars().map(folded).eq(field.chars().map(folded))
+}
 
 /// Rejects JSON of correct syntax that libcni rejects.
 ///
