@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::error::{CniError, Code};
+use crate::error::{CniError, Code, shortened};
+
+/// Maximum length of a value in messages.
+const SHOWN: usize = 80;
 
 /// A command, with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +78,11 @@ impl std::fmt::Display for PodName {
     }
 }
 
+/// The longest interface name of the kernel: `IFNAMSIZ - 1`.
+const LONGEST_INTERFACE: usize = 15;
+/// The longest container ID: names of files have 255 bytes, of which a temporary state file has 6 besides the two names.
+pub const LONGEST_CONTAINER: usize = 255 - LONGEST_INTERFACE - "..".len() - ".tmp".len();
+
 impl AttachmentId {
     /// A container ID as the specification has it, and an interface name as the kernel has it.
     ///
@@ -89,7 +97,12 @@ impl AttachmentId {
                  a letter or digit"
             ));
         }
-        const LONGEST_INTERFACE: usize = 15; // IFNAMSIZ - 1
+        if container.len() > LONGEST_CONTAINER {
+            let container = shortened(container, SHOWN);
+            return Err(format!(
+                "CNI_CONTAINERID: {container:?} is not accepted, expected at most {LONGEST_CONTAINER} characters"
+            ));
+        }
         let fits = (1..=LONGEST_INTERFACE).contains(&interface.len());
         let is_forbidden = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':');
         if !fits || matches!(interface, "." | "..") || interface.chars().any(is_forbidden) {
@@ -178,6 +191,10 @@ fn read(variables: &Variables) -> Result<Request, String> {
     }
 }
 
+/// What names a pod. In another form they are no other plugin's: the pod may have to be captured.
+const POD_ARGS: [&str; 4] =
+    ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"];
+
 /// The pod that `CNI_ARGS` name: `K8S_POD_NAME=x;K8S_POD_NAMESPACE=y`. Arguments for other plugins are ignored.
 fn pod(args: &str) -> Result<Option<PodName>, String> {
     let mut pod = PodName { namespace: String::new(), name: String::new(), uid: String::new() };
@@ -188,6 +205,10 @@ fn pod(args: &str) -> Result<Option<PodName>, String> {
                 "CNI_ARGS: {pair:?} is not accepted, expected KEY=VALUE pairs, separated by `;`"
             ));
         };
+        let is_meant = |name: &&str| *name != key && name.eq_ignore_ascii_case(key.trim());
+        if let Some(meant) = POD_ARGS.into_iter().find(is_meant) {
+            return Err(format!("CNI_ARGS: {key:?} is not accepted, expected {meant}"));
+        }
         match key {
             // podman gives each container's name as that of a pod, and nothing else about pods.
             "K8S_POD_NAME" => {
@@ -254,7 +275,7 @@ mod tests {
         ] {
             assert_eq!(of(&[("CNI_COMMAND", command)]), Ok(request));
         }
-        for args in ["", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=;K8S_POD_NAME=;K8S_POD_UID="] {
+        for args in ["", "K8S_POD_NAME=b", "k8s_pod=a; K8S_POD_X=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=;K8S_POD_UID="] {
             assert_eq!(
                 with("CNI_ARGS", args),
                 Ok(Request::Add(Attachment { pod: None, ..attachment.clone() }))
@@ -269,7 +290,7 @@ mod tests {
         assert_eq!(missing, "missing variables: CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME");
         for (name, values) in [
             ("CNI_COMMAND", &["add", "X"][..]),
-            ("CNI_CONTAINERID", &["../x", "a/b", ".a", "a b", "ü"]),
+            ("CNI_CONTAINERID", &["../x", "a/b", ".a", "a b", "ü", &"c".repeat(300)]),
             ("CNI_NETNS", &["proc/1/ns/net", "x"]),
             ("CNI_IFNAME", &["a/b", "..", ".", "a b", "a:b", "sixteen-bytes-xx"]),
             ("CNI_ARGS", &["K8S_POD_NAME", "a=b;c"]),
@@ -278,6 +299,8 @@ mod tests {
                 &["K8S_POD_NAMESPACE=a;K8S_POD_NAME=", "K8S_POD_NAMESPACE=a", "K8S_POD_NAME=b;K8S_POD_UID=u"],
             ),
             ("CNI_ARGS", &["K8S_POD_INFRA_CONTAINER_ID=c"]),
+            ("CNI_ARGS", &[" K8S_POD_NAMESPACE=a; K8S_POD_NAME=b", "k8s_pod_namespace=a;k8s_pod_name=b"]),
+            ("CNI_ARGS", &["K8S_POD_NAMESPACE=a;K8S_POD_NAME=b; K8S_POD_UID=u"]),
         ] {
             for value in values {
                 let error = with(name, value).unwrap_err();

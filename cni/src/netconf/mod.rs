@@ -81,13 +81,12 @@ pub struct NetConf<'a> {
 }
 
 /// The attachments that are there, for GC.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct ValidAttachment {
     #[serde(rename = "containerID")]
-    container: Option<String>,
+    container: String,
     #[serde(rename = "ifname")]
-    interface: Option<String>,
+    interface: String,
 }
 
 impl<'a> NetConf<'a> {
@@ -244,12 +243,14 @@ impl<'a> NetConf<'a> {
     }
 
     /// Whether the runtime is asked to pass annotations.
-    #[must_use]
-    pub fn wants_annotations(&self) -> bool {
+    ///
+    /// # Errors
+    /// Code 7.
+    pub fn wants_annotations(&self) -> Result<bool, CniError> {
         // Libcni takes null for false.
         let capabilities: Option<BTreeMap<String, Option<bool>>> =
-            self.value("capabilities", "").ok().flatten();
-        capabilities.is_some_and(|all| all.get(POD_ANNOTATIONS) == Some(&Some(true)))
+            self.value("capabilities", "an object of booleans")?;
+        Ok(capabilities.is_some_and(|all| all.get(POD_ANNOTATIONS) == Some(&Some(true))))
     }
 
     /// The annotations of the pod, if the runtime hands them over.
@@ -266,21 +267,24 @@ impl<'a> NetConf<'a> {
         Ok(annotations.flatten())
     }
 
-    /// The attachments of this network that are there. Those with names that no attachment can have are not listed. Libcni writes `null`
-    /// if there are none.
+    /// The attachments of this network that are there. Libcni writes `null` if there are none.
     ///
     /// # Errors
-    /// Code 7: the runtime does not list them.
+    /// Code 7: the runtime does not list them, or one has names that no attachment can have: the state of the one that is meant must stay.
     pub fn valid_attachments(&self) -> Result<Vec<AttachmentId>, CniError> {
         const KEY: &str = "cni.dev/valid-attachments";
         const ACCEPTED: &str = "a list of objects with containerID and ifname";
         let missing = || invalid(KEY, &format!("missing, expected {ACCEPTED}"));
         let value = self.keys.get(KEY).copied().ok_or_else(missing)?;
-        let listed: Option<Vec<Option<ValidAttachment>>> = read(KEY, value, ACCEPTED)?;
-        let id = |one: ValidAttachment| {
-            AttachmentId::new(&one.container.unwrap_or_default(), &one.interface.unwrap_or_default()).ok()
+        let listed: Option<Vec<&RawValue>> = read(KEY, value, ACCEPTED)?;
+        let id = |one: &RawValue| {
+            // Serde reads a list as an object, too.
+            let names: Option<ValidAttachment> = serde_json::from_str(one.get()).ok();
+            let names = names.filter(|_| one.get().starts_with('{'));
+            let id = names.and_then(|names| AttachmentId::new(&names.container, &names.interface).ok());
+            id.ok_or_else(|| not_accepted(KEY, one.get(), ACCEPTED))
         };
-        Ok(listed.into_iter().flatten().flatten().filter_map(id).collect())
+        listed.into_iter().flatten().map(id).collect()
     }
 }
 

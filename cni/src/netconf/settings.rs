@@ -73,6 +73,9 @@ impl NetConf<'_> {
     /// # Errors
     /// Code 7.
     pub fn settings(&self) -> Result<Settings, CniError> {
+        // Of a wrong type they say that something else is meant.
+        self.standalone()?;
+        self.wants_annotations()?;
         if self.flag("ambient_enabled")? {
             return Err(invalid("ambient_enabled", "true is not accepted: ambient mode is not supported"));
         }

@@ -142,16 +142,43 @@ fn attachments_are_listed_as_go_writes_them() {
             .valid_attachments()
             .map(|listed| listed.iter().map(|one| one.container.clone()).collect::<Vec<_>>())
     };
-    for none in ["null", "[]", "[null]", "[{}]", r#"[{"containerID": null, "ifname": "eth0"}]"#] {
+    for none in ["null", "[]"] {
         assert_eq!(listed(none), Ok(vec![]), "{none}");
     }
-    let some = r#"[{"containerID": "a", "ifname": "eth0"}, null, {"containerID": "b", "ifname": "eth0"}]"#;
+    let some = r#"[{"containerID": "a", "ifname": "eth0"}, {"containerID": "b", "ifname": "eth0", "x": 1}]"#;
     assert_eq!(listed(some), Ok(vec!["a".to_owned(), "b".to_owned()]));
     let accepted = "expected a list of objects with containerID and ifname";
-    for bad in ["\"x\"", "{}", "[5]", r#"[{"containerID": 5, "ifname": "eth0"}]"#] {
+    // Of a wrong one the state would be removed.
+    for bad in [
+        "\"x\"",
+        "{}",
+        "[5]",
+        "[null]",
+        "[{}]",
+        r#"[["a", "eth0"]]"#,
+        r#"[{"containerID": 5, "ifname": "eth0"}]"#,
+        r#"[{"containerID": null, "ifname": "eth0"}]"#,
+        r#"[{"containerID": "a"}]"#,
+        r#"[{"containerID": "../a", "ifname": "eth0"}]"#,
+        r#"[{"containerID": "b", "ifname": "eth0"}, {"containerId": "a", "ifName": "eth0"}]"#,
+    ] {
         assert!(msg(listed(bad)).contains(accepted), "{bad}");
     }
     assert!(msg(parse("{}").valid_attachments()).contains(&format!("missing, {accepted}")));
+}
+
+/// Where a captured pod does not need them, too.
+#[test]
+fn types_of_keys_are_always_checked() {
+    for (key, value, accepted) in [
+        ("standalone", "\"x\"", "true or false"),
+        ("capabilities", "[]", "an object of booleans"),
+        ("capabilities", "{\"a\": \"yes\"}", "an object of booleans"),
+    ] {
+        let text = format!("{{\"{key}\": {value}}}");
+        let wanted = format!("configuration key {key}: {value} is not accepted, expected {accepted}");
+        assert_eq!(msg(parse(&text).settings()), wanted);
+    }
 }
 
 #[test]
@@ -161,7 +188,7 @@ fn null_capability_means_none() {
             format!("{{\"capabilities\": {{\"a\": null, \"io.kubernetes.cri.pod-annotations\": {value}}}}}");
         parse(&text).wants_annotations()
     };
-    assert_eq!(["true", "false", "null"].map(wants), [true, false, false]);
+    assert_eq!(["true", "false", "null"].map(wants), [Ok(true), Ok(false), Ok(false)]);
 }
 
 #[test]

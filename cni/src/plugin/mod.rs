@@ -223,7 +223,6 @@ fn gc(conf: &NetConf<'_>) -> Result<(), CniError> {
 /// # Errors
 /// Code 7: what ADD of a captured pod would refuse, whatever its annotations are.
 pub fn validated(conf: &NetConf<'_>) -> Result<Settings, CniError> {
-    conf.standalone()?;
     conf.deadline()?;
     conf.run_dir()?;
     conf.excludes(&PodName::default())?;
@@ -240,7 +239,7 @@ fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
     let run_dir = conf.run_dir()?;
     StateDir::new(&run_dir).writable()?;
     let settings = validated(conf)?;
-    let of_runtime = settings.sources.contains(&SourceKind::Annotations) && conf.wants_annotations();
+    let of_runtime = settings.sources.contains(&SourceKind::Annotations) && conf.wants_annotations()?;
     if !of_runtime && settings.on_unknown == OnUnknown::Fail {
         let named = settings.sources.iter().any(|kind| *kind != SourceKind::Annotations);
         let found = if named {

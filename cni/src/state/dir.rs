@@ -28,7 +28,7 @@ impl StateDir {
     }
 
     fn path(&self, id: &AttachmentId) -> PathBuf {
-        self.0.join(format!("{}.{}.json", id.container, id.interface))
+        self.0.join(format!("{}.json", name(id)))
     }
 
     /// Writes a state file; a reader finds the whole file or none.
@@ -53,7 +53,7 @@ impl StateDir {
 
     /// One for each attachment, so that DEL finds what a killed ADD has left.
     fn temporary(&self, id: &AttachmentId) -> PathBuf {
-        self.0.join(format!(".{}.{}.tmp", id.container, id.interface))
+        self.0.join(format!(".{}.tmp", name(id)))
     }
 
     /// What a process that was killed leaves of it is removed by GC.
@@ -142,6 +142,12 @@ impl StateDir {
     }
 }
 
+/// The name of an attachment's files: behind the last dot is the interface, with `:` for its own dots, which no interface has in its
+/// name.
+fn name(id: &AttachmentId) -> String {
+    format!("{}.{}", id.container, id.interface.replace('.', ":"))
+}
+
 /// Makes a file, or takes one that a killed process has left, and locks it: GC removes it only without its lock, which the
 /// kernel gives up when the process ends.
 fn lock_new(path: &Path) -> io::Result<Flock<File>> {
@@ -207,6 +213,7 @@ mod tests {
     use istio_iptables::cli::Key;
 
     use super::*;
+    use crate::environment::LONGEST_CONTAINER;
 
     fn id(container: &str) -> AttachmentId {
         AttachmentId::new(container, "eth0").unwrap()
@@ -264,6 +271,28 @@ mod tests {
         fs::write(dir.temporary(&id("x")), "{").unwrap();
         dir.remove(&id("x")).unwrap();
         assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn each_attachment_has_a_file_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(folder.path());
+        let (one, other) =
+            (AttachmentId::new("c1", "eth0.5").unwrap(), AttachmentId::new("c1.eth0", "5").unwrap());
+        for id in [&one, &other] {
+            dir.write(id, &state(&id.container, id)).unwrap();
+        }
+        dir.remove(&other).unwrap();
+        assert_eq!(dir.read(&one), Ok(Some(state("c1", &one))));
+    }
+
+    #[test]
+    fn longest_names_have_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(folder.path());
+        let id = AttachmentId::new(&"c".repeat(LONGEST_CONTAINER), "fifteen-bytes-x").unwrap();
+        dir.write(&id, &state("net", &id)).unwrap();
+        assert!(AttachmentId::new(&"c".repeat(LONGEST_CONTAINER + 1), "x").is_err());
     }
 
     #[test]
