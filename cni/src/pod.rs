@@ -1,6 +1,6 @@
 //! Facts about a pod, from any source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,9 +41,15 @@ pub struct Proxy {
     pub args: Vec<String>,
     /// Its variables with literal values.
     pub env: BTreeMap<String, String>,
-    /// `securityContext.runAsUser`.
+    /// Its variables whose values are elsewhere (`valueFrom`).
+    #[serde(default)]
+    pub unresolved: BTreeSet<String>,
+    /// Whether it has variables of unknown names (`envFrom`).
+    #[serde(default)]
+    pub has_env_from: bool,
+    /// `securityContext.runAsUser`, of the container or else of the pod.
     pub uid: Option<u32>,
-    /// `securityContext.runAsGroup`.
+    /// `securityContext.runAsGroup`, of the container or else of the pod.
     pub gid: Option<u32>,
 }
 

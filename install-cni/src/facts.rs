@@ -1,6 +1,8 @@
 //! What capture depends on, from a pod of the API server. Nothing else is kept: neither other annotations nor the values of other
 //! variables.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use istio_cni::lookup::{KnownPod, PROXY_VARIABLES, is_relevant_annotation};
 use istio_cni::pod::{Containers, PROXY, Pod, Proxy, VALIDATION};
 use istio_iptables::exit::Exit;
@@ -40,7 +42,9 @@ pub(crate) fn known(pod: v1::Pod) -> KnownPod {
     // A native sidecar is an init container that stays.
     let all: Vec<v1::Container> =
         spec.init_containers.unwrap_or_default().into_iter().chain(spec.containers).collect();
-    let proxy = all.iter().find(|container| container.name == PROXY).map(proxy).unwrap_or_default();
+    let of_pod = spec.security_context.unwrap_or_default();
+    let proxy = all.iter().find(|container| container.name == PROXY);
+    let proxy = proxy.map(|container| self::proxy(container, &of_pod)).unwrap_or_default();
     let names = all.into_iter().map(|container| container.name).collect();
     let mut annotations = metadata.annotations.unwrap_or_default();
     annotations.retain(|key, _| is_relevant_annotation(key));
@@ -54,16 +58,30 @@ pub(crate) fn known(pod: v1::Pod) -> KnownPod {
     }
 }
 
-fn proxy(container: &v1::Container) -> Proxy {
+fn proxy(container: &v1::Container, of_pod: &v1::PodSecurityContext) -> Proxy {
     let context = container.security_context.as_ref();
-    let id = |id: Option<i64>| id.and_then(|id| u32::try_from(id).ok());
-    let variables = container.env.iter().flatten();
-    let relevant = variables.filter(|variable| PROXY_VARIABLES.contains(&variable.name.as_str()));
+    let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
+    let (mut env, mut unresolved) = (BTreeMap::new(), BTreeSet::new());
+    // Of several variables of a name the last one counts.
+    for variable in container.env.iter().flatten() {
+        let name = &variable.name;
+        if PROXY_VARIABLES.contains(&name.as_str()) {
+            env.remove(name);
+            unresolved.remove(name);
+            if variable.value_from.is_some() {
+                unresolved.insert(name.clone());
+            } else if let Some(value) = &variable.value {
+                env.insert(name.clone(), value.clone());
+            }
+        }
+    }
     Proxy {
         args: container.args.clone().unwrap_or_default(),
-        env: relevant.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?))).collect(),
-        uid: id(context.and_then(|context| context.run_as_user)),
-        gid: id(context.and_then(|context| context.run_as_group)),
+        env,
+        unresolved,
+        has_env_from: container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()),
+        uid: id(context.and_then(|context| context.run_as_user), of_pod.run_as_user),
+        gid: id(context.and_then(|context| context.run_as_group), of_pod.run_as_group),
     }
 }
 
@@ -167,6 +185,46 @@ mod tests {
         }
     }
 
+    /// As for the injector, which leaves out the annotation then.
+    #[test]
+    fn variables_with_values_elsewhere_are_undecided() {
+        let decided = |env: &Value, own: bool| {
+            let containers = json!([{"name": "app"}, {"name": "istio-proxy", "env": env}]);
+            let mut annotations = json!({"sidecar.istio.io/status": "true"});
+            if own {
+                annotations["istio-iptables/capture-options"] = json!(r#"{"version":1,"options":{}}"#);
+            }
+            decided(&json!([]), &containers, &annotations, &json!({}))
+        };
+        let elsewhere = json!({"configMapKeyRef": {"name": "x", "key": "y"}});
+        for name in ["ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP", "DISABLE_ENVOY"] {
+            let from = json!({"name": name, "valueFrom": elsewhere});
+            let text = decided(&json!([from]), false);
+            let wanted = format!("container istio-proxy sets {name} with valueFrom, which only the annotation");
+            assert!(text.starts_with("Unknown") && text.contains(&wanted), "{text}");
+            assert_eq!(decided(&json!([from]), true), "captured");
+            // The last one of a name counts.
+            let literal = json!({"name": name, "value": "false"});
+            assert_eq!(decided(&json!([from, literal]), false), "captured");
+            assert!(decided(&json!([literal, from]), false).starts_with("Unknown"));
+        }
+        assert_eq!(decided(&json!([{"name": "OTHER", "valueFrom": elsewhere}]), false), "captured");
+    }
+
+    #[test]
+    fn user_and_group_of_the_pod_count_where_the_container_has_none() {
+        for (own, expected) in
+            [(json!({}), (Some(3000), Some(3001))), (json!({"runAsUser": 5}), (Some(5), Some(3001)))]
+        {
+            let pod = json!({"metadata": {"name": "b"}, "spec": {
+                "securityContext": {"runAsUser": 3000, "runAsGroup": 3001},
+                "containers": [{"name": "istio-proxy", "securityContext": own}]
+            }});
+            let proxy = known(serde_json::from_value(pod).unwrap()).pod.containers.unwrap().proxy;
+            assert_eq!((proxy.uid, proxy.gid), expected);
+        }
+    }
+
     #[test]
     fn last_run_of_validation_says_whether_a_pod_is_captured() {
         let ended = |code: i32| json!({"terminated": {"exitCode": code}});
@@ -219,6 +277,7 @@ mod tests {
         assert_eq!(containers.proxy.args, ["proxy", "sidecar"]);
         let env: Vec<_> = containers.proxy.env.into_iter().collect();
         assert_eq!(env, [("ISTIO_DUAL_STACK".to_owned(), "true".to_owned())]);
+        assert_eq!(containers.proxy.unresolved.iter().collect::<Vec<_>>(), ["DISABLE_ENVOY"]);
         assert_eq!((containers.proxy.uid, containers.proxy.gid), (Some(1337), None));
     }
 }

@@ -182,18 +182,25 @@ fn mode_none(pod: &Pod) -> Option<NotCaptured> {
         .then_some(NotCaptured::ModeNone)
 }
 
-/// Proxy configuration in an annotation that changes capture: without the proxy's environment it is not resolved.
+/// What changes capture and has its value elsewhere: without the proxy's environment, proxy configuration in an annotation; of the
+/// proxy's variables, those of `valueFrom`.
 fn unresolved(pod: &Pod) -> Option<String> {
-    if pod.containers.is_some() {
-        return None;
+    const BY: &str = "only the annotation";
+    if let Some(containers) = &pod.containers {
+        let proxy = &containers.proxy;
+        if proxy.has_env_from {
+            log::warn!("container {PROXY} has envFrom: variables in it that change capture have no effect without the annotation {CAPTURE_ANNOTATION}");
+        }
+        let name = proxy.unresolved.first()?;
+        return Some(format!(
+            "container {PROXY} sets {name} with valueFrom, which {BY} {CAPTURE_ANNOTATION} resolves"
+        ));
     }
     let text = pod.annotations.get(PROXY_CONFIG)?;
     let name = ["ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP"]
         .into_iter()
         .find(|name| text.contains(name))?;
-    Some(format!(
-        "annotation {PROXY_CONFIG} sets {name}, which only the annotation {CAPTURE_ANNOTATION} resolves"
-    ))
+    Some(format!("annotation {PROXY_CONFIG} sets {name}, which {BY} {CAPTURE_ANNOTATION} resolves"))
 }
 
 #[cfg(test)]
