@@ -275,7 +275,9 @@ mod tests {
         ] {
             assert_eq!(of(&[("CNI_COMMAND", command)]), Ok(request));
         }
-        for args in ["", "K8S_POD_NAME=b", "k8s_pod=a; K8S_POD_X=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=;K8S_POD_UID="] {
+        for args in
+            ["", "K8S_POD_NAME=b", "k8s_pod=a; K8S_POD_X=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=;K8S_POD_UID="]
+        {
             assert_eq!(
                 with("CNI_ARGS", args),
                 Ok(Request::Add(Attachment { pod: None, ..attachment.clone() }))

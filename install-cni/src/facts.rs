@@ -200,7 +200,8 @@ mod tests {
         for name in ["ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP", "DISABLE_ENVOY"] {
             let from = json!({"name": name, "valueFrom": elsewhere});
             let text = decided(&json!([from]), false);
-            let wanted = format!("container istio-proxy sets {name} with valueFrom, which only the annotation");
+            let wanted =
+                format!("container istio-proxy sets {name} with valueFrom, which only the annotation");
             assert!(text.starts_with("Unknown") && text.contains(&wanted), "{text}");
             assert_eq!(decided(&json!([from]), true), "captured");
             // The last one of a name counts.

@@ -1,7 +1,7 @@
 //! How the live state differs from the desired one, for `check`.
 
 use super::{Access, inspect};
-use crate::config::BackendChoice;
+use crate::config::RunOptions;
 use crate::diff::{self, ChainDifference};
 use crate::kernel::process::Host;
 use crate::model::{Backend, Family, FamilyRules, Variant};
@@ -52,9 +52,9 @@ impl Differences {
 pub fn differences(
     host: &impl Host,
     desired: &DesiredState,
-    choice: BackendChoice,
+    run: &RunOptions,
 ) -> Result<Differences, Failure> {
-    let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let current = inspect(host, run.backend, Access::ReadOnly)?.current;
     let desired = desired.clone().accepting_kept_translation(&current);
     let mut chains = Vec::new();
     for variant in Variant::ALL {
@@ -80,6 +80,10 @@ pub fn differences(
     });
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
+    if let Err(failure) = super::preconditions::require_delivery(&desired, &current, run) {
+        notices.others.retain(|notice| *notice != failure.what);
+        notices.deciding.push(failure.what);
+    }
     let outside = super::outside::read(&current.network.links.each);
     notices.others.extend(outside.notices.into_iter().chain(outside.unread));
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })

@@ -166,7 +166,14 @@ pub(super) fn ipv6_is_off() -> Failure {
 }
 
 /// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
-fn require_delivery(desired: &DesiredState, current: &CurrentState, run: &RunOptions) -> Result<(), Failure> {
+///
+/// # Errors
+/// The kernel drops them, or their answers.
+pub fn require_delivery(
+    desired: &DesiredState,
+    current: &CurrentState,
+    run: &RunOptions,
+) -> Result<(), Failure> {
     let Some(name) = &run.pod_interface else { return Ok(()) };
     let network = &current.network;
     let mut dropping = desired

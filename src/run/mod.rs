@@ -126,7 +126,7 @@ pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, u64),
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
     let desired = desired(&config, Action::Apply, false);
-    Ok((apply::differences::differences(host, &desired, run.backend)?, desired.digest()))
+    Ok((apply::differences::differences(host, &desired, &run)?, desired.digest()))
 }
 
 /// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.

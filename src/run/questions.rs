@@ -39,7 +39,7 @@ pub(super) fn answer(
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
-            let found = apply::differences::differences(host, &desired, run.backend)?;
+            let found = apply::differences::differences(host, &desired, run)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, read.as_ref(), output), exit))
         }
@@ -100,7 +100,7 @@ fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String
             if let Ok(network) = network() {
                 let (config, _) = intent.clone().decide(&network);
                 let desired = desired(&config, Action::Apply, false);
-                let _ = apply::differences::differences(host, &desired, backend);
+                let _ = apply::differences::differences(host, &desired, &run);
             }
             answer.unwrap_or_else(|failure| failure.to_string())
         });

@@ -189,7 +189,9 @@ fn unresolved(pod: &Pod) -> Option<String> {
     if let Some(containers) = &pod.containers {
         let proxy = &containers.proxy;
         if proxy.has_env_from {
-            log::warn!("container {PROXY} has envFrom: variables in it that change capture have no effect without the annotation {CAPTURE_ANNOTATION}");
+            log::warn!(
+                "container {PROXY} has envFrom: variables in it that change capture have no effect without the annotation {CAPTURE_ANNOTATION}"
+            );
         }
         let name = proxy.unresolved.first()?;
         return Some(format!(

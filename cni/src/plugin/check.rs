@@ -1,6 +1,7 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
 use istio_iptables::apply::differences::Differences;
+use istio_iptables::cli::{Given, Key};
 use istio_iptables::config::Output;
 use istio_iptables::diff::RuleDifference;
 use istio_iptables::report::Failure;
@@ -35,10 +36,15 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         },
     };
     // Whatever holds them: pods keep their rules when the option of the node changes.
-    let resolved = options.resolve(None).map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
+    let resolve = |backend: Option<&(Key, Given)>| {
+        let mut resolved = options.resolve(backend)?;
+        resolved.run.pod_interface = Some(attachment.id.interface.clone());
+        Ok(resolved)
+    };
+    let resolved = resolve(None).map_err(|problem: String| CniError::new(Code::InvalidConfig, problem))?;
     let of_node = settings.and_then(|settings| settings.backend);
     let of_add = state.as_ref().and_then(State::backend).or(of_node);
-    let of_add = of_add.and_then(|backend| options.resolve(Some(&backend)).ok());
+    let of_add = of_add.and_then(|backend| resolve(Some(&backend)).ok());
     let machine = context.machine.clone();
     let compared = namespace::run(&attachment.netns, context.watch, move |_| {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);

@@ -111,6 +111,28 @@ fn check_finds_a_foreign_rule_that_decides_before_ours() {
     }
 }
 
+/// Where ADD refuses the pod.
+#[test]
+fn check_finds_a_setting_with_which_the_kernel_drops_captured_connections() {
+    for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
+        let node = Node::new(backend);
+        let pod = Pod::new("vpn", &[INJECTED, ("sidecar.istio.io/interceptionMode", "TPROXY")]);
+        let result = node.add(&pod);
+        let check = || node.ours(&pod, "CHECK", &result);
+        assert_eq!(check().printed(), "", "{backend}");
+        let set = |value| {
+            let setting = format!("net.ipv4.conf.all.src_valid_mark={value}");
+            pod.netns.run(|| run("sysctl", &["-qw", &setting]));
+        };
+        set(1);
+        let problem = check().error(101);
+        assert!(problem.starts_with("connections that arrive on eth0 are dropped"), "{backend}: {problem}");
+        assert_eq!(node.ours(&pod, "ADD", &result).error(102), problem);
+        set(0);
+        assert_eq!(check().printed(), "", "{backend}");
+    }
+}
+
 /// What other programs have in the pod's namespace, and no packet is less captured for.
 #[test]
 fn check_succeeds_beside_what_does_not_decide_over_capture() {
