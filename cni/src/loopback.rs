@@ -38,7 +38,7 @@ pub fn wait_until_set_up(container: &str, limit: Duration) {
         }
         quiet = 0;
         if begin.elapsed() >= limit {
-            log::debug!(waited_ms = limit.as_millis(); "lo is not set up yet");
+            log::warn!(waited_ms = limit.as_millis(); "lo is still down, or being set up: not waited for any longer");
             return;
         }
         thread::sleep(PAUSE);

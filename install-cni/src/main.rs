@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let machine = SystemHost::new(std::env::var_os("PATH"));
     let mut args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-    if !matches!(args.first().map(String::as_str), Some("install" | "uninstall")) {
+    if !matches!(args.first().map(String::as_str), Some("install" | "status" | "uninstall")) {
         args.insert(0, "install".to_owned());
     }
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/install-cni"));

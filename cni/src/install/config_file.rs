@@ -68,7 +68,10 @@ impl ConfigFile {
         if files::is_special(&path) {
             return Ok(Err(Invalid::new(files::NOT_REGULAR)));
         }
-        let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
+        let Some(bytes) = files::read(&path)? else {
+            let is_link = path.symlink_metadata().is_ok();
+            return Ok(Err(Invalid::new(if is_link { "a link to no file" } else { "no such file" })));
+        };
         let parse = |text: &str| {
             if !is_list {
                 return Single::parse(text).map(drop);

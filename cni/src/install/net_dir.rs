@@ -11,7 +11,7 @@ use super::error::InstallError;
 use super::files;
 use super::locked_dir::{Expected, LockedDir, Written};
 use super::options::{CONF_NAME, Dirs};
-use super::splice::{List, Owner};
+use super::splice::{Invalid, List, Owner};
 
 /// The number of retries for a file that another process changes meanwhile.
 const ATTEMPTS: usize = 20;
@@ -26,12 +26,7 @@ pub fn choose(dirs: &Dirs) -> Result<ConfigFile, InstallError> {
     for name in candidates(dirs)? {
         let name = Path::new(&name);
         match ConfigFile::read(dir.join(name))? {
-            Ok(file) => {
-                for problem in &problems {
-                    log::warn!("invalid network configuration, skipped: {problem}");
-                }
-                return Ok(file);
-            }
+            Ok(file) => return Ok(file),
             // An entry in a later file would have no effect.
             Err(invalid) => match invalid.may_be_used() {
                 Some(why) => {
@@ -79,13 +74,13 @@ pub fn networks(dir: &Path) -> Result<Vec<String>, InstallError> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn invalid(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
+pub fn invalid(dirs: &Dirs) -> Result<Vec<(PathBuf, Invalid)>, InstallError> {
     let mut invalid = Vec::new();
     for name in candidates(dirs)? {
         let path = dirs.net.join(name);
         match ConfigFile::read(path.clone())? {
             Ok(_) => break,
-            Err(_) => invalid.push(path),
+            Err(problem) => invalid.push((path, problem)),
         }
     }
     Ok(invalid)

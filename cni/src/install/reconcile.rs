@@ -192,12 +192,19 @@ impl Installed {
 
 /// Waits for other writers: a file that sorts before the runtime's and is invalid may be incomplete.
 fn require_settled(dirs: &Dirs) -> Result<(), InstallError> {
-    for path in net_dir::invalid(dirs)? {
-        if !files::is_special(&path) && !files::is_settled(&path) {
-            let path = path_shown(&path);
+    let invalid = net_dir::invalid(dirs)?;
+    for (path, _) in &invalid {
+        if !files::is_special(path) && !files::is_settled(path) {
+            let path = path_shown(path);
             return Err(InstallError::new(format!(
                 "{path}: invalid, and just written; waiting until it is complete"
             )));
+        }
+    }
+    // Without a valid one, the error names them.
+    if net_dir::choose(dirs).is_ok() {
+        for (path, problem) in &invalid {
+            log::warn!("invalid network configuration, skipped: {}: {problem}", path_shown(path));
         }
     }
     Ok(())

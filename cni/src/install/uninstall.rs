@@ -42,6 +42,9 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::default() {
+            writeln!(f, "nothing of istio-cni found")?;
+        }
         for path in &self.changed {
             writeln!(f, "changed: {}", path_shown(path))?;
         }

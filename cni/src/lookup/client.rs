@@ -78,9 +78,10 @@ pub fn ask(
     };
     match session.exchange(&query)? {
         Answer::Pod(known) if known.is(pod) => Ok(*known),
+        // The event may have no room for the names, which are in it already.
         Answer::Pod(known) => Err(Failure::Problem(format!(
-            "the answer is about pod {}/{} with uid {:?}, the runtime starts uid {:?}",
-            known.namespace, known.name, known.uid, pod.uid
+            "the runtime starts uid {:?}, the answer is about uid {:?} of pod {}/{}",
+            pod.uid, known.uid, known.namespace, known.name
         ))),
         Answer::NotFound => Err(Failure::NotFound),
         Answer::Unknown(problem) => Err(Failure::Problem(one_line(&problem).into_owned())),

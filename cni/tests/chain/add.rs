@@ -106,7 +106,7 @@ fn add_for_the_loopback_interface_does_not_wait_for_itself() {
     let pod = Pod::new("own", &[INJECTED]);
     let answer = add_with(&node, &pod, &[("CNI_IFNAME", "lo")]);
     answer.printed();
-    assert!(!answer.stderr.contains("lo is not set up yet"), "{}", answer.stderr);
+    assert!(!answer.stderr.contains("lo is still down"), "{}", answer.stderr);
     assert!(tables(&pod).contains("redirect to :15006"));
 }
 

@@ -42,6 +42,7 @@ fn irregular_file_is_skipped_and_reported() {
     std::fs::create_dir(node.net.join("03-directory.conflist")).unwrap();
     symlink("/dev/zero", node.net.join("04-device.json")).unwrap();
     symlink("nowhere", node.net.join("05-dangling.conf")).unwrap();
+    symlink("07-loop.conf", node.net.join("07-loop.conf")).unwrap();
     symlink("03-directory.conflist", node.net.join("06-link.conf")).unwrap();
     mkfifo(&node.net.join("90-fifo.conf"), Mode::S_IRWXU).unwrap();
     mkfifo(&node.net.join("03-directory.conflist/fifo.conf"), Mode::S_IRWXU).unwrap();
@@ -50,7 +51,9 @@ fn irregular_file_is_skipped_and_reported() {
     for name in ["01-fifo.conflist", "02-socket.conf", "04-device.json", "06-link.conf"] {
         assert!(text.contains(&format!("{name}: not a regular file")), "{name}: {text}");
     }
-    assert!(text.contains("05-dangling.conf: no such file"), "{text}");
+    for name in ["05-dangling.conf", "07-loop.conf"] {
+        assert!(text.contains(&format!("{name}: a link to no file")), "{name}: {text}");
+    }
     assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
     let results = node.path("results");
     std::fs::create_dir(&results).unwrap();

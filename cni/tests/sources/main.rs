@@ -168,8 +168,9 @@ fn answer_about_another_pod_is_rejected() {
     let other = pod("web-1", UID, &json!({}), &proxy());
     for (answer, uid) in [(injected("u-0"), "u-0"), (injected(""), ""), (other, UID)] {
         let problem = Case::new().serve(move |_| json_reply(&answer)).refused();
-        let wanted = format!("with uid {uid:?}, the runtime starts uid \"u-1\"");
-        assert!(problem.contains("agent, api: the answer is about pod default/web-"), "{problem}");
+        let wanted = format!(
+            "agent, api: the runtime starts uid \"u-1\", the answer is about uid {uid:?} of pod default/web-"
+        );
         assert!(problem.contains(&wanted), "{problem}");
     }
 }
