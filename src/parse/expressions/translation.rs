@@ -20,6 +20,7 @@ impl Reader {
     #[allow(clippy::wildcard_enum_match_arm, reason = "no other expression does")]
     pub(super) fn translation(&mut self, expression: &Expression) -> Option<()> {
         const TYPE: u16 = 1;
+        const FAMILY: u16 = 2;
         const TO_DESTINATION: u32 = 1;
         let target = match expression {
             Expression::Redirect { port: None } => "-j REDIRECT".to_owned(),
@@ -41,6 +42,11 @@ impl Reader {
             Expression::Foreign { name, data } if name == "nat" => {
                 let attributes = nfnetlink::Attributes::new(data);
                 (attributes.of(TYPE)?.be32()? == TO_DESTINATION).then_some(())?;
+                // In a table for both families it has no effect on packets of the other one.
+                if attributes.of(FAMILY).and_then(|of| of.be32()).is_some_and(|of| is_other(of, self.family))
+                {
+                    return Some(());
+                }
                 format!("-j DNAT --to-destination {}", self.destination(attributes))
             }
             _ => return None,
@@ -89,4 +95,13 @@ impl Reader {
         let last = self.constants.iter().rev().find(|(known, _)| *known == register);
         last.map(|(_, value)| value.as_slice())
     }
+}
+
+/// Whether a number of a network protocol is that of the other family.
+fn is_other(protocol: u32, family: Family) -> bool {
+    let other = match family {
+        Family::V4 => libc::NFPROTO_IPV6,
+        Family::V6 => libc::NFPROTO_IPV4,
+    };
+    i32::try_from(protocol) == Ok(other)
 }
