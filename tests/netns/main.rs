@@ -37,6 +37,7 @@ mod explain_legacy;
 mod explain_live;
 mod explain_routing;
 mod explain_runtime;
+mod explain_untracked_dns;
 mod explained;
 mod families;
 mod foreign;

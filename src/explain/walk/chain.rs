@@ -212,10 +212,12 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The first one counts.
-    const fn zone(&mut self, zone: Zone) -> Flow {
-        if !self.at.is_seen && !self.at.is_assigned {
-            (self.at.is_assigned, self.at.zone) = (true, zone);
+    /// The first one counts. To `ct zone set` of nftables, unlike the target `CT`, a packet that is not tracked has none yet.
+    fn zone(&mut self, zone: Zone) -> Flow {
+        let is_native = self.steps.last().is_some_and(|step| step.rule.is_native);
+        let is_free = !self.at.is_assigned || (is_native && !self.at.is_tracked);
+        if !self.at.is_seen && is_free {
+            (self.at.is_assigned, self.at.is_tracked, self.at.zone) = (true, true, zone);
         }
         Flow::Continue
     }
