@@ -94,6 +94,10 @@ fn live(host: &impl Host, context: &DiffContext) -> Result<Side, Failure> {
     }
     side.explain = Some(words);
     let side = live.rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules));
+    let side = live
+        .rules
+        .iter()
+        .fold(side, |side, (family, rules)| side.besides_of(*family, &rules.marking(*family)));
     let side = live.foreign_routes.iter().fold(side, |side, (family, found)| side.besides_of(*family, found));
     Ok(side.besides(&live.notices))
 }

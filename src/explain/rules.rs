@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::foreign_rule::{Effect, effect};
 use super::live;
 use crate::diff::owned;
 use crate::model::{
@@ -13,6 +14,7 @@ use crate::model::{
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
+use crate::text::one_line;
 
 /// The rules of one family.
 #[derive(Clone, Debug, Default)]
@@ -314,6 +316,32 @@ impl Rules {
         targets.any(|target| {
             matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
         })
+    }
+
+    /// The rules beside ours that change marks, by which packets are routed, in words.
+    #[must_use]
+    pub fn marking(&self, family: Family) -> Vec<String> {
+        let of_base = |base: &BaseChain| {
+            let rules = [(base.chain.as_str(), &base.rules)].into_iter();
+            let called = base.chains.named.iter().map(|(name, rules)| (name.as_str(), rules));
+            let marks = |rule: &&Entry| {
+                matches!(
+                    effect(family, &rule.text(), |_| false),
+                    Effect::Marks
+                        | Effect::ChangesMark(_)
+                        | Effect::Known(Target::SetMark(_) | Target::SaveMark | Target::RestoreMark)
+                )
+            };
+            let words = |chain: &str, rule: &Entry| {
+                format!("{} {chain} {} (its chain is not walked)", base.table, one_line(&rule.text()))
+            };
+            let found = rules
+                .chain(called)
+                .flat_map(|(chain, rules)| rules.iter().filter(marks).map(move |rule| words(chain, rule)));
+            found.collect::<Vec<_>>()
+        };
+        // Base chains of one table share the chains that they jump to.
+        self.before.iter().flat_map(of_base).into_set().into_iter().collect()
     }
 
     /// Whether a rule reads the marks of connections.
