@@ -55,20 +55,20 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 /// # Errors
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
-    let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let mut current = inspect(host, choice, Access::ReadOnly)?.current;
+    // The options are those of all rules of ours.
+    let own = Family::ALL.map(|family| (family, explain_rules(&current, family).own(family)));
+    let own: PerFamily<_> = own.into_iter().filter(|(_, rules)| rules.count() > 0).collect();
+    let mut dormant = current.dormant_with(&own);
+    dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
+    current.leave_out_dormant();
     let sets = kernel::nftables::members(&current.foreign);
     let of = |family: Family| {
-        let mut rules = match observed(&current, family) {
-            Some(observed) if current.native.is_empty() => explain::Rules::live(observed),
-            None if current.native.is_empty() => explain::Rules::default(),
-            _ => explain::Rules::native(&current.native, family),
-        };
+        let mut rules = explain_rules(&current, family);
         add_beside(&mut rules, family, &current, &sets);
         (family, rules)
     };
     let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
-    let own = rules.iter().map(|(family, rules)| (*family, rules.own(*family)));
-    let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
     let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current);
@@ -86,11 +86,8 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         super::outside::read(&current.network.links.each);
     before.extend(others.iter().cloned());
     notices.extend(others.into_iter().chain(unread));
-    let dormant = current.native.dormant().iter();
-    notices
-        .extend(dormant.map(|name| {
-            format!("the nftables table inet {name} is switched off: no packet meets its rules")
-        }));
+    let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
+    notices.extend(dormant.iter().cloned());
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
@@ -102,12 +99,28 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         ipsec,
         devices,
         notices,
+        dormant,
         foreign,
         before,
         foreign_routes,
         runtime,
     };
     Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
+}
+
+fn switched_off(table: &str) -> String {
+    format!(
+        "the nftables table {table} is switched off (flags dormant): no packet meets its rules; `nft add table {table}` switches it on"
+    )
+}
+
+/// The live rules of a family without those beside ours.
+fn explain_rules(current: &CurrentState, family: Family) -> explain::Rules {
+    match observed(current, family) {
+        Some(observed) if current.native.is_empty() => explain::Rules::live(observed),
+        None if current.native.is_empty() => explain::Rules::default(),
+        _ => explain::Rules::native(&current.native, family),
+    }
 }
 
 /// What packets of a family meet in addition to our rules.

@@ -73,6 +73,8 @@ pub struct Live {
     pub devices: Vec<DeviceHook>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
+    /// The tables with rules of ours that are switched off, each in a sentence.
+    pub dormant: Vec<String>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<String>,
     /// Those of the notices that are about rules before ours: of other tables, and of another variant of iptables.
@@ -87,6 +89,14 @@ impl Live {
     /// What is foreign and decides before our rules, or over packets that they marked.
     fn foreign(&self) -> impl Iterator<Item = &String> {
         self.foreign.iter().chain(self.foreign_routes.values().flatten())
+    }
+
+    /// Chains of ours that other programs have changed.
+    fn broken_chains(&self, config: &CaptureConfig, family: Family) -> Vec<rules::BrokenChain> {
+        // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
+        let usual = Rules::from(&policy::ruleset(config).resolve(family)).broken_chains();
+        let broken = self.rules.get(&family).into_iter().flat_map(Rules::broken_chains);
+        broken.filter(|chain| !usual.contains(chain)).collect()
     }
 
     /// What routes packets of a family.

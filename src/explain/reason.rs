@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::Pod;
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk};
+use super::{Live, Pod};
 use crate::cli::{Key, Origin};
 use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Family, Transport, Why};
@@ -96,6 +96,9 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
         let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
         if !has_ours {
             let sentence = format!("no capture rule is live ({})", packet.family());
+            if let Some(dormant) = live.dormant.first() {
+                return (format!("{sentence}: {dormant}"), None);
+            }
             let other = live.rules.iter().find(|(_, rules)| rules.has_ours());
             return match other {
                 Some((other, _)) => (format!("{sentence}, only for {other}"), Some(Key::IpFamily)),
@@ -103,7 +106,7 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
             };
         }
         if packet.transport == Transport::Tcp && is_meant(packet, pod.config) {
-            return (format!("no live rule captures it ({})", packet.family()), None);
+            return (no_live_rule(packet, live, pod.config), None);
         }
     }
     let config = pod.config;
@@ -141,6 +144,15 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
             (sentence, Some(Key::ServiceCidr))
         }
     }
+}
+
+/// The rules do not work, and which of them are missing, as far as that is known.
+fn no_live_rule(packet: &Packet, live: &Live, config: &CaptureConfig) -> String {
+    let family = packet.family();
+    let broken = live.broken_chains(config, family).into_iter().map(|chain| chain.to_string());
+    let causes: Vec<String> = live.dormant.iter().cloned().chain(broken).collect();
+    let because = if causes.is_empty() { String::new() } else { format!(": {}", causes.join("; ")) };
+    format!("no live rule captures it ({family}){because}")
 }
 
 /// Whether rules for a packet's port or address are live: then they do not work, a jump to them is missing for instance.

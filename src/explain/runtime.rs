@@ -2,7 +2,7 @@
 //! captured because of their user or group, and connections that are older than capture.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::listener::Listener;
 use super::overview::{Row, query};
@@ -13,7 +13,6 @@ use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Network, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
-use crate::policy;
 use crate::routing;
 use crate::text::one_line;
 
@@ -185,6 +184,14 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
     {
         return Some(problem.to_owned());
     }
+    if let (false, IpAddr::V6(to)) = (packet.is_inbound, packet.destination.ip())
+        && to.is_unicast_link_local()
+    {
+        return Some(format!(
+            "a socket for the link-local address {to} is bound to its interface, by which the kernel then sends the redirected packet: it is \
+             lost; -x fe80::/10 excludes these addresses"
+        ));
+    }
     let ports = proxy_ports(live, pod.config);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
@@ -325,14 +332,11 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
     if !live.rules.values().any(Rules::has_ours) {
         problems.push("no capture rule is live".to_owned());
     }
+    problems.extend(live.dormant.iter().cloned());
     problems.extend(is_loopback_down(live).then(|| LOOPBACK_DOWN.to_owned()));
-    let wanted = policy::ruleset(config);
-    for (family, rules) in &live.rules {
-        // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
-        let usual = Rules::from(&wanted.resolve(*family)).broken_chains();
-        let broken = rules.broken_chains().into_iter().filter(|chain| !usual.contains(chain));
+    for family in live.rules.keys() {
         let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
-        problems.extend(broken.map(words));
+        problems.extend(live.broken_chains(config, *family).into_iter().map(words));
     }
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)

@@ -28,8 +28,8 @@ pub struct Snapshot {
     pub nf_tables: NfTables,
     /// The tables of a native backend.
     pub native: Live,
-    /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
-    pub dormant: Vec<(Family, Table)>,
+    /// The tables `ip` and `ip6` of nf_tables that are switched off (`flags dormant`): no packet meets their rules.
+    pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another type, hook or priority.
     pub unsuitable: Vec<(Family, Table, String)>,
     /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change it.
@@ -152,7 +152,7 @@ impl Snapshot {
 #[derive(Default)]
 struct NfTablesSnapshot {
     native: Live,
-    dormant: Vec<(Family, Table)>,
+    dormant: Vec<(Family, String)>,
     unsuitable: Vec<(Family, Table, String)>,
     owned: Option<TableName>,
     chains: PerFamily<Chains>,
@@ -169,6 +169,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     };
     let native: Vec<&TableName> = tables.iter().filter(is_native).collect();
     snapshot.others = tables.iter().filter(|table| !is_native(table)).cloned().collect();
+    snapshot.dormant = dormant_of_iptables(&listed);
     let of_iptables = ours(&tables, &Family::ALL);
     if of_iptables.is_empty() && native.is_empty() {
         return Ok(snapshot);
@@ -183,9 +184,6 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone()).collect();
     let mut listed: PerFamily<Vec<ListedChain>> = PerFamily::new();
     for (family, table, name) in of_iptables {
-        if dormant.contains(&&name) {
-            snapshot.dormant.push((family, table));
-        }
         if !listed.contains_key(&family) {
             listed.insert(family, socket.chains_of(name.family)?);
         }
@@ -212,6 +210,17 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     }
     snapshot.native = Live::new(nftables::read(&mut socket.into_client(), &names)?, ours_dormant);
     Ok(snapshot)
+}
+
+/// The tables that are switched off, of the families in which iptables-nft keeps its own.
+fn dormant_of_iptables(listed: &[ListedTable]) -> Vec<(Family, String)> {
+    let dormant = listed.iter().filter(|table| table.is_dormant).map(|table| &table.name);
+    let of_family = |table: &TableName| match table.family {
+        TableFamily::Ip => Some((Family::V4, table.name.clone())),
+        TableFamily::Ip6 => Some((Family::V6, table.name.clone())),
+        TableFamily::Inet => None,
+    };
+    dormant.filter_map(of_family).collect()
 }
 
 /// Whether iptables-nft can add rules to a chain of this name.

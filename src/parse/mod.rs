@@ -102,6 +102,16 @@ impl Observed {
         [("filter", 0, &self.filter), ("security", 50, &self.security)]
     }
 
+    /// Removes a table.
+    pub fn remove(&mut self, table: &str) {
+        self.tables.retain(|found, _| found.name() != table);
+        match table {
+            FILTER => self.filter = ObservedTable::default(),
+            SECURITY => self.security = ObservedTable::default(),
+            _ => {}
+        }
+    }
+
     /// Adds the handles of one table.
     pub fn number(&mut self, table: Table, handles: &TableHandles) {
         let Some(observed) = self.tables.get_mut(&table) else { return };

@@ -42,8 +42,8 @@ pub struct CurrentState {
     pub connections: Connections,
     /// The alias of `lo`, in which runs leave their record.
     pub alias: Option<String>,
-    /// Tables of iptables-nft that are switched off.
-    pub dormant: Vec<(Family, Table)>,
+    /// The tables `ip` and `ip6` of nf_tables that are switched off.
+    pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use, by their names.
     pub unsuitable: Vec<(Family, Table, String)>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
@@ -71,6 +71,31 @@ impl CurrentState {
             foreign: Vec::new(),
             foreign_legacy: PerFamily::new(),
             legacy_unlisted: false,
+        }
+    }
+
+    /// The tables of iptables-nft among those of these rules that are switched off, as nft names them.
+    #[must_use]
+    pub fn dormant_with(&self, rules: &PerFamily<FamilyRules>) -> Vec<String> {
+        let has_rules = |family, name: &str| {
+            let tables = rules.get(&family).map(|rules| &rules.tables);
+            tables.into_iter().flatten().any(|(table, rules)| table.name() == name && !rules.is_empty())
+        };
+        let dormant = self.dormant.iter().filter(|(family, name)| has_rules(*family, name));
+        dormant
+            .map(|(family, name)| match family {
+                Family::V4 => format!("ip {name}"),
+                Family::V6 => format!("ip6 {name}"),
+            })
+            .collect()
+    }
+
+    /// The rules that packets meet: those of iptables-nft without the tables that are switched off.
+    pub fn leave_out_dormant(&mut self) {
+        for (family, name) in &self.dormant {
+            if let Some(observed) = self.rules.get_mut(&(Variant::Nft, *family)) {
+                observed.remove(name);
+            }
         }
     }
 
@@ -268,16 +293,11 @@ fn evidence(current: &CurrentState) -> routing::Evidence {
 /// Tables that are to hold rules of the desired and are switched off, as nft names them.
 #[must_use]
 pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
-    let needed = |(family, table): &&(Family, Table)| {
-        desired.rules.get(family).is_some_and(|rules| rules.tables.contains_key(table))
-    };
-    let nft = current.dormant.iter().filter(|_| current.backend == Backend::Iptables(Variant::Nft));
-    nft.filter(needed)
-        .map(|(family, table)| match family {
-            Family::V4 => format!("ip {}", table.name()),
-            Family::V6 => format!("ip6 {}", table.name()),
-        })
-        .collect()
+    if current.backend == Backend::Iptables(Variant::Nft) {
+        current.dormant_with(&desired.rules)
+    } else {
+        Vec::new()
+    }
 }
 
 /// What is changed in each family, if anything: in the chosen variant towards the desired, in the other one to nothing.

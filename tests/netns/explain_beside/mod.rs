@@ -1,7 +1,7 @@
 //! The first line of `explain --live` beside foreign rules, marks, zones and routes: each against the kernel.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::panic::resume_unwind;
 use std::thread;
 
@@ -11,7 +11,7 @@ use netlab::user::Conversation;
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     marks_are_routed_where_they_are_set,
@@ -31,6 +31,14 @@ for_each_backend_and_native!(
     order_of_chains_with_one_priority_is_not_guessed,
     causes_are_those_without_which_packets_are_captured,
     policies_of_ipsec_are_followed,
+    translations_of_the_other_family_are_skipped,
+    marks_of_others_leave_no_proof_of_equality,
+    link_local_addresses_are_reached_only_if_they_are_excluded,
+);
+
+for_these_fixtures!(
+    iptables_nft: IptablesNft Dual;
+    [tables_that_are_switched_off_have_no_effect, switched_off_tables_of_ours_are_named_everywhere]
 );
 
 use Kernel::{Nothing, Proxy, ProxyAlone, Server};
@@ -376,4 +384,81 @@ fn causes_are_those_without_which_packets_are_captured(fixture: Fixture) {
 
 fn policies_of_ipsec_are_followed(fixture: Fixture) {
     all_hold(fixture, include_str!("ipsec.txt"));
+}
+
+fn tables_that_are_switched_off_have_no_effect(fixture: Fixture) {
+    all_hold(fixture, include_str!("dormant.txt"));
+}
+
+fn switched_off_tables_of_ours_are_named_everywhere(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let first = |words: &[&str]| {
+        let said = pod.bare_istio_iptables(words).run().stdout();
+        said.lines().next().unwrap_or_default().to_owned()
+    };
+    let table = || pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    let diff = ["diff", "live", "options", "-i", "*", "-b", "*", "--dual-stack"];
+    assert!(!table().contains("switched off"), "{}", table());
+    assert!(first(&diff).starts_with("equal"), "{}", first(&diff));
+    pod.namespace.run(|| tool("nft", &["add", "table", "ip", "nat", "{ flags dormant; }"], ""));
+    assert!(
+        table().lines().next().is_some_and(|line| line.contains("ip nat is switched off")),
+        "{}",
+        table()
+    );
+    assert!(first(&diff).starts_with("different"), "{}", first(&diff));
+    let bundle = pod.bare_istio_iptables(&["bundle"]).run().succeeded().stdout();
+    assert!(bundle.contains("ip nat is switched off"), "{bundle}");
+}
+
+fn translations_of_the_other_family_are_skipped(fixture: Fixture) {
+    all_hold(fixture, include_str!("inet.txt"));
+}
+
+/// Policy rules may drop what they mark, which `diff` does not follow.
+fn marks_of_others_leave_no_proof_of_equality(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let diff = || {
+        let stack = if fixture.families().len() == 2 { &["--dual-stack"][..] } else { &[] };
+        pod.bare_istio_iptables(&[&["diff", "live", "options", "-i", "*", "-b", "*"], stack].concat()).run()
+    };
+    diff().ended_with(0).output_contains("equal");
+    for &family in fixture.families() {
+        pod.iptables(family, "-t mangle -A OUTPUT -p tcp --dport 9999 -j MARK --set-mark 0x20");
+    }
+    diff().ended_with(1);
+}
+
+/// A socket for such an address is bound to its interface, by which the kernel then sends the redirected packet.
+fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) {
+    let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    for is_excluded in [false, true] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 9000]));
+        let excluded: &[&str] = if is_excluded { &["-x", "fe80::/10"] } else { &[] };
+        pod.apply(&[&["-i", "*", "-b", "*", "-o", "9000"], excluded].concat());
+        let listed = pod.namespace.run(|| tool("ip", &["-o", "link", "show", "eth0"], ""));
+        let index = listed.split(':').next().and_then(|index| index.parse().ok()).expect("an index");
+        let to = |port| SocketAddr::from(SocketAddrV6::new(router, port, 0, index));
+        let attempt = pod.app().run(|| socket::start_connect(to(80), Binding::default())).expect("a route");
+        // A later connection is made.
+        pod.app().call(to(9000)).served_by("outside");
+        let said = pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{router}]:80")]);
+        let said = said.run().succeeded().stdout();
+        let first = said.lines().next().unwrap_or_default();
+        if is_excluded {
+            let answered = pod.app().run(|| Conversation::go_on(attempt)).expect("an answer");
+            assert_eq!(answered.greeting.server, "outside");
+            assert!(first.starts_with("not captured: this outbound range"), "{first}");
+        } else {
+            attempt.peer_addr().expect_err("it is connected");
+            assert!(
+                first.starts_with("captured: ") && first.contains(", but a socket for the link-local"),
+                "{first}"
+            );
+        }
+    }
 }
