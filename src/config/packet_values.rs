@@ -84,7 +84,15 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     match text.parse::<SocketAddr>() {
         Ok(to) if to.port() != 0 => Ok(SocketAddr::new(as_the_kernel_takes(to.ip()), to.port())),
         Ok(_) => Err(expected().hint("no connection goes to port 0")),
-        Err(_) if text.parse::<IpAddr>().is_ok() => Err(expected().hint("add the port")),
+        Err(_) if text.parse::<Ipv6Addr>().is_ok() => {
+            Err(expected().hint("add the port, with the address in brackets"))
+        }
+        Err(_) if text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() => {
+            Err(expected().hint("add the port"))
+        }
+        Err(_) if text.contains('%') => {
+            Err(expected().hint("name the interface with --out or --in, not in the address"))
+        }
         Err(_) if text.contains(|c: char| c.is_ascii_alphabetic()) && !text.contains("::") => {
             Err(expected().hint("names are not resolved: give the address"))
         }

@@ -347,9 +347,15 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
             "IPv6 is not captured, although {interface} has {address}: --dual-stack captures it"
         ));
     }
-    for ProxyPort { name, port, problem, .. } in proxy_ports(live, config) {
-        let problem = problem.map(|problem| format!("{name} port {port}: {problem}"));
-        problems.extend(problem.filter(|problem| !problems.contains(problem)));
+    let ports = proxy_ports(live, config);
+    for ProxyPort { name, transport, port, family, problem, .. } in &ports {
+        let Some(problem) = problem else { continue };
+        let of_port = ports.iter().filter(|other| (&other.port, &other.transport) == (port, transport));
+        // Both families have it, or it is named.
+        let is_of_all = of_port.into_iter().all(|other| other.problem.as_ref() == Some(problem));
+        let of_family = if is_of_all { String::new() } else { format!(" ({family})") };
+        let problem = format!("{name} port {port}{of_family}: {problem}");
+        problems.extend(Some(problem).filter(|problem| !problems.contains(problem)));
     }
     let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
     for Process { pid, name, uid, gid, .. } in others {

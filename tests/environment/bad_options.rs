@@ -37,6 +37,9 @@ const COMMANDS: &[Case] = &[
 
 const QUESTIONS: &[Case] = &[
     (&["explain", "--to", "10.0.0.1"], &["--to: \"10.0.0.1\"", TO, "add the port"]),
+    (&["explain", "--to", "fd00::5:80"], &["--to: ", TO, "add the port, with the address in brackets"]),
+    (&["explain", "--to", "[fd00::5]"], &["--to: ", TO, "add the port"]),
+    (&["explain", "--to", "[fe80::1%eth0]:80"], &["--to: ", TO, "--out or --in"]),
     (&["explain", "--to", "host:80"], &["--to: \"host:80\"", TO, "give the address"]),
     (&["explain", "--to", "10.0.0.1:0"], &["--to: ", TO, "port 0"]),
     (&["explain", "--to", "10.0.0.1:99999"], &["--to: ", TO]),

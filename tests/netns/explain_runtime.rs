@@ -94,6 +94,10 @@ fn listeners_of_the_proxy_are_examined(fixture: Fixture) {
     };
     assert!(problem("outbound").contains("runs as uid"), "{wrong:?}");
     assert!(problem("inbound").contains("takes packets for 127.0.0.1 only"), "{wrong:?}");
+    // What the families do not share is named with its family.
+    let said = overview(&pod)["problems"].to_string();
+    assert!(said.contains("inbound port 15006 (IPv6): nothing listens there"), "{said}");
+    assert!(said.contains("outbound port 15001: the listener there runs as uid"), "{said}");
 }
 
 fn a_listener_that_is_not_transparent_is_named_with_tproxy(fixture: Fixture) {
