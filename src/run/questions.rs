@@ -129,6 +129,11 @@ pub(super) fn explain(
     let (config, notices) = intent.decide(&network);
     interfaces::warn_of_query(query);
     if !query.live {
+        if run.network_namespace.is_some() {
+            log::warn!(
+                "the rules of this network namespace are not read: the answer is about the options given; add --live"
+            );
+        }
         for notice in notices {
             log::log!(notice.level(), "{notice}");
         }

@@ -333,9 +333,12 @@ fn process_names_the_network_namespace(fixture: Fixture) {
     let pid = process.id().to_string();
     let question = ["explain", "--live", "--pid", &pid, "--to", "192.0.2.10:80"];
     let explained = Program::new(&Namespace::new(), &question).run();
+    let by_options = ["explain", "--pid", &pid, "--to", "192.0.2.10:80"];
+    let by_options = Program::new(&Namespace::new(), &by_options).run();
     drop(process.stdin.take());
     process.wait().expect("cat ends");
     explained.succeeded().output_contains("captured: goes to the proxy's outbound port 15001");
+    by_options.succeeded().output_contains("the rules of this network namespace are not read");
 }
 
 fn without_rules_nothing_is_captured(fixture: Fixture) {
