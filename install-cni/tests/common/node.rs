@@ -235,15 +235,23 @@ impl Drop for Node {
 /// Starts the agent, and waits until it listens.
 fn run(folder: &TempDir, command: impl FnOnce(&Path) -> Command, log: &Log) -> (Child, String) {
     let path = |name: &str| folder.path().join(name);
-    let mut child = command(&path("program/install-cni"))
+    let mut command = command(&path("program/install-cni"));
+    command
         .args(["--listen=127.0.0.1:0", "--no-dry-add"])
         .args(
             [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run")]
                 .map(|(option, name)| format!("--{option}={}", path(name).display())),
         )
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    // A child that another thread has forked meanwhile holds the copy open for writing until it executes its program.
+    let mut child = loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            started => break started.unwrap(),
+        }
+    };
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| {
         let line = line.unwrap();
         println!("{line}");
