@@ -124,7 +124,7 @@ fn in_prerouting_guests_come_first_with_the_last_range_in_front_then_excluded_in
 }
 
 #[test]
-fn tproxy_rules_are_in_contract_order() {
+fn mangle_rules_are_in_contract_order() {
     let rules = rules(EVERYTHING, Family::V4);
     assert_eq!(
         hook(&rules, Table::Mangle, Hook::Prerouting),

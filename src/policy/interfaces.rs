@@ -21,8 +21,7 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// Traffic from a KubeVirt guest is not inbound traffic of the pod. The included ranges are put before this rule later on, so
-/// it decides only what they leave.
+/// Traffic from a KubeVirt guest is not inbound traffic of the pod. This rule decides only what the included ranges leave.
 pub(super) fn exclude_virtual_interfaces_from_inbound(config: &CaptureConfig, rules: &mut Ruleset) {
     let local =
         config.traffic.virtual_interfaces.iter().map(|interface| {

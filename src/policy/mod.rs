@@ -1,7 +1,7 @@
 //! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of the contract.
 //!
 //! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order, which is
-//! part of their meaning: within a chain the first rule that matches decides.
+//! part of their meaning: within a chain the first rule that matches decides. `tests/policy.rs` fails if a rule moves.
 
 mod dns;
 mod from_rules;
@@ -24,25 +24,38 @@ pub use from_rules::config_from;
 #[must_use]
 pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     let mut rules = Ruleset::new(config.families);
-    // Before everything else in the hook chains: what is excluded here is not even looked at.
+    // PREROUTING and OUTPUT. The excluded interfaces come first: a jump before them would capture their traffic.
     interfaces::exclude(config, &mut rules);
+    // Heads of nat PREROUTING: those of `include_ranges` go in front. Added after them, this RETURN would be first, and no
+    // packet of a guest would be captured.
     interfaces::exclude_virtual_interfaces_from_inbound(config, &mut rules);
+    // Before TPROXY, which would hand an INVALID packet to the proxy.
     inbound::drop_invalid(config, &mut rules);
+    // ISTIO_INBOUND. The tunnel port (nat) and what the proxy has already (mangle) leave it first: after the ports to
+    // capture, the one would be redirected, and the other handed to the proxy in a loop.
     inbound::redirects(config, &mut rules);
-    // In the mangle chain its early returns come before the rules that capture connections.
     tproxy::skip_proxied_packets(config, &mut rules);
     inbound::capture(config, &mut rules);
+    // ISTIO_OUTPUT. Its jump comes after the excluded interfaces, see above.
     outbound::enter(&mut rules);
+    // After the owners, a call of the proxy to an excluded port of its own pod would be captured as inbound.
     outbound::exclude_ports(config, &mut rules);
+    // After the owners, what the proxy hands to the app would go to the proxy's inbound port: a loop.
     outbound::passthrough(&mut rules);
-    // The proxy's own traffic must leave the chain before DNS and the included ranges could take it: no loop.
+    // After DNS or the ranges, they would capture the proxy's own traffic: a loop.
     owners::proxy(config, &mut rules);
+    // Before the proxy, "only these groups" would exempt its calls to its own pod; after DNS, an excluded group's
+    // queries would be captured.
     owners::groups(config, &mut rules);
+    // After the next two, queries to a name server on loopback or in an excluded range would bypass the proxy.
     dns::capture(config, &mut rules);
+    // After the included ports and ranges, neither would have an effect on what these capture.
     outbound::loopback(config, &mut rules);
     outbound::exclude_ranges(config, &mut rules);
+    // Exchanged, these two would capture the same; the order is Istio's.
     outbound::include_ports(config, &mut rules);
     outbound::include_ranges(config, &mut rules);
+    // mangle PREROUTING and OUTPUT: after the excluded interfaces, whose packets get none of these marks.
     tproxy::carry_marks(config, &mut rules);
     rules
 }

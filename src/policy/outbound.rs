@@ -10,7 +10,7 @@ pub(super) fn enter(rules: &mut Ruleset) {
     rules.hook_tail(Table::Nat, Hook::Output, jump);
 }
 
-/// First in the chain: an excluded port is not captured, whichever user sends to it.
+/// An excluded port is not captured, whichever user sends to it.
 pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     for port in &config.traffic.outbound.excluded_ports {
         for transport in [Transport::Tcp, Transport::Udp] {
@@ -20,20 +20,19 @@ pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// What the proxy hands to the app over loopback must not come back to the proxy. Before the rules on owners, which
-/// would send it to the inbound port again.
+/// What the proxy hands to the app over loopback must not come back to the proxy.
 pub(super) fn passthrough(rules: &mut Ruleset) {
     let rule = when().source(super::passthrough()).via_out(Interface::loopback());
     rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::InboundPassthrough));
 }
 
-/// Behind the rules on owners and on DNS, which decide about loopback traffic themselves.
+/// Traffic to the loopback range that the rules on owners and on DNS have not decided.
 pub(super) fn loopback(config: &CaptureConfig, rules: &mut Ruleset) {
     let rule = when().to(super::loopback(config)).then(Target::Return, Why::LoopbackDestination);
     rules.append(Table::Nat, Chain::Output, rule);
 }
 
-/// Before every inclusion: an exclusion always wins.
+/// Takes precedence over every inclusion.
 pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     for range in &config.traffic.outbound.excluded_ranges {
         let rule = when().to(Address::Net(*range)).then(Target::Return, Why::ExcludedRange);
@@ -53,7 +52,7 @@ pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// Last in the chain: traffic that no rule above matched. A KubeVirt guest's packets do not pass the output hook, so the same
+/// Traffic that no rule above matched. A KubeVirt guest's packets do not pass the output hook, so the same
 /// ranges are put at the head of the prerouting hook for its interface.
 pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     let redirect = Target::Jump(Chain::Redirect);

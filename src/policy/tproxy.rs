@@ -6,7 +6,7 @@ use crate::model::{
     Chain, Hook, Interface, Match, PROXY_LOOPBACK_MARK, Protocol, Ruleset, Table, Target, Why,
 };
 
-/// First in the chain, before anything is taken: packets that the proxy has already, what it hands to the app, and
+/// Exempts packets that the proxy has already, what it hands to the app, and
 /// loopback traffic that is not a call of the proxy to the pod's own service.
 pub(super) fn skip_proxied_packets(config: &CaptureConfig, rules: &mut Ruleset) {
     let Mode::Tproxy(tproxy) = config.traffic.mode else { return };
