@@ -47,10 +47,10 @@ reasons! {
         "traffic from a virtual interface (-k) was sent by a KubeVirt guest: it is outbound traffic";
     /// `--drop-invalid`, the jump.
     InvalidPacket, "invalid-packet",
-        "a packet that fits no connection would pass untranslated and make the peer reset (--drop-invalid)";
+        "a packet in conntrack state INVALID would pass untranslated and cause a reset (--drop-invalid)";
     /// `--drop-invalid`, the verdict.
     DropInvalid, "drop-invalid",
-        "packets that fit no connection are dropped (--drop-invalid)";
+        "packets in conntrack state INVALID are dropped (--drop-invalid)";
     /// `-e`.
     TunnelPort, "tunnel-port",
         "the proxy itself listens on the HBONE tunnel port (-e): not redirected";
@@ -74,7 +74,7 @@ reasons! {
         "this inbound port is captured (-b)";
     /// TPROXY, known connections.
     KnownInboundConnection, "known-inbound-connection",
-        "a packet of a connection that the proxy already has goes straight to its socket";
+        "a packet of a connection that the proxy has already accepted goes straight to the proxy's socket";
     /// TPROXY, mark of a known connection.
     DivertMark, "divert-mark",
         "the mark routes the packet to the proxy's socket on this machine";
@@ -119,16 +119,16 @@ reasons! {
         "the proxy's own DNS queries are tracked apart from the app's, which may use the same UDP source port";
     /// Conntrack zone of the proxy's answers.
     DnsZoneProxyAnswer, "dns-zone-proxy-answer",
-        "the proxy's DNS answers are tracked in the zone of the app's queries, so that they match them";
+        "the proxy's DNS answers are tracked in the zone of the app's queries, so that conntrack pairs them";
     /// Conntrack zone of the app's queries.
     DnsZoneAppQuery, "dns-zone-app-query",
         "the app's DNS queries are tracked apart from the proxy's, which may use the same UDP source port";
     /// Conntrack zone of the servers' answers.
     DnsZoneServerAnswer, "dns-zone-server-answer",
-        "the servers' DNS answers are tracked in the zone of the proxy's queries, so that they match them";
+        "the servers' DNS answers are tracked in the zone of the proxy's queries, so that conntrack pairs them";
     /// Loopback destination.
     LoopbackDestination, "loopback-destination",
-        "loopback is never outbound traffic";
+        "traffic to the loopback range is never treated as outbound";
     /// `-x`.
     ExcludedRange, "excluded-range",
         "this outbound range is not captured (-x)";
@@ -161,10 +161,10 @@ reasons! {
         "the proxy hands inbound connections to the app from this source: capturing them again would loop";
     /// First capture in a live pod, while the run is under way.
     OpenConnection, "open-connection",
-        "a connection that was open before the first rule is not captured in the middle, and no new one until all are tracked";
+        "during first capture, no TCP connection is captured until every open connection has a conntrack entry";
     /// The last rules of a family are gone, or clean-up with `--keep-connections`.
     KeepsTranslation, "keeps-translation",
-        "nothing jumps to this rule; while it exists the kernel translates the connections that are still open";
+        "nothing jumps to this rule; while it exists, the kernel keeps translating connections that are still open";
     /// TPROXY: loopback that is not the proxy's.
     OtherLoopback, "other-loopback",
         "loopback traffic is inbound only if the proxy sent it to the pod's own service";
