@@ -31,7 +31,7 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     let mut text = match (chains.len() + others.len(), notices.len()) {
         (0, 0) => format!("equal: the live rules ({backend}) are those of {these}\n"),
         (0, _) => format!(
-            "the live rules ({backend}) are those of {these}, but other rules may decide over the same packets\n"
+            "the live rules ({backend}) are those of {these}, but other rules may apply to the same packets\n"
         ),
         (differing, _) => {
             format!(

@@ -69,7 +69,7 @@ impl fmt::Display for BaseChain {
         match place {
             Place::Behind(ports) => write!(
                 f,
-                "a foreign base chain decides over what our rules capture: {table} {chain} ({hook}, priority {priority}): \
+                "a foreign base chain applies to packets that our rules capture: {table} {chain} ({hook}, priority {priority}): \
                  {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not intended"
             ),
             Place::Before(ours) => {

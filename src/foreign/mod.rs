@@ -74,8 +74,8 @@ const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the
                          the pod and of the proxy are not told apart in it; ";
 
 /// The proxy answers captured programs of the pod under the server's address.
-const ANSWERS_ON_LO: &str = "; the proxy's answers to programs of the pod arrive on lo with the address of the server: accept what \
-                             arrives on lo before it, if it drops them";
+const ANSWERS_ON_LO: &str = "; the proxy's answers to programs of the pod arrive on lo with the address of the server: insert a rule \
+                             before it that accepts packets arriving on lo, if it drops them";
 
 impl DecidesFirst {
     /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
@@ -94,14 +94,14 @@ impl fmt::Display for DecidesFirst {
         if text.starts_with("-P") {
             return write!(
                 f,
-                "a foreign policy decides over what our rules pass on ({family}, {variant}): {table} `{text}`: packets that no \
+                "a foreign policy applies to packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that no \
                  rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not intended"
             );
         }
         if let Placement::Later(ports) = place {
             return write!(
                 f,
-                "a foreign rule decides over what our rules capture ({family}, {variant}): {table} `{text}`: packets that it \
+                "a foreign rule applies to packets that our rules capture ({family}, {variant}): {table} `{text}`: packets that it \
                  hands to {target} do not reach the proxy; accept {ports} before it, if that is not intended"
             );
         }

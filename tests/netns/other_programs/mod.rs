@@ -244,7 +244,7 @@ fn wg_quick_that_accepts_what_arrives_on_lo_passes_answers(fixture: Fixture) {
         let with_remedy = |args: &[&str]| {
             let pod = fixture.pod();
             program.install(&pod);
-            pod.apply(args).output_contains("accept what arrives on lo before it");
+            pod.apply(args).output_contains("insert a rule before it that accepts packets arriving on lo");
             fixture.families().iter().for_each(|family| accept_on_lo(&pod, program.rules, *family));
             pod.apply(args);
             pod
