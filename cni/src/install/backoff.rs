@@ -10,14 +10,14 @@ const REACTION: Duration = Duration::from_secs(2);
 
 /// Doubles from 1 s to 60 s while another program reacts to what is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConflictBackoff {
+pub struct RewriteBackoff {
     last: Option<(Instant, Duration)>,
     lost: Option<Instant>,
     /// Another file became the first; the entry is still in the old one.
     moved: bool,
 }
 
-impl ConflictBackoff {
+impl RewriteBackoff {
     /// The entry was written. Until when it is not written again.
     pub fn written(&mut self, now: Instant) {
         let reacted = self.has_reacted(now);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_a_minute_while_the_other_program_reacts() {
-        let mut backoff = ConflictBackoff::default();
+        let mut backoff = RewriteBackoff::default();
         let mut now = Instant::now();
         assert_eq!(backoff.delay(now), Duration::ZERO);
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn change_that_is_not_a_reaction_is_undone_at_once_and_resets_the_backoff() {
-        let mut backoff = ConflictBackoff::default();
+        let mut backoff = RewriteBackoff::default();
         let mut now = Instant::now();
         for _ in 0..8 {
             backoff.written(now);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn change_of_the_first_file_is_not_a_reaction() {
-        let mut backoff = ConflictBackoff::default();
+        let mut backoff = RewriteBackoff::default();
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         backoff.written(at(0));
@@ -132,7 +132,7 @@ mod tests {
             (Some(begin), Duration::ZERO),
             (None, Duration::ZERO),
         ] {
-            let mut backoff = ConflictBackoff::default();
+            let mut backoff = RewriteBackoff::default();
             backoff.written(begin);
             backoff.lost(begin + 2 * REACTION, changed);
             let later = begin + 2 * REACTION;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::text::path_shown;
 
-use super::backoff::ConflictBackoff;
+use super::backoff::RewriteBackoff;
 use super::error::InstallError;
 use super::events::Events;
 use super::metrics::Metrics;
@@ -18,7 +18,7 @@ use super::{Program, binary, dry_add, entry, files, foreign, net_dir, programs};
 /// The installation as it was last found.
 #[derive(Default)]
 pub(super) struct Installed {
-    backoff: ConflictBackoff,
+    backoff: RewriteBackoff,
     /// Whether the entry has been in place.
     placed: Option<PathBuf>,
     /// What changes the configuration, as far as that is known.

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::model::{Families, Family, Port};
 use attempt::{Owner, accept, connect, connected, listen};
-pub use outcome::{Arrival, Event, NotCaptured, Outcome};
+pub use outcome::{Arrival, Event, Outcome, UncapturedProbe};
 
 /// How often the probe is sent.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub fn probe(probe: &Probe) -> Outcome {
         }
     }
     run(probe, &owner, &mut probes);
-    let not_captured: Vec<NotCaptured> = probes.iter().filter_map(FamilyProbe::not_captured).collect();
+    let not_captured: Vec<UncapturedProbe> = probes.iter().filter_map(FamilyProbe::not_captured).collect();
     if not_captured.is_empty() {
         Outcome::Captured(probes.iter().filter_map(|family_probe| family_probe.arrival).collect())
     } else {
@@ -162,9 +162,9 @@ impl FamilyProbe {
         self.sent = None;
     }
 
-    fn not_captured(&self) -> Option<NotCaptured> {
+    fn not_captured(&self) -> Option<UncapturedProbe> {
         let Self { family, target, attempts, .. } = *self;
-        self.open().then(|| NotCaptured { family, port: target, attempts, last: self.last.clone() })
+        self.open().then(|| UncapturedProbe { family, port: target, attempts, last: self.last.clone() })
     }
 }
 

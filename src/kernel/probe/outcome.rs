@@ -14,7 +14,7 @@ pub enum Outcome {
     /// The probe arrived at the proxy's port in every family.
     Captured(Vec<Arrival>),
     /// It did not, in these families.
-    NotCaptured(Vec<NotCaptured>),
+    NotCaptured(Vec<UncapturedProbe>),
     /// A port of the proxy cannot be listened on.
     CannotListen {
         /// The family.
@@ -76,7 +76,7 @@ impl fmt::Display for Arrival {
 
 /// A probe that was not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotCaptured {
+pub struct UncapturedProbe {
     /// The family.
     pub family: Family,
     /// Where it went.
@@ -87,7 +87,7 @@ pub struct NotCaptured {
     pub last: Event,
 }
 
-impl fmt::Display for NotCaptured {
+impl fmt::Display for UncapturedProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, port, attempts, last } = self;
         let target = match family {

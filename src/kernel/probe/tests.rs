@@ -54,7 +54,7 @@ fn add_passthrough_address() {
 /// another test starts meanwhile holds the sockets of the attempt before until its exec: the port is in use.
 fn eventually(
     families: Families,
-    expected: impl Fn(&[NotCaptured]) -> bool,
+    expected: impl Fn(&[UncapturedProbe]) -> bool,
     attempt: impl Fn(&Probe) -> Outcome,
 ) {
     let mut seen = Vec::new();
@@ -71,7 +71,7 @@ fn eventually(
     panic!("{}", Outcome::NotCaptured(seen));
 }
 
-fn not_captured(outcome: Outcome) -> Vec<NotCaptured> {
+fn not_captured(outcome: Outcome) -> Vec<UncapturedProbe> {
     let Outcome::NotCaptured(not_captured) = outcome else {
         panic!("expected a probe that is not captured, got: {outcome}")
     };
@@ -106,7 +106,7 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
     for family in Family::ALL {
         in_new_namespace(|| {
             add_passthrough_address();
-            let refused_again = |not_captured: &[NotCaptured]| {
+            let refused_again = |not_captured: &[UncapturedProbe]| {
                 not_captured.len() == 1
                     && (not_captured[0].family, &not_captured[0].last)
                         == (family, &Event::Failed(Errno::ECONNREFUSED))
@@ -139,7 +139,7 @@ fn a_family_that_is_not_captured_is_named() {
     in_new_namespace(|| {
         add_passthrough_address();
         load(Family::V4, CAPTURE);
-        let named = |not_captured: &[NotCaptured]| {
+        let named = |not_captured: &[UncapturedProbe]| {
             let text = Outcome::NotCaptured(not_captured.to_vec()).to_string();
             not_captured.iter().map(|not_captured| not_captured.family).eq([Family::V6])
                 && text.contains(" from loopback to [::6]:15002")
@@ -167,7 +167,7 @@ fn only_the_proxy_s_connections_count() {
     in_new_namespace(|| {
         load(Family::V4, CAPTURE);
         let refused =
-            |not_captured: &[NotCaptured]| not_captured[0].last == Event::Failed(Errno::ECONNREFUSED);
+            |not_captured: &[UncapturedProbe]| not_captured[0].last == Event::Failed(Errno::ECONNREFUSED);
         eventually(Families::V4, refused, |wanted| probe(&Probe { uid: 0, gid: 0, ..*wanted }));
     });
 }
@@ -184,7 +184,7 @@ fn dropped_packets_time_out() {
 fn other_listener_that_accepts_is_reported() {
     in_new_namespace(|| {
         let _other = TcpListener::bind("0.0.0.0:15002").unwrap();
-        let accepted = |not_captured: &[NotCaptured]| not_captured[0].last == Event::AcceptedElsewhere;
+        let accepted = |not_captured: &[UncapturedProbe]| not_captured[0].last == Event::AcceptedElsewhere;
         eventually(Families::V4, accepted, probe);
     });
 }
@@ -194,7 +194,7 @@ fn a_connection_that_was_not_redirected_proves_nothing() {
     in_new_namespace(|| {
         std::thread::scope(|scope| {
             let arrived =
-                |not_captured: &[NotCaptured]| not_captured[0].last == Event::ArrivedOtherwise(OUTBOUND);
+                |not_captured: &[UncapturedProbe]| not_captured[0].last == Event::ArrivedOtherwise(OUTBOUND);
             let probing = scope.spawn(move || eventually(Families::V4, arrived, probe));
             while !probing.is_finished() {
                 // Refused before the probe listens and after it has ended.
@@ -257,7 +257,7 @@ fn ids() -> Vec<String> {
 fn missing_passthrough_address_is_reported() {
     in_new_namespace(|| {
         load(Family::V6, CAPTURE);
-        let named = |not_captured: &[NotCaptured]| {
+        let named = |not_captured: &[UncapturedProbe]| {
             Outcome::NotCaptured(not_captured.to_vec()).to_string().contains("is ::6/128 on lo?")
         };
         eventually(Families::V6, named, probe);
