@@ -1,7 +1,8 @@
-//! The page docs/cni.md lists every key and every error code.
+//! The page docs/cni.md lists every key, every platform and every error code.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests")]
 
 use istio_cni::error::Code;
+use istio_cni::install::platform::PLATFORMS;
 use istio_cni::netconf::KEYS;
 
 fn page() -> String {
@@ -13,6 +14,17 @@ fn every_key_of_ours_is_documented() {
     let page = page();
     for key in KEYS {
         assert!(page.contains(&format!("\n| `{key}` | ")), "{key}");
+    }
+}
+
+#[test]
+fn every_platform_is_documented() {
+    let page = page();
+    let rows = || page.lines().filter(|line| line.starts_with("| `"));
+    for platform in PLATFORMS {
+        let words = platform.names().chain([platform.bin_dir, platform.net_dir]);
+        let words: Vec<String> = words.map(|word| format!("`{word}`")).collect();
+        assert!(rows().any(|row| words.iter().all(|word| row.contains(word))), "{platform}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use istio_cni::install::platform::Platform;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use serde_json::Value;
 
@@ -337,10 +338,7 @@ fn arguments_are_checked() {
             "--node-name: \"$(NODE_NAME)\" is not accepted, expected the name of a node",
         ),
         (["--node-name="], "--node-name: \"\" is not accepted"),
-        (
-            ["--platform=x"],
-            "expected one of default, kubernetes, minikube, gke, k3d, k3s, microk8s, openshift",
-        ),
+        (["--platform=x"], format!("expected one of {}", Platform::accepted()).as_str()),
         (["--drop-in=maybe"], "expected one of auto, yes, no"),
         (["--bogus"], "unknown argument"),
         (["--listen=x"], "expected ADDRESS:PORT"),

@@ -319,19 +319,8 @@ fn printed(arguments: &[&str]) -> Vec<Value> {
 #[test]
 fn command_prints_the_agent_alone() {
     assert_eq!(printed(&[]), objects(&of("default", "istio-system")).unwrap());
-    for platform in [
-        "",
-        "default",
-        "Kubernetes",
-        "minikube",
-        "gke",
-        "GKE",
-        "k3d",
-        "k3s",
-        "microk8s",
-        "openshift",
-        "OpenShift",
-    ] {
+    let names = PLATFORMS.iter().flat_map(Platform::names);
+    for platform in names.chain(["", "Kubernetes", "GKE", "OpenShift"]) {
         let flags = ["--namespace=kube-system", &format!("--platform={platform}"), "--image=example.com/a:1"];
         let options = NodeAgent { image: "example.com/a:1".parse().unwrap(), ..of(platform, "kube-system") };
         assert_eq!(printed(&flags), objects(&options).unwrap());
@@ -411,7 +400,7 @@ fn options_of_the_injector_are_refused() {
         assert!(failure.to_string().contains("--cni") && failure.to_string().contains(flag), "{failure}");
     }
     let failure = run(&["--platform=aks"]).unwrap_err().to_string();
-    for part in ["aks", "default, kubernetes, minikube, gke, k3d, k3s, microk8s, openshift"] {
+    for part in ["aks", &Platform::accepted()] {
         assert!(failure.contains(part), "{failure}");
     }
 }
