@@ -29,7 +29,9 @@ pub(crate) fn all(options: &Options, earlier: &Path) -> Outcome<()> {
         std::fs::metadata(&options.bin)?.len(),
         std::fs::metadata(earlier)?.len(),
     );
-    println!("| | wall before, ms: median (least–most) | wall now | ratio | CPU ratio | processes started |");
+    println!(
+        "| | wall before, ms: median (minimum–maximum) | wall now | ratio | CPU ratio | processes started |"
+    );
     println!("|---|---|---|---|---|---|");
     let mut ratios = Vec::new();
     let mut show = |what: String, rows: &[Row]| {

@@ -48,11 +48,11 @@ fn contenders(
     let lone = variant.lone_restore(&[], run.clone(), Families::Ipv4, &scratch.join("long-rules"))?;
     let contender = |name: &str, before, timed| Contender { name: name.to_owned(), before, timed };
     let first = vec![
-        contender("lone iptables-restore", Vec::new(), lone),
+        contender("iptables-restore alone", Vec::new(), lone),
         contender("istio-iptables, first run", Vec::new(), vec![run.clone()]),
     ];
     let again = vec![
-        contender("lone iptables-save", vec![run.clone()], variant.lone_save(Families::Ipv4)),
+        contender("iptables-save alone", vec![run.clone()], variant.lone_save(Families::Ipv4)),
         contender("istio-iptables, re-run", vec![run.clone()], vec![run]),
     ];
     Ok([first, again])

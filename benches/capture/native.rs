@@ -53,7 +53,7 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
         }
     }
     Ok(format!(
-        "\n### Native nftables\n\nThe lone tool is `nft -f` with the text of the tables that our run writes, and `nft list \
+        "\n### Native nftables\n\nThe tool alone is `nft -f` with the text of the tables that our run writes, and `nft list \
          ruleset` where it writes nothing.\n\n{}",
         table(&rows)
     ))

@@ -14,7 +14,7 @@ pub(crate) fn machine(options: &Options) -> Outcome<String> {
     let peer = if options.peer.is_some() { " PEER=..." } else { "" };
     Ok(format!(
         "Command: `make bench{peer}`. {} runs of each, in turn, a fresh network namespace each; {}.\n\n\
-         The binary has {} bytes (static, stripped).\n",
+         The binary is {} bytes (static, stripped).\n",
         options.runs,
         environment()?,
         std::fs::metadata(&options.bin)?.len(),
@@ -39,7 +39,7 @@ pub(crate) fn environment() -> Outcome<String> {
 /// One table for several comparisons; ratios are to the first row of each.
 pub(crate) fn table(comparisons: &[(String, Vec<Row>)]) -> String {
     let mut text = String::from(
-        "| | | wall, ms: median (least–most) | to the lone tool | CPU, ms | peak memory, KiB | processes started |\n\
+        "| | | wall, ms: median (minimum–maximum) | relative to the tool alone | CPU, ms | peak memory, KiB | processes started |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for (what, rows) in comparisons {
@@ -66,8 +66,9 @@ fn cells(figures: &Result<Figures, String>, lone: Option<&Figures>) -> String {
 
 /// Start-up: only times.
 pub(crate) fn startup_table(rows: &[Row]) -> String {
-    let mut text =
-        String::from("| | wall, ms: median (least–most) | CPU, ms | peak memory, KiB |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| | wall, ms: median (minimum–maximum) | CPU, ms | peak memory, KiB |\n|---|---|---|---|\n",
+    );
     for (name, figures) in rows {
         let _ = match figures {
             Ok(Figures { wall, cpu, traced }) => {

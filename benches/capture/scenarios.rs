@@ -84,7 +84,7 @@ impl Variant {
         Cmd::new(program).args(options).args(["--force-iptables-binary", self.name]).args(dual)
     }
 
-    /// The lone tool on the files that a run of ours would hand it: what writing the same rules costs without us.
+    /// The tool alone on the files that a run of ours would hand it: what writing the same rules costs without us.
     pub(crate) fn lone_restore(
         self,
         before: &[Cmd],
@@ -119,7 +119,7 @@ struct Scenario {
     /// Runs before the one that is measured.
     before: &'static [&'static [&'static str]],
     options: &'static [&'static str],
-    /// Nothing is written, so the lone tool to compare with is the one that reads.
+    /// Nothing is written, so the tool to compare with is the one that reads.
     reads_only: bool,
 }
 
@@ -164,10 +164,10 @@ fn contenders(
     let ours = of("istio-iptables", &options.bin);
     let run = variant.run(&options.bin, scenario.options, families);
     let (tool, timed) = if scenario.reads_only {
-        ("lone iptables-save", variant.lone_save(families))
+        ("iptables-save alone", variant.lone_save(families))
     } else {
         let file = scratch.join("rules");
-        ("lone iptables-restore", variant.lone_restore(&ours.before, run, families, &file)?)
+        ("iptables-restore alone", variant.lone_restore(&ours.before, run, families, &file)?)
     };
     let lone = Contender { name: tool.to_owned(), before: ours.before.clone(), timed };
     let mut all = vec![lone, ours];

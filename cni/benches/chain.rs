@@ -223,8 +223,8 @@ fn report(
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let mut text = format!(
-        "Command: `make bench-cni`. {} pods, plugins in turn; {} linux, Linux {}, {} CPUs, load average {}. The binary has {size} bytes (static, stripped). \
-         Milliseconds: median (least–most).\n\n| | {} |\n|---|{}\n",
+        "Command: `make bench-cni`. {} pods, plugins in turn; {} linux, Linux {}, {} CPUs, load average {}. The binary is {size} bytes (static, stripped). \
+         Milliseconds: median (minimum–maximum).\n\n| | {} |\n|---|{}\n",
         options.runs,
         std::env::consts::ARCH,
         kernel.trim().split('-').next().unwrap_or_default(),

@@ -7,8 +7,9 @@ use crate::measure::Spread;
 
 /// Rows are backends and lists, columns lengths.
 pub(crate) fn markdown(cases: &[Case]) -> String {
-    let mut text =
-        String::from("| | no list | to no rules | 100 | 1,000 | 10,000 |\n|---|---|---|---|---|---|\n");
+    let mut text = String::from(
+        "| | no list | relative to no rules | 100 | 1,000 | 10,000 |\n|---|---|---|---|---|---|\n",
+    );
     let Some(bare) = case(cases, Backend::NoRules, List::Ranges, 0) else { return text };
     let _ = writeln!(text, "| no rules | {} | 1.00x | | | |", cell(bare, None));
     for backend in Backend::WITH_RULES {

@@ -20,7 +20,7 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
     let _ = writeln!(
         text,
         "Command: `make bench-webhook`; {} s for each line, {CONNECTIONS} connections, TLS 1.3 with keep-alive, HTTP/1.1. The binary \
-         has {} bytes.\n",
+         is {} bytes.\n",
         duration.as_secs(),
         std::fs::metadata(&options.bin).map_or(0, |file| file.len()),
     );
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
         }
     }
     drop(server);
-    text += "\nClosed loop, the next request when the response has arrived:\n\n";
+    text += "\nClosed loop: each connection sends its next request when the response has arrived.\n\n";
     text += "| | requests/s | p50, ms |\n|---|---|---|\n";
     text += &rates;
     text += &memory(options)?;
