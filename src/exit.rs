@@ -31,7 +31,7 @@ impl Exit {
     /// All codes with what they mean, in numeric order, for `--help` and the documentation.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Done, "done"),
-        (Self::Different, "a comparison found a difference"),
+        (Self::Different, "a comparison found a difference, or cannot rule one out"),
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),

@@ -25,6 +25,14 @@ fn options_page_is_up_to_date() {
     generated_table_is_up_to_date("docs/options.md", "options", &options());
 }
 
+#[test]
+fn options_page_has_a_row_for_each_ip_family() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/options.md")).unwrap();
+    for word in Key::IpFamily.spec().words {
+        assert!(page.contains(&format!("\n| `{word}` | ")), "{word}");
+    }
+}
+
 /// Compares the text between the markers `name` with `table`, or rewrites it when `UPDATE_GALLERY` is set.
 fn generated_table_is_up_to_date(page: &str, name: &str, table: &str) {
     let path = format!("{}/{page}", env!("CARGO_MANIFEST_DIR"));

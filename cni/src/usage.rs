@@ -8,12 +8,13 @@ Usage: istio-cni COMMAND [OPTIONS]
 A CNI plugin. Container runtimes call it with CNI_COMMAND and other variables, and the configuration on standard input.
 
 Commands:
-  install      install the plugin and its entry on this node and maintain them; see `istio-cni install --help`
+  install      run the node agent: install the plugin and its configuration entry, and keep both in place;
+               see `istio-cni install --help`
   status       print what is installed on this node; exit code 1 if pods are not captured
-  uninstall    remove them; see `istio-cni uninstall --help`
+  uninstall    remove the plugin's entry and state from this node; see `istio-cni uninstall --help`
 
 Options:
-  -h, --help     print this
+  -h, --help     print this help
   -V, --version  print the version
 ";
 

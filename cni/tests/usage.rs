@@ -26,6 +26,7 @@ fn help_and_version_are_text() {
     for (args, part) in [
         (&["--help"][..], "Usage: istio-cni COMMAND"),
         (&["-h"], "istio-cni uninstall --help"),
+        (&["install", "-h"], "Usage: istio-cni install"),
         (&["install", "-h"], "--exclude-namespaces=NAMES"),
         (&["status", "--help"], "Usage: istio-cni status"),
         (&["uninstall", "--help"], "Usage: istio-cni uninstall"),

@@ -13,7 +13,7 @@ use super::error::UsageError;
 use super::help;
 use super::man;
 use super::options::{IGNORED, Key};
-use super::packet::PacketKey;
+use super::packet::{INPUT, PacketKey};
 use super::raw::{Given, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
 
@@ -83,7 +83,7 @@ fn sub_command(sub: SubCommand) -> Command {
     match sub {
         SubCommand::Explain => {
             command.arg(
-                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(
+                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading(INPUT).help(
                     "Use the rules in the kernel, including foreign ones, instead of those of the options",
                 ),
             )
@@ -176,8 +176,8 @@ fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
         .value_name(key.value_name())
         .value_parser(SuggestedValues(command.words(key)))
         .hide_possible_values(true)
-        .help_heading("Packet")
-        .help(key.help())
+        .help_heading(key.heading())
+        .help(key.help(command.words(key)))
 }
 
 fn argument(key: Key) -> Arg {

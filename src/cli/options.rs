@@ -37,7 +37,7 @@ options! {
         "envoy-port" Number Proxy.short('p').default("15001").from(Variables::None).takes("PORT");
     InboundCapturePort: "Port to which inbound TCP is redirected",
         "inbound-capture-port" Number Proxy.short('z').default("15006").takes("PORT");
-    InboundTunnelPort: "HBONE tunnel port; traffic to it is never redirected",
+    InboundTunnelPort: "HBONE tunnel port; traffic to it is not redirected in REDIRECT mode",
         "inbound-tunnel-port" Number Proxy.short('e').default("15008").takes("PORT");
     ProxyUid: "User ids whose traffic is not captured; default: the uid of $ENVOY_USER, otherwise 1337",
         "proxy-uid" List Proxy.short('u').takes("UIDS");
@@ -85,7 +85,7 @@ options! {
     DropInvalid: "Drop packets in conntrack state INVALID",
         "drop-invalid" Boolean Outbound.from(Variables::DerivedAfter("INVALID_DROP"));
 
-    RedirectDns: "Capture DNS queries to the pod's name servers on port 15053",
+    RedirectDns: "Redirect DNS queries to the pod's name servers to the proxy's port 15053",
         "redirect-dns" Boolean Dns.from(Variables::DerivedAfter("ISTIO_META_DNS_CAPTURE"));
     CaptureAllDns: "Capture all traffic to port 53, not only queries to the name servers in /etc/resolv.conf",
         "capture-all-dns" Boolean Dns;
@@ -99,7 +99,7 @@ options! {
 
     DualStack: "Also capture IPv6 if the pod has an IPv6 address",
         "dual-stack" Boolean Families.from(Variables::DerivedAfter("ISTIO_DUAL_STACK"));
-    IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
+    IpFamily: "IP families that get rules: auto (IPv4 only if the pod has an IPv4 address, otherwise both), ipv4, ipv6 or dual",
         "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY")
         .words(&["auto", "ipv4", "ipv6", "dual"]);
 
@@ -117,7 +117,7 @@ options! {
         "DRY_RUN_FILE_PATH" Text Run.from(Variables::Only("DRY_RUN_FILE_PATH")).takes("PATH");
     CleanupOnly: "Remove all rules, routes and addresses of earlier runs",
         "cleanup-only" Boolean Run;
-    KeepConnections: "Keep redirected connections open during clean-up; a chain remains, which captures nothing",
+    KeepConnections: "Keep redirected connections open during clean-up; while they are open, the chain ISTIO_ESTABLISHED remains, which captures nothing",
         "keep-connections" Boolean Run.from(Variables::Prefixed);
     ForceApply: "Rewrite the rules even if they are already correct",
         "force-apply" Boolean Run;
@@ -127,7 +127,7 @@ options! {
         "skip-rule-apply" Boolean Run;
     Verify: "Read all rules back after the run and compare them",
         "verify" Boolean Run.from(Variables::Prefixed);
-    RulesFile: "File in which to keep the written IPv4 rules; IPv6 rules are in the same name with .v6",
+    RulesFile: "File in which to keep the written IPv4 rules; IPv6 rules go to PATH.v6",
         "rules-file" Text Run.from(Variables::Prefixed).takes("PATH");
     NetworkNamespace: "Network namespace to configure, for example /proc/PID/ns/net",
         "network-namespace" Text Run.takes("PATH");

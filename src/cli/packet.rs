@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The heading of options that name what is examined.
+pub(super) const INPUT: &str = "Input";
+
 /// An option of `explain`. None has a variable or a config key: these are command-line options only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
@@ -77,9 +80,7 @@ impl PacketKey {
                 "new",
                 "State of the connection: new (the first packet), established or invalid",
             ),
-            Self::Output => {
-                ("output", "FORMAT", "text", "Output format: text or json; explain --to: also mermaid or dot")
-            }
+            Self::Output => ("output", "FORMAT", "text", "Output format: text or json"),
             Self::Color => (
                 "color",
                 "WHEN",
@@ -124,10 +125,28 @@ impl PacketKey {
         self.spec().2
     }
 
-    /// The line of `--help`.
-    pub(super) fn help(self) -> String {
+    /// The heading of `--help` under which it is.
+    pub(super) const fn heading(self) -> &'static str {
+        match self {
+            Self::Output | Self::Color => "Output",
+            Self::Bundle => INPUT,
+            Self::From
+            | Self::To
+            | Self::Proto
+            | Self::Src
+            | Self::In
+            | Self::Out
+            | Self::Mark
+            | Self::Connmark
+            | Self::State => "Packet",
+        }
+    }
+
+    /// The line of `--help` of a sub-command that accepts these values.
+    pub(super) fn help(self, words: &[&str]) -> String {
         let (_, _, default, help) = self.spec();
-        if default.is_empty() { help.to_owned() } else { format!("{help} [default: {default}]") }
+        let more = if words.contains(&"mermaid") { "; with --to also mermaid or dot" } else { "" };
+        if default.is_empty() { help.to_owned() } else { format!("{help}{more} [default: {default}]") }
     }
 }
 

@@ -84,13 +84,13 @@ impl SubCommand {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Apply => "Write the rules that the options ask for (the default)",
+            Self::Apply => "Write the rules for the options (the default)",
             Self::Bundle => {
-                "Print the state of this machine as a file, from which explain, check and show answer elsewhere; changes nothing"
+                "Print a snapshot of the state of this machine, for explain, check and show with --bundle on another machine; changes nothing"
             }
             Self::Check => {
-                "Compare the live rules with those of the options, or, without options, with those of the options derived from \
-                 them; exit 0 if they are equal, 1 if not; changes nothing"
+                "Compare the live rules with the rules for the options; without options, with the rules for options derived from \
+                 the live rules; exit 0 if they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
             Self::Completions => "Print a completion script for bash, fish or zsh",

@@ -83,7 +83,7 @@ pub struct ProxyPorts {
     pub outbound: Port,
     /// Inbound TCP is redirected here (`-z`).
     pub inbound: Port,
-    /// HBONE tunnel, never redirected (`-e`).
+    /// HBONE tunnel, not redirected in REDIRECT mode (`-e`).
     pub tunnel: Port,
 }
 

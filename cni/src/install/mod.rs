@@ -80,8 +80,10 @@ pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
     let parsed = match args.split_first() {
         Some((command, rest)) if command == "status" => options::status(rest),
         Some((command, rest)) if command == "uninstall" => options::uninstall(rest),
-        Some((_, rest)) => options::install(rest),
-        None => options::install(&[]),
+        other => {
+            let name = if program.pods.is_some() { "install-cni" } else { "istio-cni install" };
+            options::install_as(name, other.map_or(&[], |(_, rest)| rest))
+        }
     };
     let (command, level) = match parsed {
         Ok(parsed) => parsed,

@@ -8,9 +8,9 @@ const HEAD: &str = "# Annotations and labels
 
 Generated from the injector's own table (`injector/src/annotations/table.rs`); do not edit by hand.
 
-An invalid value denies the pod; the message has the key, the value and what is accepted. The init binary's own parser reads
-capture annotations, and the final arguments and environment of the init container, so a value that is accepted here does not
-fail in the pod. Unknown keys under Istio's prefixes, keys without effect, and keys that no applied template reads, cause
+A pod with an invalid value is denied; the message has the key, the value and what is accepted. The init binary's own parser
+validates the capture annotations and the resulting arguments and environment of the init container, so a value accepted here
+does not fail in the pod. Unknown keys under Istio's prefixes, keys without effect, and keys that no applied template reads, cause
 warnings.
 
 | Key | Where | Accepted | Default | Effect |
@@ -49,7 +49,7 @@ fn accepted(syntax: Syntax) -> String {
         Syntax::PortOrZero => "a port, or `0` for none".to_owned(),
         Syntax::ProxyConfig => "a ProxyConfig as YAML".to_owned(),
         Syntax::Quantity => "a quantity".to_owned(),
-        Syntax::ScrapeTargets => "`PORT:PATH,...`, none of the proxy's own ports".to_owned(),
+        Syntax::ScrapeTargets => "`PORT:PATH,...`; the proxy's own ports are not accepted".to_owned(),
         Syntax::Text => "text".to_owned(),
         Syntax::Word(list) => words(list),
         Syntax::WordOrIgnored(list) => format!("{}; others are ignored", words(list)),

@@ -113,7 +113,7 @@ macro_rules! table {
 table! {
     // Whether
     INJECT "sidecar.istio.io/inject": Both, Syntax::WordOrIgnored(&["true", "false", ""]),
-        "the namespace's labels, then `policy`", "Whether the pod is injected; webhooks see only the label";
+        "the namespace's labels, then `policy`", "Whether the pod is injected; the API server's webhook selectors see only the label";
     NAMESPACE_INJECTION "istio-injection": NamespaceLabel, Syntax::WordOrIgnored(&["enabled", "disabled"]),
         "", "Whether pods of the namespace are injected; takes precedence over `istio.io/rev`";
     REVISION "istio.io/rev": Label, Syntax::Text,
@@ -134,7 +134,7 @@ table! {
     INCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/includeInboundPorts": Annotation, Syntax::Capture(Key::InboundPorts),
         "`global.proxy.includeInboundPorts`, `*`", "Inbound ports to capture; `*` for all, nothing for none";
     EXCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/excludeInboundPorts": Annotation, Syntax::Capture(Key::LocalExcludePorts),
-        "`global.proxy.excludeInboundPorts`, none", "Inbound ports that are not captured, besides the proxy's own; only when all are captured";
+        "`global.proxy.excludeInboundPorts`, none", "Inbound ports that are not captured, in addition to the proxy's own; only if all inbound ports are captured";
     EXCLUDE_INTERFACES "traffic.sidecar.istio.io/excludeInterfaces": Annotation, Syntax::Capture(Key::ExcludeInterfaces),
         "none", Key::ExcludeInterfaces.spec().help;
     REROUTE_VIRTUAL_INTERFACES "istio.io/reroute-virtual-interfaces": Annotation, Syntax::Capture(Key::KubeVirtInterfaces),
@@ -147,15 +147,15 @@ table! {
     PROXY_IMAGE "sidecar.istio.io/proxyImage": Annotation, Syntax::Text,
         "hub, image and tag of the values", "Full image reference of the proxy and the init container; a name without a slash has no effect", templates;
     PROXY_IMAGE_TYPE "sidecar.istio.io/proxyImageType": Annotation, Syntax::Text,
-        "`image.imageType` of the proxy config, then `global.variant`", "Variant of the image (debug, distroless), appended to the tag; default: none";
+        "`image.imageType` of the proxy config, then `global.variant`, none", "Variant of the image (debug, distroless), appended to the tag";
     PROXY_CPU "sidecar.istio.io/proxyCPU": Annotation, Syntax::Quantity,
-        "`global.proxy.resources`", "CPU request; any of the four replaces the whole block", templates;
+        "`global.proxy.resources`", "CPU request; setting any of the four replaces all of `global.proxy.resources`", templates;
     PROXY_MEMORY "sidecar.istio.io/proxyMemory": Annotation, Syntax::Quantity,
-        "`global.proxy.resources`", "Memory request; any of the four replaces the whole block", templates;
+        "`global.proxy.resources`", "Memory request; setting any of the four replaces all of `global.proxy.resources`", templates;
     PROXY_CPU_LIMIT "sidecar.istio.io/proxyCPULimit": Annotation, Syntax::Quantity,
-        "`global.proxy.resources`", "CPU limit; any of the four replaces the whole block", templates;
+        "`global.proxy.resources`", "CPU limit; setting any of the four replaces all of `global.proxy.resources`", templates;
     PROXY_MEMORY_LIMIT "sidecar.istio.io/proxyMemoryLimit": Annotation, Syntax::Quantity,
-        "`global.proxy.resources`", "Memory limit; any of the four replaces the whole block", templates;
+        "`global.proxy.resources`", "Memory limit; setting any of the four replaces all of `global.proxy.resources`", templates;
     NATIVE_SIDECAR "sidecar.istio.io/nativeSidecar": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
         "`--native-sidecars`", "Whether the proxy is an init container that keeps running";
     CAP_NET_BIND_SERVICE "sidecar.istio.io/capNetBindService": Annotation, Syntax::WordOrIgnored(&["true", "false"]),

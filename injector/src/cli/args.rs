@@ -28,7 +28,7 @@ pub(super) struct PodArgs {
     /// Namespace of objects without a namespace
     #[arg(short, long)]
     pub(super) namespace: Option<Namespace>,
-    /// Whether proxies are native sidecars; auto means true
+    /// Make proxies native sidecars; auto: true, because no cluster is asked
     #[arg(long, value_enum, default_value_t = NativeSidecars::Auto, value_name = "WHEN")]
     pub(super) native_sidecars: NativeSidecars,
     /// Platform; with openshift, users and groups come from the namespace

@@ -13,7 +13,7 @@ use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct PrintArgs {
-    /// Which of them; default: all, as ConfigMaps
+    /// What to print; default: everything, as ConfigMaps
     #[arg(value_enum)]
     pub(super) which: Option<Which>,
 }

@@ -60,10 +60,10 @@ pub(super) struct ManifestsArgs {
     /// Let cert-manager issue the certificate
     #[arg(long)]
     cert_manager: bool,
-    /// Platform; openshift: users come from the namespace; with --cni it selects the directories of the node
+    /// Platform; openshift: users come from the namespace; with --cni: the node's directories
     #[arg(long, default_value = "kubernetes", value_name = "NAME", value_parser = platforms(), ignore_case = true)]
     platform: cni::Platform,
-    /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
+    /// Reject pods that still have `image: auto` (Kubernetes 1.30 or later)
     #[arg(long)]
     validating_policy: bool,
     /// Also print the Namespace; deleting the output then deletes it with all its objects

@@ -27,7 +27,7 @@ pub(super) struct WebhookArgs {
     /// Control plane revision
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(super) revision: Revision,
-    /// Whether proxies are native sidecars; auto: if all known kubelets support them
+    /// Make proxies native sidecars; auto: if all known kubelets support them
     #[arg(long, value_enum, default_value_t = NativeSidecars::Auto, value_name = "WHEN")]
     pub(super) native_sidecars: NativeSidecars,
     /// Platform; openshift: users and groups come from the namespace

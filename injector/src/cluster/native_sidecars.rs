@@ -23,7 +23,7 @@ pub(super) fn native_sidecars(versions: &BTreeMap<String, String>) -> (bool, Str
         None if known.is_empty() => (false, "off by default: there are no nodes".to_owned()),
         None => (
             true,
-            format!("on by default: all {} nodes run Kubernetes {major}.{minor} or newer", known.len()),
+            format!("on by default: all {} nodes run Kubernetes {major}.{minor} or later", known.len()),
         ),
         Some((node, version)) => (
             false,

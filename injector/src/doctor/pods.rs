@@ -229,7 +229,7 @@ impl PodCheck<'_, '_> {
             return format!("{} && {again}", enable(namespace, self.context.webhooks));
         }
         if problem == Problem::JobNeverEnds {
-            return "annotate the pod template: sidecar.istio.io/nativeSidecar: \"true\" (nodes of Kubernetes 1.29 or newer)".to_owned();
+            return "annotate the pod template: sidecar.istio.io/nativeSidecar: \"true\" (nodes of Kubernetes 1.29 or later)".to_owned();
         }
         if problem == Problem::OptedOut {
             return format!("in the pod template, remove {INJECT}; then {again}");

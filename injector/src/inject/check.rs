@@ -118,7 +118,7 @@ pub(super) fn endless_job(pod: &Value, workload: &Workload) -> Option<String> {
     (is_job && proxy.is_some()).then(|| {
         format!(
             "the proxy is not a native sidecar: it runs on after the containers of the {}, which never completes; expected \
-             annotation {}: \"true\" (nodes of Kubernetes 1.29 or newer), or an app that calls the agent's /quitquitquit",
+             annotation {}: \"true\" (nodes of Kubernetes 1.29 or later), or an app that calls the agent's /quitquitquit",
             workload.kind,
             keys::NATIVE_SIDECAR
         )

@@ -109,19 +109,19 @@ pub(crate) enum NativeSidecars {
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
-    /// Pods that are reviewed at once; other requests wait
+    /// Maximum number of concurrent reviews; further requests wait
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_requests: u32,
-    /// Open connections; others wait
+    /// Connection limit: maximum number of open connections; further ones wait
     #[arg(long, default_value_t = 2048, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub max_connections: u32,
-    /// From SIGTERM until no more connections are accepted, while endpoints are withdrawn (5s, or seconds)
+    /// How long connections are still accepted after SIGTERM, until the endpoint is removed (5s, or a number of seconds)
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = time)]
     pub drain_delay: Duration,
-    /// From SIGTERM to the end, at most
+    /// Maximum time from SIGTERM to exit
     #[arg(long, default_value = "25s", value_name = "TIME", value_parser = time)]
     pub grace: Duration,
-    /// Between two reads of the files of config and certificate
+    /// Interval at which the config and certificate files are read
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
     pub watch_interval: Duration,
 }

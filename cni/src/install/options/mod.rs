@@ -111,10 +111,15 @@ pub enum Command {
 /// # Errors
 /// The first argument that is not accepted.
 pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    install_as("install-cni", args)
+}
+
+/// [`install`], with this name of the command in `--help`.
+pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'static str), InstallError> {
     let rows = [COMMON.as_slice(), &INSTALL].concat();
     let given = Given::read(&rows, args)?;
     let level = given.log_level()?;
-    if let Some(text) = text(&given, "install-cni", &rows) {
+    if let Some(text) = text(&given, command, &rows) {
         return Ok((Command::Print(text), level));
     }
     let pods = pods(&given)?;

@@ -11,7 +11,7 @@ pub(super) const COMMON: [Row; 7] = [
     ("bin-dir", Some("DIR"), "directory of plugin programs [default: by platform]"),
     ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
     ("log-level", Some("LEVEL"), "error, warn, info or debug [default: info]"),
-    ("help", None, "print this (-h)"),
+    ("help", None, "print this help (-h)"),
     ("version", None, "print the version (-V)"),
 ];
 
@@ -29,16 +29,24 @@ pub(super) const INSTALL: [Row; 16] = [
     (
         "drop-in",
         Some("WHEN"),
-        "yes: write a drop-in file beside the list, for libcni 1.3 or later; no: edit the list; auto: yes if the runtime in the Node \
-         object supports it (containerd 2.1, CRI-O 1.33), otherwise no [default: auto]",
+        "yes: write a drop-in file next to the network configuration list, for libcni 1.3 or later; no: edit the list; auto: yes if \
+         the runtime in the Node object supports it (containerd 2.1, CRI-O 1.33), otherwise no [default: auto]",
     ),
     (
         "replace-istio",
         None,
         "replace program and entry of Istio's CNI in sidecar mode; without this flag they are refused",
     ),
-    ("uninstall", None, "on SIGTERM, remove entry and state; without this flag they stay, for upgrades"),
-    ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
+    (
+        "uninstall",
+        None,
+        "on SIGTERM, remove the configuration entry and the state; without this flag they stay, for upgrades",
+    ),
+    (
+        "listen",
+        Some("ADDRESS"),
+        "address of /healthz, /readyz and /metrics; empty: none [default: [::]:8000]",
+    ),
     (
         "node-name",
         Some("NAME"),
@@ -56,8 +64,12 @@ pub(super) const INSTALL: [Row; 16] = [
         "comma-separated namespaces whose pods are not captured [default: kube-system]",
     ),
     ("pod-namespace", Some("NAME"), "namespace of the agent, whose own pods are not captured"),
-    ("backend", Some("NAME"), "backend of the plugin [default: chosen on the node]"),
-    ("on-unknown", Some("fail|pass"), "what to do with pods that no source knows [default: fail]"),
+    ("backend", Some("NAME"), "backend of the plugin [default: auto]"),
+    (
+        "on-unknown",
+        Some("fail|pass"),
+        "fail: a pod that no source knows does not start; pass: it starts without capture [default: fail]",
+    ),
     ("deadline-ms", Some("NUMBER"), "timeout of one call of the plugin [default: 30000]"),
     ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
