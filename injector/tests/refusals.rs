@@ -47,3 +47,52 @@ fn a_container_name_is_unique_in_a_pod() {
         "{text}"
     );
 }
+
+/// Kubernetes rejects such a pod, and a second injection would merge the two items into one.
+#[test]
+fn volumes_and_mount_paths_are_unique() {
+    const VOLUME: &str = "sidecar.istio.io/userVolume";
+    const MOUNT: &str = "sidecar.istio.io/userVolumeMount";
+    for (key, value, parts) in [
+        (
+            MOUNT,
+            json!({"a": {"mountPath": "/x"}, "b": {"mountPath": "/x"}}),
+            [
+                "container istio-proxy: volumes a and b are both mounted at /x;",
+                "annotation sidecar.istio.io/userVolumeMount",
+            ],
+        ),
+        (
+            MOUNT,
+            json!([{"name": "a", "mountPath": "/x"}, {"name": "a", "mountPath": "/x"}]),
+            ["volumes a and a are both mounted at /x;", "expected another mountPath in annotation"],
+        ),
+        (
+            MOUNT,
+            json!({"a": {"mountPath": "/etc/istio/proxy"}}),
+            ["volumes istio-envoy and a are both mounted at /etc/istio/proxy;", MOUNT],
+        ),
+        (
+            VOLUME,
+            json!([{"name": "a", "emptyDir": {}}, {"name": "a", "secret": {"secretName": "s"}}]),
+            [
+                "two volumes of the injected pod are named a;",
+                "expected another name in annotation sidecar.istio.io/userVolume",
+            ],
+        ),
+        (
+            VOLUME,
+            json!({"istio-data": {"emptyDir": {}}}),
+            ["two volumes of the injected pod are named istio-data;", VOLUME],
+        ),
+    ] {
+        let pod = with(&deployment(), &json!({key: value.to_string()}));
+        let error = inject(&injector(), &pod).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{value}: {error}");
+    }
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "a", "mountPath": "/x"}, {"name": "b", "mountPath": "/x"}]);
+    let error = inject(&injector(), &pod).unwrap_err().to_string();
+    assert!(error.ends_with("unique in a container: expected another mountPath"), "{error}");
+}

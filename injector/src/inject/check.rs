@@ -1,5 +1,7 @@
 //! Validation of an injected pod after a successful injection.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::{InjectError, Injected, Injector};
@@ -8,7 +10,7 @@ use crate::path::at;
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::init_options::{InitOptions, without_proxy};
-use crate::pod::list::{self, List};
+use crate::pod::list::{self, List, annotation};
 use crate::pod::workload::Workload;
 use crate::pod::{AUTO_IMAGE, PROXY};
 
@@ -64,6 +66,7 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
         let paths = list::places(&injected.pod, container);
         return Err(InjectError::Clash { container: container.to_owned(), paths });
     }
+    check_unique(&injected.pod)?;
     for list in List::BOTH {
         for container in list::containers(&injected.pod, list) {
             match container.get("image").and_then(Value::as_str) {
@@ -93,6 +96,36 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
         ));
     }
     Ok(())
+}
+
+/// Kubernetes rejects a pod with two volumes of one name, or with two mounts at one path of a container.
+fn check_unique(pod: &Value) -> Result<(), InjectError> {
+    let given = |key: &'static str| annotation(pod, key).map(|_| key);
+    if let Some((_, volume)) = repeated(list::items(pod, "volumes"), "name") {
+        return Err(InjectError::RepeatedVolume {
+            volume: list::name(volume).to_owned(),
+            annotation: given(keys::USER_VOLUME),
+        });
+    }
+    for container in list::all_containers(pod) {
+        let mounts = container.get("volumeMounts").and_then(Value::as_array);
+        if let Some((first, second)) = repeated(mounts.map_or(&[], Vec::as_slice), "mountPath") {
+            let name = list::name(container);
+            return Err(InjectError::RepeatedMount {
+                container: name.to_owned(),
+                path: second.get("mountPath").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                volumes: [first, second].map(|mount| list::name(mount).to_owned()),
+                annotation: given(keys::USER_VOLUME_MOUNT).filter(|_| name == PROXY),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The first two items with the same value of `key`.
+fn repeated<'a>(items: &'a [Value], key: &str) -> Option<(&'a Value, &'a Value)> {
+    let mut seen = HashMap::with_capacity(items.len());
+    items.iter().find_map(|item| Some((seen.insert(item.get(key)?.as_str()?, item)?, item)))
 }
 
 /// A Windows pod is injected if it requests injection, as by Istio, and cannot run.

@@ -68,6 +68,19 @@ pub enum InjectError {
     /// A template cannot be rendered.
     #[error("{0}")]
     Render(Box<gotemplate::Error>),
+    /// Two volumes are mounted at one path; by an annotation, if it may be the cause.
+    #[error(
+        "container {container}: volumes {} are both mounted at {path}; a mount path must be unique in a container: expected \
+         another mountPath{}",
+        volumes.join(" and "), in_annotation(.annotation)
+    )]
+    RepeatedMount { container: String, path: String, volumes: [String; 2], annotation: Option<&'static str> },
+    /// Two volumes have one name; by an annotation, if it may be the cause.
+    #[error(
+        "two volumes of the injected pod are named {volume}; a volume name must be unique in a pod: expected another name{}",
+        in_annotation(.annotation)
+    )]
+    RepeatedVolume { volume: String, annotation: Option<&'static str> },
     /// There is no such template.
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate { name: String, known: Vec<String> },
@@ -117,6 +130,10 @@ impl InjectError {
 
 fn lines(all: &[impl ToString]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn in_annotation(key: &Option<&str>) -> String {
+    key.map(|key| format!(" in annotation {key}")).unwrap_or_default()
 }
 
 fn at_line(line: &str) -> String {

@@ -73,6 +73,8 @@ impl Denial {
                 InjectError::ProxyUid { .. } => (FORBIDDEN, "proxy-uid"),
                 InjectError::Quantity(_) => (INVALID, "quantity"),
                 InjectError::Render(_) => (INTERNAL, "render"),
+                InjectError::RepeatedMount { .. } => (INVALID, "repeated-mount"),
+                InjectError::RepeatedVolume { .. } => (INVALID, "repeated-volume"),
                 InjectError::UnknownTemplate { .. } => (INVALID, "unknown-template"),
                 InjectError::VolumeClash { .. } => (INVALID, "volume-clash"),
                 InjectError::Yaml { .. } => (INTERNAL, "yaml"),
