@@ -99,8 +99,11 @@ struct Target {
 
 async fn of_file(path: &Path, context: Option<&str>) -> Result<Target, ClientError> {
     let source = format!("kubeconfig {}", path.display());
-    let bad = |error: KubeconfigError| ClientError { subject: source.clone(), problem: chain(&error) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
+        let problem =
+            if let KubeconfigError::ReadConfig(cause, _) = &error { chain(cause) } else { chain(&error) };
+        ClientError { subject: source.clone(), problem }
+    })?;
     of_kubeconfig(kubeconfig, &source, context).await
 }
 
@@ -113,13 +116,19 @@ async fn found(context: Option<&str>) -> Result<Target, ClientError> {
         Ok(_) => "--context needs a kubeconfig".to_owned(),
         Err(error) => chain(&error),
     };
-    let kubeconfig = Kubeconfig::read().map_err(|error| ClientError {
-        subject: "no cluster".to_owned(),
-        problem: format!(
-            "not inside one ({inside}), and no kubeconfig in KUBECONFIG or ~/.kube/config ({}): run in a pod with a service \
-             account, or give --kubeconfig FILE",
+    let kubeconfig = Kubeconfig::read().map_err(|error| {
+        let found = if let KubeconfigError::ReadConfig(cause, path) = &error {
+            format!("{}: {}", path.display(), chain(cause))
+        } else {
             chain(&error)
-        ),
+        };
+        ClientError {
+            subject: "no cluster".to_owned(),
+            problem: format!(
+                "not inside one ({inside}), and no kubeconfig in KUBECONFIG or ~/.kube/config ({found}): run in a pod with \
+                 a service account, or give --kubeconfig FILE"
+            ),
+        }
     })?;
     of_kubeconfig(kubeconfig, "kubeconfig", context).await
 }
@@ -155,18 +164,38 @@ async fn of_kubeconfig(
 }
 
 /// An error of the API as a sentence.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all errors but two are alike")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most errors are alike")]
 #[must_use]
 pub fn describe(error: &kube::Error) -> String {
-    let status = match error {
-        kube::Error::Api(status) => status,
-        kube::Error::Service(cause) => return format!("the API server is unreachable: {}", chain(&**cause)),
-        other => return format!("the API server is unreachable: {}", chain(other)),
-    };
-    match status.code {
-        403 => format!("forbidden: {} (a role must allow it)", status.message),
-        code => format!("the API server responded {code}: {}", status.message),
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            format!("forbidden: {} (a role must allow it)", beginning(&status.message))
+        }
+        kube::Error::Api(status) => {
+            format!("the API server responded {}: {}", status.code, beginning(&status.message))
+        }
+        kube::Error::SerdeError(cause) => unreadable(cause),
+        kube::Error::FromUtf8(cause) => unreadable(cause),
+        kube::Error::Service(cause) if is_not_http(&**cause) => unreadable(&**cause),
+        kube::Error::Service(cause) => format!("the API server is unreachable: {}", chain(&**cause)),
+        other => format!("the API server is unreachable: {}", chain(other)),
     }
+}
+
+fn unreadable(cause: &dyn std::error::Error) -> String {
+    format!("the response is not that of an API server: {}; expected JSON over HTTP", chain(cause))
+}
+
+fn is_not_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_parse)
+}
+
+/// Another server's page of an error is long, and has many lines.
+fn beginning(message: &str) -> String {
+    const LONGEST: usize = 500;
+    message.lines().next().unwrap_or_default().chars().take(LONGEST).collect()
 }
 
 /// An error and what caused it, each once; of either the first line, as the others quote the file, keys and all.

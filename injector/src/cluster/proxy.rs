@@ -4,13 +4,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
-use hyper::Uri;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::{Request, Response, Uri};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::client::retry::RetryPolicy;
@@ -19,9 +21,8 @@ use kube::{Client, Config};
 use tokio::net::TcpStream;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
-use tower::timeout::TimeoutLayer;
-use tower::timeout::error::Elapsed;
 use tower::{BoxError, Service, ServiceBuilder};
+use tower_http::timeout::{TimeoutBody, TimeoutError};
 
 /// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of `HTTPS_PROXY`, unless
 /// `NO_PROXY` covers the server or it is on this machine.
@@ -68,8 +69,8 @@ pub(super) fn shown(proxy: &Intercept) -> String {
 
 /// For the head of a response, that of a watch included: the API server sends it at once. hyper's client can lose a request
 /// that it assigns to a connection just as the server closes it, and a watcher that awaits its response would miss every later
-/// change.
-const RESPONSE_HEAD: Duration = Duration::from_secs(30);
+/// change. For each further part of a list, too.
+const RESPONSE: Duration = Duration::from_secs(30);
 
 /// A client whose connections the proxy, if there is one, tunnels. It has the layers of kube's own but for its traces.
 pub(super) fn client(
@@ -89,16 +90,32 @@ pub(super) fn client(
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_response(|response: hyper::Response<hyper::body::Incoming>| {
-            response.map(|body| body.map_err(BoxError::from))
-        })
-        .map_err(|error: BoxError| {
-            let timeout = format!("no response within {} s", RESPONSE_HEAD.as_secs());
-            if error.is::<Elapsed>() { BoxError::from(timeout) } else { error }
-        })
-        .layer(TimeoutLayer::new(RESPONSE_HEAD))
-        .service(http);
+        .service_fn(move |request| exchange(http.clone(), request));
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).with_layer(rate).build())
+}
+
+/// Sends a request. A watch is silent for as long as nothing changes: `kube::runtime` restarts one that is so for 295 s.
+async fn exchange<C>(
+    http: HttpClient<C, Body>,
+    request: Request<Body>,
+) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let is_watch = request.uri().query().unwrap_or_default().split('&').any(|pair| pair == "watch=true");
+    let limit = RESPONSE.as_secs();
+    let response = tokio::time::timeout(RESPONSE, http.request(request)).await;
+    let response = response.map_err(|_| format!("no response within {limit} s"))??;
+    Ok(response.map(|body| {
+        if is_watch {
+            return body.map_err(BoxError::from).boxed_unsync();
+        }
+        let stops = move |error: BoxError| {
+            let stopped = error.is::<TimeoutError>();
+            if stopped { BoxError::from(format!("its response stops: no data for {limit} s")) } else { error }
+        };
+        TimeoutBody::new(RESPONSE, body).map_err(stops).boxed_unsync()
+    }))
 }
 
 /// How a connection is made. One type for both, since the code of a client is there once for each.

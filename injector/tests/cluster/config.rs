@@ -5,6 +5,7 @@ use sidecar_injector::cluster::{ClusterOptions, Part};
 
 use super::fake::Fake;
 use super::replica::{NAME, NAMESPACE, Replica, config_map, injector_config, mesh_config, nothing, until};
+use super::state::node;
 
 const KEY: &str = "namespaces/istio-system/configmaps/istio-sidecar-injector";
 
@@ -113,6 +114,30 @@ async fn watches_without_a_response_are_started_again() {
     fake.put("kubectl", changed("b"));
     until("followed again", || replica.store.active().generation == 4).await;
     replica.end().await;
+}
+
+/// Without a change a watch is as silent as a list that has stalled.
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_lists_are_read_again_and_silent_watches_go_on() {
+    let fake = Fake::start().await;
+    fake.put("kubectl", injector_config());
+    fake.put("kubelet", node("one", "v1.34.0"));
+    let silent = Replica::start(&fake, ClusterOptions { nodes: true, ..nothing() }).await;
+    let watches = || {
+        let all = fake.received();
+        all.iter().filter(|one| one.path.contains("/nodes?") && one.path.contains("watch=true")).count()
+    };
+    until("watched", || watches() == 1).await;
+    // Both lists: of the config and of the values.
+    fake.stall("GET", "/configmaps?", 2);
+    let replica = Replica::start(&fake, wanted()).await;
+    until("read again", || replica.store.active().generation == 2).await;
+    assert!(replica.has_logged("its response stops: no data for 30 s"));
+    fake.put("kubelet", node("one", "v1.32.0"));
+    until("not native", || !silent.store.cluster_state().native_sidecars).await;
+    assert_eq!(watches(), 1);
+    replica.end().await;
+    silent.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

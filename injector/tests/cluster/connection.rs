@@ -1,10 +1,13 @@
 //! How the API server is reached, and what trouble-shooting reads.
 
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use sidecar_injector::certs::{Bundle, Names, ServingCert, serving_cert};
 use sidecar_injector::cluster::{ClusterOptions, client, fetch};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use super::fake::Fake;
 use super::replica::{
@@ -35,8 +38,7 @@ async fn the_api_server_is_reached_over_tls() {
 async fn invalid_kubeconfigs_are_rejected() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let missing = client(Some("/nowhere/config".as_ref())).await.err().expect("an error").to_string();
-    assert!(missing.starts_with("kubeconfig /nowhere/config: "), "{missing}");
-    assert!(missing.contains("No such file"), "{missing}");
+    assert_eq!(missing, "kubeconfig /nowhere/config: No such file or directory (os error 2)");
     for (cluster, expected) in [
         (
             json!({"server": "http://127.0.0.1:1", "proxy-url": "https://127.0.0.1:2"}),
@@ -117,6 +119,51 @@ async fn an_unreachable_api_server_is_reported_once() {
     assert!(objects.is_empty());
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("is unreachable") && notes[0].contains("refused"), "{notes:?}");
+}
+
+/// A server that gives every connection this response.
+async fn always(response: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(response).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_no_api_server_is_reported_as_such() {
+    for (response, expected) in [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n<html>\n".as_slice(),
+            "the response is not that of an API server: expected value at line 1 column 1; expected JSON over HTTP",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe",
+            "the response is not that of an API server: invalid utf-8 sequence of 1 bytes from index 0; expected JSON over HTTP",
+        ),
+        (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            "the response is not that of an API server: client error (SendRequest): invalid HTTP version parsed; expected JSON \
+             over HTTP",
+        ),
+        (
+            b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 15\r\n\r\n<html>\n<body>\n\n",
+            "mutatingwebhookconfigurations cannot be read: the API server responded 502: <html>",
+        ),
+    ] {
+        let mut config: Value = serde_json::from_str(&Fake::start().await.kubeconfig()).expect("JSON");
+        config["clusters"][0]["cluster"]["server"] = json!(format!("http://{}", always(response).await));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), config.to_string()).expect("written");
+        let client = client(Some(file.path())).await.expect("a client");
+        let (_, notes) = fetch(&client, NAMESPACE).await;
+        assert_eq!(notes[0], expected);
+    }
 }
 
 /// The time is a lower bound, which a slow machine does not change: without a limit the requests take milliseconds.

@@ -39,6 +39,9 @@ pub(crate) struct Failure {
     times: usize,
 }
 
+/// The status of a response whose body never ends.
+const STALLED: u16 = 206;
+
 pub(crate) struct State {
     pub store: Mutex<Store>,
     pub changed: watch::Sender<u64>,
@@ -170,6 +173,11 @@ impl Fake {
     /// Answers so many requests with an error.
     pub(crate) fn fail(&self, method: &'static str, path: &str, status: u16, times: usize) {
         lock(&self.state.failures).push(Failure { method, path: path.to_owned(), status, times });
+    }
+
+    /// Answers so many requests with a head and the beginning of a body.
+    pub(crate) fn stall(&self, method: &'static str, path: &str, times: usize) {
+        self.fail(method, path, STALLED, times);
     }
 
     pub(crate) fn heal(&self) {

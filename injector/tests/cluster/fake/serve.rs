@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::store::Refusal;
-use super::{Received, State, lock};
+use super::{Received, STALLED, State, lock};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -123,7 +123,11 @@ async fn answer(request: Request<Incoming>, state: Arc<State>) -> Response<Body>
         note(status);
         // A success that is not the store's is a response that ends at once.
         let empty = || Response::new(Full::new(Bytes::new()).boxed_unsync());
-        return if status == 200 { empty() } else { refused((status, "made to fail".to_owned())) };
+        return match status {
+            200 => empty(),
+            STALLED => stalled(),
+            _ => refused((status, "made to fail".to_owned())),
+        };
     }
     if method == "GET" && target.parameter("watch") == "true" {
         note(200);
@@ -193,6 +197,12 @@ fn whole(status: u16, value: &Value) -> Response<Body> {
     let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
     let response = Response::builder().status(status).header("content-type", "application/json");
     response.body(body).expect("a response")
+}
+
+fn stalled() -> Response<Body> {
+    let beginning = stream::iter([Ok(Frame::data(Bytes::from_static(b"{\"kind\":")))]);
+    let body = StreamBody::new(futures_util::StreamExt::chain(beginning, stream::pending()));
+    Response::new(body.boxed_unsync())
 }
 
 fn refused((status, message): Refusal) -> Response<Body> {
