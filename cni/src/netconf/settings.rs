@@ -90,7 +90,8 @@ impl NetConf<'_> {
         let defaults = capture.as_ref().map_or_else(|| Ok(Defaults::default()), defaults_of)?;
         let native = self.flag("native_nftables")?.then(|| "nftables".to_owned());
         let native = native.map(|text| Given { text, origin: Origin::Document(Key::Backend) });
-        let backend = self.option(Key::Backend, "backend").or(native).map(|given| (Key::Backend, given));
+        self.value::<String>(BACKEND, A_BACKEND)?;
+        let backend = self.option(Key::Backend, BACKEND).or(native).map(|given| (Key::Backend, given));
         Ok(Settings { sources, on_unknown, defaults, backend })
     }
 }
@@ -98,6 +99,8 @@ impl NetConf<'_> {
 const SOURCE: &str = "source";
 const ON_UNKNOWN: &str = "on_unknown";
 const FAIL_OR_PASS: &str = "fail or pass";
+const BACKEND: &str = "backend";
+const A_BACKEND: &str = "the name of a backend, such as \"nftables\"";
 const CAPTURE: &str = "capture";
 const CAPTURE_KEYS: &str = "an object with dns, dual_stack, uid and gid";
 
@@ -123,7 +126,7 @@ fn defaults_of(value: &Value) -> Result<Defaults, CniError> {
             "dual_stack" => defaults.dual_stack = flag(key, value)?,
             "uid" => defaults.uid = id(key, value)?,
             "gid" => defaults.gid = id(key, value)?,
-            _ => return Err(refused("", &Value::from(key.as_str()), CAPTURE_KEYS)),
+            _ => return Err(refused("key ", &Value::from(key.as_str()), "dns, dual_stack, uid or gid")),
         }
     }
     Ok(defaults)

@@ -80,7 +80,7 @@ fn refusals_name_key_value_and_what_is_accepted() {
         (r#"{"ambient_enabled": true}"#, "ambient mode is not supported"),
         (
             r#"{"capture": {"mtu": 1}}"#,
-            "key capture: \"mtu\" is not accepted, expected an object with dns, dual_stack, uid and gid",
+            "key capture: key \"mtu\" is not accepted, expected dns, dual_stack, uid or gid",
         ),
         (r#"{"capture": []}"#, "key capture: [] is not accepted, expected an object with dns"),
         (r#"{"capture": [true]}"#, "key capture: [true] is not accepted, expected an object with dns"),

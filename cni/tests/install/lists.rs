@@ -89,7 +89,11 @@ fn option_that_the_plugin_refuses_is_not_written() {
             r#"{"uid":4294967295}"#,
             "uid: 4294967295 is not accepted, expected a number from 0 to",
         ),
-        ("--capture", r#"{"bogus":1}"#, "\"bogus\" is not accepted, expected an object with dns"),
+        (
+            "--capture",
+            r#"{"bogus":1}"#,
+            "key \"bogus\" is not accepted, expected dns, dual_stack, uid or gid",
+        ),
         ("--capture", "[]", "[] is not accepted, expected an object with dns"),
     ] {
         let output = node.run("install", &["--once", "--no-dry-add", &format!("{option}={value}")]);
@@ -341,7 +345,11 @@ fn arguments_are_checked() {
         (["--platform=x"], format!("expected one of {}", Platform::accepted()).as_str()),
         (["--drop-in=maybe"], "expected one of auto, yes, no"),
         (["--bogus"], "unknown argument"),
-        (["--listen=x"], "expected ADDRESS:PORT"),
+        (["--listen=x"], "expected an IP address and a port"),
+        (
+            ["--listen=:18123"],
+            "--listen: \":18123\" is not accepted, expected an IP address and a port, such as [::]:8000",
+        ),
         (["--once=1"], "expected true, false or no value"),
         (["--capture={"], "expected a JSON object"),
         (["--deadline-ms=x"], "expected a number"),

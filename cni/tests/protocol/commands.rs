@@ -206,7 +206,10 @@ fn error_about_the_list_has_no_hint_about_annotations() {
     };
     let accepted = "is not accepted, expected auto, iptables, iptables-nft, iptables-legacy or nftables";
     assert_eq!(add(&annotations, json!("foo")), format!("configuration key backend: \"foo\" {accepted}"));
-    assert_eq!(add(&annotations, json!(7)), format!("configuration key backend: \"7\" {accepted}"));
+    assert_eq!(
+        add(&annotations, json!(7)),
+        "configuration key backend: 7 is not accepted, expected the name of a backend, such as \"nftables\""
+    );
     let mut wrong = annotations;
     wrong["sidecar.istio.io/interceptionMode"] = json!("X");
     let problem = add(&wrong, json!("foo"));

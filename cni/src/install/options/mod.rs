@@ -141,7 +141,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
         "" => None,
         text => Some(text.parse().map_err(|_| {
             InstallError::new(format!(
-                "--listen: {text:?} is not accepted, expected ADDRESS:PORT, as [::]:8000"
+                "--listen: {text:?} is not accepted, expected an IP address and a port, such as [::]:8000 for all addresses"
             ))
         })?),
     };
