@@ -321,10 +321,11 @@ fn foreign_legacy_rule_does_not_change_backend(fixture: Fixture) {
     apply(&[]).succeeded().output_contains("backend iptables-legacy: it holds the live rules");
 }
 
-/// Runs with the same options in another backend, which must succeed.
+/// Runs with the same options in another backend, which must succeed and take no rule for a foreign one.
 #[track_caller]
 fn move_to(pod: &Pod, backend: Backend) {
-    to(pod, backend, None).succeeded();
+    let output = to(pod, backend, None).succeeded().output();
+    assert!(!output.contains("foreign"), "{output}");
 }
 
 fn to(pod: &Pod, backend: Backend, tools: Option<&Path>) -> Ended {

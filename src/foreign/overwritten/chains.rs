@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, Table as NftTable};
 
-use super::super::base_chains::{foreign_chains, is_listed};
+use super::super::base_chains::{foreign_chains, is_listed, is_of_iptables};
 use super::super::{Live, shown};
 use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
-use crate::diff::{is_our_jump, owned};
+use crate::diff::{is_our_jump, our_rules, owned};
 use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
 use crate::parse::{self, INPUT, Observed, ObservedTable};
 
@@ -65,9 +65,19 @@ pub(super) fn base_chains(
         }
     }
     for table in tables.iter().filter(|table| parse::has_packets_of(&table.name, family)) {
-        found.extend(of_nftables(family, table, links, is_listed(table, backend)));
+        let ours = handles_of_ours(family, live, table);
+        found.extend(of_nftables(family, table, (links, &ours), is_listed(table, backend)));
     }
     found
+}
+
+/// The handles of our rules in the shared chains of a table of iptables-nft, which a move to another backend deletes.
+fn handles_of_ours(family: Family, live: Live<'_>, table: &NftTable) -> BTreeSet<u64> {
+    let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
+    let observed = live.rules.get(&(Variant::Nft, family)).filter(|_| is_of_iptables(table));
+    let Some((known, observed)) = known.zip(observed) else { return BTreeSet::new() };
+    let of_ours = |hook| our_rules(observed, known, hook).into_iter().filter_map(|line| line.handle);
+    Hook::ALL.into_iter().flat_map(of_ours).collect()
 }
 
 /// Of two chains with the same priority the kernel does not show which comes first: both sides.
@@ -110,8 +120,9 @@ fn of_iptables<'a>(
             let parts = if is_shared {
                 shared(wanted, live, (stage, hook), &of_ours)
             } else {
-                let texts = live.hook(hook).iter().map(|line| line.text.clone());
-                let rules: Vec<String> = texts.collect();
+                // Ours in this variant are deleted.
+                let lines = live.hook(hook).iter().enumerate().filter(|(at, _)| !of_ours.contains(at));
+                let rules: Vec<String> = lines.map(|(_, line)| line.text.clone()).collect();
                 let part = |position| Part { position, rules: rules.clone() };
                 positions(stage, priority).into_iter().map(part).collect()
             };
@@ -158,10 +169,17 @@ fn shared(
     vec![part(Side::Before, 0..border), part(Side::Behind, border..lines.len())]
 }
 
-fn of_nftables(family: Family, table: &NftTable, links: &[Link], is_listed: bool) -> Vec<BaseChain> {
+fn of_nftables(
+    family: Family,
+    table: &NftTable,
+    (links, ours): (&[Link], &BTreeSet<u64>),
+    is_listed: bool,
+) -> Vec<BaseChain> {
     let beside = parse::Beside { sets: &[], links };
     let texts = |chain: &NftChain| -> Vec<String> {
-        chain.rules.iter().flat_map(|rule| parse::words_of_foreign_rule(family, rule, beside)).collect()
+        let rules =
+            chain.rules.iter().filter(|rule| rule.handle.is_none_or(|handle| !ours.contains(&handle)));
+        rules.flat_map(|rule| parse::words_of_foreign_rule(family, rule, beside)).collect()
     };
     let others = foreign_chains(table).filter(|chain| chain.base.is_none());
     let chains: BTreeMap<String, Vec<String>> =
