@@ -26,7 +26,7 @@ impl fmt::Display for Dropping {
 #[must_use]
 pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Dropping> {
     let family = rules.family;
-    let mut found = Vec::new();
+    let mut found: Vec<_> = loopback_unusable(rules, links, fib).into_iter().collect();
     let arrives =
         |link: &&Link| link.is_up && link.name != "lo" && !link.is_port && !is_excluded(rules, link);
     for link in links.each.iter().filter(arrives) {
@@ -46,12 +46,7 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
                 ))
             }));
         }
-        let is_routed = || {
-            let by_it = |of: &Option<String>| of.as_ref() == Some(&link.name);
-            let routes = fib.into_iter().flat_map(|fib| &fib.routes);
-            routes.filter(|route| route.kind == RouteKind::Unicast).any(|route| by_it(&route.interface))
-        };
-        if redirects_inbound(rules) && is_routed() {
+        if redirects_inbound(rules) && unicast_interfaces(fib).any(|name| *name == link.name) {
             let why = has_no_address(family, link);
             found.extend(
                 why.map(|why| dropping(format!("connections that arrive on {name} are dropped: {why}"))),
@@ -59,6 +54,31 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
         }
     }
     found
+}
+
+/// The interfaces of unicast routes.
+fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
+    let routes = fib.into_iter().flat_map(|fib| &fib.routes);
+    routes.filter(|route| route.kind == RouteKind::Unicast).filter_map(|route| route.interface.as_ref())
+}
+
+/// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's answers.
+fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Dropping> {
+    let family = rules.family;
+    let lo = links.named("lo")?;
+    let redirects = jumps(rules, Chain::Output, Chain::Redirect);
+    let is_used = || unicast_interfaces(fib).any(|name| name != "lo");
+    // In IPv6, `::6` may be the address that is there.
+    let has_no_address = family == Family::V4 && !lo.has_v4;
+    let why = if !lo.is_up && (redirects || tproxy_mark(rules).is_some()) {
+        "lo is down; bring it up (`ip link set lo up`)".to_owned()
+    } else if redirects && has_no_address && is_used() {
+        format!("lo has no {family} address; add one (`ip addr add 127.0.0.1/8 dev lo`)")
+    } else {
+        return None;
+    };
+    let problem = format!("captured connections do not reach the proxy ({family}): {why}");
+    Some(Dropping { interface: lo.name.clone(), problem })
 }
 
 /// Why the kernel drops a captured packet that arrives on this interface, or its answers, if it does.
@@ -130,9 +150,13 @@ fn marks_answers(rules: &FamilyRules) -> bool {
 }
 
 fn redirects_inbound(rules: &FamilyRules) -> bool {
-    let inbound = rules.tables.get(&Table::Nat).and_then(|table| table.chains.get(&Chain::Inbound));
-    let to_proxy = Target::Jump(Chain::InRedirect);
-    inbound.is_some_and(|rules| rules.iter().any(|rule| rule.statement.target == to_proxy))
+    jumps(rules, Chain::Inbound, Chain::InRedirect)
+}
+
+/// Whether a chain of ours in nat jumps to another one.
+fn jumps(rules: &FamilyRules, from: Chain, to: Chain) -> bool {
+    let from = rules.tables.get(&Table::Nat).and_then(|table| table.chains.get(&from));
+    from.is_some_and(|rules| rules.iter().any(|rule| rule.statement.target == Target::Jump(to)))
 }
 
 fn is_excluded(rules: &FamilyRules, link: &Link) -> bool {

@@ -4,11 +4,13 @@
 use std::fs;
 
 use crate::lab::fixture::at;
+use crate::lab::program::Ended;
 use crate::lab::{Family, Fixture, Outcome, Pod, Topology, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     source_validation_by_mark_drops_what_tproxy_captures,
     redirect_drops_connections_by_an_interface_without_address,
+    captured_connections_need_the_loopback_interface,
     sockets_that_inherit_the_mark_of_tproxy_do_not_answer,
     connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy,
 );
@@ -32,6 +34,34 @@ fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
     let words = ["explain", "--live", "--from", "outside", "--in", interface, "--to", &to];
     let answer = pod.bare_istio_iptables(&words).run().succeeded().output();
     (of_pod.to_owned(), answer.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Captured connections of the application go to the loopback address.
+fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 81]));
+    let options = [&EVERYTHING[..], &["-o", "81"]].concat();
+    let states = [
+        ("link set lo down", "lo is down", &[Family::V4, Family::V6][..]),
+        ("link set lo up", "", &[]),
+        ("address del 127.0.0.1/8 dev lo", "lo has no IPv4 address", &[Family::V4]),
+        ("address add 127.0.0.1/8 dev lo", "", &[]),
+    ];
+    pod.apply(&options);
+    for (change, why, families) in states {
+        pod.ip(change);
+        let runs = [pod.apply(&options), pod.apply(&[&options[..], &["--dry-run"]].concat())];
+        for family in [Family::V4, Family::V6] {
+            let is_dropped = families.contains(&family);
+            let message = format!("captured connections do not reach the proxy ({family:?}): {why}")
+                .replace("(V", "(IPv");
+            for output in runs.iter().map(Ended::output) {
+                assert_eq!(output.contains(&message), is_dropped, "{change}: {output}");
+            }
+            let (captured, excluded) = (at(family.service(), 80), at(family.service(), 81));
+            assert_eq!(pod.app().gets_no_reply(captured, excluded), is_dropped, "{change}, {family:?}");
+        }
+    }
 }
 
 /// VPN clients such as wg-quick set `src_valid_mark`: the policy rule of TPROXY then makes each client an address of the pod.
