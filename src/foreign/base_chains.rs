@@ -85,10 +85,17 @@ impl fmt::Display for BaseChain {
                 let taken = if takes { "packets that it takes are not captured; " } else { "" };
                 let zone = if does.contains(CT_ZONE) { IN_A_ZONE } else { "" };
                 let untracked = if *is_by_tproxy { UNTRACKED } else { "" };
+                // Behind ours it drops them, too.
+                let drops = self.does.iter().any(|word| AFTER_OURS.contains(&word.as_str()));
+                let advice = if drops {
+                    "accept them in it first or delete it".to_owned()
+                } else {
+                    format!("give it a priority above {ours} or delete it")
+                };
                 write!(
                     f,
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{untracked}{zone}\
-                     give it a priority above {ours} or delete it, if that is not intended{answers}{dns}"
+                     {advice}, if that is not intended{answers}{dns}"
                 )
             }
         }
@@ -106,7 +113,12 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             let Some(ours) = Ours::of(desired, table, hook) else { continue };
             let is_behind = hook.is_none() || base.priority > ours.last;
             let mut does = BTreeSet::new();
-            let may_match = |rule: &Rule| ours.may_match(table, rule, hook, is_behind);
+            // To `ct zone set` an untracked packet has no zone yet, and one with a zone cannot be untracked.
+            let is_tracked_again = |rule: &Rule| {
+                backend == Backend::Native && untracks(rule) && !may_match_without_zone(table, rule)
+            };
+            let may_match =
+                |rule: &Rule| ours.may_match(table, rule, hook, is_behind) && !is_tracked_again(rule);
             let mut search = Search { table, may_match: &may_match, seen: BTreeSet::new() };
             let accepts_all = search.collect(chain, &mut does);
             if base.policy == Verdict::Drop && !accepts_all {
@@ -216,8 +228,7 @@ impl Ours {
 
     /// Whether a rule may match what is captured.
     pub(super) fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
-        let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
-        let Some(words) = parse::words_of(&parse::words_of_rule(family, rule)) else { return true };
+        let Some(words) = words_of(table, rule) else { return true };
         self.captured.iter().any(|captured| {
             if is_behind {
                 captured.may_match_taken(&words, hook == Some(Hook::Output))
@@ -236,6 +247,21 @@ impl Ours {
             _ => base.priority <= self.last,
         }
     }
+}
+
+/// The words of a rule, if it has any.
+fn words_of(table: &Table, rule: &Rule) -> Option<Vec<String>> {
+    let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
+    parse::words_of(&parse::words_of_rule(family, rule))
+}
+
+/// Whether a rule may match captured packets that our rules give no conntrack zone.
+fn may_match_without_zone(table: &Table, rule: &Rule) -> bool {
+    words_of(table, rule).is_none_or(|words| Captured::may_match_without_zone(&words))
+}
+
+fn untracks(rule: &Rule) -> bool {
+    rule.expressions.iter().filter_map(word).any(|word| word == NOTRACK)
 }
 
 /// The search for what a base chain does.

@@ -58,9 +58,13 @@ impl Captured {
         self.may_meet(&matches::of_words(words).known)
     }
 
+    /// The same apart from DNS over UDP, of which every packet has a conntrack zone.
+    pub(super) fn may_match_without_zone(words: &[String]) -> bool {
+        may_meet(&matches::of_words(words).known, TCP)
+    }
+
     fn may_meet(&self, tests: &[FieldMatch]) -> bool {
-        let may_meet = |protocol: u128| tests.iter().all(|test| may_hold(test, protocol));
-        may_meet(TCP) || self.dns && may_meet(UDP) && may_be_dns(tests)
+        may_meet(tests, TCP) || self.dns && may_meet(tests, UDP) && may_be_dns(tests)
     }
 
     /// Whether a rule with these words may match packets that our rules have taken: in the chains of the input hook, and behind
@@ -107,6 +111,10 @@ impl Captured {
 
 const TCP: u128 = 6;
 const UDP: u128 = 17;
+
+fn may_meet(tests: &[FieldMatch], protocol: u128) -> bool {
+    tests.iter().all(|test| may_hold(test, protocol))
+}
 
 /// Whether a match may hold for a packet that is captured, of this protocol.
 fn may_hold(test: &FieldMatch, protocol: u128) -> bool {

@@ -23,6 +23,9 @@ fn zone_of_nftables_replaces_notrack_unlike_that_of_iptables(fixture: Fixture) {
         } else {
             insert(&pod, "-t raw -I OUTPUT -p udp --dport 53 -j NOTRACK");
         }
+        let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+        let is_named = overview.lines().next().is_some_and(|line| line.to_lowercase().contains("notrack"));
+        assert_eq!(is_named, fixture.backend != Backend::Native, "{overview}");
         for family in fixture.families() {
             let server = at(family.name_server(), 53);
             let asked = pod.app().ask(server);
