@@ -59,8 +59,17 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The reason for the verdict of a walk.
+/// The reason for the verdict of a walk, and the port that a packet has when it is dropped, which rules of a firewall test.
 pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
+    let mut reason = of_verdict(packet, walk, pod);
+    let port = walk.end.destination.port();
+    if walk.verdict == Verdict::Dropped && port != packet.destination.port() {
+        reason.sentence += &format!(": by then it is for port {port}, to which it was redirected");
+    }
+    reason
+}
+
+fn of_verdict(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
     if let Some(sentence) = &walk.because {
         return Reason { sentence: sentence.clone(), option: None };
     }
