@@ -129,7 +129,11 @@ impl Reader<'_> {
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
             Effect::Continues | Effect::SetsZone(_) => Vec::new(),
-            Effect::Takes | Effect::ToSocket(_) | Effect::MayTake | Effect::Translates(_) => {
+            Effect::Takes
+            | Effect::GivesSocket(..)
+            | Effect::ToSocket(..)
+            | Effect::MayTake
+            | Effect::Translates(_) => {
                 vec![Action::Take(words())]
             }
             Effect::Marks | Effect::ChangesMark(_) => {

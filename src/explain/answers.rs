@@ -30,7 +30,10 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
             loopback.map(str::to_owned).into_iter().chain(behind).collect()
         }
-        Verdict::TakenByForeignRule => conversation.behind_translation().into_iter().collect(),
+        Verdict::TakenByForeignRule => {
+            let reset = conversation.reset_behind_tproxy();
+            reset.or_else(|| conversation.behind_translation()).into_iter().collect()
+        }
         // In IPv6 the routes of a loopback interface go with it.
         Verdict::Misrouted => runtime::loopback_problem(pod)
             .filter(|_| !packet.is_inbound)
@@ -63,9 +66,14 @@ impl<'a> Conversation<'a> {
         if self.packet.state != ConnectionState::New {
             return Vec::new();
         }
-        let by_tproxy = mark(self.taken);
+        if let Some(reset) = self.reset_behind_tproxy() {
+            return vec![reset];
+        }
+        let has_tproxy = self.pod.live.as_ref().is_some_and(|live| live.routed_mark.is_some());
+        let by_tproxy = mark(self.taken).filter(|_| has_tproxy);
         let mut problems = Vec::new();
-        problems.extend(self.taken.translated_by.and_then(|at| self.taken.steps.get(at)).map(|step| {
+        let translating = self.taken.translated_by.and_then(|at| self.taken.steps.get(at));
+        problems.extend(translating.filter(|step| step.rule.is_foreign()).map(|step| {
             format!(
                 "a foreign rule gives it another destination, which the proxy takes for that of the client: {}",
                 step.words()
@@ -88,6 +96,15 @@ impl<'a> Conversation<'a> {
     /// Whether rules that the first packet has passed drop those that follow it in its direction: by the state of their connection, or
     /// their flags.
     fn later_packets(&self) -> Option<String> {
+        let later = self.later_packet()?;
+        let is_lost = matches!(later.walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        // What is not known of the first packet is named with its verdict.
+        let is_unsure = later.walk.unsure().is_some() && self.taken.unsure().is_none();
+        if is_lost || is_unsure { self.undelivered("later packets", &later, &[]) } else { None }
+    }
+
+    /// A packet that follows the first one of a connection in its direction.
+    fn later_packet(&self) -> Option<Followed<'a>> {
         let Packet { source, destination, transport, .. } = *self.packet;
         if transport != Transport::Tcp || self.packet.state != ConnectionState::New {
             return None;
@@ -101,12 +118,20 @@ impl<'a> Conversation<'a> {
         let (family, connection) = (packet.family(), Some(connection));
         let routing = live.routing(family);
         let walk = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection }.walk();
-        let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
-        // What is not known of the first packet is named with its verdict.
-        if is_lost || (walk.unsure().is_some() && self.taken.unsure().is_none()) {
-            return self.undelivered("later packets", &Followed { packet, walk }, &[]);
-        }
-        None
+        Some(Followed { packet, walk })
+    }
+
+    /// A socket of TPROXY answers from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
+    /// the connection by their own destination, and finds the listener, which resets them.
+    fn reset_behind_tproxy(&self) -> Option<String> {
+        let translating = self.taken.steps.get(self.taken.translated_by?)?;
+        let later = self.later_packet()?;
+        later.walk.has_socket.then(|| {
+            format!(
+                "the kernel resets the connection: TPROXY gives it a socket, and {} another destination",
+                translating.words()
+            )
+        })
     }
 
     /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
@@ -374,8 +399,9 @@ fn assigns(step: &&Step<'_>) -> bool {
 
 /// The mark that TPROXY gave a packet.
 fn mark(taken: &Walk<'_>) -> Option<Mark> {
-    taken.steps.iter().find_map(|step| match step.effect {
+    taken.steps.iter().rev().find_map(|step| match step.effect {
         Some(Effect::Known(Target::Tproxy { mark, .. })) => Some(mark),
+        Some(Effect::GivesSocket(_, change)) => Some(change?.apply(Mark(0), Mark(0)).0),
         Some(_) | None => None,
     })
 }

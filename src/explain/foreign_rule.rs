@@ -4,7 +4,7 @@ use super::field_match::{Facts, Holds, holds};
 use super::matching::AtHook;
 use super::translation::Translation;
 use super::zone::Zone;
-use crate::model::{Family, Target};
+use crate::model::{Family, Port, Target};
 use crate::parse::{self, MarkChange, matches::Matches};
 
 /// Whether a rule is for a packet.
@@ -28,7 +28,9 @@ pub(crate) enum Effect {
     /// It takes the packet away from the rules behind it.
     Takes,
     /// It hands the packet to a transparent socket on this port, if there is one.
-    ToSocket(Option<u16>),
+    ToSocket(Option<Port>, Option<MarkChange>),
+    /// It does so, and may change the mark of the packet.
+    GivesSocket(Port, Option<MarkChange>),
     /// It gives the packet another destination.
     Translates(Translation),
     /// The same, if a program is there that takes it, or if other rules are for what it makes of the packet.
@@ -95,8 +97,13 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         "NFQUEUE" if has("--queue-bypass") || words.len() == 1 => Effect::MayTake,
         parse::REWRITES => Effect::MayTake,
         "TPROXY" => {
-            let port = words.iter().position(|word| *word == "--on-port").and_then(|at| words.get(at + 1));
-            Effect::ToSocket(port.and_then(|port| port.parse().ok()))
+            let value = |option: &str| {
+                let at = words.iter().position(|word| *word == option)?;
+                words.get(at + 1).copied()
+            };
+            let port = value("--on-port").and_then(|port| Port::new(port.parse().ok()?));
+            let bits = value("--tproxy-mark").or_else(|| value("--set-xmark"));
+            Effect::ToSocket(port, bits.and_then(|bits| MarkChange::of(&["MARK", "--set-xmark", bits])))
         }
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
         name if TRANSLATING.contains(&name) => Effect::Translates(Translation::of(&words)),

@@ -70,6 +70,12 @@ impl MarkChange {
         })
     }
 
+    /// A packet gets this mark.
+    #[must_use]
+    pub const fn to(mark: Mark) -> Self {
+        Self::Packet(Bits { value: mark.0, mask: u32::MAX })
+    }
+
     fn copy(kind: &str, packet: u32, connection: u32) -> Self {
         if kind == "--save-mark" {
             Self::Save { from: packet, to: connection }

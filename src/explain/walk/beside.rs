@@ -4,8 +4,8 @@ use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::{BaseChain, POSTROUTING};
 use super::hook::Kind;
-use super::{Flow, Place, Verdict, Walker, dropped_by_policy};
-use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY};
+use super::{Flow, Place, Socket, Verdict, Walker, dropped_by_policy};
+use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
 
 /// The priority at which sources are translated in `POSTROUTING`.
 const SOURCE_NAT_PRIORITY: i32 = 100;
@@ -67,7 +67,7 @@ impl<'a> Walker<'a, '_> {
 
     /// The base chains of other programs' tables with a priority in a range, and those of nat with the table of nat; `None` if none of
     /// them decides.
-    pub(super) fn before(&mut self, hook: Hook, (last, next): (i32, i32), outcome: Flow) -> Option<Flow> {
+    pub(super) fn before(&mut self, hook: Hook, (last, next): (i32, i32)) -> Option<Flow> {
         let rules = self.rules;
         // All of nat have one place, and their order there.
         let has_place = |base: &BaseChain| match next {
@@ -99,7 +99,7 @@ impl<'a> Walker<'a, '_> {
                 let (at, to) = (std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.to, to));
                 let routed = self.routed.split_off(routed);
                 self.beside.get_or_insert(Beside { base, flow, step, at, to, routed });
-            } else if let Some(flow) = self.ended_by(base, flow, step, outcome) {
+            } else if let Some(flow) = self.ended_by(base, flow, step) {
                 return Some(flow);
             }
         }
@@ -107,7 +107,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// What our chain of nat has let pass, another one with its priority sees in any case.
-    pub(super) fn beside(&mut self, outcome: Flow) -> Option<Flow> {
+    pub(super) fn beside(&mut self) -> Option<Flow> {
         let Beside { base, flow, step, at, to, routed } = self.beside.take()?;
         if self.is_past_nat() {
             return None;
@@ -115,17 +115,17 @@ impl<'a> Walker<'a, '_> {
         self.uncertain.retain(|uncertain| Some(*uncertain) != step);
         (self.at, self.to) = (at, to);
         self.routed.extend(routed);
-        let flow = self.ended_by(base, flow, step, outcome)?;
+        let flow = self.ended_by(base, flow, step)?;
         // Rules of ours were tried behind it.
         self.later = step.filter(|_| flow == Flow::Taken).or(self.later);
         Some(flow)
     }
 
     /// How a base chain ends the hook, by its last step; `None` if the packet goes on.
-    fn ended_by(&mut self, base: &BaseChain, flow: Flow, step: Option<usize>, outcome: Flow) -> Option<Flow> {
+    fn ended_by(&mut self, base: &BaseChain, flow: Flow, step: Option<usize>) -> Option<Flow> {
         let rejects = step.and_then(|step| self.steps.get(step)).is_some_and(|step| step.rule.rejects());
         match flow {
-            Flow::Taken | Flow::Redirect(_) if base.is_nat && matches!(outcome, Flow::Tproxy(_)) => {
+            Flow::Taken | Flow::Redirect(_) if base.is_nat && self.socket.is_some() => {
                 self.translated_behind_tproxy(step);
                 None
             }
@@ -143,8 +143,17 @@ impl<'a> Walker<'a, '_> {
                 self.because = Some(dropped_by_policy(&base.table, &base.chain));
                 Some(Flow::Drop)
             }
-            Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => None,
+            Flow::Tproxy(port) => {
+                self.gets_socket(port);
+                None
+            }
+            Flow::Continue | Flow::Return | Flow::Accept => None,
         }
+    }
+
+    /// The last rule that was tried gives the packet the socket on a port, in the place of another one that it has.
+    pub(super) fn gets_socket(&mut self, port: Port) {
+        self.socket = Some(Socket { port, by: self.steps.len().saturating_sub(1) });
     }
 
     /// A rule of nat gives another destination to a packet that has its socket already.

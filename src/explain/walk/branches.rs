@@ -37,7 +37,8 @@ impl<'a> Sent<'a, '_> {
 
 /// Whether a walk can assume that the rule matches. If it certainly matches, its effect is unknown instead.
 fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
-    step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || step.effect == Some(Effect::MayTake))
+    let may_take = |step: &Step<'_>| matches!(step.effect, Some(Effect::MayTake | Effect::ToSocket(..)));
+    step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || may_take(step))
 }
 
 /// The outcome of a walk for the packet and later ones of its connection, whose mark counts where a rule reads it.

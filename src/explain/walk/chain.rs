@@ -14,6 +14,7 @@ use super::order::Order;
 use super::{Flow, Match, Place, Step, Walker};
 use crate::config::ConnectionState;
 use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
+use crate::parse::MarkChange;
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
@@ -37,16 +38,7 @@ impl<'a> Walker<'a, '_> {
                     let flow = self.target(place, effect);
                     // To another program's port.
                     let is_taken = |port| rule.is_foreign() && !self.rules.has_proxy_port(port);
-                    let to_port = match flow {
-                        Flow::Redirect(port) | Flow::Tproxy(port) => Some(port),
-                        Flow::Continue
-                        | Flow::Return
-                        | Flow::Accept
-                        | Flow::Drop
-                        | Flow::Taken
-                        | Flow::NoRoute => None,
-                    };
-                    if to_port.is_some_and(is_taken) { Flow::Taken } else { flow }
+                    if matches!(flow, Flow::Redirect(port) if is_taken(port)) { Flow::Taken } else { flow }
                 }
                 Some(effect) => {
                     if self.may_decide(place, effect) {
@@ -105,18 +97,17 @@ impl<'a> Walker<'a, '_> {
     fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
         let is_chain = |name: &str| place.chains.named.contains_key(name);
         match &rule.statement {
-            Some(Statement { target: Target::Tproxy { port, .. }, .. })
-                if rule.is_foreign() && !self.rules.has_proxy_port(*port) =>
-            {
-                self.to_socket(Some(port.number()), rule.is_native && !place.table.contains(' '))
+            Some(Statement { target: Target::Tproxy { port, mark }, .. }) if rule.is_foreign() => {
+                let is_of_nftables = rule.is_native && !place.table.contains(' ');
+                self.to_socket(Some(*port), Some(MarkChange::to(*mark)), is_of_nftables)
             }
             Some(statement) => Effect::Known(statement.target),
             None => {
                 let effect = effect(self.packet.family(), &rule.text(), is_chain);
                 // That of iptables is in nf_tables by its own name, and has a mark in any case.
                 let is_of_nftables = rule.is_native && !rule.text().contains("--tproxy-mark");
-                if let Effect::ToSocket(port) = effect {
-                    self.to_socket(port, is_of_nftables)
+                if let Effect::ToSocket(port, mark) = effect {
+                    self.to_socket(port, mark, is_of_nftables)
                 } else {
                     effect
                 }
@@ -125,12 +116,13 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Without a socket a rule of nftables ends, and one of iptables drops the packet.
-    fn to_socket(&self, port: Option<u16>, is_of_nftables: bool) -> Effect {
-        match transparent(self.routing.listeners, self.at.transport, port) {
-            Transparent::Is => Effect::Takes,
-            Transparent::IsNot if is_of_nftables => Effect::Continues,
-            Transparent::IsNot => Effect::Known(Target::Drop),
-            Transparent::MayBe => Effect::MayTake,
+    fn to_socket(&self, port: Option<Port>, mark: Option<MarkChange>, is_of_nftables: bool) -> Effect {
+        let found = transparent(self.routing.listeners, self.at.transport, port.map(Port::number));
+        match (found, port) {
+            (Transparent::Is, Some(port)) => Effect::GivesSocket(port, mark),
+            (Transparent::IsNot, _) if is_of_nftables => Effect::Continues,
+            (Transparent::IsNot, _) => Effect::Known(Target::Drop),
+            (Transparent::Is | Transparent::MayBe, _) => Effect::ToSocket(port, mark),
         }
     }
 
@@ -155,10 +147,19 @@ impl<'a> Walker<'a, '_> {
     fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
-            Effect::Takes | Effect::ToSocket(_) => Flow::Taken,
+            Effect::Takes => Flow::Taken,
+            Effect::GivesSocket(port, mark) => {
+                if let Some(mark) = mark {
+                    self.at.change_marks(mark);
+                }
+                Flow::Tproxy(port)
+            }
+            Effect::ToSocket(port, mark) if self.is_chosen() => {
+                port.map_or(Flow::Taken, |port| self.target(place, Effect::GivesSocket(port, mark)))
+            }
             Effect::Translates(translation) => self.translated(place.hook, translation),
-            Effect::MayTake if self.chosen.iter().any(|step| step + 1 == self.steps.len()) => Flow::Taken,
-            Effect::MayTake | Effect::SetsZone(None) => {
+            Effect::MayTake if self.is_chosen() => Flow::Taken,
+            Effect::MayTake | Effect::ToSocket(..) | Effect::SetsZone(None) => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
             }
@@ -183,6 +184,11 @@ impl<'a> Walker<'a, '_> {
             }
             Effect::Known(target) => self.known(place, target),
         }
+    }
+
+    /// Whether this walk assumes that the last rule that was tried has an effect that it may have.
+    fn is_chosen(&self) -> bool {
+        self.chosen.iter().any(|step| step + 1 == self.steps.len())
     }
 
     fn known(&mut self, place: Place<'a>, target: Target) -> Flow {

@@ -28,7 +28,9 @@ pub(super) fn decisive(
         }
         Verdict::Captured(_) => {
             // What TPROXY has taken, nat does not redirect.
-            let by_tproxy = last(&|step| matches!(target(step), Some(Target::Tproxy { .. })));
+            let by_tproxy = last(&|step| {
+                matches!(step.effect, Some(Effect::Known(Target::Tproxy { .. }) | Effect::GivesSocket(..)))
+            });
             let redirects =
                 |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_))) || translates(step);
             let taken = by_tproxy.or_else(|| last(&redirects))?;

@@ -33,7 +33,7 @@ impl<'a> Walker<'a, '_> {
         let mut last = i32::MIN;
         for table in Table::ALL {
             let next = table.priority();
-            if let Some(flow) = self.before(hook, (last, next), outcome) {
+            if let Some(flow) = self.before(hook, (last, next)) {
                 return flow;
             }
             last = next;
@@ -46,21 +46,20 @@ impl<'a> Walker<'a, '_> {
             }
             let flow = self.table(hook, table);
             match flow {
-                Flow::Taken if matches!(outcome, Flow::Tproxy(_)) && table == Table::Nat => {
+                // What has its socket by TPROXY stays there, whatever nat does.
+                Flow::Taken | Flow::Redirect(_) if self.socket.is_some() && table == Table::Nat => {
                     self.translated_behind_tproxy(self.steps.len().checked_sub(1));
                 }
                 Flow::Drop | Flow::Taken | Flow::NoRoute => return flow,
-                // What has its socket by TPROXY stays there, whatever nat does.
-                Flow::Redirect(_) if matches!(outcome, Flow::Tproxy(_)) => self.is_translated = true,
                 Flow::Redirect(_) => (outcome, self.is_translated) = (flow, true),
-                Flow::Tproxy(_) => outcome = flow,
+                Flow::Tproxy(port) => self.gets_socket(port),
                 Flow::Continue | Flow::Return | Flow::Accept => {}
             }
         }
         // What nat has not decided by then meets its chains beside ours and behind.
-        let flow = self.beside(outcome).or_else(|| self.before(hook, (NAT_PRIORITY, i32::MAX), outcome));
+        let flow = self.beside().or_else(|| self.before(hook, (NAT_PRIORITY, i32::MAX)));
         self.is_translated = true;
-        flow.unwrap_or(outcome)
+        flow.unwrap_or_else(|| self.socket.map_or(outcome, |socket| Flow::Tproxy(socket.port)))
     }
 
     /// A later packet gets the destination that its connection got by its first one.

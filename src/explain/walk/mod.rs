@@ -102,6 +102,8 @@ pub struct Walk<'a> {
     pub order: Option<String>,
     /// The step that gives a packet another destination that TPROXY has taken.
     pub(super) translated_by: Option<usize>,
+    /// Whether a rule of TPROXY has given it a socket.
+    pub(super) has_socket: bool,
     /// The packet as it is at the end.
     pub(super) end: AtHook,
 }
@@ -210,6 +212,7 @@ impl<'a> Sent<'a, '_> {
             steps: Vec::new(),
             uncertain: Vec::new(),
             beside: None,
+            socket: None,
             has_unknown_destination: false,
             is_translated: packet.state != ConnectionState::New,
             translated_by: None,
@@ -220,7 +223,9 @@ impl<'a> Sent<'a, '_> {
             ipsec: Vec::new(),
         };
         let verdict = walker.verdict(packet);
-        let Walker { steps, uncertain, routed, later, because, ipsec, translated_by, at: end, .. } = walker;
+        let Walker {
+            steps, uncertain, routed, later, because, ipsec, translated_by, socket, at: end, ..
+        } = walker;
         let is_decided = later.is_some() || because.is_some();
         let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
         let (cause, order) = (None, None);
@@ -235,6 +240,7 @@ impl<'a> Sent<'a, '_> {
             ipsec,
             order,
             translated_by,
+            has_socket: socket.is_some(),
             end,
         }
     }
@@ -253,6 +259,8 @@ struct Walker<'a, 'b> {
     uncertain: Vec<usize>,
     /// What the first chain of nat made of the packet that has the priority of ours.
     beside: Option<Beside<'a>>,
+    /// The socket that TPROXY gave the packet.
+    socket: Option<Socket>,
     /// Whether a rule gave the packet a destination that is not known.
     has_unknown_destination: bool,
     /// Whether nat has decided: it sees the first packet of a connection, once.
@@ -267,6 +275,14 @@ struct Walker<'a, 'b> {
     because: Option<String>,
     /// IPsec policies that may decide.
     ipsec: Vec<String>,
+}
+
+/// A socket to which TPROXY hands a packet.
+#[derive(Clone, Copy)]
+struct Socket {
+    port: Port,
+    /// The step whose rule did.
+    by: usize,
 }
 
 /// Where in a table the walk is.
@@ -293,8 +309,8 @@ impl<'a> Walker<'a, '_> {
             Flow::NoRoute => return self.no_route(),
             Flow::Taken => return Verdict::TakenByForeignRule,
             Flow::Redirect(port) => (captured, routed) = (Some(port), None),
-            Flow::Tproxy(port) => captured = Some(port),
-            Flow::Continue | Flow::Return | Flow::Accept => {}
+            Flow::Tproxy(port) if self.rules.has_proxy_port(port) => captured = Some(port),
+            Flow::Tproxy(_) | Flow::Continue | Flow::Return | Flow::Accept => {}
         }
         if let Some(verdict) = self.later(Hook::Prerouting.name()) {
             return verdict;
@@ -305,8 +321,11 @@ impl<'a> Walker<'a, '_> {
             self.because = Some(why);
             return Verdict::Dropped;
         }
+        let foreign = self.socket.filter(|socket| !self.rules.has_proxy_port(socket.port));
+        let foreign = foreign.filter(|_| !self.finds_its_connection());
         let verdict = match (captured, routed) {
             (_, Routed::Rejected) => return Verdict::Dropped,
+            (None, Routed::Own | Routed::Here) if foreign.is_some() => Verdict::TakenByForeignRule,
             (Some(_), Routed::Away | Routed::Nowhere) => return self.misrouted(),
             (None, Routed::Away | Routed::Nowhere) if self.is_for_proxy() => return self.misrouted(),
             (None, Routed::Away) => return ended(packet),
@@ -322,7 +341,10 @@ impl<'a> Walker<'a, '_> {
         if self.is_blocked(IpsecDirection::In, ends, is_over_loopback) {
             return Verdict::Dropped;
         }
-        self.later(INPUT).unwrap_or(verdict)
+        self.later(INPUT).unwrap_or_else(|| {
+            self.later = foreign.map(|socket| socket.by).filter(|_| verdict == Verdict::TakenByForeignRule);
+            verdict
+        })
     }
 
     /// What a process sends, up to its way over `lo`: the port of the proxy that it is for by then, and where it is routed.
@@ -397,6 +419,12 @@ impl<'a> Walker<'a, '_> {
         if connection.reply.0 == self.at.source {
             self.at.source = connection.original.1;
         }
+    }
+
+    /// Whether TPROXY finds the socket of a later packet's connection: it looks for it by the packet's own destination.
+    fn finds_its_connection(&self) -> bool {
+        let is_translated = |connection: Connection| connection.original.1 != connection.reply.0;
+        self.packet.state == ConnectionState::Established && !self.connection.is_some_and(is_translated)
     }
 
     /// Whether a later packet has the mark that belongs to the proxy's connections.

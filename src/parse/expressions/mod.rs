@@ -165,7 +165,12 @@ impl Reader {
         let mut targets = std::mem::take(&mut self.earlier);
         targets.push(std::mem::take(&mut self.target));
         let handed = targets.iter().position(|target| target.starts_with(translation::TPROXY));
-        targets.truncate(handed.map_or(targets.len(), |at| at + 1));
+        let rest = targets.split_off(handed.map_or(targets.len(), |at| at + 1));
+        // Where it finds one, the packet gets its mark.
+        let mark = rest.iter().find_map(|target| target.strip_prefix("-j MARK "));
+        if let (Some(handed), Some(mark)) = (targets.last_mut(), mark) {
+            *handed = format!("{handed} {mark}");
+        }
         let tests = self.into_words();
         let words = |target: String| format!("{tests} {target}").trim().to_owned();
         targets.into_iter().map(words).collect()

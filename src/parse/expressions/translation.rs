@@ -10,6 +10,8 @@ use crate::model::Family;
 const ADDRESS: (u16, u16) = (3, 4);
 const PORT: (u16, u16) = (5, 6);
 const OWN_PORT: (u16, u16) = (1, 2);
+/// That of `tproxy`, which has one.
+const TPROXY_PORT: (u16, u16) = (3, u16::MAX);
 /// A target of which the rest of a rule depends on whether it finds a socket.
 pub(super) const TPROXY: &str = "-j TPROXY";
 /// In the place of what a map gives.
@@ -33,6 +35,11 @@ impl Reader {
                 let port = self.constant(*register).and_then(port);
                 let port = port.map_or_else(String::new, |port| format!(" --on-port {port}"));
                 format!("{TPROXY}{port}")
+            }
+            // With an address, which is the socket's in any case.
+            Expression::Foreign { name, data } if name == "tproxy" => {
+                let port = self.ends(nfnetlink::Attributes::new(data), TPROXY_PORT, port);
+                port.map_or_else(|| TPROXY.to_owned(), |port| format!("{TPROXY} --on-port {port}"))
             }
             Expression::Foreign { name, data } if name == "redir" => {
                 let attributes = nfnetlink::Attributes::new(data);

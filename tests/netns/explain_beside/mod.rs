@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::panic::resume_unwind;
 use std::thread;
 
-use netlab::User;
 use netlab::socket::{self, Binding};
 use netlab::user::Conversation;
+use netlab::{Listen, User};
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
@@ -18,6 +18,7 @@ for_each_backend_and_native!(
     zones_of_others_may_keep_answers_from_their_connection,
     untracked_packets_with_tproxy,
     translation_behind_tproxy,
+    sockets_that_others_give_packets,
     our_mark_of_others,
     sources_are_chosen_as_the_kernel_does,
     packets_for_an_address_of_lo_arrive_on_another_interface,
@@ -184,6 +185,7 @@ impl<'a> Case<'a> {
             pod.proxy_listens(),
             pod.app_listens(&[7000, 8080, 9090]),
             pod.outside_listens(&[80, 443, 9000]),
+            pod.user(0, 1000).serve("agent", &[Listen::TcpTransparent(3129)]),
         );
         let other = format!("{}/32,{}/128", Family::V4.other_service(), Family::V6.other_service());
         for command in &self.earlier {
@@ -282,7 +284,7 @@ impl<'a> Case<'a> {
     }
 }
 
-fn later_packets_come_through(pod: &Pod, family: Family) {
+pub(crate) fn later_packets_come_through(pod: &Pod, family: Family) {
     pod.outside().call(at(family.pod(), 7000)).answer();
     pod.app().call(at(family.service(), 9000)).answer();
 }
@@ -332,6 +334,10 @@ fn untracked_packets_with_tproxy(fixture: Fixture) {
 
 fn translation_behind_tproxy(fixture: Fixture) {
     all_hold(fixture, include_str!("translation.txt"));
+}
+
+fn sockets_that_others_give_packets(fixture: Fixture) {
+    all_hold(fixture, include_str!("sockets.txt"));
 }
 
 fn our_mark_of_others(fixture: Fixture) {

@@ -35,6 +35,11 @@ pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Optio
         }
         ("DNAT", _) => destination(extension),
         ("REDIRECT", 0) => redirection(extension),
+        ("TPROXY", 1) => {
+            let (mask, mark) = (number(info, 0)?, number(info, 4)?);
+            let (to, port) = (extension.address(8)?, extension.be_half(24)?);
+            Some(format!("-j TPROXY --on-port {port} --on-ip {to} --tproxy-mark {mark:#x}/{mask:#x}"))
+        }
         ("REJECT", 0) => rejection(family, number(info, 0)?),
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
         ("CT", _) => CtTarget::of(info).map(CtTarget::words),
