@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::foreign_rule::Effect;
 use super::overview::query;
 use super::packet::Packet;
+use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
@@ -22,7 +23,8 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
     let conversation = Conversation { packet, taken, pod };
     let problems: Vec<String> = match taken.verdict {
         Verdict::Captured(port) => {
-            let listener = runtime::problem_of(packet, port, pod);
+            let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
+            let listener = runtime::problem_of(packet, port, pod).or_else(out_of_reach);
             listener.into_iter().chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {

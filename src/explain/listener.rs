@@ -15,6 +15,16 @@ pub struct Listener {
     pub uid: u32,
     /// Whether it takes packets for any address (`IP_TRANSPARENT`); `None` if the kernel does not say.
     pub is_transparent: Option<bool>,
+    /// The number of the interface that it is bound to.
+    pub device: Option<u32>,
+}
+
+impl Listener {
+    /// Whether it takes packets to an address that arrive on an interface.
+    pub(super) fn takes(&self, to: SocketAddr, device: Option<u32>) -> bool {
+        let is_for_address = self.address.ip() == to.ip() || self.address.ip().is_unspecified();
+        is_for_address && self.device.zip(device).is_none_or(|(own, device)| own == device)
+    }
 }
 
 /// Whether a socket is there that TPROXY may hand packets to.

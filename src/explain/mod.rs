@@ -16,6 +16,7 @@ mod matching;
 mod outside;
 mod overview;
 mod packet;
+mod reach;
 mod reason;
 mod routing;
 mod rules;

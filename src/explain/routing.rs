@@ -247,11 +247,14 @@ impl<'a> Routing<'a> {
         self.fib.is_some_and(|fib| fib.addresses.iter().any(|own| own.address == address))
     }
 
-    /// The address of an interface that REDIRECT gives what arrives there: the packet's own, if it is one of these.
+    /// The address of an interface that REDIRECT gives what arrives there, and at which TPROXY looks for a socket: the first one, of the
+    /// scope of the destination.
     pub(super) fn own_address(&self, interface: &str, destination: IpAddr) -> Option<IpAddr> {
-        let own = self.fib?.addresses.iter().filter(|own| own.interface == interface);
-        let own: Vec<IpAddr> = own.map(|own| own.address).collect();
-        own.iter().copied().find(|address| *address == destination).or_else(|| own.first().copied())
+        let is_usable =
+            |address: IpAddr| destination.is_ipv4() || !is_link_local(destination) || is_link_local(address);
+        let mut own =
+            self.fib?.addresses.iter().filter(|own| own.interface == interface && !own.is_tentative);
+        own.find(|own| is_usable(own.address)).map(|own| own.address)
     }
 
     /// The same with the rule and the route that a run makes.

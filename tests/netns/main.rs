@@ -34,6 +34,7 @@ mod explain_beside;
 mod explain_dns;
 mod explain_later;
 mod explain_legacy;
+mod explain_listeners;
 mod explain_live;
 mod explain_routing;
 mod explain_runtime;

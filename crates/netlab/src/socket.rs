@@ -38,6 +38,11 @@ pub fn allow_transparent(listener: &impl AsFd) {
     setsockopt(&listener.as_fd(), sockopt::IpTransparent, &true).expect("IP_TRANSPARENT needs root");
 }
 
+/// Binds a socket to a network interface: packets that arrive on others are not for it.
+pub fn bind_to_interface(socket: &impl AsFd, name: &str) {
+    setsockopt(&socket.as_fd(), sockopt::BindToDevice, &name.into()).expect("SO_BINDTODEVICE");
+}
+
 /// A listening socket. One on an IPv6 address takes no IPv4 connections, so that both families can have the same port.
 ///
 /// # Errors

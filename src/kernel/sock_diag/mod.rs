@@ -104,6 +104,8 @@ pub struct InetSocket {
     pub inode: u32,
     /// Whether it has `IP_TRANSPARENT`; `None` if the kernel does not say.
     pub is_transparent: Option<bool>,
+    /// The number of the interface that it is bound to (`SO_BINDTODEVICE`, or a link-local address).
+    pub device: Option<u32>,
     /// Whether it began its connection; `None` if that is not known, or was not asked for.
     pub began: Option<bool>,
 }
@@ -239,9 +241,14 @@ impl InetSocket {
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode, is_transparent, began: _ } = self;
-        let transparent = is_transparent.map_or_else(String::new, |is| format!(" {is}"));
-        format!("{} {local} {remote} {uid} {inode}{transparent}\n", *state as u8)
+        let Self { state, local, remote, uid, inode, is_transparent, device, began: _ } = self;
+        let options = match (is_transparent, device) {
+            (None, None) => String::new(),
+            (Some(is), None) => format!(" {is}"),
+            (None, Some(device)) => format!(" - {device}"),
+            (Some(is), Some(device)) => format!(" {is} {device}"),
+        };
+        format!("{} {local} {remote} {uid} {inode}{options}\n", *state as u8)
     }
 
     fn of_line(line: &str) -> Option<Self> {
@@ -253,6 +260,7 @@ impl InetSocket {
             uid: words.next()?.parse().ok()?,
             inode: words.next()?.parse().ok()?,
             is_transparent: words.next().and_then(|word| word.parse().ok()),
+            device: words.next().and_then(|word| word.parse().ok()),
             began: None,
         })
     }
@@ -286,6 +294,7 @@ impl InetSocket {
                 .attributes(REPLY)
                 .find(|attribute| attribute.kind == SOCKET_OPTIONS)
                 .and_then(|options| Some(options.payload.first()? & TRANSPARENT != 0)),
+            device: Some(reply.word(40)).filter(|device| *device != 0),
             began: opener::began(state, info),
         })
     }

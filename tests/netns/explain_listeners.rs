@@ -1,0 +1,122 @@
+//! Listeners of the proxy on one address or interface: what `explain --live` says, against connections.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use netlab::User;
+use netlab::socket::{self, Binding};
+
+use crate::explain_beside::later_packets_come_through;
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    listeners_on_one_address_take_what_is_redirected_there,
+    listeners_on_one_interface_take_what_arrives_there,
+    tproxy_looks_for_a_listener_at_the_first_address_of_the_interface
+);
+
+const REDIRECT: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "9000"];
+/// The kernel answers at once, whether it connects or refuses.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn second_address(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => "10.1.0.77".parse().expect("an address"),
+        Family::V6 => "fd00:1::77".parse().expect("an address"),
+    }
+}
+
+fn with_second_address(fixture: Fixture, options: &[&str]) -> Pod {
+    let pod = fixture.pod();
+    for &family in fixture.families() {
+        let length = if family == Family::V4 { "24" } else { "64 nodad" };
+        pod.ip(&format!("address add {}/{length} dev eth0", second_address(family)));
+    }
+    pod.apply(options);
+    pod
+}
+
+fn listens(user: &User, address: IpAddr, port: u16) -> TcpListener {
+    user.run(|| socket::listen(at(address, port)).expect("a listener"))
+}
+
+fn first_line(pod: &Pod, from: &str, to: SocketAddr) -> String {
+    let words = ["explain", "--live", "--from", from, "--to", &to.to_string()];
+    let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Whether the kernel connects; `explain` says the same.
+fn is_connected(pod: &Pod, from: &str, to: SocketAddr) -> bool {
+    let user = if from == "app" { pod.app() } else { pod.outside() };
+    let connected = user.run(|| socket::connect_tcp(to, Binding::default(), LIMIT));
+    let refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    assert!(connected.as_ref().err().is_none_or(refused), "{connected:?}");
+    let line = first_line(pod, from, to);
+    assert!(line.starts_with("captured: "), "{line}");
+    assert_eq!(connected.is_err(), line.contains("the listener there takes packets for"), "{line}");
+    connected.is_ok()
+}
+
+fn listeners_on_one_address_take_what_is_redirected_there(fixture: Fixture) {
+    let pod = with_second_address(fixture, &REDIRECT);
+    for &family in fixture.families() {
+        let own = [family.pod(), second_address(family)];
+        // What arrives gets the first address of the interface, whichever it is for.
+        let inbound = own.map(|address| {
+            let _listener = listens(&pod.proxy(), address, 15006);
+            own.map(|to| is_connected(&pod, "outside", at(to, 8080)))
+        });
+        assert!(
+            inbound == [[true, true], [false, false]] || inbound == [[false, false], [true, true]],
+            "{inbound:?}"
+        );
+        let outbound = [family.loopback(), family.pod()].map(|address| {
+            let _listener = listens(&pod.proxy(), address, 15001);
+            is_connected(&pod, "app", at(family.service(), 80))
+        });
+        assert_eq!(outbound, [true, false]);
+    }
+}
+
+fn listeners_on_one_interface_take_what_arrives_there(fixture: Fixture) {
+    let pod = with_second_address(fixture, &REDIRECT);
+    for &family in fixture.families() {
+        let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
+        let any: IpAddr = any.parse().expect("an address");
+        // In IPv6 the answer of a listener on lo has no route to an address of another interface.
+        let connected = ["eth0", "lo"].map(|interface| {
+            let listeners = [15001, 15006].map(|port| listens(&pod.proxy(), any, port));
+            for listener in &listeners {
+                socket::bind_to_interface(listener, interface);
+            }
+            let has_answer = (family, interface) != (Family::V6, "lo");
+            let outbound = !has_answer || is_connected(&pod, "app", at(family.service(), 80));
+            (outbound, is_connected(&pod, "outside", at(family.pod(), 8080)))
+        });
+        assert_eq!(connected, [(false, true), (true, false)]);
+    }
+}
+
+fn tproxy_looks_for_a_listener_at_the_first_address_of_the_interface(fixture: Fixture) {
+    let pod = with_second_address(fixture, &[&REDIRECT[..], &["-m", "TPROXY"]].concat());
+    let _servers = (pod.app_listens(&[7000]), pod.outside_listens(&[9000]));
+    let root = pod.user(0, 1337);
+    for &family in fixture.families() {
+        let to = at(family.pod(), 8080);
+        let taken = [family.pod(), second_address(family)].map(|address| {
+            let listener = listens(&root, address, 15006);
+            root.run(|| socket::allow_transparent(&listener));
+            let attempt = pod.outside().run(|| socket::start_connect(to, Binding::default()));
+            let attempt = attempt.expect("a connection begins");
+            later_packets_come_through(&pod, family);
+            let line = first_line(&pod, "outside", to);
+            let is_taken = attempt.peer_addr().is_ok();
+            assert_eq!(is_taken, !line.contains("the listener there takes packets for"), "{line}");
+            is_taken
+        });
+        assert_ne!(taken[0], taken[1]);
+    }
+}
