@@ -5,12 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::socket::{self, Binding};
 use crate::lab::tools::WaitingTools;
-use crate::lab::user::{Conversation, Ending};
+use crate::lab::user::{Conversation, Ending, call_here, call_here_reset_by_server};
 use crate::lab::{Family, Fixture, Pod, User, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
@@ -77,8 +78,10 @@ impl Caller {
 
     /// Calls from each port are captured.
     pub(crate) fn are_captured(&self) {
-        let outcomes = self.sources().map(|source| self.user.call_from(source, self.target));
-        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().server != "proxy").collect();
+        let call = |source| call_here(self.target, Binding { source: Some(source), spoofed_mark: None });
+        let outcomes: Vec<_> = self.user.run(|| self.sources().map(call).collect());
+        let past: Vec<_> =
+            outcomes.into_iter().filter(|outcome| outcome.answer().server != "proxy").collect();
         assert!(
             past.is_empty(),
             "{}: {} of {CONNECTIONS} not captured: {:?}",
@@ -100,6 +103,15 @@ impl Caller {
         server.run(|| TcpListener::bind(self.target).expect("listen"))
     }
 
+    /// The server resets one connection from each port.
+    fn are_reset(&self) {
+        self.user.run(|| {
+            for source in self.sources() {
+                call_here_reset_by_server(source, self.target).answer();
+            }
+        });
+    }
+
     pub(crate) fn sources(&self) -> impl Iterator<Item = SocketAddr> {
         let port = self.source.port();
         (port..port + CONNECTIONS).map(|port| at(self.source.ip(), port))
@@ -110,11 +122,7 @@ impl Caller {
 fn through(pod: &Pod, change: &[&str]) {
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let callers = Caller::all(pod);
-    for caller in &callers {
-        for source in caller.sources() {
-            caller.user.call_reset_by_server(source, caller.target).answer();
-        }
-    }
+    callers.iter().for_each(Caller::are_reset);
     pod.apply(change);
     callers.iter().for_each(Caller::are_captured);
 }
@@ -181,9 +189,12 @@ fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
             for conversations in &mut open {
                 scope.spawn(move || {
                     while !stop.load(Ordering::SeqCst) {
+                        let begin = Instant::now();
                         for conversation in conversations.iter_mut() {
                             conversation.echo("still there").expect("the connection lives on");
                         }
+                        // The run that is watched gets half of the time.
+                        thread::sleep(begin.elapsed());
                     }
                 });
             }
@@ -317,11 +328,7 @@ fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
         tracked(&pod);
         let callers: Vec<_> =
             Caller::all(&pod).into_iter().filter(|caller| caller.name.starts_with("outbound")).collect();
-        for caller in &callers {
-            for source in caller.sources() {
-                caller.user.call_reset_by_server(source, caller.target).answer();
-            }
-        }
+        callers.iter().for_each(Caller::are_reset);
         let packets = HeldBack::packets_of(&pod);
         let waiting: Vec<Vec<_>> = callers.iter().map(Caller::begin_all).collect();
         pod.istio_iptables(after).run_until_it_logs("handshake", || packets.release()).succeeded();

@@ -148,14 +148,16 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
     stream.set_read_timeout(Some(PATIENCE))?;
     let original = socket::original_destination(&stream)?;
     let mut writer = stream.try_clone()?;
-    writeln!(writer, "{}", Answer { server: name.to_owned(), port, original, source })?;
+    let answer = Answer { server: name.to_owned(), port, original, source };
+    // In one call: a formatted write makes a system call of each part, and some of them a segment.
+    writer.write_all(format!("{answer}\n").as_bytes())?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
         if line == RESET_REQUEST {
             socket::reset(&writer);
             break;
         }
-        writeln!(writer, "{line}")?;
+        writer.write_all(format!("{line}\n").as_bytes())?;
     }
     Ok(())
 }

@@ -67,15 +67,7 @@ impl User {
 
     /// Opens a TCP connection that the server then resets.
     pub fn call_reset_by_server(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
-        self.run(|| {
-            let binding = Binding { source: Some(source), spoofed_mark: None };
-            let opened = socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open);
-            let ended = opened.and_then(|mut conversation| match conversation.echo(RESET_REQUEST) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(conversation.greeting),
-                other => Err(io::Error::other(format!("expected a reset, got {other:?}"))),
-            });
-            ended.map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
-        })
+        self.run(|| call_here_reset_by_server(source, to))
     }
 
     /// Opens a TCP connection that stays open.
@@ -115,6 +107,17 @@ pub fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
         Ok(conversation) => Outcome::Answered(conversation.greeting),
         Err(error) => Outcome::of_error(&error),
     }
+}
+
+/// One TCP connection of the calling thread that the server then resets.
+pub fn call_here_reset_by_server(source: SocketAddr, to: SocketAddr) -> Outcome {
+    let binding = Binding { source: Some(source), spoofed_mark: None };
+    let ended =
+        Conversation::to(to, binding).and_then(|mut conversation| match conversation.echo(RESET_REQUEST) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(conversation.greeting),
+            other => Err(io::Error::other(format!("expected a reset, got {other:?}"))),
+        });
+    ended.map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
 }
 
 /// One UDP question by the calling thread.
