@@ -15,7 +15,7 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections};
 use crate::conntrack;
-use crate::diff::{Change, holder, marks_in_use};
+use crate::diff::{Change, Deleted, Deletion, TableChange, holder, marks_in_use};
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft;
@@ -355,8 +355,19 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
     }
     add_foreign(desired, current, &mut deciding, &mut notices);
     for variant in Variant::ALL {
-        for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
-        {
+        let changes = changes(desired, current, variant);
+        for change in &changes {
+            let observed = current.rules.get(&(variant, change.family));
+            let lines = observed.map(|observed| unrecorded_deletions(change, observed)).unwrap_or_default();
+            if !lines.is_empty() {
+                notices.push(format!(
+                    "deleted without a record of an earlier run, by their form and place rules of Istio's binary ({}, {variant}): {}",
+                    change.family,
+                    lines.join(", ")
+                ));
+            }
+        }
+        for change in changes.iter().filter(|change| !change.ambiguous.is_empty()) {
             let lines: Vec<_> = change.ambiguous.iter().map(|line| format!("`{line}`")).collect();
             let mut commands: Vec<String> = Vec::new();
             for line in &change.ambiguous {
@@ -374,6 +385,29 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
         }
     }
     Notices { deciding, others: notices }
+}
+
+/// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names them: a foreign rule of the
+/// same form in the same place would be among them.
+fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
+    if observed.record.is_some() {
+        return Vec::new();
+    }
+    let of_table = |change: &TableChange| {
+        let live = observed.tables.get(&change.table);
+        let deletions = change.deletions.iter().filter(|deletion| !deletion.jumps);
+        let text = |deletion: &Deletion| {
+            let words = match &deletion.what {
+                Deleted::Specification(words) => words.as_str(),
+                Deleted::Number(number) => {
+                    live?.hook(deletion.hook).get(number.checked_sub(1)?)?.text.as_str()
+                }
+            };
+            Some(format!("`{} {} {words}`", change.table.name(), deletion.hook.name()))
+        };
+        deletions.filter_map(text).collect::<Vec<_>>()
+    };
+    change.tables.iter().flat_map(of_table).collect()
 }
 
 /// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on which the kernel drops them.

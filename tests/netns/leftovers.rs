@@ -16,6 +16,7 @@ for_each_backend!(
     foreign_rule_behind_our_jump_does_not_move_before_it,
     chain_with_foreign_jump_is_kept_and_logged,
     ambiguous_rules_are_kept_and_reported,
+    rules_that_are_deleted_without_a_record_are_named,
     rules_of_istio_1_14_are_updated,
     rules_of_todays_istio_are_already_converged,
     rules_of_the_other_iptables_variant_are_deleted,
@@ -339,4 +340,27 @@ fn ambiguous_rules_are_kept_and_reported(fixture: Fixture) {
         }
     }
     assert!(!pod.state().chain("ip4 nat OUTPUT").iter().any(|rule| rule.contains("eth7")), "{output}");
+}
+
+/// The pair of an excluded interface beside our jumps is that of Istio's `-c`, which records nothing: a foreign one is named at least.
+fn rules_that_are_deleted_without_a_record_are_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    for family in [Family::V4, Family::V6] {
+        pod.iptables(family, "-t nat -A PREROUTING -i net2 -j RETURN");
+        pod.iptables(family, "-t nat -A OUTPUT -o net2 -j RETURN");
+    }
+    let message = "deleted without a record of an earlier run";
+    let output = pod.apply(&EVERYTHING).output();
+    assert!(!output.contains(message), "{output}");
+    pod.ip("link set lo alias agent");
+    for args in [&["--cleanup-only", "--dry-run"][..], &["--cleanup-only"]] {
+        let output = pod.apply(args).output();
+        let lines: Vec<_> = output.lines().filter(|line| line.contains(message)).collect();
+        for (line, family) in lines.iter().zip(["IPv4", "IPv6"]) {
+            assert!(line.contains(family), "{output}");
+            assert!(line.contains("`nat PREROUTING -i net2 -j RETURN`"), "{output}");
+            assert!(line.contains("`nat OUTPUT -o net2 -j RETURN`"), "{output}");
+        }
+        assert_eq!(lines.len(), 2, "{output}");
+    }
 }
