@@ -2,9 +2,9 @@
 //!
 //! The kernel applies the nat table to the first packet that connection tracking sees. For a connection that is older
 //! than the first rule, that is a packet in the middle, and the connection would be captured and reset. So a first
-//! capture exempts TCP until each open connection has a conntrack entry in the right direction. When the last nat
-//! rule of a family is deleted, the kernel stops all translation: a chain that nothing refers to keeps it active for
-//! the connections that need it.
+//! capture exempts TCP until each open connection has a conntrack entry in the right direction, and from
+//! `--drop-invalid` until no entry is left that makes a SYN invalid. When the last nat rule of a family is deleted, the
+//! kernel stops all translation: a chain that nothing refers to keeps it active for the connections that need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::model::{
     Target, Why,
 };
 use crate::ordered::Ordered as _;
-use crate::parse::{Observed, ObservedTable};
+use crate::parse::Observed;
 use crate::text::count as counted;
 
 /// The open connections that a run has to care for, per family.
@@ -170,33 +170,66 @@ fn exemption() -> Statement {
     Statement { matcher, target: Target::Return }
 }
 
-/// Whether a rule sends a new connection to the proxy, or drops what connection tracking calls invalid: the answer to a SYN that it
-/// has not seen, for instance.
-const fn concerns_untracked(target: Target) -> bool {
-    matches!(target, Target::Redirect(_) | Target::Tproxy { .. } | Target::Drop)
+/// What TCP is exempt from while a first capture is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exemption {
+    /// Nothing.
+    #[default]
+    None,
+    /// `--drop-invalid`: where an entry was made in the wrong direction, the next SYN on its ports is invalid until the last change of
+    /// entries.
+    Drop,
+    /// Capture as well: open connections have no entry yet.
+    Capture,
 }
 
-/// The rules with the exemption first in each chain that captures or drops. Only chains of ours change, so that no foreign rule
-/// is ever skipped or mistaken for the exemption.
-#[must_use]
-pub fn exempting(rules: &FamilyRules) -> FamilyRules {
-    let mut rules = rules.clone();
-    for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
-        if chain.iter().any(|rule| concerns_untracked(rule.statement.target)) {
-            chain.insert(0, Rule { statement: exemption(), only: None, why: Why::OpenConnection });
+impl Exemption {
+    /// The reason of the rule for it.
+    pub const REASONS: [(Self, Why); 2] =
+        [(Self::Drop, Why::InvalidDuringCapture), (Self::Capture, Why::OpenConnection)];
+
+    /// The exemption from a rule with this target, and its reason.
+    const fn of(target: Target) -> Option<(Self, Why)> {
+        let [from_drop, from_capture] = Self::REASONS;
+        match target {
+            Target::Redirect(_) | Target::Tproxy { .. } => Some(from_capture),
+            Target::Drop => Some(from_drop),
+            Target::Accept
+            | Target::ConntrackZone(_)
+            | Target::Jump(_)
+            | Target::RestoreMark
+            | Target::Return
+            | Target::SaveMark
+            | Target::SetMark(_) => None,
         }
     }
-    rules
-}
 
-/// Whether an interrupted first capture has left the exemption.
-#[must_use]
-pub fn exempts(observed: &Observed) -> bool {
-    let exemption = exemption();
-    let in_chains = |table: &ObservedTable| {
-        table.chains.values().flatten().any(|line| line.statement.as_ref() == Some(&exemption))
-    };
-    observed.tables.values().any(in_chains)
+    /// The rules with the exemption first in each chain that captures or drops. Only chains of ours change, so that no foreign rule
+    /// is ever skipped or mistaken for the exemption.
+    #[must_use]
+    pub fn form(self, rules: &FamilyRules) -> FamilyRules {
+        let mut rules = rules.clone();
+        for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
+            let exempt = chain.iter().find_map(|rule| Self::of(rule.statement.target));
+            if let Some((_, why)) = exempt.filter(|(exemption, _)| *exemption <= self) {
+                chain.insert(0, Rule { statement: exemption(), only: None, why });
+            }
+        }
+        rules
+    }
+
+    /// What an interrupted first capture has left.
+    #[must_use]
+    pub fn left(observed: &Observed) -> Self {
+        let exemption = exemption();
+        let chains = observed.tables.values().flat_map(|table| &table.chains);
+        let exempt =
+            chains.filter(|(_, lines)| lines.iter().any(|line| line.statement.as_ref() == Some(&exemption)));
+        exempt
+            .map(|(chain, _)| if *chain == Chain::Drop { Self::Drop } else { Self::Capture })
+            .max()
+            .unwrap_or_default()
+    }
 }
 
 /// The rules that keep the translation of a family active without any effect on packets: one rule that needs connection tracking, in a

@@ -3,7 +3,7 @@
 //! During such a run a packet passes both rule sets. A transition describes the effect of the final rules on
 //! connections of the other rule set, and provides rules without that effect.
 
-use crate::connections;
+use crate::connections::Exemption;
 use crate::diff::{Change, limited_save_mark, marks_in_use};
 use crate::model::{FamilyRules, Hook, Mark, Match, Table, TableRules, Target};
 use crate::parse::Observed;
@@ -16,9 +16,9 @@ pub struct Transition {
     /// the connection, and every answer would be routed back into the pod. The flows that need the stored mark, the
     /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
     pub limit_save_mark: bool,
-    /// Connections are open that connection tracking does not know: TCP is exempt until it
-    /// does; see [`crate::connections`].
-    pub exempt_connections: bool,
+    /// Connections are open that connection tracking does not know, or knows in the wrong direction: TCP is exempt until it does; see
+    /// [`crate::connections`].
+    pub exemption: Exemption,
 }
 
 impl Transition {
@@ -35,7 +35,7 @@ impl Transition {
         };
         let marks = native || others.into_iter().any(marks_packets);
         let limit_save_mark = marks && saved_marks(desired).next().is_some();
-        Self { limit_save_mark, exempt_connections: false }
+        Self { limit_save_mark, exemption: Exemption::None }
     }
 
     /// Whether the rules have a form of their own while the run is under way.
@@ -44,18 +44,24 @@ impl Transition {
         self != Self::default()
     }
 
+    /// What is left of it once the rules capture, until the last change of conntrack entries.
+    #[must_use]
+    pub fn capturing(self) -> Self {
+        Self { limit_save_mark: false, exemption: self.exemption.min(Exemption::Drop) }
+    }
+
     /// The change of the live rules of the other backend, before anything else.
     #[must_use]
     pub fn prepare(self, other: &Observed) -> Change {
-        let Self { limit_save_mark, exempt_connections: _ } = self;
+        let Self { limit_save_mark, exemption: _ } = self;
         if limit_save_mark { Change::limiting_save_mark(other) } else { Change::empty(other.family) }
     }
 
     /// The rules while the run is under way.
     #[must_use]
     pub fn form(self, desired: &FamilyRules) -> FamilyRules {
-        let Self { limit_save_mark, exempt_connections } = self;
-        let mut rules = if exempt_connections { connections::exempting(desired) } else { desired.clone() };
+        let Self { limit_save_mark, exemption } = self;
+        let mut rules = exemption.form(desired);
         if limit_save_mark {
             let mangle = rules.tables.get_mut(&Table::Mangle);
             let hook = mangle.and_then(|mangle| mangle.hooks.get_mut(&Hook::Prerouting));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::connections::{self, Connections, Policy, Translated};
+use crate::connections::{self, Connections, Exemption, Policy, Translated};
 use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
@@ -145,8 +145,7 @@ fn live(current: &CurrentState, family: Family) -> impl Iterator<Item = &Observe
 
 fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
     let native = &current.native;
-    let interrupted =
-        |family: &Family| native.exempts(*family) || live(current, *family).any(connections::exempts);
+    let interrupted = |family: &Family| current.exemption(*family) == Exemption::Capture;
     let first =
         |family: &Family| !native.captures(*family) && !live(current, *family).any(connections::captures);
     let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).into_set();

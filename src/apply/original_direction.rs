@@ -12,6 +12,8 @@ use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections,
 
 /// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
 const LIMIT: Duration = Duration::from_secs(1);
+/// How many times at least, on a machine that is busy.
+const ATTEMPTS: usize = 20;
 /// Interval between two queries for them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -100,12 +102,17 @@ impl OriginalDirection {
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
     /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
-    /// direction, so each is looked at again.
+    /// direction, so each is looked at again; and so are the sockets where an entry was deleted, since a connection may have begun
+    /// along it that has none now.
     pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
         let deadline = Instant::now() + LIMIT;
         entries.retain(|entry| self.may_be_reversed(entry));
         let mut lookup = SocketLookup::open()?;
-        while !entries.is_empty() && Instant::now() < deadline {
+        let mut deleted = HashSet::new();
+        for attempt in 0.. {
+            if entries.is_empty() || (attempt >= ATTEMPTS && Instant::now() >= deadline) {
+                break;
+            }
             let sockets = tcp_connections(&[State::CONNECTED.as_slice(), &State::HALF_OPEN].concat())?;
             let open: HashMap<Tuple, Option<NewEntry>> =
                 sockets.iter().map(|socket| (self.original(socket), self.entry(socket))).collect();
@@ -114,14 +121,18 @@ impl OriginalDirection {
                     open.contains_key(&entry.original.reversed()) || self.has_listener_at_source(entry);
                 is_reversed && !open.contains_key(&entry.original)
             });
-            let mut replaced = Vec::new();
+            let (mut replaced, mut absent) = (Vec::new(), std::mem::take(&mut deleted));
             for entry in &entries {
                 match open.get(&entry.original.reversed()) {
                     // It is not answered yet: its next packet would be a new connection.
                     Some(None) => {}
                     Some(new @ Some(_)) => replaced.push((*entry, *new)),
                     None if self.is_connected(&mut lookup, entry.original)? => {}
-                    None => replaced.push((*entry, None)),
+                    None if absent.remove(&entry.original) => {}
+                    None => {
+                        deleted.insert(entry.original);
+                        replaced.push((*entry, None));
+                    }
                 }
             }
             if entries.is_empty() {
@@ -131,7 +142,13 @@ impl OriginalDirection {
             thread::sleep(INTERVAL);
             let mut left = Vec::new();
             for entry in &entries {
-                left.extend(table.find(entry)?.filter(|found| self.may_be_reversed(found)));
+                match table.find(entry)? {
+                    Some(found) => {
+                        deleted.remove(&entry.original);
+                        left.extend(self.may_be_reversed(&found).then_some(found));
+                    }
+                    None => left.extend(deleted.contains(&entry.original).then_some(*entry)),
+                }
             }
             entries = left;
         }

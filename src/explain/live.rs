@@ -53,6 +53,8 @@ pub(super) fn why_in_chain(
         (Chain::Divert, Target::SetMark(_)) => Why::DivertMark,
         (Chain::Divert, Target::Accept) => Why::DivertAccept,
         (Chain::Drop, Target::Drop) => Why::DropInvalid,
+        (Chain::Drop, Target::Return) => Why::InvalidDuringCapture,
+        (Chain::Redirect | Chain::InRedirect | Chain::Tproxy, Target::Return) => Why::OpenConnection,
         (Chain::Established, _) => Why::KeepsTranslation,
         (Chain::Inbound, Target::Return) => match matcher {
             Matcher { source: Some(_), .. } => Why::PassthroughSource,

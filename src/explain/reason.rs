@@ -243,8 +243,10 @@ const fn option(why: Why) -> Option<Key> {
         Why::ExcludedRange => Key::ServiceExcludeCidr,
         Why::IncludedOutboundPort => Key::OutboundPorts,
         Why::IncludedRange | Why::EveryRange => Key::ServiceCidr,
-        Why::OutboundTraffic | Why::InboundPassthrough | Why::OpenConnection | Why::KeepsTranslation => {
-            return None;
-        }
+        Why::OutboundTraffic
+        | Why::InboundPassthrough
+        | Why::OpenConnection
+        | Why::InvalidDuringCapture
+        | Why::KeepsTranslation => return None,
     })
 }

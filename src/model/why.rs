@@ -162,6 +162,9 @@ reasons! {
     /// First capture in a live pod, while the run is under way.
     OpenConnection, "open-connection",
         "during first capture, no TCP connection is captured until every open connection has a conntrack entry";
+    /// `--drop-invalid` at first capture in a live pod, while the run is under way.
+    InvalidDuringCapture, "invalid-during-capture",
+        "no invalid TCP packet is dropped until the conntrack entries of open connections are correct";
     /// The last rules of a family are gone, or clean-up with `--keep-connections`.
     KeepsTranslation, "keeps-translation",
         "nothing jumps to this rule; while it exists, the kernel keeps translating connections that are still open";

@@ -93,11 +93,6 @@ impl Live {
     /// run that was killed while it loaded sets may leave, do nothing.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        let reason = |rule: &Rule| {
-            let comment = rule.comment.as_ref()?;
-            let slug = comment.as_str().split_once(": ")?.0;
-            Why::ALL.iter().find(|why| why.slug() == slug)
-        };
         self.rules().next().is_none() || self.rules().any(|rule| reason(rule).is_some())
     }
 
@@ -129,15 +124,11 @@ impl Live {
         self.is_ours() && (self.keeps_translation() || by_packets())
     }
 
-    /// Whether an interrupted first capture has left the exemption of open connections of a family.
+    /// Whether there is a rule of ours with this reason for packets of a family.
     #[must_use]
-    pub fn exempts(&self, family: Family) -> bool {
-        let slug = Why::OpenConnection.slug();
-        let exempts = |rule: &Rule| {
-            let comment = rule.comment.as_ref();
-            comment.is_some_and(|comment| comment.as_str().split(':').next() == Some(slug))
-        };
-        self.rules().any(|rule| exempts(rule) && family_of(rule).is_none_or(|only| only == family))
+    pub fn has_reason(&self, why: Why, family: Family) -> bool {
+        let is_of = |rule: &Rule| family_of(rule).is_none_or(|only| only == family);
+        self.rules().any(|rule| reason(rule) == Some(why) && is_of(rule))
     }
 
     /// Whether the rule that keeps translation is live.
@@ -210,6 +201,12 @@ impl Live {
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
     }
+}
+
+/// Why a rule of ours exists: its comment tells.
+fn reason(rule: &Rule) -> Option<Why> {
+    let slug = rule.comment.as_ref()?.as_str().split_once(": ")?.0;
+    Why::ALL.iter().copied().find(|why| why.slug() == slug)
 }
 
 /// A set that was written while another one of its name was in use has a second name; here it gets the first one.

@@ -13,11 +13,11 @@ use phases::Phases;
 use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
-use crate::connections::{self, Connections};
+use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;
 use crate::diff::{Change, Deleted, Deletion, TableChange, holder, marks_in_use};
 use crate::foreign;
-use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant};
+use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
@@ -137,6 +137,16 @@ impl CurrentState {
             || self.native.marks_packets()
     }
 
+    /// What an interrupted first capture of a family has left in any backend.
+    #[must_use]
+    pub fn exemption(&self, family: Family) -> Exemption {
+        let live = self.rules.iter().filter(|((_, of), _)| *of == family);
+        let left = live.map(|(_, observed)| Exemption::left(observed));
+        let is_native = |(_, why): &(Exemption, Why)| self.native.has_reason(*why, family);
+        let native = Exemption::REASONS.into_iter().filter(is_native).map(|(exemption, _)| exemption);
+        left.chain(native).max().unwrap_or_default()
+    }
+
     /// Whether the chosen backend holds the rule that keeps translation of a family.
     fn keeps_translation(&self, family: Family) -> bool {
         match self.backend {
@@ -241,24 +251,26 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let found = found(current);
     let transitional = phases.transitional(&found);
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
-    steps.extend(phases.steps(current));
+    let (capture, finish) = phases.steps(current);
+    steps.extend(capture);
     steps.extend(network.after.into_iter().map(Step::Network));
-    let mut changed = captures_changed(&steps);
+    let mut changed = captures_changed(steps.iter().chain(&finish));
     changed.retain(|family| desired.captures(*family) || current.captures(*family));
     let mut stale = conntrack::plan(desired.rules.values(), &tracked, changed);
-    // A first capture tracks new connections from its first commit on, and captures them from the last.
+    // A first capture tracks new connections from its first commit on, and captures them from a later one.
     stale.tcp.extend(current.connections.untracked.iter().copied());
     if !stale.is_empty() {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
     }
+    steps.extend(finish);
     let earlier = earlier_ports(desired, current);
     recorded(steps, current, (wanted, left, earlier), &found, transitional.as_ref())
 }
 
 /// The families whose TCP capture the steps change, or may change.
-fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
-    let families = steps.iter().flat_map(|step| match step {
+fn captures_changed<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Family> {
+    let families = steps.flat_map(|step| match step {
         Step::Restore(restore) if restore.tables.iter().any(|table| *table != Table::Raw) => {
             vec![restore.family]
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
+use crate::connections::Exemption;
 use crate::conntrack;
 use crate::diff::{self, Change, TableChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Table, Variant};
@@ -32,10 +33,14 @@ pub(super) struct Phases {
     unmark: Vec<conntrack::Step>,
     /// Our rules in the shared chains after `prepare` and `capture`, where there is another phase.
     transitional: BTreeSet<Block>,
-    /// What of the desired rules has another form in the end.
+    /// What of the desired rules has another form from then on.
     finish: Vec<Change>,
     /// The same for native nftables.
     finish_native: Option<ReplaceNative>,
+    /// What has another form once no conntrack entry is stale.
+    drop_invalid: Vec<Change>,
+    /// The same for native nftables.
+    drop_invalid_native: Option<ReplaceNative>,
 }
 
 /// The part of one family.
@@ -71,6 +76,8 @@ impl Phases {
             transitional: BTreeSet::new(),
             finish: Vec::new(),
             finish_native: None,
+            drop_invalid: Vec::new(),
+            drop_invalid_native: None,
         };
         if current.backend == Backend::Native {
             phases.native(&plans, desired.rewrite, current);
@@ -82,16 +89,19 @@ impl Phases {
     }
 
     fn native(&mut self, plans: &[Plan<'_>], rewrite: bool, current: &CurrentState) {
-        let tables = |form: &dyn Fn(&Plan<'_>) -> FamilyRules| {
-            let rules: PerFamily<_> = plans.iter().map(|plan| (plan.desired.family, form(plan))).collect();
-            nft::tables(&rules)
+        let tables = |form: fn(Transition) -> Transition| {
+            let form = |plan: &Plan<'_>| (plan.desired.family, form(plan.transition).form(plan.desired));
+            nft::tables(&plans.iter().map(form).collect::<PerFamily<_>>())
         };
-        let first = tables(&|plan| plan.transition.form(plan.desired));
+        let changed = |from: &[NativeTable], to: &[NativeTable]| {
+            let tables: Vec<_> = to.iter().filter(|table| !from.contains(table)).cloned().collect();
+            (!tables.is_empty()).then_some(ReplaceNative { tables, delete: Vec::new() })
+        };
+        let first = tables(|transition| transition);
         if plans.iter().any(|plan| plan.transition.is_needed()) {
-            let last = tables(&|plan| plan.desired.clone());
-            let changed: Vec<NativeTable> = last.into_iter().filter(|table| !first.contains(table)).collect();
-            let finish = ReplaceNative { tables: changed, delete: Vec::new() };
-            self.finish_native = Some(finish).filter(|finish| !finish.tables.is_empty());
+            let (capturing, last) = (tables(Transition::capturing), tables(|_| Transition::default()));
+            self.finish_native = changed(&first, &capturing);
+            self.drop_invalid_native = changed(&capturing, &last);
         }
         let differing = current.native.differing(&first);
         let delete = current.native.unwanted(&first);
@@ -130,16 +140,19 @@ impl Phases {
             }
             changes_marks |= capture.writes(Table::Mangle);
             let captured = transition.is_needed().then(|| capture.project(main));
-            let finish = captured.as_ref().map(|captured| Change::between(desired, captured, false));
             let there = diff::found(variant, captured.as_ref().unwrap_or(main)).blocks;
             self.transitional.extend(there);
-            self.finish.extend(finish);
+            if let Some(captured) = captured {
+                let finish = Change::between(&transition.capturing().form(desired), &captured, false);
+                self.drop_invalid.push(Change::between(desired, &finish.project(&captured), false));
+                self.finish.push(finish);
+            }
             self.capture.push(capture);
         }
         let is_live = main.has_ours() || others.iter().any(|(_, other)| other.has_ours());
         let mut marks: BTreeSet<Mark> = BTreeSet::new();
         // An entry that was marked before a clean-up may be that of a connection that was direct meanwhile.
-        let is_resumed = transition.exempt_connections;
+        let is_resumed = transition.exemption == Exemption::Capture;
         if changes_marks && (is_live || is_resumed || current.native.marks_packets()) {
             marks.extend(saved_marks(desired));
         }
@@ -164,7 +177,7 @@ impl Phases {
 
     /// What is live for a while only.
     pub(super) fn transitional(&self, found: &Found) -> Option<Record> {
-        if self.finish.is_empty() && self.finish_native.is_none() {
+        if self.finish.is_empty() && self.finish_native.is_none() && self.drop_invalid_native.is_none() {
             return None;
         }
         let blocks = self.transitional.clone();
@@ -172,7 +185,8 @@ impl Phases {
         Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 
-    pub(super) fn steps(self, current: &CurrentState) -> Vec<Step> {
+    /// The steps before the last change of conntrack entries, and those after it.
+    pub(super) fn steps(self, current: &CurrentState) -> (Vec<Step>, Vec<Step>) {
         let Self {
             backend,
             limit_native,
@@ -184,6 +198,8 @@ impl Phases {
             transitional: _,
             finish,
             finish_native,
+            drop_invalid,
+            drop_invalid_native,
         } = self;
         let restores = |changes: Vec<(Variant, Change)>| {
             changes.into_iter().flat_map(|(variant, change)| written(variant, &change))
@@ -216,7 +232,7 @@ impl Phases {
         steps.extend(unmark.into_iter().map(Step::Conntrack));
         steps.extend(main(finish));
         steps.extend(replaced(finish_native));
-        steps
+        (steps, main(drop_invalid).chain(replaced(drop_invalid_native)).collect())
     }
 }
 
@@ -227,8 +243,11 @@ impl<'a> Plan<'a> {
         let others: Vec<_> =
             current.backend.other_variants().map(|variant| (variant, live(variant))).collect();
         let native = current.backend != Backend::Native && current.native.marks_packets();
+        let is_untracked = current.connections.untracked.contains(&family);
+        // What captures already does not stop because invalid packets are not dropped yet.
+        let left = current.exemption(family).min(Exemption::Drop);
         let transition = Transition {
-            exempt_connections: current.connections.untracked.contains(&family),
+            exemption: if is_untracked { Exemption::Capture } else { left },
             ..Transition::between(desired, others.iter().map(|(_, other)| *other), native)
         };
         Self { desired, main: current.backend.variant().map_or(nothing, live), others, transition }

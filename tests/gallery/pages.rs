@@ -1,6 +1,6 @@
 //! Pages generated from the rules and their reasons.
 
-use istio_iptables::connections;
+use istio_iptables::connections::{self, Exemption};
 use istio_iptables::model::{Family, FamilyRules, Hook, Rule, Table, TableRules, Why};
 
 use super::scenario::{Made, Scenario};
@@ -112,8 +112,8 @@ pub(crate) fn reasons(scenarios: &[(Scenario, Made)]) -> String {
             let place = format!("in [{scenario}](../rules/{scenario}/why.md)");
             (example.line(), format!("{family}, table {}, {place}", example.table.name()))
         } else {
-            let plain = scenarios.iter().find(|(scenario, _)| scenario.name == "plain-sidecar");
-            plain.and_then(|(_, plain)| temporary(plain, *why)).unwrap_or_else(|| {
+            let plain = scenarios.iter().filter(|(scenario, _)| scenario.name == "plain-sidecar");
+            plain.chain(scenarios).find_map(|(_, made)| temporary(made, *why)).unwrap_or_else(|| {
                 panic!("no scenario of rules/ has a rule with the reason {:?}", why.slug())
             })
         };
@@ -123,10 +123,10 @@ pub(crate) fn reasons(scenarios: &[(Scenario, Made)]) -> String {
 }
 
 /// A rule with this reason that is no part of any final rule set, and when it is live.
-fn temporary(plain: &Made, why: Why) -> Option<(String, String)> {
-    let rules = plain.rules.values().next()?;
+fn temporary(made: &Made, why: Why) -> Option<(String, String)> {
+    let rules = made.rules.values().next()?;
     let moments = [
-        (connections::exempting(rules), "while a pod with open connections is captured for the first time"),
+        (Exemption::Capture.form(rules), "while a pod with open connections is captured for the first time"),
         (
             connections::keep_translation(rules.family),
             "after a family lost its rules, or after clean-up with `--keep-connections`, until a run finds no connection that \

@@ -27,6 +27,7 @@ mod confined;
 mod conntrack_walks;
 mod dns;
 mod dns_changes;
+mod dropped_syns;
 mod dry_runs;
 mod established;
 mod explain_before;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_iptables::config::CaptureConfig;
-use istio_iptables::connections::{self, Connections, Translated};
+use istio_iptables::connections::{self, Connections, Exemption, Translated};
+use istio_iptables::conntrack;
 use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};
@@ -72,14 +73,24 @@ fn contents(namespace: &Namespace) -> Vec<BTreeMap<(String, String), Vec<String>
 
 /// The chains of ours that send connections to the proxy or drop packets of them, with their rules.
 fn capturing(tables: &Tables) -> Vec<Vec<String>> {
-    let captures =
-        |rule: &String| ["-j REDIRECT", "-j TPROXY", "-j DROP"].iter().any(|target| rule.contains(target));
+    with_target(tables, &["-j REDIRECT", "-j TPROXY", "-j DROP"])
+}
+
+/// The chains of ours with a rule that has one of these targets.
+fn with_target(tables: &Tables, targets: &[&str]) -> Vec<Vec<String>> {
+    let has_target = |rule: &String| targets.iter().any(|target| rule.contains(target));
     let chains = tables.contents().into_iter().filter(|((_, chain), _)| chain.starts_with("ISTIO_"));
-    chains.map(|(_, rules)| rules).filter(|rules| rules.iter().any(captures)).collect()
+    chains.map(|(_, rules)| rules).filter(|rules| rules.iter().any(has_target)).collect()
+}
+
+/// Whether this is the last change of conntrack entries.
+const fn corrects_entries(step: &Step) -> bool {
+    matches!(step, Step::Conntrack(conntrack::Step::DeleteStale(_)))
 }
 
 proptest! {
-    /// Before connections are tracked every chain that captures exempts them; afterwards none does.
+    /// Before connections are tracked every chain that captures exempts them; before the last change of entries the one that
+    /// drops does; afterwards none.
     #[test]
     fn connections_are_exempt_until_they_are_tracked(config in config()) {
         let desired = desired(&config);
@@ -87,12 +98,18 @@ proptest! {
         let mut namespace = foreign();
         let steps = plan(&desired, &current(&namespace, &untracked));
         prop_assert_eq!(steps.iter().filter(|step| matches!(step, Step::TrackConnections(_))).count(), 1);
-        let mut tracked = false;
+        prop_assert_eq!(steps.iter().filter(|step| corrects_entries(step)).count(), 1);
+        let (mut tracked, mut corrected) = (false, false);
         run(&mut namespace, &steps, usize::MAX, |step, now| {
             tracked |= matches!(step, Step::TrackConnections(_));
-            if !tracked {
-                for rules in now.values().flat_map(capturing) {
-                    assert_eq!(rules[0], EXEMPTION);
+            let targets: &[&str] = if tracked { &["-j DROP"] } else { &["-j REDIRECT", "-j TPROXY", "-j DROP"] };
+            for rules in now.values().filter(|_| !corrected).flat_map(|tables| with_target(tables, targets)) {
+                assert_eq!(rules[0], EXEMPTION);
+            }
+            if corrects_entries(step) {
+                corrected = true;
+                for rules in now.values().flat_map(|tables| with_target(tables, &["-j REDIRECT", "-j TPROXY"])) {
+                    assert_ne!(rules[0], EXEMPTION);
                 }
             }
         });
@@ -117,7 +134,7 @@ proptest! {
         if commits <= exempt {
             for ((_, family), observed) in &now.rules {
                 let captures = !capturing(&namespace[family]).is_empty();
-                prop_assert_eq!(connections::exempts(observed), captures);
+                prop_assert_eq!(Exemption::left(observed) != Exemption::None, captures);
             }
         }
         let again: BTreeSet<Family> = other.families.iter().collect();
@@ -126,6 +143,32 @@ proptest! {
         let mut fresh = empty();
         for (family, tables) in &mut fresh {
             tables.restore(&render::fresh(desired(&other).rules.get(family).unwrap()));
+        }
+        prop_assert_eq!(contents(&namespace), contents(&fresh));
+    }
+
+    /// A run that is killed before invalid packets are dropped captures already: the next one never stops that.
+    #[test]
+    fn what_captures_goes_on_where_only_drops_are_exempt(mut config in config()) {
+        config.traffic.drop_invalid = true;
+        let untracked: BTreeSet<Family> = config.families.iter().collect();
+        let mut namespace = foreign();
+        let mut steps = plan(&desired(&config), &current(&namespace, &untracked));
+        let corrected = steps.iter().position(corrects_entries).unwrap();
+        steps.truncate(corrected);
+        run(&mut namespace, &steps, usize::MAX, |_, _| {});
+        let now = current(&namespace, &BTreeSet::new());
+        for family in untracked {
+            prop_assert_eq!(now.exemption(family), Exemption::Drop);
+        }
+        run(&mut namespace, &plan(&desired(&config), &now), usize::MAX, |_, now| {
+            for rules in now.values().flat_map(|tables| with_target(tables, &["-j REDIRECT", "-j TPROXY"])) {
+                assert_ne!(rules[0], EXEMPTION);
+            }
+        });
+        let mut fresh = foreign();
+        for (family, tables) in &mut fresh {
+            tables.restore(&render::fresh(desired(&config).rules.get(family).unwrap()));
         }
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
@@ -159,7 +202,7 @@ proptest! {
     #[test]
     fn exemption_rule_round_trips(config in config()) {
         for family in Family::ALL {
-            let rules: FamilyRules = connections::exempting(&policy::ruleset(&config).resolve(family));
+            let rules: FamilyRules = Exemption::Capture.form(&policy::ruleset(&config).resolve(family));
             for rule in rules.tables.values().flat_map(|table| table.rules()) {
                 let text = rule.statement.to_string();
                 prop_assert_eq!(parse::statement(family, &text), Some(rule.statement.clone()));

@@ -152,6 +152,12 @@ impl Program {
         Ended { program: self.clone(), output }
     }
 
+    /// Runs it to its end, and does something at each of its messages to the kernel.
+    pub(crate) fn run_and_act_at_sends(&self, act: impl FnMut(usize) + Send) -> Ended {
+        let output = self.inside(|command| kill::run_and_act_at_sends(command, act));
+        Ended { program: self.clone(), output }
+    }
+
     /// Runs it to its end, and returns the points at which killing it leaves different states.
     pub(crate) fn points(&self) -> Vec<kill::Point> {
         let (points, output) = self.inside(kill::points);

@@ -56,6 +56,16 @@ pub(crate) fn run_and_kill_at_send(command: &mut Command, number: usize, when: W
     traced(command, |_, stop| matches!(stop, Stop::Message(at, side) if (at, side) == (number, when)))
 }
 
+/// Runs `command` to its end, and does something at each of its messages, before the kernel gets it.
+pub(crate) fn run_and_act_at_sends(command: &mut Command, mut act: impl FnMut(usize)) -> Output {
+    traced(command, |_, stop| {
+        if let Stop::Message(number, When::Before) = stop {
+            act(number);
+        }
+        false
+    })
+}
+
 /// Where a run is stopped.
 enum Stop {
     /// At its message of this number.
