@@ -206,6 +206,12 @@ impl RawOptions {
         self.packet.get(&key).map_or(key.default(), |text| text.trim())
     }
 
+    /// Whether an option of `explain` was given.
+    #[must_use]
+    pub fn has_packet(&self, key: PacketKey) -> bool {
+        self.packet.contains_key(&key)
+    }
+
     /// Adds options of lower precedence than those that are there.
     pub fn complete(&mut self, values: impl IntoIterator<Item = (Key, Given)>) {
         for (key, given) in values {

@@ -51,6 +51,18 @@ pub enum Diagram {
     Mermaid,
 }
 
+/// What describes one packet besides its destination.
+const OF_ONE_PACKET: [PacketKey; 8] = [
+    PacketKey::From,
+    PacketKey::Proto,
+    PacketKey::Src,
+    PacketKey::In,
+    PacketKey::Out,
+    PacketKey::Mark,
+    PacketKey::Connmark,
+    PacketKey::State,
+];
+
 /// Reads the options of `explain`.
 pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<PacketQuery> {
     let mut reader = Reader { raw, errors };
@@ -83,19 +95,14 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     }
     let sender = sender?;
     let useless = if sender == Sender::Outside { PacketKey::Out } else { PacketKey::In };
-    for key in [useless, PacketKey::Src].into_iter().filter(|key| !raw.packet(*key).is_empty()) {
-        if key == useless {
-            let (from, other) =
-                (raw.packet(PacketKey::From), if sender == Sender::Outside { "--in" } else { "--out" });
-            let hint = "--in is for --from outside, --out for the other senders";
-            reader.refuse(key, Expected::new(format!("{other} for a packet from {from}")).hint(hint));
-            return None;
-        } else if destination.is_none() {
-            reader.refuse(key, Expected::new("--to as well: --src is the source of one packet"));
-            return None;
-        }
+    if raw.has_packet(useless) {
+        let (from, other) =
+            (raw.packet(PacketKey::From), if sender == Sender::Outside { "--in" } else { "--out" });
+        let hint = "--in is for --from outside, --out for the other senders";
+        reader.refuse(useless, Expected::new(format!("{other} for a packet from {from}")).hint(hint));
+        return None;
     }
-    Some(PacketQuery {
+    let query = PacketQuery {
         sender,
         destination,
         transport: transport?,
@@ -109,7 +116,15 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         output: output?,
         diagram,
         live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
-    })
+    };
+    if destination.is_none()
+        && let Some(key) = OF_ONE_PACKET.into_iter().find(|key| raw.has_packet(*key))
+    {
+        let expected = Expected::new("--to as well: it describes one packet");
+        reader.refuse(key, expected.hint("without --to, every kind of traffic is listed"));
+        return None;
+    }
+    Some(query)
 }
 
 fn packet_output(text: &str) -> Result<Output, Expected> {

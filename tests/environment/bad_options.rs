@@ -14,6 +14,8 @@ const NAME: &str = "an interface name: 1 to 15 characters";
 const BOOLEAN: &str = "true or false";
 const TO: &str = "ADDRESS:PORT, such as 10.0.0.1:443";
 const KEEP_ONE: &str = "keep one of them";
+const ONE_PACKET: &str =
+    "--to as well: it describes one packet; without --to, every kind of traffic is listed";
 const FORMAT: &str = "text or json";
 
 const COMMANDS: &[Case] = &[
@@ -53,13 +55,21 @@ const QUESTIONS: &[Case] = &[
     (&["explain", "--proto", "icmp"], &["--proto: \"icmp\"", "tcp or udp"]),
     (&["explain", "--to", "1.1.1.1:1", "--src", "x"], &["--src: \"x\"", "ADDRESS or ADDRESS:PORT"]),
     (&["explain", "--to", "1.1.1.1:1", "--src", "::1"], &["--src: \"::1\"", "same family", "1.1.1.1"]),
-    (&["explain", "--src", "1.1.1.1"], &["--src: \"1.1.1.1\"", "--to as well"]),
+    (&["explain", "--src", "1.1.1.1"], &["--src: \"1.1.1.1\"", ONE_PACKET]),
     (
         &["explain", "--to", "1.1.1.1:1", "--in", "eth0"],
         &["--in: \"eth0\"", "expected --out", "--from outside"],
     ),
     (&["explain", "--from", "outside", "--out", "eth0"], &["--out: \"eth0\"", "expected --in"]),
     (&["explain", "--from", "outside", "--in", "e+"], &["--in: \"e+\"", "the name of one interface"]),
+    (&["explain", "--from", "proxy"], &["--from: \"proxy\"", ONE_PACKET]),
+    (&["explain", "--live", "--from", "app"], &["--from: \"app\"", ONE_PACKET]),
+    (&["explain", "--live", "--proto", "udp"], &["--proto: \"udp\"", ONE_PACKET]),
+    (&["explain", "--out", "eth0"], &["--out: \"eth0\"", ONE_PACKET]),
+    (&["explain", "--from", "outside", "--in", "eth0"], &["--from: \"outside\"", ONE_PACKET]),
+    (&["explain", "--mark", "1", "--state", "new"], &["--mark: \"1\"", ONE_PACKET]),
+    (&["explain", "--connmark", "1"], &["--connmark: \"1\"", ONE_PACKET]),
+    (&["explain", "--state", "established"], &["--state: \"established\"", ONE_PACKET]),
     (&["explain", "--mark", "x"], &["--mark: \"x\"", "a number from 0 to 4294967295"]),
     (&["explain", "--connmark", "-1"], &["--connmark: \"-1\"", "a number from 0 to 4294967295"]),
     (&["explain", "--state", "x"], &["--state: \"x\"", "new, established or invalid"]),
