@@ -99,6 +99,12 @@ pub fn read(source: &str, content: std::io::Result<String>) -> Result<Bundle, Fa
     })
 }
 
+/// Whether a file of JSON is a bundle, of any version.
+#[must_use]
+pub fn is_bundle(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|value| value.get("bundle").is_some())
+}
+
 fn bundle(value: &Value) -> Result<Bundle, String> {
     match value.get("bundle").and_then(Value::as_u64) {
         Some(FORMAT) => {}

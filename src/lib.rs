@@ -64,8 +64,8 @@ pub mod watch;
 
 pub mod interfaces;
 
-pub mod sides;
-
 pub mod bundle;
+
+pub mod sides;
 
 pub mod run;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::apply;
+use crate::bundle;
 use crate::cli;
 use crate::compare::{self, Conclusion, Side};
 use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Output, RunOptions};
@@ -159,6 +160,10 @@ fn of_document(
 ) -> Result<Side, Failure> {
     if text.trim_start_matches(|c: char| c == '{' || c.is_whitespace()).starts_with("\"nftables\"") {
         return Err(not_read(path, "it is JSON of nft"));
+    }
+    if bundle::is_bundle(text) {
+        let what = "it is a bundle, which explain, check and show read with --bundle";
+        return Err(not_read(path, what));
     }
     let bad = |messages: Vec<String>| {
         Failure::new(Exit::Usage, format!("bad options in {}", one_line(path))).detail(messages.join("\n"))

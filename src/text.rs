@@ -23,10 +23,15 @@ pub fn path_shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
-/// A number and what it counts: `1 port`, `2 ports`.
+/// A number and what it counts: `1 port`, `2 ports`, `2 classes`.
 #[must_use]
 pub fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    let ending = match number {
+        1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{ending}")
 }
 
 /// A list with commas in one line: of a long one its first entries, and the number of all.
@@ -75,6 +80,13 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plural_follows_the_number() {
+        let counted = |what| [0, 1, 2].map(|number| count(number, what));
+        assert_eq!(counted("port"), ["0 ports", "1 port", "2 ports"]);
+        assert_eq!(counted("class"), ["0 classes", "1 class", "2 classes"]);
+    }
 
     #[test]
     fn control_characters_are_escaped() {

@@ -13,7 +13,7 @@ use super::set::Set;
 use super::witness::{is_usual_source, protocol_name};
 use super::{Compared, Conclusion};
 use crate::model::Family;
-use crate::text::one_line;
+use crate::text::{count, one_line};
 
 /// Most kinds of differences, and rules, that are listed.
 const MOST: usize = 8;
@@ -35,7 +35,7 @@ pub(super) fn text(compared: &Compared<'_>) -> String {
     let _ = match (compared.conclusion(), differences.first()) {
         (Conclusion::Equal, _) => {
             let classes: usize = all().map(|comparison| comparison.classes).sum();
-            writeln!(text, "equal for all {families} packets ({classes} classes compared)")
+            writeln!(text, "equal for all {families} packets ({} compared)", count(classes, "class"))
         }
         (Conclusion::Different, Some(first)) => {
             let _ = writeln!(text, "different: {}", first.witness);

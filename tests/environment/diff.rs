@@ -120,6 +120,9 @@ fn both_families_are_read_from_files() {
     let both = file(&directory, "both", &both);
     let ended = pod.istio(&["diff", &one, &both]).end().exits(0);
     assert!(ended.stdout.starts_with("equal for all IPv4 and IPv6 packets"), "{ended}");
+    let none = file(&directory, "none", "");
+    let ended = pod.istio(&["diff", &none, &none]).end().exits(0);
+    assert!(ended.stdout.starts_with("equal for all IPv4 packets (1 class compared)"), "{ended}");
     let listed = "table inet x {\n\tchain p {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
          \t\tmeta l4proto tcp counter packets 1 bytes 60 redirect to :15006\n\t}\n}\n";
     let listed = file(&directory, "listed", listed);
@@ -135,6 +138,7 @@ fn invalid_rule_set_is_refused() {
     for (name, text) in [
         ("commands", "*nat\n-F PREROUTING\nCOMMIT\n"),
         ("json", r#"{"nftables": []}"#),
+        ("bundle", r#"{"bundle": 2, "program": "istio-iptables 0.1.0"}"#),
         ("options", r#"{"istio-inbound-ports": "http"}"#),
         ("unknown-key", r#"{"inbound": "80"}"#),
         ("cut", "table inet x {\n"),
@@ -145,6 +149,9 @@ fn invalid_rule_set_is_refused() {
         let other = file(&directory, name, text);
         pod.istio(&["diff", &saved, &other]).end().exits(64).stderr_contains(&other);
     }
+    let bundle = directory.path().join("bundle").display().to_string();
+    let ended = pod.istio(&["diff", &bundle, &saved]).end().exits(64);
+    ended.stderr_contains("it is a bundle, which explain, check and show read with --bundle");
     pod.istio(&["diff", &saved]).end().exits(64).stderr_contains("two rule sets");
     pod.istio(&["diff", &saved, "/nowhere"]).end().exits(64).stderr_contains("/nowhere cannot be read");
 }
