@@ -95,6 +95,18 @@ impl Own {
         nearest.config
     }
 
+    /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not make are of other
+    /// programs. Those of native nftables are known by their comments.
+    pub fn find_foreign(&mut self, nearest: &CaptureConfig) {
+        if self.is_native {
+            return;
+        }
+        let rules = policy::ruleset(nearest);
+        for (family, live) in self.live.rules.iter_mut() {
+            live.disown(&rules.resolve(*family));
+        }
+    }
+
     fn distance(&self, config: &CaptureConfig) -> Distance {
         let rules = policy::ruleset(config);
         let wanted = config.families.iter().map(|family| (family, rules.resolve(family))).collect();

@@ -18,10 +18,16 @@ use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark, Target, Transport};
 use crate::text::one_line;
 
-/// What is wrong behind the verdict about a packet.
+/// What is wrong behind the verdict about a packet, in one sentence.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
+    let problems = problems(packet, taken, pod);
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+/// The same, each in a sentence.
+pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
     let conversation = Conversation { packet, taken, pod };
-    let problems: Vec<String> = match taken.verdict {
+    match taken.verdict {
         Verdict::Captured(port) => {
             let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
             let listener = runtime::problem_of(packet, port, pod).or_else(out_of_reach);
@@ -45,8 +51,7 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
         Verdict::Dropped | Verdict::LikeItsConnection | Verdict::NoRoute | Verdict::ToProxySocket => {
             Vec::new()
         }
-    };
-    (!problems.is_empty()).then(|| problems.join("; "))
+    }
 }
 
 /// A connection, of which the first packet's way is known.

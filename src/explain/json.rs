@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::answers;
 use super::outside;
-use super::overview::Row;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
 use super::routing;
+use super::row::Row;
 use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
@@ -46,7 +46,7 @@ pub(super) fn packet(
 }
 
 /// All kinds of traffic.
-pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
+pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> String {
     let row = |row: &Row| {
         let mut object = outcome(row.verdict, &row.reason);
         object.insert("kind".to_owned(), row.kind.clone().into());
@@ -59,7 +59,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
     object.insert("notices".to_owned(), notices(pod).into());
     object.insert("traffic".to_owned(), rows.iter().map(row).collect());
     if let Some(live) = &pod.live {
-        object.insert("problems".to_owned(), runtime::problems(rows, live, pod.config, pod.network).into());
+        object.insert("problems".to_owned(), problems.into());
         running(&mut object, live, pod);
     }
     line(&Value::Object(object))

@@ -7,6 +7,7 @@ mod answers;
 mod beside;
 mod connection;
 mod diagram;
+mod disowned;
 mod field_match;
 mod foreign_rule;
 mod json;
@@ -16,9 +17,12 @@ mod matching;
 mod outside;
 mod overview;
 mod packet;
+mod probes;
+mod problems;
 mod reach;
 mod reason;
 mod routing;
+mod row;
 mod rules;
 mod runtime;
 #[cfg(test)]
@@ -139,10 +143,13 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let reason = reason::reason(packet, &walk, pod);
         (walk, reason)
     };
-    if let Some(destination) = query.destination {
-        let packet = Packet::of(query, destination, pod.config, pod.network).translated(pod);
+    let prepared = |packet: Packet| {
+        let packet = packet.translated(pod);
         let routing = pod.routing(packet.family());
-        let packet = packet.by_route(routing);
+        packet.by_route(routing)
+    };
+    if let Some(destination) = query.destination {
+        let packet = prepared(Packet::of(query, destination, pod.config, pod.network));
         let (walk, reason) = explain(&packet);
         if let Some(language) = query.diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
@@ -154,17 +161,24 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
             Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), pod),
         };
     }
-    let rows =
-        overview::packets(pod.config, pod.network, pod.live.is_some()).into_iter().map(|(kind, packet)| {
-            let packet = packet.translated(pod);
-            let routing = pod.routing(packet.family());
-            let packet = packet.by_route(routing);
-            let (walk, reason) = explain(&packet);
-            overview::Row::of(kind, &packet, &walk, &reason)
-        });
-    let rows: Vec<_> = rows.collect();
+    let row = |(kind, packet): (String, Packet)| {
+        let (walk, reason) = explain(&packet);
+        row::Row::of(kind, &packet, &walk, &reason, pod)
+    };
+    let prepare = |(kind, packet)| (kind, prepared(packet));
+    let kinds = overview::packets(pod.config, pod.network, pod.live.is_some());
+    let mut rows: Vec<_> = kinds.into_iter().map(prepare).map(row).collect();
+    let problems = pod.live.as_ref().map(|live| {
+        let kinds = rows.len();
+        let probes = probes::packets(live, pod).into_iter().map(prepare);
+        rows.extend(probes.filter(|(_, packet)| row::is_captured_by_ours(packet, live)).map(row));
+        let problems = problems::problems(&rows, live, pod);
+        rows.truncate(kinds);
+        problems
+    });
+    let problems = problems.unwrap_or_default();
     match query.output {
-        Output::Text => text::overview(&rows, pod),
-        Output::Json => json::overview(&rows, pod),
+        Output::Text => text::overview(&rows, &problems, pod),
+        Output::Json => json::overview(&rows, &problems, pod),
     }
 }

@@ -3,8 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::packet::Packet;
-use super::reason::Reason;
-use super::walk::{Verdict, Walk};
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
 };
@@ -15,24 +13,7 @@ use crate::model::{
 /// Most entries of one list of options that get a row.
 const MOST: usize = 5;
 /// A port of the app, and of a server, that no option names.
-const ANY_PORT: u16 = 8080;
-
-/// One kind of traffic.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    pub(super) kind: String,
-    pub(super) family: Family,
-    pub(super) packet: String,
-    pub(super) verdict: Verdict,
-    pub(super) reason: Reason,
-}
-
-impl Row {
-    pub(super) fn of(kind: String, packet: &Packet, walk: &Walk<'_>, reason: &Reason) -> Self {
-        let (family, verdict) = (packet.family(), walk.verdict);
-        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone() }
-    }
-}
+pub(super) const ANY_PORT: u16 = 8080;
 
 /// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not, or of which a
 /// live pod has no address.
@@ -68,7 +49,7 @@ impl Kinds<'_> {
 
     fn inbound(&mut self) {
         let traffic = &self.config.traffic;
-        let pod = self.pod();
+        let pod = pod_address(self.config, self.network, self.family);
         let named: Vec<Port> = match &traffic.inbound {
             InboundPorts::All { except } => except.clone(),
             InboundPorts::None => Vec::new(),
@@ -94,7 +75,7 @@ impl Kinds<'_> {
         let outbound = self.config.traffic.outbound.clone();
         let named: Vec<_> = outbound.excluded_ports.iter().chain(&outbound.ports).collect();
         let other = (ANY_PORT..).find(|number| !named.iter().any(|port| port.number() == *number));
-        let (other, server) = (other.unwrap_or(ANY_PORT), self.server());
+        let (other, server) = (other.unwrap_or(ANY_PORT), server_address(self.config, self.family));
         self.add("app to a server", Sender::App, server, other);
         for (what, ports) in [("excluded", &outbound.excluded_ports), ("included", &outbound.ports)] {
             for port in ports.iter().take(MOST) {
@@ -114,7 +95,8 @@ impl Kinds<'_> {
     }
 
     fn inside(&mut self) {
-        let (pod, loopback) = (self.pod(), address(self.family, [127, 0, 0, 1]));
+        let pod = pod_address(self.config, self.network, self.family);
+        let loopback = address(self.family, [127, 0, 0, 1]);
         self.add("app to itself by loopback", Sender::App, loopback, ANY_PORT);
         self.add("app to itself by the pod's address", Sender::App, pod, ANY_PORT);
         self.add("proxy to its own pod's address", Sender::Proxy, pod, ANY_PORT);
@@ -136,7 +118,7 @@ impl Kinds<'_> {
             (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
             (Dns::All | Dns::Off, _) => None,
         };
-        let server = server.unwrap_or_else(|| self.server());
+        let server = server.unwrap_or_else(|| server_address(self.config, self.family));
         for (name, sender) in [("app", Sender::App), ("proxy", Sender::Proxy)] {
             for transport in [Transport::Udp, Transport::Tcp] {
                 let kind = format!("{name} to a name server, {}", transport.name().to_uppercase());
@@ -153,27 +135,27 @@ impl Kinds<'_> {
         let packet = Packet::of(query, SocketAddr::new(to, port), self.config, self.network);
         self.rows.push((kind.to_owned(), packet));
     }
+}
 
-    /// An address of the pod; one for documentation if it has none yet.
-    fn pod(&self) -> IpAddr {
-        let excluded = |own: &&InterfaceAddress| {
-            !self.config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
-        };
-        let found = addresses(self.network, self.family).find(excluded);
-        found.map_or_else(|| address(self.family, [203, 0, 113, 1]), |own| own.address)
-    }
+/// An address of the pod; one for documentation if it has none yet.
+pub(super) fn pod_address(config: &CaptureConfig, network: &Network, family: Family) -> IpAddr {
+    let excluded = |own: &&InterfaceAddress| {
+        !config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
+    };
+    let found = addresses(network, family).find(excluded);
+    found.map_or_else(|| address(family, [203, 0, 113, 1]), |own| own.address)
+}
 
-    /// An address outside that no range names, if there is one among those for documentation.
-    fn server(&self) -> IpAddr {
-        let outbound = &self.config.traffic.outbound;
-        let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
-        let named = |candidate: &IpAddr| {
-            outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
-        };
-        let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1]];
-        let addresses = candidates.map(|candidate| address(self.family, candidate));
-        addresses.into_iter().find(|candidate| !named(candidate)).unwrap_or(addresses[0])
-    }
+/// An address outside that no range names, if there is one among those for documentation.
+pub(super) fn server_address(config: &CaptureConfig, family: Family) -> IpAddr {
+    let outbound = &config.traffic.outbound;
+    let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
+    let named = |candidate: &IpAddr| {
+        outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
+    };
+    let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1]];
+    let addresses = candidates.map(|candidate| address(family, candidate));
+    addresses.into_iter().find(|candidate| !named(candidate)).unwrap_or(addresses[0])
 }
 
 /// The question about all kinds of traffic, or, with a destination, about a packet of this sender.

@@ -48,6 +48,8 @@ pub struct Looked<'a> {
     pub packet: String,
     /// The outcome.
     pub lookup: Lookup<'a>,
+    /// Whether it is for an address of this machine, whichever table leads it there.
+    pub(super) is_own: bool,
 }
 
 impl Packet {
@@ -99,7 +101,7 @@ impl<'a> Routing<'a> {
         let mark =
             flow.mark.map_or_else(|| "an unknown mark".to_owned(), |mark| format!("mark {}", Mark(mark)));
         let packet = format!("to {} with {mark}, iif {}", flow.destination, flow.in_interface);
-        Some(Looked { packet, lookup: lookup(self.fib?, flow) })
+        Some(Looked { packet, lookup: lookup(self.fib?, flow), is_own: self.has_own(flow.destination) })
     }
 
     /// The look-ups before a process sends its first packet, up to the one that decides; `None` without live rules. A socket that is not bound
@@ -297,7 +299,7 @@ const fn protocol(transport: Transport) -> u8 {
 impl Looked<'_> {
     pub(super) fn routed(&self) -> Routed {
         match self.lookup.kind() {
-            _ if self.lookup.is_own_address() => Routed::Own,
+            _ if self.lookup.is_own_address() || (self.is_own && self.lookup.is_local()) => Routed::Own,
             _ if self.lookup.is_local() => Routed::Here,
             Some(kind) if kind.is_rejecting() => Routed::Rejected,
             None if self.lookup.decisive.is_none() && self.lookup.uncertain.is_empty() => Routed::Nowhere,

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
 
 use super::foreign_rule::{Effect, effect};
 use super::live;
@@ -351,6 +354,16 @@ impl Rules {
         };
         let base = |base: &BaseChain| base.rules.iter().any(Entry::reads_connmark) || chains(&base.chains);
         self.tables.values().any(chains) || self.before.iter().chain(&self.later).any(base)
+    }
+
+    /// Whether a rule of ours is for packets from this address.
+    pub(super) fn looks_for(&self, source: impl Into<IpAddr>) -> bool {
+        let source = Match::Is(IpNetwork::from(source.into()));
+        let of_source = |entry: &Entry| {
+            let matcher = entry.statement.as_ref().map(|statement| &statement.matcher);
+            !entry.is_foreign() && matcher.is_some_and(|matcher| matcher.source == Some(source))
+        };
+        self.tables.values().flat_map(|chains| chains.named.values()).flatten().any(of_source)
     }
 
     /// Whether a rule of ours is among them.

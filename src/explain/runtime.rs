@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::listener::Listener;
-use super::overview::{Row, query};
+use super::overview::query;
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
-use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Network, Port, Protocol, Target, Transport};
+use crate::model::{DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V6, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
 use crate::routing;
 use crate::text::one_line;
@@ -179,9 +179,12 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
             return problem;
         }
     }
-    if !packet.is_inbound
-        && let Some(problem) = loopback_problem(pod)
-    {
+    let of_interfaces = if packet.is_inbound {
+        passthrough_problem(pod).filter(|_| packet.family() == Family::V6)
+    } else {
+        loopback_problem(pod)
+    };
+    if let Some(problem) = of_interfaces {
         return Some(problem.to_owned());
     }
     if let (false, IpAddr::V6(to)) = (packet.is_inbound, packet.destination.ip())
@@ -199,15 +202,24 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
     ports.into_iter().find(of_packet)?.problem
 }
 
+/// What keeps the proxy from its IPv6 connections to the app, to which it binds `::6`: no interface has that address.
+pub(super) fn passthrough_problem(pod: &Pod<'_>) -> Option<&'static str> {
+    let rules = pod.live.as_ref()?.rules.get(&Family::V6)?;
+    let is_absent = !pod.network.addresses.iter().any(|own| own.address == PASSTHROUGH_V6);
+    (is_absent && rules.looks_for(PASSTHROUGH_V6)).then_some(NO_PASSTHROUGH)
+}
+
+const NO_PASSTHROUGH: &str = "::6 is not on lo: the proxy binds to it for connections to the app, which fail; `ip -6 addr add ::6/128 dev lo`";
+
 /// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`.
 pub(super) fn loopback_problem(pod: &Pod<'_>) -> Option<&'static str> {
     is_loopback_down(pod.live.as_ref()?).then_some(LOOPBACK_DOWN)
 }
 
-const LOOPBACK_DOWN: &str = "the interface lo is down: captured outbound packets and calls of the pod to itself are lost; \
+pub(super) const LOOPBACK_DOWN: &str = "the interface lo is down: captured outbound packets and calls of the pod to itself are lost; \
                              `ip link set lo up`";
 
-fn is_loopback_down(live: &Live) -> bool {
+pub(super) fn is_loopback_down(live: &Live) -> bool {
     live.links.named("lo").is_some_and(|link| !link.is_up)
 }
 
@@ -324,66 +336,4 @@ pub(super) fn older_than_capture<'a>(
         rules.is_some_and(|rules| matches!(verdict(rules), Verdict::Captured(_)))
     };
     live.runtime.connections.iter().filter(is_older).collect()
-}
-
-/// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic.
-pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, network: &Network) -> Vec<String> {
-    let mut problems = Vec::new();
-    if !live.rules.values().any(Rules::has_ours) {
-        problems.push("no capture rule is live".to_owned());
-    }
-    problems.extend(live.dormant.iter().cloned());
-    problems.extend(is_loopback_down(live).then(|| LOOPBACK_DOWN.to_owned()));
-    for family in live.rules.keys() {
-        let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
-        problems.extend(live.broken_chains(config, *family).into_iter().map(words));
-    }
-    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
-    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
-        && has_ours(Family::V4)
-        && !has_ours(Family::V6)
-    {
-        problems.push(format!(
-            "IPv6 is not captured, although {interface} has {address}: --dual-stack captures it"
-        ));
-    }
-    let ports = proxy_ports(live, config);
-    for ProxyPort { name, transport, port, family, problem, .. } in &ports {
-        let Some(problem) = problem else { continue };
-        let of_port = ports.iter().filter(|other| (&other.port, &other.transport) == (port, transport));
-        // Both families have it, or it is named.
-        let is_of_all = of_port.into_iter().all(|other| other.problem.as_ref() == Some(problem));
-        let of_family = if is_of_all { String::new() } else { format!(" ({family})") };
-        let problem = format!("{name} port {port}{of_family}: {problem}");
-        problems.extend(Some(problem).filter(|problem| !problems.contains(problem)));
-    }
-    let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
-    for Process { pid, name, uid, gid, .. } in others {
-        problems.push(format!(
-            "process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}",
-            one_line(name)
-        ));
-    }
-    problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
-    problems.extend(live.runtime.other_programs.iter().map(ToString::to_string));
-    let older = older_than_capture(live, config, network).len();
-    if older > 0 {
-        problems.push(format!("{older} open connections began before capture and are not captured"));
-    }
-    problems.extend(live.foreign().map(|rule| one_line(rule).into_owned()));
-    problems.extend(live.before.iter().map(|notice| one_line(notice).into_owned()));
-    problems.extend(lost(rows));
-    problems
-}
-
-/// The first kind of traffic that does not arrive, and how many there are.
-fn lost(rows: &[Row]) -> Option<String> {
-    let is_lost = |row: &&Row| matches!(row.verdict, Verdict::Dropped | Verdict::Misrouted);
-    let mut lost = rows.iter().filter(is_lost);
-    let Row { kind, family, reason, .. } = lost.next()?;
-    let more = match lost.count() {
-        0 => String::new(),
-        more => format!(" (and {more} more kinds of traffic)"),
-    };
-    Some(format!("{kind} ({family}) is lost: {}{more}", reason.sentence))
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::answers;
 use super::outside;
-use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
 use super::routing;
+use super::row::Row;
 use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
@@ -179,14 +179,13 @@ fn outcome(verdict: Verdict) -> String {
 }
 
 /// One line for each kind of traffic.
-pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
+pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> String {
     let mut text = String::new();
     match &pod.live {
         None => {
             let _ = writeln!(text, "{}", pod.config);
         }
         Some(live) => {
-            let problems = runtime::problems(rows, live, pod.config, pod.network);
             let problems =
                 if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
             let _ = writeln!(text, "the live rules of this network namespace: {problems}");

@@ -194,7 +194,7 @@ fn of_words(text: &str, values: &mut Vec<Value>) {
 }
 
 /// The first and the last address of a network or a range.
-fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
+pub(super) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     match text.split_once('-') {
         Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
         None => text.parse().ok().map(ends),

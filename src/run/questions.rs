@@ -139,8 +139,9 @@ pub(super) fn explain(
         }
     }
     let (config, live) = if query.live {
-        let own = apply::live::rules(host, run.backend)?;
-        let config = own.config(&config);
+        let mut own = apply::live::rules(host, run.backend)?;
+        let config = own.nearest_config(&config);
+        own.find_foreign(&config);
         let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
         let mut live = explain::Live { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));

@@ -37,6 +37,7 @@ mod explain_later;
 mod explain_legacy;
 mod explain_listeners;
 mod explain_live;
+mod explain_overview;
 mod explain_routing;
 mod explain_runtime;
 mod explain_untracked_dns;

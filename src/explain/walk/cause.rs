@@ -24,4 +24,9 @@ impl<'a> Sent<'a, '_> {
             Some(_) => {}
         }
     }
+
+    /// Whether it is captured where foreign rules have no effect.
+    pub(in super::super) fn is_captured_by_ours(self) -> bool {
+        matches!(self.walk_by(&[], Order::OnlyOurs).verdict, Verdict::Captured(_))
+    }
 }

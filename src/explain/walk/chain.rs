@@ -19,6 +19,25 @@ use crate::parse::MarkChange;
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
 
+/// What is left of a foreign rule that has no effect: it may lead to a chain of ours.
+fn only_jump(effect: Effect) -> Option<Effect> {
+    match effect {
+        Effect::Chain { name, .. } => Some(Effect::Chain { name, is_goto: false }),
+        Effect::Known(Target::Jump(_)) => Some(effect),
+        Effect::Continues
+        | Effect::ChangesMark(_)
+        | Effect::GivesSocket(..)
+        | Effect::Known(_)
+        | Effect::Marks
+        | Effect::MayTake
+        | Effect::SetsZone(_)
+        | Effect::Takes
+        | Effect::ToSocket(..)
+        | Effect::Translates(_)
+        | Effect::Untracks => None,
+    }
+}
+
 impl<'a> Walker<'a, '_> {
     pub(super) fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
         for rule in rules {
@@ -29,8 +48,8 @@ impl<'a> Walker<'a, '_> {
             let Place { hook, table, chain, .. } = place;
             let is_certain = matches == Match::Matches;
             let is_skipped = self.order == Order::OnlyOurs && rule.is_foreign();
-            let effect =
-                (!is_skipped && !matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
+            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
+            let effect = if is_skipped { effect.and_then(only_jump) } else { effect };
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
             let flow = match effect {
                 None => Flow::Continue,

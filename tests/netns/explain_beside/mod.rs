@@ -81,7 +81,7 @@ struct Case<'a> {
 /// Ports that no option captures: markers go there.
 const OPTIONS: &str = "-i * -b * -d 7000,9090 -o 9000";
 
-fn address(name: &str, family: Family) -> IpAddr {
+pub(crate) fn address(name: &str, family: Family) -> IpAddr {
     match name {
         "service" => family.service(),
         "other" => family.other_service(),
@@ -104,7 +104,7 @@ fn with_addresses(text: &str, family: Family) -> String {
     })
 }
 
-fn set_up(pod: &Pod, only: Option<Family>, command: &str) {
+pub(crate) fn set_up(pod: &Pod, only: Option<Family>, command: &str) {
     let families =
         || pod.fixture.families().iter().filter(move |family| only.is_none_or(|only| only == **family));
     if command.starts_with("-t ") {

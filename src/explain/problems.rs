@@ -1,0 +1,91 @@
+//! What is wrong with a live pod: the first line about all kinds of traffic.
+
+use super::row::{Problem, Row};
+use super::rules::Rules;
+use super::runtime::{
+    LOOPBACK_DOWN, ProxyPort, is_loopback_down, older_than_capture, passthrough_problem, proxy_ports,
+};
+use super::{Live, Pod, RunningProcess};
+use crate::model::{Family, InterfaceAddress};
+use crate::text::one_line;
+
+/// Most problems of kinds of traffic.
+const MOST: usize = 8;
+
+/// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic, and packets for foreign rules.
+pub(super) fn problems(rows: &[Row], live: &Live, pod: &Pod<'_>) -> Vec<String> {
+    let (config, network) = (pod.config, pod.network);
+    let mut problems = Vec::new();
+    if !live.rules.values().any(Rules::has_ours) {
+        problems.push("no capture rule is live".to_owned());
+    }
+    problems.extend(live.dormant.iter().cloned());
+    problems.extend(is_loopback_down(live).then(|| LOOPBACK_DOWN.to_owned()));
+    problems.extend(passthrough_problem(pod).map(str::to_owned));
+    for family in live.rules.keys() {
+        let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
+        problems.extend(live.broken_chains(config, *family).into_iter().map(words));
+    }
+    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
+    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
+        && has_ours(Family::V4)
+        && !has_ours(Family::V6)
+    {
+        problems.push(format!(
+            "IPv6 is not captured, although {interface} has {address}: --dual-stack captures it"
+        ));
+    }
+    let ports = proxy_ports(live, config);
+    for ProxyPort { name, transport, port, family, problem, .. } in &ports {
+        let Some(problem) = problem else { continue };
+        let of_port = ports.iter().filter(|other| (&other.port, &other.transport) == (port, transport));
+        // Both families have it, or it is named.
+        let is_of_all = of_port.into_iter().all(|other| other.problem.as_ref() == Some(problem));
+        let of_family = if is_of_all { String::new() } else { format!(" ({family})") };
+        let problem = format!("{name} port {port}{of_family}: {problem}");
+        problems.extend(Some(problem).filter(|problem| !problems.contains(problem)));
+    }
+    let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
+    for RunningProcess { pid, name, uid, gid, .. } in others {
+        problems.push(format!(
+            "process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}",
+            one_line(name)
+        ));
+    }
+    problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
+    problems.extend(live.runtime.other_programs.iter().map(ToString::to_string));
+    let older = older_than_capture(live, config, network).len();
+    if older > 0 {
+        problems.push(format!("{older} open connections began before capture and are not captured"));
+    }
+    problems.extend(live.foreign().map(|rule| one_line(rule).into_owned()));
+    problems.extend(live.before.iter().map(|notice| one_line(notice).into_owned()));
+    let of_traffic = of_traffic(rows, &problems);
+    problems.extend(of_traffic);
+    problems
+}
+
+/// Those of kinds of traffic that are not `named` yet: each with the first kind that has it, and how many more there are.
+fn of_traffic(rows: &[Row], named: &[String]) -> Vec<String> {
+    let is_named = |problem: &Problem| {
+        problem.causes.iter().any(|cause| named.iter().any(|named| named.contains(cause)))
+    };
+    let mut found: Vec<(&str, &Row, usize)> = Vec::new();
+    for row in rows {
+        for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
+            match found.iter_mut().find(|(sentence, ..)| *sentence == problem.sentence) {
+                Some((.., more)) => *more += 1,
+                None => found.push((&problem.sentence, row, 0)),
+            }
+        }
+    }
+    let words = |(sentence, Row { kind, family, .. }, more): &(&str, &Row, usize)| {
+        let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
+        format!("{kind} ({family}) {sentence}{more}")
+    };
+    let mut texts: Vec<String> = found.iter().take(MOST).map(words).collect();
+    if let Some(more @ 1..) = found.len().checked_sub(MOST) {
+        texts.push(format!("{more} more problems of other packets"));
+    }
+    texts
+}

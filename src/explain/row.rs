@@ -1,0 +1,112 @@
+//! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
+
+use super::answers;
+use super::packet::Packet;
+use super::reason::Reason;
+use super::walk::{Match, Sent, Step, Verdict, Walk};
+use super::{Live, Pod};
+use crate::model::{Family, Transport};
+use crate::text::one_line;
+
+/// One kind of traffic.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) kind: String,
+    pub(super) family: Family,
+    pub(super) packet: String,
+    pub(super) verdict: Verdict,
+    pub(super) reason: Reason,
+    /// What is wrong with it in a live pod.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// What is wrong with a packet.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    /// As in `is lost: ...`.
+    pub(super) sentence: String,
+    /// Words of other messages that name the same cause.
+    pub(super) causes: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn of(kind: String, packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> Self {
+        let (family, verdict) = (packet.family(), walk.verdict);
+        let live = pod.live.as_ref();
+        let problems = live.map(|live| problems(packet, (walk, reason), live, pod)).unwrap_or_default();
+        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone(), problems }
+    }
+}
+
+fn problems(
+    packet: &Packet,
+    (walk, reason): (&Walk<'_>, &Reason),
+    live: &Live,
+    pod: &Pod<'_>,
+) -> Vec<Problem> {
+    let behind = answers::problems(packet, walk, pod);
+    let all = || if behind.is_empty() { reason.sentence.clone() } else { behind.join("; ") };
+    let here = match walk.verdict {
+        Verdict::Dropped => Some(format!("is lost: {}", reason.sentence)),
+        Verdict::Misrouted => Some(format!("is lost: {}", all())),
+        Verdict::NotCaptured | Verdict::TakenByForeignRule if is_diverted(packet, walk, live, pod) => {
+            Some(format!("is not captured: {}", reason.sentence))
+        }
+        Verdict::Captured(_)
+        | Verdict::LikeItsConnection
+        | Verdict::NoRoute
+        | Verdict::NotCaptured
+        | Verdict::TakenByForeignRule
+        | Verdict::ToProxySocket => None,
+    };
+    let mut found: Vec<Problem> = here
+        .into_iter()
+        .map(|sentence| Problem { sentence, causes: causes(walk.decisive(), walk) })
+        .collect();
+    if walk.verdict != Verdict::Misrouted {
+        let is =
+            if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
+        let sentence = |problem: &String| format!("is {is} {problem}");
+        found.extend(
+            behind
+                .iter()
+                .map(|problem| Problem { sentence: sentence(problem), causes: vec![problem.clone()] }),
+        );
+    }
+    let unsure = walk.unsure().filter(|_| found.is_empty());
+    found.extend(unsure.map(|unsure| {
+        let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
+        Problem { sentence: format!("may go elsewhere: {unsure}"), causes: causes(step, walk) }
+    }));
+    found
+}
+
+/// Whether a foreign rule decides over what is captured without it, or over what the proxy sends.
+fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &Live, pod: &Pod<'_>) -> bool {
+    let proxy = &pod.config.traffic.proxy;
+    let is_of_proxy = packet.process.is_some_and(|process| proxy.uids.contains(&process.uid));
+    let is_taken = walk.verdict == Verdict::TakenByForeignRule && packet.transport == Transport::Tcp;
+    walk.decisive().is_some_and(|step| step.rule.is_foreign())
+        && ((is_taken && is_of_proxy) || is_captured_by_ours(packet, live))
+}
+
+/// Whether the packet is captured where foreign rules have no effect.
+pub(super) fn is_captured_by_ours(packet: &Packet, live: &Live) -> bool {
+    let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
+    rules.is_some_and(|rules| Sent { rules, packet, routing, connection: None }.is_captured_by_ours())
+}
+
+/// How messages name the rule that decides, and those that lead to it.
+fn causes(decisive: Option<&Step<'_>>, walk: &Walk<'_>) -> Vec<String> {
+    let Some(decisive) = decisive.filter(|step| step.rule.is_foreign()) else { return Vec::new() };
+    let leads = |step: &&Step<'_>| {
+        step.rule.is_foreign()
+            && !matches!(step.matches, Match::Mismatch(_))
+            && (step.hook, step.table) == (decisive.hook, decisive.table)
+    };
+    let words = |step: &Step<'_>| {
+        let Step { table, chain, rule, .. } = step;
+        [format!("{table} `-A {chain} {}`", one_line(&rule.text())), format!("{table} {chain} (")]
+    };
+    walk.steps.iter().filter(leads).flat_map(words).collect()
+}

@@ -1,0 +1,172 @@
+//! The problems in the first line of `explain --live` without a packet are those that it names when asked about the packet, which the
+//! kernel confirms.
+
+use std::thread;
+
+use serde_json::Value;
+
+use crate::explain_beside::{address, set_up};
+use crate::explain_live::{Question, answer};
+use crate::lab::fixture::at;
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(problems_of_the_pod_are_those_of_its_packets);
+
+/// What changes a pod behind our rules, and a packet that it concerns.
+struct Change {
+    options: &'static str,
+    /// As in the cases of `explain_beside`, with iptables and with native rules.
+    commands: [&'static str; 2],
+    /// The sender, the name of an address and a port.
+    flow: (&'static str, &'static str, u16),
+    /// The program that answers, and its port.
+    by: Option<(&'static str, u16)>,
+    /// Words of both answers, with iptables and with native rules; without any there is no problem.
+    says: [&'static str; 2],
+}
+
+/// The port that the app has for another mesh.
+const OTHER_MESH: u16 = 9090;
+
+const CHANGES: [Change; 6] = [
+    Change {
+        options: "-i * -b *",
+        commands: [
+            "-t nat -I ISTIO_OUTPUT -d {other} -j RETURN",
+            "insert rule inet istio-proxy-nat output FAMILY daddr {other} accept",
+        ],
+        flow: ("app", "other", 80),
+        by: Some(("outside", 80)),
+        says: ["a foreign rule in nat ISTIO_OUTPUT decides: ", "a foreign rule in nat OUTPUT decides: "],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: [
+            "-t nat -N CORP\n-t nat -A CORP -d {other} -j RETURN\n-t nat -A CORP -g ISTIO_OUTPUT\n\
+             -t nat -D OUTPUT -j ISTIO_OUTPUT\n-t nat -A OUTPUT -j CORP",
+            "insert rule inet istio-proxy-nat output FAMILY daddr {other} return",
+        ],
+        flow: ("app", "other", 80),
+        by: Some(("outside", 80)),
+        says: ["a foreign rule in nat CORP decides: ", "a foreign rule in nat OUTPUT decides: "],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: [
+            "-t mangle -A OUTPUT -p tcp --dport 443 -j MARK --set-mark 0x40\nip rule add pref 50 fwmark 0x40 blackhole",
+            "-t mangle -A OUTPUT -p tcp --dport 443 -j MARK --set-mark 0x40\nip rule add pref 50 fwmark 0x40 blackhole",
+        ],
+        flow: ("app", "service", 443),
+        by: None,
+        says: ["policy routing drops it: policy rule `50: ", "policy routing drops it: policy rule `50: "],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: [
+            "-t nat -N PROXY_INIT_OUTPUT\n-t nat -A PROXY_INIT_OUTPUT -p tcp -j REDIRECT --to-port 9090\n\
+             -t nat -A OUTPUT -j PROXY_INIT_OUTPUT",
+            "-t nat -A OUTPUT -p tcp -j REDIRECT --to-port 9090",
+        ],
+        flow: ("proxy", "service", 80),
+        by: Some(("app", OTHER_MESH)),
+        says: ["PROXY_INIT_OUTPUT decides: -p tcp -j REDIRECT --to-ports 9090", " nat OUTPUT"],
+    },
+    Change {
+        options: "-i * -b * -m TPROXY",
+        commands: ["ip rule add pref 32765 lookup local\nip rule del pref 0"; 2],
+        flow: ("outside", "pod", 8080),
+        by: Some(("proxy", 15006)),
+        says: [""; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip -6 addr del ::6/128 dev lo"; 2],
+        flow: ("outside", "pod", 8080),
+        by: Some(("proxy", 15006)),
+        says: ["::6 is not on lo"; 2],
+    },
+];
+
+fn problems_of_the_pod_are_those_of_its_packets(fixture: Fixture) {
+    let wrong: Vec<String> = CHANGES.iter().flat_map(|change| wrong(fixture, change)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the answers and the kernel do not have alike.
+fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
+    let is_native = usize::from(fixture.backend == Backend::Native);
+    let Change { options, commands, flow: (from, to, port), by, says } = case;
+    let (commands, says) = (commands[is_native], says[is_native]);
+    let pod = fixture.pod();
+    let _servers =
+        (pod.proxy_listens(), pod.app_listens(&[8080, OTHER_MESH]), pod.outside_listens(&[80, 443]));
+    pod.apply(&options.split(' ').collect::<Vec<_>>());
+    let mut wrong = Vec::new();
+    let mut expect = |is_right: bool, what: String| {
+        if !is_right {
+            wrong.push(format!("{commands}\n  {what}"));
+        }
+    };
+    let before = problems(&pod);
+    expect(before.is_empty(), format!("before: {before}"));
+    commands.lines().for_each(|line| change(&pod, line));
+    let said = problems(&pod);
+    expect(said.contains(says) && said.is_empty() == says.is_empty(), format!("of the pod: {said}"));
+    let call = |family: Family| {
+        let to = at(address(to, family), *port);
+        let user = match *from {
+            "outside" => pod.outside(),
+            "proxy" => pod.proxy(),
+            _ => pod.app(),
+        };
+        (family, to, user.call(to))
+    };
+    // Some wait for an answer that does not come.
+    let calls: Vec<_> = thread::scope(|scope| {
+        let calls = fixture.families().iter().map(|family| scope.spawn(|| call(*family)));
+        let calls: Vec<_> = calls.collect();
+        calls.into_iter().map(|call| call.join().expect("a call ends")).collect()
+    });
+    for (family, to, outcome) in calls {
+        let server = match &outcome {
+            Outcome::Answered(answer) => Some((answer.server.as_str(), answer.port)),
+            Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
+        };
+        expect(server == *by, format!("{from} to {to}: {outcome:?}"));
+        let words = words(&answer(&pod, &[], &Question { from, to, is_udp: false }));
+        let says = if commands.contains("-6") && family == Family::V4 { "" } else { says };
+        let is_said = words.contains(says) && words.is_empty() == says.is_empty();
+        expect(is_said, format!("{from} to {to}: {words}"));
+    }
+    wrong
+}
+
+fn change(pod: &Pod, line: &str) {
+    match line.strip_prefix("ip -6 ") {
+        Some(words) => pod.ip(&format!("-6 {words}")),
+        None if line.contains("FAMILY") => {
+            for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
+                if pod.fixture.families().contains(&family) {
+                    set_up(pod, Some(family), &line.replace("FAMILY", name));
+                }
+            }
+        }
+        None => set_up(pod, None, line),
+    }
+}
+
+/// Those of the first line about all kinds of traffic.
+fn problems(pod: &Pod) -> String {
+    let output =
+        pod.bare_istio_iptables(&["explain", "--live", "--output", "json"]).run().succeeded().output();
+    let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
+    let said: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let problems = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+    problems.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
+}
+
+/// Why a packet is not captured, or what is wrong behind its capture.
+fn words(explained: &Value) -> String {
+    let because = explained["because"].as_str().filter(|_| explained["verdict"] != "captured");
+    because.into_iter().chain(explained["problem"].as_str()).collect::<Vec<_>>().join("; ")
+}
