@@ -383,7 +383,9 @@ impl<'a> Conversation<'a> {
     fn undelivered(&self, what: &str, followed: &Followed<'_>, delivered: &[Verdict]) -> Option<String> {
         let Followed { packet, walk } = followed;
         if delivered.contains(&walk.verdict) {
-            return walk.unsure().map(|unsure| format!("{what} may not arrive: {unsure}"));
+            // What may decide over the packet itself is named with its verdict.
+            let is_new = |unsure: &String| self.taken.all_unsure().all(|known| known != *unsure);
+            return walk.all_unsure().find(is_new).map(|unsure| format!("{what} may not arrive: {unsure}"));
         }
         if let Some(unsure) = walk.unsure() {
             return Some(format!("{what} may not arrive: {unsure}"));

@@ -77,10 +77,13 @@ impl Rules {
                 .find(|(name, _)| *name == table.name)
                 .map_or(&[][..], |(_, sets)| sets.as_slice());
             let entries = |rules: &[Rule]| -> Vec<Entry> {
-                let words = rules.iter().flat_map(|rule| {
-                    parse::words_of_foreign_rule(family, rule, parse::Beside { sets, links })
+                let entries = rules.iter().enumerate().flat_map(|(number, rule)| {
+                    let words = parse::words_of_foreign_rule(family, rule, parse::Beside { sets, links });
+                    words
+                        .into_iter()
+                        .map(move |text| Entry::of_nftables(family, &text, (number, rule.handle)))
                 });
-                words.map(|text| Entry::foreign(family, &text, true)).collect()
+                entries.collect()
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());
             let named = named().map(|chain| (chain.name.clone(), entries(&chain.rules))).into_map();
@@ -121,7 +124,7 @@ impl Rules {
 }
 
 fn entries<'a>(family: Family, texts: impl Iterator<Item = &'a String>) -> Vec<Entry> {
-    texts.map(|text| Entry::foreign(family, text, false)).collect()
+    texts.map(String::as_str).enumerate().map(|rule| Entry::foreign(family, rule)).collect()
 }
 
 /// The chains of a table of iptables that rules jump to.

@@ -69,6 +69,19 @@ pub(super) fn applies(text: &str, packet: &AtHook, facts: Facts<'_>) -> Applies 
     if unknown.is_empty() { Applies::Yes } else { Applies::Maybe(unknown.join(" ")) }
 }
 
+/// Whether a rule tests or does something for which iptables has no words, or whose options are not known.
+pub(super) fn lacks_words(text: &str) -> bool {
+    let words = parse::words_of(text).unwrap_or_default();
+    let is_unread = |name: &str, next: &str| match name {
+        "unknown" => true,
+        "tcp" | "udp" => false,
+        _ => ["-m", "-j", "-g"].contains(&next),
+    };
+    let mut matches = words.windows(3);
+    matches.any(|words| matches!(words, [option, name, next] if option == "-m" && is_unread(name, next)))
+        || words.iter().any(|word| word == parse::UNREADABLE)
+}
+
 /// The effect of the rule with these words.
 pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Effect {
     let target = parse::target_words(text).unwrap_or_default();
@@ -200,6 +213,22 @@ mod tests {
             ("-m conntrack --ctexpire 5 -j ACCEPT", "--ctexpire 5"),
         ] {
             assert_eq!(evaluated(rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn rules_that_lack_words_are_recognised() {
+        for (rule, expected) in [
+            ("-m unknown -j DROP", true),
+            ("-m unknown -p tcp -j DROP", true),
+            ("-p tcp -m set -j DROP", true),
+            ("-m fib -m comment --comment x -j DROP", true),
+            ("-j \"rules that iptables cannot read\"", true),
+            ("-m set --match-set allowed src -j DROP", false),
+            ("-p tcp -m tcp -j DROP", false),
+            ("-m comment --comment \"-m unknown -j DROP\" -j DROP", false),
+        ] {
+            assert_eq!(lacks_words(rule), expected, "{rule}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Live, Pod};
 use crate::cli::{Key, Origin};
 use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Family, Transport, Why};
-use crate::text::{list_shown, one_line};
+use crate::text::list_shown;
 
 /// The reason for a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ fn of_verdict(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
         (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),
         (Some((step, None)), _) => {
             let (table, chain) = (step.table, step.chain);
-            (format!("a foreign rule in {table} {chain} decides: {}", one_line(&step.rule.text())), None)
+            (format!("a foreign rule in {table} {chain} decides: {}", step.rule.shown()), None)
         }
         (_, Verdict::Misrouted) => (
             "its mark routes it to the pod itself, which has no such connection".to_owned(),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::foreign_rule::{Effect, effect};
+use super::foreign_rule::{Effect, effect, lacks_words};
 use super::live;
 use crate::diff::owned;
 use crate::model::{
@@ -103,6 +103,8 @@ pub struct Entry {
     pub(crate) is_native: bool,
     /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
     number: usize,
+    /// Its handle in nf_tables, if that is known.
+    handle: Option<u64>,
 }
 
 /// A live rule of ours.
@@ -130,23 +132,29 @@ impl Entry {
             text: None,
             is_native: false,
             number: 0,
+            handle: None,
         }
     }
 
     fn read(number: usize, line: &Line, why: Option<Why>) -> Self {
         let (statement, text) = (line.statement.clone(), Some(line.text.clone()));
-        Self { statement, why, text, is_native: false, number }
+        Self { statement, why, text, is_native: false, number, handle: line.handle }
     }
 
     fn native(line: NativeLine) -> Self {
         let NativeLine { text, statement, why, rule } = line;
-        Self { statement, why, text: Some(text), is_native: true, number: rule }
+        Self { statement, why, text: Some(text), is_native: true, number: rule, handle: None }
     }
 
-    /// A foreign rule.
-    pub(super) fn foreign(family: Family, text: &str, is_native: bool) -> Self {
-        let statement = parse::statement(family, text);
-        Self { statement, why: None, text: Some(text.to_owned()), is_native, number: 0 }
+    /// A foreign rule of iptables.
+    pub(super) fn foreign(family: Family, (number, text): (usize, &str)) -> Self {
+        let (statement, text) = (parse::statement(family, text), Some(text.to_owned()));
+        Self { statement, why: None, text, is_native: false, number, handle: None }
+    }
+
+    /// What a foreign rule of nftables does, or a part of that.
+    pub(super) fn of_nftables(family: Family, text: &str, (number, handle): (usize, Option<u64>)) -> Self {
+        Self { is_native: true, handle, ..Self::foreign(family, (number, text)) }
     }
 
     /// Whether it answers with an error in place of the receiver.
@@ -178,6 +186,22 @@ impl Entry {
     /// Whether another program wrote it.
     pub(super) const fn is_foreign(&self) -> bool {
         self.why.is_none()
+    }
+
+    /// Its words in one line. Where some of them are not known, its handle or number in the chain, by which it can be found.
+    pub(super) fn shown(&self) -> String {
+        let text = self.text();
+        let shown = one_line(&text);
+        match self.handle {
+            _ if !self.is_foreign() || !lacks_words(&text) => shown.into_owned(),
+            Some(handle) => format!("{shown} (handle {handle})"),
+            None => format!("{shown} (rule {} of the chain)", self.number + 1),
+        }
+    }
+
+    /// How many of its tests are known.
+    pub(super) fn known_tests(&self) -> usize {
+        parse::matches::read(&self.text()).map_or(0, |tests| tests.known.len())
     }
 
     /// Its words behind `-A CHAIN`.
@@ -400,7 +424,8 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
         (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(at, line, why(at, line))).collect())
     });
     let foreign = live.foreign.iter().map(|(name, lines)| {
-        (name.clone(), lines.iter().map(|text| Entry::foreign(observed.family, text, false)).collect())
+        let lines = lines.iter().map(String::as_str).enumerate();
+        (name.clone(), lines.map(|line| Entry::foreign(observed.family, line)).collect())
     });
     Chains { hooks: hooks.into_map(), named: own.chain(foreign).into_map(), drops: live.drops.clone() }
 }

@@ -42,12 +42,10 @@ pub(super) fn packet(
         let _ = writeln!(text, "  option   {option}");
     }
     if let Some(step) = walk.decisive() {
-        let _ = writeln!(text, "  rule     {} {} {}", step.table, step.chain, one_line(&step.rule.text()));
+        let _ = writeln!(text, "  rule     {}", step.words());
     }
     for step in walk.uncertain.iter().filter_map(|at| walk.steps.get(*at)) {
-        let (table, chain, text_) = (step.table, step.chain, step.rule.text());
-        let rule = one_line(&text_);
-        let _ = writeln!(text, "  unless   a rule decides that cannot be evaluated: {table} {chain} {rule}");
+        let _ = writeln!(text, "  unless   a rule decides that cannot be evaluated: {}", step.words());
     }
     let policies = walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(routing::words);
     for rule in policies.into_set() {
@@ -150,11 +148,8 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
     let policy = || walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next();
     match (rule, policy()) {
         (Some(step), _) => {
-            let (table, chain, rule) = (step.table, step.chain, step.rule.text());
-            format!(
-                "{verdict}; unless a foreign rule in {table} {chain} decides: {}{others}",
-                one_line(&rule)
-            )
+            let (table, chain, rule) = (step.table, step.chain, step.rule.shown());
+            format!("{verdict}; unless a foreign rule in {table} {chain} decides: {rule}{others}")
         }
         (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
         (None, None) => match outside::may_decide(packet, walk, pod).first() {

@@ -96,8 +96,7 @@ pub(super) fn otherwise(
         walks += 1;
         let walk = Sent { rules, packet: &other, routing, connection: None }.walk_with(&[]);
         if walk.verdict != first.verdict {
-            let rule =
-                walk.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.rule.text()));
+            let rule = walk.decisive().map(Step::words);
             let rule = rule.or_else(|| walk.because.clone());
             found.push(Otherwise { condition, verdict: walk.verdict, rule });
             if let [value] = test.as_slice() {

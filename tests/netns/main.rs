@@ -40,6 +40,7 @@ mod explain_live;
 mod explain_overview;
 mod explain_routing;
 mod explain_runtime;
+mod explain_unread;
 mod explain_untracked_dns;
 mod explained;
 mod families;

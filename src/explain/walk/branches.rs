@@ -1,5 +1,7 @@
 //! Rules that cannot be evaluated: which of them would change the verdict if they matched.
 
+use std::cmp::Reverse;
+
 use super::super::foreign_rule::Effect;
 use super::{Match, Sent, Step, Verdict, Walk};
 
@@ -7,13 +9,16 @@ use super::{Match, Sent, Step, Verdict, Walk};
 const MOST: usize = 32;
 
 impl<'a> Sent<'a, '_> {
-    /// Keeps the uncertain steps that change the verdict, or how the connection is tracked.
+    /// Keeps the uncertain steps that change the verdict, or how the connection is tracked. Those with rules for few packets besides this
+    /// one come first: what tests its port is more likely to be meant for it than what tests nothing that is known.
     pub(super) fn settle(self, first: &mut Walk<'a>) {
         let mut left = MOST;
         let uncertain = std::mem::take(&mut first.uncertain);
         let makes_difference =
             |at: &usize| !can_be_chosen(first.steps.get(*at)) || self.differs(first, &[*at], &mut left);
         first.uncertain = uncertain.into_iter().filter(makes_difference).collect();
+        let known_tests = |at: &usize| first.steps.get(*at).map(|step| step.rule.known_tests());
+        first.uncertain.sort_by_cached_key(|at| Reverse(known_tests(at)));
     }
 
     /// Whether a walk in which these steps match, alone or with later ones, has another outcome.

@@ -28,7 +28,6 @@ use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{Hook, IpsecDirection, Port};
 use crate::routing::Found;
-use crate::text::one_line;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,19 +116,21 @@ impl<'a> Walk<'a> {
 
     /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
     pub(super) fn unsure(&self) -> Option<String> {
-        let rule = self.uncertain.first().and_then(|at| self.steps.get(*at)).map(Step::words);
-        let policy = || {
-            let tried = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).next()?;
-            Some(words(tried))
-        };
-        rule.or_else(policy).or_else(|| self.ipsec.first().cloned()).or_else(|| self.order.clone())
+        self.all_unsure().next()
+    }
+
+    /// All of that.
+    pub(super) fn all_unsure(&self) -> impl Iterator<Item = String> {
+        let rules = self.uncertain.iter().filter_map(|at| self.steps.get(*at)).map(Step::words);
+        let policies = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(words);
+        rules.chain(policies).chain(self.ipsec.iter().cloned()).chain(self.order.clone())
     }
 }
 
 impl Step<'_> {
     /// The place and the words of the rule.
     pub(super) fn words(&self) -> String {
-        format!("{} {} {}", self.table, self.chain, one_line(&self.rule.text()))
+        format!("{} {} {}", self.table, self.chain, self.rule.shown())
     }
 }
 
