@@ -36,16 +36,14 @@ pub fn runtime(
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
     });
-    let listeners =
-        listeners.map(|(tcp, udp)| {
-            let of =
-                |transport: Transport| {
-                    move |InetSocket { local: address, uid, is_transparent, device, .. }: InetSocket| {
-                        Listener { transport, address, uid, is_transparent, device }
-                    }
-                };
-            tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
-        });
+    let listeners = listeners.map(|(tcp, udp)| {
+        let of = |transport: Transport| {
+            move |InetSocket { local: address, uid, is_transparent, device, is_v6_only, .. }: InetSocket| {
+                Listener { transport, address, uid, is_transparent, device, is_v6_only }
+            }
+        };
+        tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
+    });
     let translated_servers = translated_servers(config);
     let other_programs = other_programs(&mut unread);
     (Runtime { listeners, processes, connections, translated_servers, other_programs }, unread)

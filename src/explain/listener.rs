@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::model::Transport;
+use crate::model::{Family, Transport};
 
 /// A socket that waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,17 @@ pub struct Listener {
     pub is_transparent: Option<bool>,
     /// The number of the interface that it is bound to.
     pub device: Option<u32>,
+    /// Whether it takes no IPv4 packet although it is on `::` (`IPV6_V6ONLY`).
+    pub is_v6_only: bool,
 }
 
 impl Listener {
+    /// Whether packets of a family can get to it: one on `::` takes those of both, unless it is for IPv6 only.
+    pub(super) fn serves(&self, family: Family) -> bool {
+        let is_any = self.address.is_ipv6() && self.address.ip().is_unspecified() && !self.is_v6_only;
+        is_any || self.address.is_ipv4() == (family == Family::V4)
+    }
+
     /// Whether it takes packets to an address that arrive on an interface.
     pub(super) fn takes(&self, to: SocketAddr, device: Option<u32>) -> bool {
         let is_for_address = self.address.ip() == to.ip() || self.address.ip().is_unspecified();

@@ -13,10 +13,8 @@ use crate::text::one_line;
 /// Why no listener on the port takes a captured packet as it is by then, if each of them is for another address or interface.
 pub(super) fn out_of_reach(packet: &Packet, (taken, port): (&Walk<'_>, Port), live: &Live) -> Option<String> {
     let on_port = live.runtime.listeners.iter().flatten().filter(|found| {
-        // That on `::` may take both families.
-        let is_any = found.address.is_ipv6() && found.address.ip().is_unspecified();
         (found.transport, found.address.port()) == (packet.transport, port.number())
-            && (is_any || found.address.is_ipv4() == packet.destination.is_ipv4())
+            && found.serves(packet.family())
     });
     let listeners: Vec<&Listener> = on_port.collect();
     let name = taken.end.in_interface.as_deref()?;

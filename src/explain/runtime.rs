@@ -147,7 +147,7 @@ pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort>
             let wanted = |listener: &&Listener| {
                 listener.transport == transport
                     && listener.address.port() == number
-                    && serves(listener, *family)
+                    && listener.serves(*family)
             };
             // One for every address says more than one for a single address.
             let listener =
@@ -253,12 +253,6 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
             | Target::SetMark(_) => None,
         }
     })
-}
-
-/// Whether packets of a family can get to a listener; that on `::` may take both.
-const fn serves(listener: &Listener, family: Family) -> bool {
-    let is_any = listener.address.is_ipv6() && listener.address.ip().is_unspecified();
-    is_any || listener.address.is_ipv4() == matches!(family, Family::V4)
 }
 
 fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<String> {

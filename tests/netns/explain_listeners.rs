@@ -14,6 +14,7 @@ use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 for_each_backend_and_native!(
     listeners_on_one_address_take_what_is_redirected_there,
     listeners_on_one_interface_take_what_arrives_there,
+    listeners_for_ipv6_only_take_no_ipv4_packet,
     tproxy_looks_for_a_listener_at_the_first_address_of_the_interface
 );
 
@@ -98,6 +99,27 @@ fn listeners_on_one_interface_take_what_arrives_there(fixture: Fixture) {
         });
         assert_eq!(connected, [(false, true), (true, false)]);
     }
+}
+
+/// The listeners of the lab on `::` are for IPv6 only.
+fn listeners_for_ipv6_only_take_no_ipv4_packet(fixture: Fixture) {
+    let pod = with_second_address(fixture, &REDIRECT);
+    let any: IpAddr = "::".parse().expect("an address");
+    let _listeners = [15001, 15006].map(|port| listens(&pod.proxy(), any, port));
+    let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    for &family in fixture.families() {
+        let is_served = family == Family::V6;
+        for (from, to) in [("app", at(family.service(), 80)), ("outside", at(family.pod(), 8080))] {
+            let user = if from == "app" { pod.app() } else { pod.outside() };
+            let connected = user.run(|| socket::connect_tcp(to, Binding::default(), LIMIT));
+            assert_eq!(connected.is_ok(), is_served, "{from}, {family:?}: {connected:?}");
+            let line = first_line(&pod, from, to);
+            assert!(line.starts_with("captured: "), "{line}");
+            assert_eq!(line.contains("nothing listens there"), !is_served, "{from}, {family:?}: {line}");
+        }
+    }
+    let first = overview.lines().next().unwrap_or_default();
+    assert!(first.contains("outbound port 15001 (IPv4): nothing listens there"), "{first}");
 }
 
 fn tproxy_looks_for_a_listener_at_the_first_address_of_the_interface(fixture: Fixture) {

@@ -23,6 +23,8 @@ const REPLY: usize = 72;
 const TCP_INFO: u16 = 2;
 /// `INET_DIAG_SOCKOPT`: `struct inet_diag_sockopt`, one bit for each of some socket options.
 const SOCKET_OPTIONS: u16 = 22;
+/// `INET_DIAG_SKV6ONLY`: one byte, for listeners of IPv6 and unconnected sockets of UDP.
+const V6_ONLY: u16 = 11;
 /// `IP_TRANSPARENT` in its first byte.
 const TRANSPARENT: u8 = if cfg!(target_endian = "little") { 1 << 5 } else { 1 << 2 };
 
@@ -106,6 +108,8 @@ pub struct InetSocket {
     pub is_transparent: Option<bool>,
     /// The number of the interface that it is bound to (`SO_BINDTODEVICE`, or a link-local address).
     pub device: Option<u32>,
+    /// Whether it has `IPV6_V6ONLY`: one on `::` then takes no IPv4 packet.
+    pub is_v6_only: bool,
     /// Whether it began its connection; `None` if that is not known, or was not asked for.
     pub began: Option<bool>,
 }
@@ -235,19 +239,19 @@ impl InetSocket {
     pub fn families(&self) -> &'static [Family] {
         match self.local.ip() {
             IpAddr::V4(_) => &[Family::V4],
-            IpAddr::V6(address) if address.is_unspecified() => &Family::ALL,
+            IpAddr::V6(address) if address.is_unspecified() && !self.is_v6_only => &Family::ALL,
             IpAddr::V6(_) => &[Family::V6],
         }
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode, is_transparent, device, began: _ } = self;
-        let options = match (is_transparent, device) {
-            (None, None) => String::new(),
-            (Some(is), None) => format!(" {is}"),
-            (None, Some(device)) => format!(" - {device}"),
-            (Some(is), Some(device)) => format!(" {is} {device}"),
-        };
+        let Self { state, local, remote, uid, inode, is_transparent, device, is_v6_only, began: _ } = self;
+        let word = |known: Option<String>| known.unwrap_or_else(|| "-".to_owned());
+        let v6_only = if *is_v6_only { "v6only" } else { "-" };
+        let [transparent, device] =
+            [is_transparent.map(|is| is.to_string()), device.map(|device| device.to_string())].map(word);
+        let options = format!(" {transparent} {device} {v6_only}");
+        let options = options.trim_end_matches(" -");
         format!("{} {local} {remote} {uid} {inode}{options}\n", *state as u8)
     }
 
@@ -261,6 +265,7 @@ impl InetSocket {
             inode: words.next()?.parse().ok()?,
             is_transparent: words.next().and_then(|word| word.parse().ok()),
             device: words.next().and_then(|word| word.parse().ok()),
+            is_v6_only: words.next() == Some("v6only"),
             began: None,
         })
     }
@@ -295,6 +300,10 @@ impl InetSocket {
                 .find(|attribute| attribute.kind == SOCKET_OPTIONS)
                 .and_then(|options| Some(options.payload.first()? & TRANSPARENT != 0)),
             device: Some(reply.word(40)).filter(|device| *device != 0),
+            is_v6_only: reply
+                .attributes(REPLY)
+                .of(V6_ONLY)
+                .is_some_and(|option| option.payload.first().is_some_and(|is| *is != 0)),
             began: opener::began(state, info),
         })
     }

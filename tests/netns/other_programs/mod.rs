@@ -93,8 +93,11 @@ impl Program {
     /// The warnings about foreign rules are those that are expected, for every rule that is named.
     fn is_named(&self, fixture: Fixture, run: &Ended, seen: &mut Vec<&'static str>) {
         let beside_iptables = if fixture.backend == Backend::Native { &[] } else { self.accepts };
-        for line in run.output().lines().filter(|line| line.contains("a foreign ") && line.contains("decide"))
-        {
+        let is_warning = |line: &&str| {
+            line.contains("a foreign ")
+                && ["decides before", "applies to packets"].iter().any(|words| line.contains(words))
+        };
+        for line in run.output().lines().filter(is_warning) {
             // An iptables rule is shown as "nat `-A OUTPUT …`", a policy as "nat `-P OUTPUT …`".
             let line = line.replace("`-A ", "").replace("`-P ", "");
             let part = self.named.iter().chain(beside_iptables).find(|part| line.contains(*part));
