@@ -82,7 +82,7 @@ def add_tools(archive, tools):
     # A library's name is a link to its file.
     have.update(os.readlink(libraries[name]) for name in sorted(have & set(libraries)) if libraries[name].is_symlink())
     archive.add_tree("", tools, lambda name: is_program.fullmatch(name) or os.path.basename(name) in have)
-    archive.add_link("sbin/modprobe", "/bin/busybox")
+    archive.add_file("sbin/modprobe", Path(__file__).parent / "modprobe")
 
 
 def add_modules(archive, kernel, without, work):

@@ -38,7 +38,6 @@ def of_backend(backend, stack="dual"):
     }
     ending = "" if stack == "dual" else ", IPv4"
     cases = []
-    # One process at a time first: these load the modules, which busybox's modprobe does not for two at once.
     for mode, options in [("REDIRECT", CAPTURE), ("TPROXY", TPROXY)]:
         name = f"{backend}: {mode} as listed, a second run, clean-up{ending}"
         cases.append(Case(name, f"repeated '{save}' {options} --backend {backend}"))
