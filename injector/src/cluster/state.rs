@@ -77,17 +77,21 @@ impl Reconciler {
         let mut reported = None;
         loop {
             let before = self.state.clone();
-            if wanted.nodes {
-                self.reconcile_nodes(&mut reported, reporter);
-            }
-            if wanted.namespaces {
-                self.reconcile_namespaces(reporter);
-            }
-            if wanted.proxy_configs {
-                self.reconcile_proxy_configs(reporter);
-            }
+            let nodes = wanted.nodes.then(|| self.reconcile_nodes(&mut reported, reporter));
+            let namespaces = wanted.namespaces.then(|| self.reconcile_namespaces());
+            let proxy_configs = wanted.proxy_configs.then(|| self.reconcile_proxy_configs(reporter));
+            // Before the status: a pod that comes as soon as the webhook is ready is injected by what is known.
             if self.state != before {
                 publish(self.state.clone());
+            }
+            if let Some(part) = nodes {
+                reporter.report("nodes", |status| &mut status.nodes, &part);
+            }
+            if let Some(part) = namespaces {
+                reporter.report("namespaces", |status| &mut status.namespaces, &part);
+            }
+            if let Some(part) = proxy_configs {
+                reporter.report("proxyconfigs", |status| &mut status.proxy_configs, &part);
             }
             tokio::select! {
                 changed = self.versions.changed() => if changed.is_err() { return },
@@ -97,7 +101,7 @@ impl Reconciler {
         }
     }
 
-    fn reconcile_nodes(&mut self, reported: &mut Option<bool>, reporter: &StatusReporter) {
+    fn reconcile_nodes(&mut self, reported: &mut Option<bool>, reporter: &StatusReporter) -> Part {
         let Cached { objects, problem } = self.versions.borrow_and_update().clone();
         if let Some(versions) = &objects {
             let (native, reason) = native_sidecars(versions);
@@ -111,21 +115,21 @@ impl Reconciler {
         }
         // Nodes that cannot be read lead to the safe choice, and do not keep the webhook from being ready.
         let known = objects.is_some() || problem.is_some();
-        reporter.report("nodes", |status| &mut status.nodes, &Part::of(known, problem));
+        Part::of(known, problem)
     }
 
-    fn reconcile_namespaces(&mut self, reporter: &StatusReporter) {
+    fn reconcile_namespaces(&mut self) -> Part {
         let Cached { objects, problem } = self.ids.borrow_and_update().clone();
         let known = objects.is_some();
         if let Some(ids) = objects {
             self.state.namespaces = ids.into_iter().collect();
             self.state.namespaces_required = true;
         }
-        reporter.report("namespaces", |status| &mut status.namespaces, &Part::of(known, problem));
+        Part::of(known, problem)
     }
 
     /// Those that cannot be read are left out: Istio's own validation does not let them in.
-    fn reconcile_proxy_configs(&mut self, reporter: &StatusReporter) {
+    fn reconcile_proxy_configs(&mut self, reporter: &StatusReporter) -> Part {
         let Cached { objects, problem } = self.configs.borrow_and_update().clone();
         // As for nodes: a cluster that does not let them be read is injected without them.
         let known = objects.is_some() || problem.is_some();
@@ -142,7 +146,7 @@ impl Reconciler {
                 self.state.proxy_configs = Arc::new(all);
             }
         }
-        reporter.report("proxyconfigs", |status| &mut status.proxy_configs, &Part::of(known, problem));
+        Part::of(known, problem)
     }
 }
 

@@ -1,11 +1,15 @@
 //! Nodes and namespaces.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use sidecar_injector::cluster::{ClusterOptions, Part};
+use sidecar_injector::cluster::{Cluster, ClusterOptions, ClusterState, Part};
 use sidecar_injector::pod::ids::Ids;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::fake::Fake;
-use super::replica::{Replica, nothing, until};
+use super::replica::{Replica, connect, nothing, until};
 
 pub(crate) fn node(name: &str, version: &str) -> Value {
     let words = [
@@ -60,6 +64,27 @@ async fn sidecars_are_native_once_all_nodes_support_them() {
     assert!(native(), "what was known last stays");
     until("and recovers", || replica.status().nodes == Part::Good).await;
     replica.end().await;
+}
+
+/// Nobody who sees that the webhook is ready gets the state of before.
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_state_is_published_before_its_parts_are_ready() {
+    let parts =
+        [ClusterOptions { nodes: true, ..nothing() }, ClusterOptions { namespaces: true, ..nothing() }];
+    for wanted in parts {
+        let fake = Fake::start().await;
+        fake.put("kubelet", node("old", "v1.32.4"));
+        fake.put("admin", namespace("ranged", Some("1000650000/10000")));
+        let (cluster, status) = Cluster::new(connect(&fake).await, wanted, Arc::new(|_| {}));
+        let (published, mut first) = mpsc::unbounded_channel();
+        let publish = move |_| published.send(status.borrow().waiting().len()).expect("the test waits");
+        let initial = ClusterState { native_sidecars: true, ..ClusterState::default() };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(cluster.run(initial, publish, |_| Ok(0), stop.clone()));
+        assert_eq!(first.recv().await, Some(1), "still waited for");
+        stop.cancel();
+        task.await.expect("ends without a panic");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
