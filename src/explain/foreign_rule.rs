@@ -106,8 +106,7 @@ pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool
         name if option == "-g" || is_chain(name) => {
             Effect::Chain { name: name.to_owned(), is_goto: option == "-g" }
         }
-        // Without options where it is read over netlink.
-        "NFQUEUE" if has("--queue-bypass") || words.len() == 1 => Effect::MayTake,
+        "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
         parse::REWRITES => Effect::MayTake,
         "TPROXY" => {
             let value = |option: &str| {
@@ -247,7 +246,6 @@ mod tests {
         assert_eq!(effect("-j CT --zone mark"), Effect::SetsZone(None));
         assert_eq!(effect("-g empty"), Effect::Chain { name: "empty".to_owned(), is_goto: true });
         assert_eq!(effect("-j NFQUEUE --queue-num 5 --queue-bypass"), Effect::MayTake);
-        assert_eq!(effect("-p tcp -j NFQUEUE"), Effect::MayTake);
         assert_eq!(effect("-j NFQUEUE --queue-num 5"), Effect::Takes);
         assert_eq!(effect("-j CT --notrack"), Effect::Untracks);
     }

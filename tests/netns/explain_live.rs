@@ -10,13 +10,14 @@ use serde_json::Value;
 use crate::explained::Flow;
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
-use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::program::{Program, tool};
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     live_rules_are_explained_with_their_own_ports,
     process_names_the_network_namespace,
-    without_rules_nothing_is_captured
+    without_rules_nothing_is_captured,
+    queues_take_packets_or_may_take_them
 );
 for_these_fixtures!(
     changed: Native Dual;
@@ -183,6 +184,38 @@ fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
     }
 }
 
+/// Without a program, a queue with bypass lets packets go on, and any other one drops them.
+fn queues_take_packets_or_may_take_them(fixture: Fixture) {
+    let program = if fixture.backend == Backend::Native { Backend::IptablesNft } else { fixture.backend };
+    for option in ["", " --queue-bypass"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        let queue = format!("-j NFQUEUE --queue-num 5{option}");
+        for &family in fixture.families() {
+            let words = format!("-t mangle -I OUTPUT -p tcp --dport 80 {queue}");
+            let words: Vec<_> = words.split(' ').collect();
+            pod.namespace.run(|| tool(&program.tool(family, ""), &words, ""));
+        }
+        let warned = pod.apply(&EVERYTHING).output();
+        assert!(
+            warned.lines().any(|line| line.contains("before ours") && line.contains("queue")),
+            "{warned}"
+        );
+        for family in fixture.families() {
+            let to = at(family.service(), 80);
+            let explained = explain(&pod, &[], &flow("app", family.service(), 80));
+            if option.is_empty() {
+                assert!(pod.app().gets_no_reply(to, at(family.service(), 443)));
+                assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
+            } else {
+                pod.app().call(to).captured(15001, to);
+                let rule = explained["may_decide"][0]["rule"].as_str().unwrap_or_default();
+                assert!(rule.ends_with(&queue) && explained["port"] == 15001, "{explained:#}");
+            }
+        }
+    }
+}
+
 /// With REDIRECT: what the kernel does with answers that are not tracked, or to packets that are not.
 fn connections_that_are_tracked_in_one_direction_do_not_work(fixture: Fixture) {
     let pod = fixture.pod();
@@ -266,7 +299,7 @@ fn base_chains_that_change_packets_are_named(fixture: Fixture) {
         pod.apply(&["-i", "*", "-b", "*", "-m", mode]);
         let table = "table inet agent {\nchain early {\ntype filter hook prerouting priority -301\n\
                      tcp dport 8080 jump marks\n}\nchain marks {\nmeta mark set 1337\n}\n}\n";
-        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        pod.namespace.run(|| tool("nft", &["-f", "-"], table));
         let explained = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
         let notes = explained["notices"].to_string();
         let note = "inet agent early (prerouting, priority -301): mark set to 1337";
@@ -304,7 +337,7 @@ fn changed_native_rules_change_the_verdict(fixture: Fixture) {
             "insert rule inet istio-proxy-nat istio-output tcp dport 80 counter return".to_owned(),
             format!("insert rule inet {table} prerouting meta l4proto tcp accept"),
         ] {
-            pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], &change));
+            pod.namespace.run(|| tool("nft", &["-f", "-"], &change));
             let after = verdicts();
             assert_ne!(after, before, "{change}");
             before = after;
@@ -314,13 +347,12 @@ fn changed_native_rules_change_the_verdict(fixture: Fixture) {
         pod.apply(&["-i", "*", "-b", "*", "-m", mode, "--force-apply"]);
         let whole = verdicts();
         // A rule of ours is deleted: the one that jumps to the inbound chain.
-        let handles = pod.namespace.run(|| {
-            crate::lab::program::tool("nft", &["-a", "list", "chain", "inet", table, "prerouting"], "")
-        });
+        let handles =
+            pod.namespace.run(|| tool("nft", &["-a", "list", "chain", "inet", table, "prerouting"], ""));
         let jump = handles.lines().find(|line| line.contains("jump istio-inbound")).expect("the jump");
         let handle = jump.rsplit(' ').next().expect("a handle");
         let delete = format!("delete rule inet {table} prerouting handle {handle}");
-        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], &delete));
+        pod.namespace.run(|| tool("nft", &["-f", "-"], &delete));
         assert_ne!(verdicts(), whole, "{delete}");
     }
 }

@@ -21,7 +21,7 @@ use crate::model::Family;
 
 use decode::{number, quoted};
 pub(crate) use extension::CtTarget;
-use extension::{XT_NAME, extension, of_match, of_target};
+use extension::{XT_NAME, extension, of_match, of_target, queue};
 pub(crate) use foreign::writes_header;
 pub use foreign::{Beside, words_of_foreign_rule};
 pub(super) use native::words_of_native_rule;
@@ -341,7 +341,10 @@ impl Reader {
             "redir" => self.jump("REDIRECT"),
             "nat" => self.jump("DNAT"),
             "reject" => self.jump("REJECT"),
-            "queue" => self.jump("QUEUE"),
+            "queue" => {
+                self.aim(queue(data));
+                Some(())
+            }
             "notrack" => self.jump("NOTRACK"),
             "tproxy" => self.jump("TPROXY"),
             "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => {

@@ -133,7 +133,7 @@ COMMIT
 -I OUTPUT -p tcp -m tcp --dport 80 -j NFQUEUE --queue-num 7 --queue-bypass
 COMMIT
 "#,
-        packets: &["app other:443", "outside pod:8080"],
+        packets: &["app service:80", "app other:443", "outside pod:8080"],
         ..NONE
     },
     Situation {

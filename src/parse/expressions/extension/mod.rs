@@ -11,7 +11,7 @@ use crate::model::Family;
 
 pub(super) use matches::of_match;
 pub(crate) use targets::CtTarget;
-pub(super) use targets::of_target;
+pub(super) use targets::{of_target, queue};
 
 /// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
 pub(super) const XT_NAME: u16 = 1;

@@ -40,11 +40,39 @@ pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Optio
             let (to, port) = (extension.address(8)?, extension.be_half(24)?);
             Some(format!("-j TPROXY --on-port {port} --on-ip {to} --tproxy-mark {mark:#x}/{mask:#x}"))
         }
+        ("NFQUEUE", _) => {
+            let (queues, flags) = (extension.half(2).unwrap_or(1), extension.half(4).unwrap_or(0));
+            Some(queue_words(extension.half(0), queues, flags))
+        }
         ("REJECT", 0) => rejection(family, number(info, 0)?),
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
         ("CT", _) => CtTarget::of(info).map(CtTarget::words),
         _ => None,
     }
+}
+
+/// The expression `queue`, in the words of the target `NFQUEUE`.
+pub(in super::super) fn queue(data: &[u8]) -> String {
+    const NUMBER: u16 = 1;
+    const QUEUES: u16 = 2;
+    const FLAGS: u16 = 3;
+    let attributes = nfnetlink::Attributes::new(data);
+    let value = |kind: u16| attributes.of(kind).and_then(|value| value.be16());
+    queue_words(value(NUMBER), value(QUEUES).unwrap_or(1), value(FLAGS).unwrap_or(0))
+}
+
+/// A number that is missing is in a register.
+fn queue_words(number: Option<u16>, queues: u16, flags: u16) -> String {
+    // `NFQ_FLAG_BYPASS`, `NFT_QUEUE_FLAG_BYPASS`, and the same of the processor's number.
+    const OPTIONS: [(u16, &str); 2] = [(1, " --queue-bypass"), (2, " --queue-cpu-fanout")];
+    let numbers = match (number, queues) {
+        (None, _) => " --queue-num map".to_owned(),
+        (Some(number), 0 | 1) => format!(" --queue-num {number}"),
+        (Some(number), queues) => format!(" --queue-balance {number}:{}", number.saturating_add(queues - 1)),
+    };
+    let options: String =
+        OPTIONS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, option)| *option).collect();
+    format!("-j NFQUEUE{numbers}{options}")
 }
 
 /// What the target `CT` sets.
@@ -181,4 +209,25 @@ fn rejection(family: Family, number: u32) -> Option<String> {
     let names = if family == Family::V4 { V4 } else { V6 };
     let name = names.get(usize::try_from(number).ok()?).filter(|name| !name.is_empty())?;
     Some(format!("-j REJECT --reject-with {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attributes of `queue`: their numbers, and their values of 16 bits.
+    fn words(attributes: &[(u8, u8)]) -> String {
+        let data: Vec<u8> =
+            attributes.iter().flat_map(|(kind, value)| [6, 0, *kind, 0, 0, *value, 0, 0]).collect();
+        queue(&data)
+    }
+
+    #[test]
+    fn queue_expression_is_read_as_nfqueue() {
+        assert_eq!(words(&[(1, 7)]), "-j NFQUEUE --queue-num 7");
+        assert_eq!(words(&[(1, 7), (2, 1), (3, 1)]), "-j NFQUEUE --queue-num 7 --queue-bypass");
+        let fanned_out = "-j NFQUEUE --queue-balance 7:9 --queue-bypass --queue-cpu-fanout";
+        assert_eq!(words(&[(1, 7), (2, 3), (3, 3)]), fanned_out);
+        assert_eq!(words(&[(3, 1)]), "-j NFQUEUE --queue-num map --queue-bypass");
+    }
 }
