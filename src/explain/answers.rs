@@ -27,27 +27,24 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
 /// The same, each in a sentence.
 pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
     let conversation = Conversation { packet, taken, pod };
+    let to = taken.end.destination.ip();
+    let loopback = || runtime::loopback_problem(to, pod).filter(|_| !packet.is_inbound);
     match taken.verdict {
         Verdict::Captured(port) => {
             let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
-            let listener = runtime::problem_of(packet, port, pod).or_else(out_of_reach);
+            let listener = runtime::problem_of(packet, (to, port), pod).or_else(out_of_reach);
             listener.into_iter().chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {
-            let loopback = runtime::loopback_problem(pod).filter(|_| packet.is_local && !packet.is_inbound);
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
-            loopback.map(str::to_owned).into_iter().chain(behind).collect()
+            loopback().filter(|_| packet.is_local).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
             let reset = conversation.reset_behind_tproxy();
             reset.or_else(|| conversation.behind_translation()).into_iter().collect()
         }
         // In IPv6 the routes of a loopback interface go with it.
-        Verdict::Misrouted => runtime::loopback_problem(pod)
-            .filter(|_| !packet.is_inbound)
-            .map(str::to_owned)
-            .into_iter()
-            .collect(),
+        Verdict::Misrouted => loopback().into_iter().collect(),
         Verdict::Dropped | Verdict::LikeItsConnection | Verdict::NoRoute | Verdict::ToProxySocket => {
             Vec::new()
         }

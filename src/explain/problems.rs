@@ -2,9 +2,7 @@
 
 use super::row::{Problem, Row};
 use super::rules::Rules;
-use super::runtime::{
-    LOOPBACK_DOWN, ProxyPort, is_loopback_down, older_than_capture, passthrough_problem, proxy_ports,
-};
+use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::{Live, Pod, RunningProcess};
 use crate::model::{Family, InterfaceAddress};
 use crate::text::one_line;
@@ -20,7 +18,6 @@ pub(super) fn problems(rows: &[Row], live: &Live, pod: &Pod<'_>) -> Vec<String> 
         problems.push("no capture rule is live".to_owned());
     }
     problems.extend(live.dormant.iter().cloned());
-    problems.extend(is_loopback_down(live).then(|| LOOPBACK_DOWN.to_owned()));
     problems.extend(passthrough_problem(pod).map(str::to_owned));
     for family in live.rules.keys() {
         let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");

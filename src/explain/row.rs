@@ -59,11 +59,12 @@ fn problems(
         | Verdict::TakenByForeignRule
         | Verdict::ToProxySocket => None,
     };
-    let mut found: Vec<Problem> = here
-        .into_iter()
-        .map(|sentence| Problem { sentence, causes: causes(walk.decisive(), walk) })
-        .collect();
-    if walk.verdict != Verdict::Misrouted {
+    let mut causes_here = causes(walk.decisive(), walk);
+    let is_misrouted = walk.verdict == Verdict::Misrouted;
+    causes_here.extend(behind.iter().filter(|_| is_misrouted).cloned());
+    let mut found: Vec<Problem> =
+        here.into_iter().map(|sentence| Problem { sentence, causes: causes_here.clone() }).collect();
+    if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
         let sentence = |problem: &String| format!("is {is} {problem}");

@@ -170,7 +170,7 @@ pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort>
 }
 
 /// What keeps a captured packet from the port that it goes to: the kernel, or the listener there.
-pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<String> {
+pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<'_>) -> Option<String> {
     let live = pod.live.as_ref()?;
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let is_tproxy = live.routed_mark.is_some();
@@ -180,12 +180,12 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
         }
     }
     let of_interfaces = if packet.is_inbound {
-        passthrough_problem(pod).filter(|_| packet.family() == Family::V6)
+        passthrough_problem(pod).filter(|_| packet.family() == Family::V6).map(str::to_owned)
     } else {
-        loopback_problem(pod)
+        loopback_problem(to, pod)
     };
-    if let Some(problem) = of_interfaces {
-        return Some(problem.to_owned());
+    if of_interfaces.is_some() {
+        return of_interfaces;
     }
     if let (false, IpAddr::V6(to)) = (packet.is_inbound, packet.destination.ip())
         && to.is_unicast_link_local()
@@ -211,16 +211,13 @@ pub(super) fn passthrough_problem(pod: &Pod<'_>) -> Option<&'static str> {
 
 const NO_PASSTHROUGH: &str = "::6 is not on lo: the proxy binds to it for connections to the app, which fail; `ip -6 addr add ::6/128 dev lo`";
 
-/// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`.
-pub(super) fn loopback_problem(pod: &Pod<'_>) -> Option<&'static str> {
-    is_loopback_down(pod.live.as_ref()?).then_some(LOOPBACK_DOWN)
-}
-
-pub(super) const LOOPBACK_DOWN: &str = "the interface lo is down: captured outbound packets and calls of the pod to itself are lost; \
-                             `ip link set lo up`";
-
-pub(super) fn is_loopback_down(live: &Live) -> bool {
-    live.links.named("lo").is_some_and(|link| !link.is_up)
+/// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`. `to` is where they go by
+/// the rules.
+pub(super) fn loopback_problem(to: IpAddr, pod: &Pod<'_>) -> Option<String> {
+    let live = pod.live.as_ref()?;
+    let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
+    let unrouted = || routing::loopback_unrouted(family, live.fib.get(&family)).filter(|_| to.is_loopback());
+    routing::loopback_down(&live.links).or_else(unrouted)
 }
 
 /// A port that a rule hands packets to.

@@ -1,9 +1,10 @@
 //! Interfaces on which the kernel drops the connections that our rules capture.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::model::{
-    Chain, Family, FamilyRules, Fib, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
+    Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
     SourceValidation, Table, Target,
 };
 use crate::text::one_line;
@@ -65,20 +66,35 @@ fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
 /// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's answers.
 fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Dropping> {
     let family = rules.family;
-    let lo = links.named("lo")?;
     let redirects = jumps(rules, Chain::Output, Chain::Redirect);
+    let why = if redirects || tproxy_mark(rules).is_some() { loopback_down(links) } else { None };
     let is_used = || unicast_interfaces(fib).any(|name| name != "lo");
-    // In IPv6, `::6` may be the address that is there.
-    let has_no_address = family == Family::V4 && !lo.has_v4;
-    let why = if !lo.is_up && (redirects || tproxy_mark(rules).is_some()) {
-        "lo is down; bring it up (`ip link set lo up`)".to_owned()
-    } else if redirects && has_no_address && is_used() {
-        format!("lo has no {family} address; add one (`ip addr add 127.0.0.1/8 dev lo`)")
-    } else {
-        return None;
-    };
+    let has_no_address = || if redirects && is_used() { loopback_unrouted(family, fib) } else { None };
+    let why = why.or_else(has_no_address)?;
     let problem = format!("captured connections do not reach the proxy ({family}): {why}");
-    Some(Dropping { interface: lo.name.clone(), problem })
+    Some(Dropping { interface: "lo".to_owned(), problem })
+}
+
+/// Why nothing gets to a process over `lo`, if that is so.
+#[must_use]
+pub fn loopback_down(links: &Links) -> Option<String> {
+    let is_down = !links.named("lo")?.is_up;
+    is_down.then(|| "lo is down; bring it up (`ip link set lo up`)".to_owned())
+}
+
+/// Why nothing is delivered to the loopback address, to which REDIRECT sends outbound packets, if that is so.
+#[must_use]
+pub fn loopback_unrouted(family: Family, fib: Option<&Fib>) -> Option<String> {
+    let (address, prefix, setting) = match family {
+        Family::V4 => (IpAddr::V4(Ipv4Addr::LOCALHOST), 8, ""),
+        Family::V6 => (IpAddr::V6(Ipv6Addr::LOCALHOST), 128, ", with net.ipv6.conf.lo.disable_ipv6=0"),
+    };
+    let delivers = |route: &FibRoute| {
+        route.kind == RouteKind::Local && route.destination.is_none_or(|range| range.contains(address))
+    };
+    let is_unrouted = !fib?.routes.iter().any(delivers);
+    is_unrouted
+        .then(|| format!("{address} is not on lo; add it (`ip addr add {address}/{prefix} dev lo`{setting})"))
 }
 
 /// Why the kernel drops a captured packet that arrives on this interface, or its answers, if it does.

@@ -251,7 +251,7 @@ fn packets_within_the_pod_need_the_loopback_interface(fixture: Fixture) {
             pod.outside().call(at(family.pod(), 7000)).served_by("app");
             assert!(attempt.is_err() || attempt.is_ok_and(|attempt| attempt.peer_addr().is_err()), "{to}");
             let said = first_line(&["--to", &to.to_string()]);
-            assert!(said.contains("the interface lo is down"), "{said}");
+            assert!(said.contains("lo is down; bring it up"), "{said}");
         }
     }
     let said = first_line(&[]);

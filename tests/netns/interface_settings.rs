@@ -36,6 +36,11 @@ fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
     (of_pod.to_owned(), answer.lines().next().unwrap_or_default().to_owned())
 }
 
+fn first_line(pod: &Pod, packet: &[&str]) -> String {
+    let said = pod.bare_istio_iptables(&[&["explain", "--live"], packet].concat()).run().succeeded().stdout();
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
 /// Captured connections of the application go to the loopback address.
 fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
     let pod = fixture.pod();
@@ -43,9 +48,11 @@ fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
     let options = [&EVERYTHING[..], &["-o", "81"]].concat();
     let states = [
         ("link set lo down", "lo is down", &[Family::V4, Family::V6][..]),
-        ("link set lo up", "", &[]),
-        ("address del 127.0.0.1/8 dev lo", "lo has no IPv4 address", &[Family::V4]),
-        ("address add 127.0.0.1/8 dev lo", "", &[]),
+        ("link set lo up", "lo is down", &[]),
+        ("address del 127.0.0.1/8 dev lo", "127.0.0.1 is not on lo", &[Family::V4]),
+        ("address add 127.0.0.1/8 dev lo", "127.0.0.1 is not on lo", &[]),
+        ("-6 address del ::1/128 dev lo", "::1 is not on lo", &[Family::V6]),
+        ("-6 address add ::1/128 dev lo", "::1 is not on lo", &[]),
     ];
     pod.apply(&options);
     for (change, why, families) in states {
@@ -60,6 +67,9 @@ fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
             }
             let (captured, excluded) = (at(family.service(), 80), at(family.service(), 81));
             assert_eq!(pod.app().gets_no_reply(captured, excluded), is_dropped, "{change}, {family:?}");
+            let answer = first_line(&pod, &["--to", &captured.to_string()]);
+            assert_eq!(answer.contains(why), is_dropped, "{change}: {answer}");
+            assert_eq!(first_line(&pod, &[]).matches(why).count(), families.len(), "{change}");
         }
     }
 }
