@@ -4,8 +4,9 @@
 //! With TPROXY the proxy connects to the app from the client's address. The app's answers are for the client, and policy routing
 //! brings them to the proxy by the mark of their connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use super::arrival::to_no_host;
 use super::connection::Connection;
 use super::foreign_rule::Effect;
 use super::overview::query;
@@ -16,7 +17,6 @@ use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark, Target, Transport};
-use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet, in one sentence.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
@@ -288,14 +288,13 @@ impl<'a> Conversation<'a> {
         }
         let (sender, hook) =
             if is_own { (Sender::App, Hook::Output) } else { (Sender::Outside, Hook::Prerouting) };
-        if self.packet.is_inbound && to.is_ipv4() && to.ip().is_loopback() {
-            let name = &self.packet.interface;
-            let link = self.pod.live.as_ref()?.links.named(name)?;
-            if !link.routes_to_loopback {
-                let (to, name) = (to.ip(), one_line(name));
-                return Some(format!(
-                    "the kernel drops what arrives on {name} for {to}: net.ipv4.conf.{name}.route_localnet is 0"
-                ));
+        if self.packet.is_inbound
+            && let IpAddr::V4(address) = to.ip()
+        {
+            let link = self.pod.live.as_ref()?.links.named(&self.packet.interface)?;
+            let dropped = to_no_host(link, address);
+            if dropped.is_some() {
+                return dropped;
             }
         }
         let query = self.query(sender, to, ConnectionState::Established);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::packet::Process;
+use super::packet::{Packet, Process};
 use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
@@ -41,6 +41,26 @@ pub(super) struct AtHook {
 }
 
 impl AtHook {
+    /// It before the first hook.
+    pub(super) fn of(packet: &Packet) -> Self {
+        Self {
+            process: packet.process,
+            transport: packet.transport,
+            source: packet.source,
+            destination: packet.destination,
+            in_interface: packet.is_inbound.then(|| packet.interface.clone()),
+            out_interface: (!packet.is_inbound).then(|| packet.interface.clone()),
+            mark: packet.mark,
+            connmark: packet.connmark,
+            has_known_marks: true,
+            state: packet.state,
+            is_tracked: true,
+            zone: Zone::default(),
+            is_assigned: false,
+            is_seen: false,
+        }
+    }
+
     /// Changes the marks of the packet, or of what is known of its connection.
     pub(super) fn change_marks(&mut self, change: MarkChange) {
         if !change.needs_connection() || self.has_connection() {

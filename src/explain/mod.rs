@@ -4,6 +4,7 @@
 //! this is one more interpreter of them.
 
 mod answers;
+mod arrival;
 mod beside;
 mod connection;
 mod diagram;

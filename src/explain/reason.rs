@@ -63,7 +63,7 @@ impl fmt::Display for Cause {
 pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
     let mut reason = of_verdict(packet, walk, pod);
     let port = walk.end.destination.port();
-    if walk.verdict == Verdict::Dropped && port != packet.destination.port() {
+    if walk.verdict == Verdict::Dropped && !walk.is_invalid && port != packet.destination.port() {
         reason.sentence += &format!(": by then it is for port {port}, to which it was redirected");
     }
     reason

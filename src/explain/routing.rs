@@ -158,39 +158,6 @@ impl<'a> Routing<'a> {
         }
     }
 
-    /// Why the kernel drops an IPv4 packet that arrives, if it does: the way to its source is another one.
-    pub(super) fn rejects_source(&self, at: &AtHook) -> Option<String> {
-        let (fib, links) = (self.fib?, self.links?);
-        let name = at.in_interface.as_deref().filter(|name| *name != "lo")?;
-        let (own, all) = (links.named(name)?.settings, links.all);
-        let filter = own.rp_filter.max(all.rp_filter);
-        if filter == 0 || !at.source.is_ipv4() {
-            return None;
-        }
-        let mark =
-            if own.uses_mark || all.uses_mark { at.has_known_marks.then_some(at.mark.0) } else { Some(0) };
-        let flow = back(at.destination.ip(), at.source.ip(), (mark, protocol(at.transport)));
-        let lookup = lookup(fib, &flow);
-        let way = match lookup.decisive.as_ref() {
-            _ if !lookup.uncertain.is_empty() => return None,
-            None => "there is no route".to_owned(),
-            Some(tried) if lookup.kind().is_some_and(RouteKind::is_rejecting) => words(tried),
-            Some(tried) => match tried.found {
-                Found::Route(FibRoute { kind: RouteKind::Unicast, interface: Some(other), .. })
-                    if filter == 1 && other != name =>
-                {
-                    words(tried)
-                }
-                Found::Route(_) | Found::Rejected(_) | Found::Unknown => return None,
-            },
-        };
-        let setting = one_line(if all.rp_filter >= own.rp_filter { "all" } else { name });
-        let (source, name) = (at.source.ip(), one_line(name));
-        Some(format!(
-            "net.ipv4.conf.{setting}.rp_filter={filter} drops what arrives on {name} from {source}, to which another way leads: {way}"
-        ))
-    }
-
     /// What IPsec policies make of a packet with these ends. Over `lo` IPv4 has none.
     pub(super) fn ipsec(
         &self,
@@ -278,7 +245,11 @@ const fn unspecified(address: IpAddr) -> IpAddr {
 }
 
 /// What goes back to the source of a packet.
-const fn back(source: IpAddr, destination: IpAddr, (mark, protocol): (Option<u32>, u8)) -> Flow<'static> {
+pub(super) const fn back(
+    source: IpAddr,
+    destination: IpAddr,
+    (mark, protocol): (Option<u32>, u8),
+) -> Flow<'static> {
     Flow { source, destination, mark, uid: Some(0), in_interface: "lo", protocol, ports: None }
 }
 
@@ -289,7 +260,7 @@ const fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-const fn protocol(transport: Transport) -> u8 {
+pub(super) const fn protocol(transport: Transport) -> u8 {
     match transport {
         Transport::Tcp => 6,
         Transport::Udp => 17,

@@ -30,6 +30,7 @@ mod dns_changes;
 mod dropped_syns;
 mod dry_runs;
 mod established;
+mod explain_arrival;
 mod explain_before;
 mod explain_beside;
 mod explain_dns;

@@ -1,11 +1,14 @@
 //! Hand-made TCP segments, such as connection tracking calls INVALID.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{MsgFlags, SockaddrStorage, recv, sendto, setsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, sendto, setsockopt,
+    socket as nix_socket, sockopt,
+};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::socket;
@@ -41,6 +44,18 @@ pub fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<boo
         }
     }
     Err(io::Error::other("the marker was not answered"))
+}
+
+/// Sends a SYN over IPv4 with these ends, whichever addresses they have, to the host with the address `by`. Must run as root.
+pub fn send_syn(from: SocketAddrV4, to: SocketAddrV4, by: Ipv4Addr) -> io::Result<()> {
+    let fd = nix_socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+    // The kernel fills in lengths and the checksum.
+    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0];
+    packet.extend(from.ip().octets());
+    packet.extend(to.ip().octets());
+    packet.extend(segment(from.into(), to.into(), SYN));
+    sendto(fd.as_raw_fd(), &packet, &SockaddrStorage::from(SocketAddrV4::new(by, 0)), MsgFlags::empty())?;
+    Ok(())
 }
 
 /// The next segment that `from` sends: its destination port and its flags.

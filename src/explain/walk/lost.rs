@@ -8,10 +8,10 @@ use crate::model::{RouteKind, Transport};
 use crate::routing::Found;
 
 impl Walker<'_, '_> {
-    /// Whether a process asks for a TCP connection to a broadcast or multicast address.
+    /// Whether it is a TCP packet to a broadcast or multicast address.
     pub(super) fn is_for_several_hosts(&self) -> bool {
         let is_other = |looked: &Looked<'_>| looked.lookup.kind() == Some(RouteKind::Other);
-        let is_meant = match self.packet.destination.ip() {
+        let is_meant = match self.at.destination.ip() {
             IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
             IpAddr::V6(address) => address.is_multicast(),
         };
@@ -24,6 +24,17 @@ impl Walker<'_, '_> {
         self.because =
             Some(format!("{destination} is for several hosts: connecting to it by TCP fails (ENETUNREACH)"));
         Verdict::NoRoute
+    }
+
+    /// What arrives by TCP for several hosts opens no connection, whichever socket TPROXY gives it; nor does what has an invalid address.
+    pub(super) fn rejected(&mut self) -> Option<Verdict> {
+        let destination = self.at.destination.ip();
+        let is_for_several = self.packet.is_inbound && self.is_for_several_hosts();
+        let several =
+            || format!("{destination} is for several hosts: the kernel makes no TCP connection to it");
+        let why = self.routing.rejects(&self.at).or_else(|| is_for_several.then(several))?;
+        (self.because, self.is_invalid) = (Some(why), true);
+        Some(Verdict::Dropped)
     }
 
     /// The proxy does not get the packet although a rule sends it there.

@@ -24,7 +24,6 @@ use super::matching::AtHook;
 use super::packet::Packet;
 use super::routing::{Looked, Routed, Routing, words};
 use super::rules::{Chains, Entry, INPUT, Rules};
-use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{Hook, IpsecDirection, Port};
 use crate::routing::Found;
@@ -95,6 +94,8 @@ pub struct Walk<'a> {
     pub routed: Vec<Looked<'a>>,
     /// The reason for the verdict, if it is not a rule that was tried.
     pub because: Option<String>,
+    /// Whether its addresses are the reason, whatever port it is for.
+    pub(super) is_invalid: bool,
     /// IPsec policies that may decide, and cannot be evaluated.
     pub ipsec: Vec<String>,
     /// Chains with one priority, if their order makes a difference.
@@ -186,25 +187,9 @@ impl<'a> Sent<'a, '_> {
     /// The same, in this order.
     fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
         let Self { rules, packet, routing, connection } = self;
-        let at = AtHook {
-            process: packet.process,
-            transport: packet.transport,
-            source: packet.source,
-            destination: packet.destination,
-            in_interface: packet.is_inbound.then(|| packet.interface.clone()),
-            out_interface: (!packet.is_inbound).then(|| packet.interface.clone()),
-            mark: packet.mark,
-            connmark: packet.connmark,
-            has_known_marks: true,
-            state: packet.state,
-            is_tracked: true,
-            zone: Zone::default(),
-            is_assigned: false,
-            is_seen: false,
-        };
         let mut walker = Walker {
             rules,
-            at,
+            at: AtHook::of(packet),
             packet,
             routing,
             connection,
@@ -221,11 +206,22 @@ impl<'a> Sent<'a, '_> {
             to: Routed::Away,
             later: None,
             because: None,
+            is_invalid: false,
             ipsec: Vec::new(),
         };
         let verdict = walker.verdict(packet);
         let Walker {
-            steps, uncertain, routed, later, because, ipsec, translated_by, socket, at: end, ..
+            steps,
+            uncertain,
+            routed,
+            later,
+            because,
+            is_invalid,
+            ipsec,
+            translated_by,
+            socket,
+            at: end,
+            ..
         } = walker;
         let is_decided = later.is_some() || because.is_some();
         let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
@@ -238,6 +234,7 @@ impl<'a> Sent<'a, '_> {
             uncertain,
             routed,
             because,
+            is_invalid,
             ipsec,
             order,
             translated_by,
@@ -274,6 +271,8 @@ struct Walker<'a, 'b> {
     /// The step in a chain before or behind ours that decides.
     later: Option<usize>,
     because: Option<String>,
+    /// Whether its addresses are the reason.
+    is_invalid: bool,
     /// IPsec policies that may decide.
     ipsec: Vec<String>,
 }
@@ -318,9 +317,8 @@ impl<'a> Walker<'a, '_> {
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
         let routed = routed.unwrap_or_else(|| self.route());
-        if let Some(why) = self.routing.rejects_source(&self.at) {
-            self.because = Some(why);
-            return Verdict::Dropped;
+        if let Some(verdict) = self.rejected() {
+            return verdict;
         }
         let foreign = self.socket.filter(|socket| !self.rules.has_proxy_port(socket.port));
         let foreign = foreign.filter(|_| !self.finds_its_connection());
