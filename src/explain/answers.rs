@@ -10,7 +10,7 @@ use super::arrival::to_no_host;
 use super::connection::Connection;
 use super::foreign_rule::Effect;
 use super::overview::query;
-use super::packet::Packet;
+use super::packet::{ACCEPTING, ANSWERING, FOLLOWING, OPENING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
@@ -101,6 +101,14 @@ impl<'a> Conversation<'a> {
     /// their flags.
     fn later_packets(&self) -> Option<String> {
         let later = self.later_packet()?;
+        let hook = if self.packet.is_inbound { Hook::Prerouting } else { Hook::Output };
+        let apart = self
+            .is_apart(&later.walk, hook)
+            .filter(|_| self.taken.end.destination != self.packet.destination);
+        if let Some(why) = apart {
+            let to = self.packet.destination;
+            return Some(format!("later packets {why}, and so go to {to}: no data arrives"));
+        }
         let is_lost = matches!(later.walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
         // What is not known of the first packet is named with its verdict.
         let is_unsure = later.walk.unsure().is_some() && self.taken.unsure().is_none();
@@ -115,8 +123,9 @@ impl<'a> Conversation<'a> {
         }
         let live = self.pod.live.as_ref()?;
         let end = &self.taken.end;
+        let state = ConnectionState::Established;
         let packet =
-            Packet { state: ConnectionState::Established, connmark: end.connmark, ..self.packet.clone() };
+            Packet { state, tcp_flags: Some(FOLLOWING), connmark: end.connmark, ..self.packet.clone() };
         let reply = (end.destination, Some(source));
         let connection = Connection { original: (source, destination), reply, is_answer: false };
         let (family, connection) = (packet.family(), Some(connection));
@@ -141,13 +150,15 @@ impl<'a> Conversation<'a> {
     /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
     fn translated_answers(&self) -> Option<String> {
         let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, self.taken.end.connmark)?;
-        if let Some(why) = self.is_apart(&answer.walk, Hook::Output) {
-            return Some(format!(
-                "the proxy's answers {why}, and so keep its address: no connection is made"
-            ));
-        }
-        self.undelivered("the proxy's answers", &answer, &[Verdict::LikeItsConnection])
+        [(ACCEPTING, "connection is made"), (FOLLOWING, "data arrives")].into_iter().find_map(
+            |(flags, what)| {
+                let answer = self.answer(&query, flags, self.taken.end.connmark)?;
+                if let Some(why) = self.is_apart(&answer.walk, Hook::Output) {
+                    return Some(format!("the proxy's answers {why}, and so keep its address: no {what}"));
+                }
+                self.undelivered("the proxy's answers", &answer, &[Verdict::LikeItsConnection])
+            },
+        )
     }
 
     /// With TPROXY the proxy answers from the address that the packet was sent to.
@@ -156,7 +167,7 @@ impl<'a> Conversation<'a> {
             return None;
         }
         let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, self.taken.end.connmark)?;
+        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
         self.undelivered("the proxy's answers", &answer, &delivered)
     }
@@ -164,12 +175,9 @@ impl<'a> Conversation<'a> {
     /// Later packets belong to no connection if the answers belong to another one.
     fn invalid_packets(&self) -> Option<String> {
         let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, self.taken.end.connmark)?;
+        let answer = self.answer(&query, ACCEPTING, self.taken.end.connmark)?;
         let why = self.is_apart(&answer.walk, Hook::Output)?;
-        let live = self.pod.live.as_ref()?;
-        let packet = Packet { state: ConnectionState::Invalid, ..self.packet.clone() };
-        let family = packet.family();
-        let walk = walk(live.rules.get(&family)?, &packet, live.routing(family));
+        let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
         let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
         is_lost.then(|| {
             let because = reason(&packet, &walk, self.pod).sentence;
@@ -186,7 +194,7 @@ impl<'a> Conversation<'a> {
         let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
         let query =
             PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
-        let call = self.follow(&query, own, Mark(0), None)?;
+        let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
         if is_own && call.walk.verdict != Verdict::NotCaptured {
             return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
         }
@@ -194,14 +202,14 @@ impl<'a> Conversation<'a> {
         let mut connmark = if is_own { call.walk.end.connmark } else { mark };
         let mut apart = None;
         let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
-        let answer = conversation.answer(&query, connmark)?;
+        let answer = conversation.answer(&query, ANSWERING, connmark)?;
         if is_own {
             apart = conversation.is_apart(&answer.walk, Hook::Output);
         }
         if apart.is_some() {
             (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
         }
-        let answer = conversation.answer(&query, connmark)?;
+        let answer = conversation.answer(&query, ANSWERING, connmark)?;
         // The kernel finds the pod's own addresses first, whatever the mark.
         if answer.packet.is_local {
             return None;
@@ -241,24 +249,26 @@ impl<'a> Conversation<'a> {
         } else {
             (Sender::Outside, Hook::Prerouting)
         };
-        let follow = |state| {
-            let query = self.query(sender, self.packet.destination, state);
-            match state {
-                ConnectionState::Established => self.answer(&query, self.taken.end.connmark),
-                ConnectionState::New | ConnectionState::Invalid => {
-                    self.follow(&query, self.packet.source, Mark(0), None)
-                }
+        // By its mark: the app's or the proxy's own socket has it.
+        let by_mark = (!self.packet.is_inbound).then_some(Verdict::ToProxySocket);
+        let delivered: Vec<_> = [Verdict::LikeItsConnection].into_iter().chain(by_mark).collect();
+        let query = self.query(sender, self.packet.destination, ConnectionState::Established);
+        [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
+            let answer = self.answer(&query, flags, self.taken.end.connmark)?;
+            match self.is_apart(&answer.walk, hook) {
+                Some(why) => self.behind_answers(&why, &answer.walk, &query),
+                None => self.undelivered("its answers", &answer, &delivered),
             }
+        })
+    }
+
+    /// What is wrong behind answers that do not belong to the connection.
+    fn behind_answers(&self, why: &str, answer: &Walk<'_>, query: &PacketQuery) -> Option<String> {
+        let follow = |state, flags| {
+            let query = PacketQuery { state, ..query.clone() };
+            self.follow(&query, self.packet.source, flags, (Mark(0), None))
         };
-        let answer = follow(ConnectionState::Established)?;
-        let Some(why) = self.is_apart(&answer.walk, hook) else {
-            let mut delivered = vec![Verdict::LikeItsConnection];
-            // By its mark: the app's or the proxy's own socket has it.
-            delivered.extend((!self.packet.is_inbound).then_some(Verdict::ToProxySocket));
-            return self.undelivered("its answers", &answer, &delivered);
-        };
-        // The first one can begin no connection. What comes behind it can.
-        let (first, next) = (follow(ConnectionState::Invalid)?, follow(ConnectionState::New)?);
+        let first = follow(ConnectionState::Invalid, ACCEPTING)?;
         let is_dropped =
             |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
         if is_dropped(&first.walk) {
@@ -267,13 +277,39 @@ impl<'a> Conversation<'a> {
                  connection is made"
             ));
         }
-        if let Verdict::Captured(port) = next.walk.verdict {
-            return Some(format!(
-                "its answers {why}, seem to begin another connection and go to the proxy's port {port}: no data arrives"
-            ));
-        }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
-        [first, next].iter().find_map(|answer| self.undelivered("its answers", answer, &delivered))
+        // The answer can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
+        let is_begun = self.taken.end.is_tracked;
+        let state = if is_begun { ConnectionState::Invalid } else { ConnectionState::New };
+        let own = self.own_packet(state)?;
+        let next = if (is_begun && !answer.end.is_tracked) || (!is_begun && own.walk.end.is_tracked) {
+            self.answer(query, FOLLOWING, self.taken.end.connmark)?
+        } else {
+            follow(ConnectionState::New, FOLLOWING)?
+        };
+        for (what, walk) in
+            [(format!("its answers {why},"), &next.walk), ("its later packets".to_owned(), &own.walk)]
+        {
+            if let Verdict::Captured(port) = walk.verdict {
+                return Some(format!(
+                    "{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
+                ));
+            }
+        }
+        let later = || self.undelivered("its later packets", &own, &delivered);
+        [first, next]
+            .iter()
+            .find_map(|answer| self.undelivered("its answers", answer, &delivered))
+            .or_else(later)
+    }
+
+    /// A later packet in its direction that belongs to no connection yet.
+    fn own_packet(&self, state: ConnectionState) -> Option<Followed<'a>> {
+        let live = self.pod.live.as_ref()?;
+        let packet = Packet { state, tcp_flags: Some(FOLLOWING), ..self.packet.clone() };
+        let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
+        let walk = walk(rules, &packet, routing);
+        Some(Followed { packet, walk })
     }
 
     /// What a foreign rule has sent elsewhere is answered from there: by another host, or by a process of the pod. Answers in another
@@ -298,7 +334,7 @@ impl<'a> Conversation<'a> {
             }
         }
         let query = self.query(sender, to, ConnectionState::Established);
-        let answer = self.answer(&query, self.taken.end.connmark)?;
+        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
         match self.is_apart(&answer.walk, hook) {
             Some(why) => {
                 let receiver = if self.packet.is_inbound { "client" } else { "app" };
@@ -329,24 +365,25 @@ impl<'a> Conversation<'a> {
     }
 
     /// An answer: it belongs to the connection, if it is not looked for elsewhere.
-    fn answer(&self, query: &PacketQuery, connmark: Mark) -> Option<Followed<'a>> {
+    fn answer(&self, query: &PacketQuery, flags: TcpFlags, connmark: Mark) -> Option<Followed<'a>> {
         let Packet { source, destination, .. } = *self.packet;
         let reply = (self.taken.end.destination, Some(source));
         let connection = Connection { original: (source, destination), reply, is_answer: true };
-        self.follow(query, source, connmark, Some(connection))
+        self.follow(query, source, flags, (connmark, Some(connection)))
     }
 
     fn follow(
         &self,
         query: &PacketQuery,
         to: SocketAddr,
-        connmark: Mark,
-        connection: Option<Connection>,
+        flags: TcpFlags,
+        (connmark, connection): (Mark, Option<Connection>),
     ) -> Option<Followed<'a>> {
         let live = self.pod.live.as_ref()?;
         let (family, query) = (self.packet.family(), PacketQuery { connmark, ..query.clone() });
         let routing = live.routing(family);
-        let mut packet = Packet::of(&query, to, self.pod.config, self.pod.network).by_route(routing);
+        let packet = Packet::of(&query, to, self.pod.config, self.pod.network).by_route(routing);
+        let mut packet = Packet { tcp_flags: Some(flags), ..packet };
         if packet.is_inbound {
             packet.interface.clone_from(&self.packet.interface);
         }

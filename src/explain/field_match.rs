@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::connection::{Connection, status};
 use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
+use super::packet::{SYN, TOLD};
 use crate::config::ConnectionState;
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::parse::matches::{
@@ -61,18 +62,13 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
         Field::Connection(..) if !packet.has_connection() => Holds::No(mismatch(test, packet)),
         Field::Connection(part, _) => of_connection(test, part, packet, facts),
         Field::TcpFlags => {
-            let [fin, syn, rst, ack]: [u128; 4] = [1, 2, 4, 16];
-            match packet.state {
-                ConnectionState::New => number(syn),
-                // A later packet is one of these: SYN comes with ACK, and without FIN and RST.
-                ConnectionState::Established => {
-                    let later = [syn | ack, ack, fin | ack, rst | ack];
-                    let [first, others @ ..] =
-                        later.map(|flags| of_value(test, flags, fin | syn | rst | ack, packet));
-                    if others.iter().all(|other| *other == first) { first } else { Holds::Unknown }
-                }
-                ConnectionState::Invalid => Holds::Unknown,
-            }
+            let of = |flags: &u128| {
+                let known = if flags & SYN == 0 { TOLD } else { u128::MAX };
+                of_value(test, *flags, known, packet)
+            };
+            let mut all = packet.tcp_flags.iter().map(of);
+            let first = all.next().unwrap_or(Holds::Unknown);
+            if all.all(|other| other == first) { first } else { Holds::Unknown }
         }
         Field::SourceType(limit) => address_type(test, packet.source.ip(), limit, packet, facts),
         Field::DestinationType(limit) => address_type(test, packet.destination.ip(), limit, packet, facts),

@@ -132,6 +132,7 @@ mod tests {
     use super::*;
     use crate::config::ConnectionState;
     use crate::explain::connection::Connection;
+    use crate::explain::packet::OPENING;
     use crate::model::{Mark, Transport};
 
     /// `yes`, `no` or what is not known.
@@ -147,6 +148,7 @@ mod tests {
             connmark: Mark(0),
             has_known_marks: true,
             state: ConnectionState::New,
+            tcp_flags: OPENING,
             is_tracked: true,
             zone: Zone::default(),
             is_assigned: false,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::packet::{Packet, Process};
+use super::packet::{OPENING, Packet, Process, TcpFlags};
 use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
@@ -30,6 +30,7 @@ pub(super) struct AtHook {
     /// Whether both marks are known: a foreign rule may have set others.
     pub(super) has_known_marks: bool,
     pub(super) state: ConnectionState,
+    pub(super) tcp_flags: TcpFlags,
     /// Whether connection tracking sees it.
     pub(super) is_tracked: bool,
     /// The zone in which that looks for its connection.
@@ -54,6 +55,7 @@ impl AtHook {
             connmark: packet.connmark,
             has_known_marks: true,
             state: packet.state,
+            tcp_flags: packet.possible_flags(),
             is_tracked: true,
             zone: Zone::default(),
             is_assigned: false,
@@ -122,7 +124,7 @@ fn protocol(test: &Protocol, packet: &AtHook) -> Option<String> {
         return Some(format!("not {}", transport.name().to_uppercase()));
     }
     let source = source.map(|port| Match::Is(Ports::One(port)));
-    let opens = packet.state == ConnectionState::New;
+    let opens = packet.tcp_flags == OPENING;
     ports("source port", source.as_ref(), packet.source.port())
         .or_else(|| ports("port", destination.as_ref(), packet.destination.port()))
         .or_else(|| match syn {

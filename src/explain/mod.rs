@@ -41,7 +41,7 @@ use crate::policy;
 pub(crate) use foreign_rule::{Effect, effect};
 pub use listener::Listener;
 pub use overview::query;
-pub use packet::{Packet, Process};
+pub use packet::{Packet, Process, TcpFlags};
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;

@@ -12,6 +12,26 @@ const CLIENT_PORT: u16 = 50000;
 /// Name of the pod's network interface where the namespace has none yet.
 const POD_INTERFACE: &str = "eth0";
 
+/// TCP flags that a packet may have, each as one number of FIN, SYN, RST and ACK; none of these where that is not known.
+pub type TcpFlags = &'static [u128];
+
+const FIN: u128 = 1;
+pub(super) const SYN: u128 = 2;
+const RST: u128 = 4;
+const ACK: u128 = 16;
+/// Those flags.
+pub(super) const TOLD: u128 = FIN | SYN | RST | ACK;
+/// Of the first packet of a connection.
+pub(super) const OPENING: TcpFlags = &[SYN];
+/// Of its answer.
+pub(super) const ACCEPTING: TcpFlags = &[SYN | ACK];
+/// Of those behind these two. SYN comes with ACK, and without FIN and RST.
+pub(super) const FOLLOWING: TcpFlags = &[ACK, FIN | ACK];
+/// Of answers without which there is no connection.
+pub(super) const ANSWERING: TcpFlags = &[SYN | ACK, ACK, FIN | ACK];
+/// Of any packet behind the first one.
+const LATER: TcpFlags = &[SYN | ACK, ACK, FIN | ACK, RST | ACK];
+
 /// Owner of the socket that sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -52,6 +72,8 @@ pub struct Packet {
     pub connmark: Mark,
     /// State of its connection.
     pub state: ConnectionState,
+    /// Its flags over TCP, if more is known of them than by the state.
+    pub tcp_flags: Option<TcpFlags>,
     /// What its process asked for, where a BPF program at the socket chose another destination.
     pub translated_from: Option<SocketAddr>,
 }
@@ -92,6 +114,7 @@ impl Packet {
             mark: query.mark,
             connmark: query.connmark,
             state: query.state,
+            tcp_flags: None,
             translated_from: None,
         }
     }
@@ -109,6 +132,15 @@ impl Packet {
             self.destination = to;
         }
         self
+    }
+
+    /// The flags that it may have.
+    pub(super) fn possible_flags(&self) -> TcpFlags {
+        self.tcp_flags.unwrap_or(match self.state {
+            ConnectionState::New => OPENING,
+            ConnectionState::Established => LATER,
+            ConnectionState::Invalid => &[],
+        })
     }
 
     /// Its address family.

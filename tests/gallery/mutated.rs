@@ -97,6 +97,7 @@ fn packet(json: &Value) -> Option<Packet> {
         mark: mark("mark"),
         connmark: mark("connmark"),
         state,
+        tcp_flags: None,
         translated_from: None,
     })
 }
@@ -149,6 +150,7 @@ fn random_packet(family: Family, text: &str, random: &mut Random) -> Packet {
         mark: Mark(random.of(&marks)),
         connmark: Mark(if state == ConnectionState::Invalid { 0 } else { random.of(&marks) }),
         state,
+        tcp_flags: None,
         translated_from: None,
     }
 }
