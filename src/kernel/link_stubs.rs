@@ -1,6 +1,7 @@
 //! Functions of the C library that istio-iptables and istio-cni have in an empty or a short form as `make static cni` builds them. std and
 //! glibc itself link them for output that these programs cannot print, and with them half a megabyte: `sscanf`, a reader of debug
-//! information, and `printf` with streams, wide characters, converters of encodings and the loader of those.
+//! information, and `printf` with streams, wide characters, converters of encodings and the loader of those. So does its start for the
+//! loader of libraries, and std for the unwinder.
 #![allow(unsafe_code, reason = "a function that stands for one of the C library has its name")]
 #![allow(non_upper_case_globals, reason = "so has a variable")]
 
@@ -25,6 +26,32 @@ extern "C" fn _Unwind_Backtrace(
 ) -> c_int {
     const END_OF_STACK: c_int = 5;
     END_OF_STACK
+}
+
+/// Where the loader looks for libraries, of which a static program loads none.
+#[unsafe(no_mangle)]
+const extern "C" fn _dl_init_paths() {}
+
+/// What a library that is loaded later needs of threads.
+#[unsafe(no_mangle)]
+const extern "C" fn _dl_nothread_init_static_tls() {}
+
+/// Takes the right to write from the part of the program that is not written after its start. In glibc it is in the same object as what
+/// relocates libraries.
+#[unsafe(no_mangle)]
+extern "C" fn _dl_protect_relro(_program: *const c_void) {
+    // SAFETY: the kernel gives the headers of this program, which is linked for the addresses in there.
+    let headers = unsafe {
+        let first = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        std::slice::from_raw_parts(first, libc::getauxval(libc::AT_PHNUM) as usize)
+    };
+    // SAFETY: it has no precondition.
+    let page = unsafe { libc::getauxval(libc::AT_PAGESZ) };
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_GNU_RELRO) {
+        let [start, end] = [header.p_vaddr, header.p_vaddr + header.p_memsz].map(|at| at & !(page - 1));
+        // SAFETY: nothing writes there after the start.
+        unsafe { libc::mprotect(start as *mut c_void, (end - start) as usize, libc::PROT_READ) };
+    }
 }
 
 /// `struct gconv_fcts` of the C locale: how wide characters are converted. No stream is wide.
@@ -91,6 +118,9 @@ macro_rules! empty {
     };
 }
 
+// Unwinding, which never begins.
+empty!(__gcc_personality_v0 _Unwind_GetDataRelBase _Unwind_GetIPInfo _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart);
+empty!(_Unwind_GetTextRelBase _Unwind_Resume _Unwind_SetGR _Unwind_SetIP);
 // How `malloc_stats` prints.
 empty!(fprintf _IO_fputs fwrite);
 // The streams whose locks `fork` takes, and frees in the child: none.
