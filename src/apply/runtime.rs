@@ -10,6 +10,7 @@ use crate::explain::{
 };
 use crate::kernel::cgroup_programs;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
+use crate::kernel::idmap::OwnerIds;
 use crate::kernel::processes;
 use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
@@ -26,20 +27,27 @@ pub fn runtime(
     network: &Network,
 ) -> (Runtime, Vec<String>) {
     let mut unread = Vec::new();
+    let ids = OwnerIds::read().unwrap_or_else(|error| {
+        unread.push(format!(
+            "uids and gids of sockets and processes may be others than those in the rules: {error}"
+        ));
+        OwnerIds::default()
+    });
     let tcp = sock_diag::tcp_sockets(&[State::Listen]);
     let listeners = tcp.and_then(|tcp| Ok((tcp, sock_diag::udp_listeners()?)));
     let listeners =
         listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
-    let processes = processes(&config.traffic.proxy, &inodes, &mut unread);
-    let connections = connections(network).unwrap_or_else(|error| {
+    let processes = processes(&config.traffic.proxy, (&inodes, &ids), &mut unread);
+    let connections = connections(network, &ids).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
     });
     let listeners = listeners.map(|(tcp, udp)| {
+        let ids = &ids;
         let of = |transport: Transport| {
             move |InetSocket { local: address, uid, is_transparent, device, is_v6_only, .. }: InetSocket| {
-                Listener { transport, address, uid, is_transparent, device, is_v6_only }
+                Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only }
             }
         };
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
@@ -106,12 +114,20 @@ fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
     wanted.map(|socket| socket.inode).collect()
 }
 
-fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) -> Vec<Process> {
+/// Those that are exempt from capture, with their ids in the rules.
+fn processes(
+    proxy: &ProxyOwner,
+    (listeners, ids): (&[u32], &OwnerIds),
+    unread: &mut Vec<String>,
+) -> Vec<Process> {
     let is_exempt = |process: &&processes::Process| {
         proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
     };
     let found = match processes::in_network_namespace() {
-        Ok(processes::Processes { found, unreadable }) => {
+        Ok(processes::Processes { mut found, mut unreadable }) => {
+            for process in found.iter_mut().chain(&mut unreadable) {
+                (process.uid, process.gid) = (ids.uid(process.uid), ids.gid(process.gid));
+            }
             let may_be_exempt = unreadable.iter().filter(is_exempt);
             unread.extend(may_be_exempt.map(|process| {
                 let processes::Process { pid, name, uid, gid, .. } = process;
@@ -145,7 +161,7 @@ fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) ->
 }
 
 /// The open connections with other hosts whose destination is not translated.
-fn connections(network: &Network) -> io::Result<Vec<Connection>> {
+fn connections(network: &Network, ids: &OwnerIds) -> io::Result<Vec<Connection>> {
     let line = |Connection { local, remote, uid }: &Connection| format!("{local} {remote} {uid}\n");
     let text = recording::text("connections that are not translated", &mut || {
         let found = untranslated(network).map_err(|error| io::Error::other(error.to_string()))?;
@@ -156,7 +172,7 @@ fn connections(network: &Network) -> io::Result<Vec<Connection>> {
         Some(Connection {
             local: words.next()?.parse().ok()?,
             remote: words.next()?.parse().ok()?,
-            uid: words.next()?.parse().ok()?,
+            uid: ids.uid(words.next()?.parse().ok()?),
         })
     };
     Ok(text.lines().filter_map(connection).collect())

@@ -71,7 +71,7 @@ pub struct NamespaceId {
 }
 
 impl NamespaceId {
-    fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
@@ -109,21 +109,29 @@ impl Namespace {
 
     /// Whether it belongs to the user namespace of this process, as all do where the kernel does not say.
     #[must_use]
-    #[allow(unsafe_code, reason = "no safe wrapper has this ioctl")]
     pub fn is_of_own_user_namespace(&self) -> bool {
+        match (self.user_namespace(), std::fs::metadata("/proc/thread-self/ns/user")) {
+            // Of a user namespace that is none below this one.
+            (Err(error), _) => error.kind() != io::ErrorKind::PermissionDenied,
+            (Ok(owner), Ok(own)) => owner == NamespaceId::of(&own),
+            (Ok(_), Err(_)) => true,
+        }
+    }
+
+    /// The user namespace that it belongs to.
+    ///
+    /// # Errors
+    /// The kernel does not say, or it is not the one of this process or one below.
+    #[allow(unsafe_code, reason = "no safe wrapper has this ioctl")]
+    pub(super) fn user_namespace(&self) -> io::Result<NamespaceId> {
         // SAFETY: it takes a descriptor, which is open, and no argument.
         let owner = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_USERNS) };
         if owner < 0 {
-            // Of a user namespace that is none below this one.
-            return io::Error::last_os_error().kind() != io::ErrorKind::PermissionDenied;
+            return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just made it, for this process alone.
         let owner = File::from(unsafe { OwnedFd::from_raw_fd(owner) });
-        let own = std::fs::metadata("/proc/thread-self/ns/user");
-        match (owner.metadata(), own) {
-            (Ok(owner), Ok(own)) => NamespaceId::of(&owner) == NamespaceId::of(&own),
-            _ => true,
-        }
+        Ok(NamespaceId::of(&owner.metadata()?))
     }
 
     /// Moves the current thread, and the processes it starts from now on, into it. Sockets that are open already stay where

@@ -43,6 +43,7 @@ mod explain_routing;
 mod explain_runtime;
 mod explain_unread;
 mod explain_untracked_dns;
+mod explain_user_namespace;
 mod explained;
 mod families;
 mod foreign;

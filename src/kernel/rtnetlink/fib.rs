@@ -8,6 +8,7 @@ use ipnetwork::IpNetwork;
 use super::route::{self, RTA_DST, RTA_OIF, RTA_PRIORITY, RTA_TABLE, RTM_F_CLONED, RTMSG};
 use super::rule::{self, FIB_RULE_INVERT};
 use super::{Rtnetlink, af};
+use crate::kernel::idmap::OwnerIds;
 use crate::kernel::netlink::{Message, Reply};
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
@@ -54,6 +55,11 @@ impl Rtnetlink {
         if rules.is_empty() {
             let tables = [(0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, DEFAULT_TABLE)];
             rules = tables.map(|(priority, table)| PolicyRule::lookup(priority, table)).into();
+        }
+        let mut of_uids = rules.iter_mut().filter_map(|rule| rule.uids.as_mut()).peekable();
+        if of_uids.peek().is_some() {
+            let ids = OwnerIds::read().unwrap_or_default();
+            of_uids.for_each(|uids| *uids = ids.uids(*uids));
         }
         let addresses = self.source_addresses(family)?;
         Ok(Fib { rules, routes, addresses })

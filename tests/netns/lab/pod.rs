@@ -48,8 +48,13 @@ impl Drop for Pod {
 
 impl Pod {
     pub(crate) fn new(fixture: Fixture, world: Topology) -> Self {
+        Self::with(Namespace::new(), fixture, world)
+    }
+
+    /// A pod in this network namespace.
+    pub(crate) fn with(namespace: Namespace, fixture: Fixture, world: Topology) -> Self {
         program::require_tools();
-        let (namespace, outside) = (Namespace::new(), Namespace::new());
+        let outside = Namespace::new();
         let guest = (world == Topology::Guest).then(Namespace::new);
         let pod = Self { fixture, namespace, outside, guest };
         let all = [Some(&pod.namespace), Some(&pod.outside), pod.guest.as_ref()];
