@@ -85,7 +85,8 @@ pub fn differences(
         notices.deciding.push(failure.what);
     }
     let outside = super::outside::read(&current.network.links.each);
-    notices.others.extend(outside.notices.into_iter().chain(outside.unread));
+    let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
+    notices.others.extend(outside.notices.into_iter().chain(programs).chain(outside.unread));
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
 }
 

@@ -1,5 +1,6 @@
 //! Makes the kernel hold the desired state: inspect, plan, execute, check.
 
+mod bpf_programs;
 pub mod check;
 mod connections;
 mod conntrack;

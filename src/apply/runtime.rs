@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use super::bpf_programs;
 use crate::config::{CaptureConfig, Dns, ProxyOwner};
-use crate::explain::{
-    Connection, Listener, OtherPrograms, RunningProcess as Process, Runtime, TranslatedServer,
-};
-use crate::kernel::cgroup_programs;
+use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime, TranslatedServer};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::processes;
@@ -53,24 +51,9 @@ pub fn runtime(
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
     let translated_servers = translated_servers(config);
-    let other_programs = other_programs(&mut unread);
-    (Runtime { listeners, processes, connections, translated_servers, other_programs }, unread)
-}
-
-/// BPF programs at the sockets of the processes of this network namespace that this process's own do not have.
-fn other_programs(unread: &mut Vec<String>) -> Vec<OtherPrograms> {
-    let processes = processes::in_network_namespace().unwrap_or_default().found;
-    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
-    let found = cgroup_programs::of_other_cgroups(&pids).unwrap_or_else(|error| {
-        unread.push(format!("BPF programs at the sockets of other cgroups cannot be listed: {error}"));
-        Vec::new()
-    });
-    let name = |pid: u32| processes.iter().find(|process| process.pid == pid).map(|found| found.name.clone());
-    let named = found.into_iter().map(|(pid, hooks)| {
-        let name = name(pid).unwrap_or_default();
-        OtherPrograms { pid, name, hooks }
-    });
-    named.collect()
+    let mut programs = bpf_programs::at_sockets(&mut unread);
+    programs.extend(bpf_programs::of_network_namespace());
+    (Runtime { listeners, processes, connections, translated_servers, programs }, unread)
 }
 
 /// The name servers that no query reaches the rules for. Where the kernel does not say, there is none.

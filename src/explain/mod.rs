@@ -6,6 +6,7 @@
 mod answers;
 mod arrival;
 mod beside;
+mod bpf_program;
 mod connection;
 mod diagram;
 mod disowned;
@@ -38,6 +39,7 @@ use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::model::{DeviceHook, Family, Fib, Ipsec, Links, Mark, Network, PerFamily};
 use crate::policy;
 
+pub use bpf_program::{BpfProgram, Seen};
 pub(crate) use foreign_rule::{Effect, effect};
 pub use listener::Listener;
 pub use overview::query;
@@ -46,7 +48,7 @@ pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
-pub use runtime::{Connection, OtherPrograms, Process as RunningProcess, Runtime, TranslatedServer};
+pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.

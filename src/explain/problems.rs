@@ -50,7 +50,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, pod: &Pod<'_>) -> Vec<String> 
         ));
     }
     problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
-    problems.extend(live.runtime.other_programs.iter().map(ToString::to_string));
+    problems.extend(live.runtime.programs.iter().map(|program| program.words.clone()));
     let older = older_than_capture(live, config, network).len();
     if older > 0 {
         problems.push(format!("{older} open connections began before capture and are not captured"));

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use super::bpf_program::BpfProgram;
 use super::listener::Listener;
 use super::overview::query;
 use super::packet::Packet;
@@ -14,7 +15,6 @@ use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V6, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
 use crate::routing;
-use crate::text::one_line;
 
 /// What was found in the network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,40 +27,8 @@ pub struct Runtime {
     pub connections: Vec<Connection>,
     /// The name servers whose queries get another destination before the rules.
     pub translated_servers: Vec<TranslatedServer>,
-    /// BPF programs that this process's own sockets do not have.
-    pub other_programs: Vec<OtherPrograms>,
-}
-
-/// BPF programs at the sockets of a process in another cgroup than this one: where they send its connections is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherPrograms {
-    /// One of the processes of that cgroup.
-    pub pid: u32,
-    /// The name of its program.
-    pub name: String,
-    /// Their hooks: `connect4` and the like.
-    pub hooks: Vec<String>,
-}
-
-impl fmt::Display for OtherPrograms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, name, hooks } = self;
-        write!(
-            f,
-            "a BPF program ({}) at the sockets of process {pid} ({}) may send what it sends elsewhere, before the rules: its cgroup is \
-             another one than that of this process, whose sockets are tried",
-            hooks.join(", "),
-            one_line(name)
-        )
-    }
-}
-
-impl OtherPrograms {
-    /// Whether a packet may be one that they send elsewhere.
-    pub(super) fn may_change(&self, packet: &Packet) -> bool {
-        let version = if packet.destination.is_ipv4() { '4' } else { '6' };
-        packet.process.is_some() && self.hooks.iter().any(|hook| hook.ends_with(version))
-    }
+    /// BPF programs that may decide over packets.
+    pub programs: Vec<BpfProgram>,
 }
 
 /// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as Cilium and Calico do with

@@ -1,4 +1,5 @@
-//! BPF programs that may choose another destination at the sockets of a process: those of its cgroup, and of the ones above.
+//! BPF programs that may choose another destination at the sockets of a process, or drop its packets: those of its cgroup, and of the
+//! ones above.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,13 +12,15 @@ use super::{bpf, procfs, recording};
 const EFFECTIVE: u32 = 1;
 /// Where programs replace a destination, by their names in the kernel.
 const HOOKS: [(u32, &str); 4] = [(10, "connect4"), (11, "connect6"), (14, "sendmsg4"), (15, "sendmsg6")];
+/// Where they drop packets.
+const FILTERS: [(u32, &str); 2] = [(0, "cgroup_skb/ingress"), (1, "cgroup_skb/egress")];
 
-/// The hooks with programs at the sockets of other processes that this process's own sockets do not have: by process. One process of each
-/// cgroup is named.
+/// The hooks with programs at the sockets of other processes, by process: those that replace a destination and that this process's own
+/// sockets do not have, and apart from them those that drop packets. One process of each cgroup is named.
 ///
 /// # Errors
 /// Cgroups are not mounted, or the kernel does not list programs.
-pub fn of_other_cgroups(pids: &[u32]) -> io::Result<Vec<(u32, Vec<String>)>> {
+pub fn of_processes(pids: &[u32]) -> io::Result<Vec<(u32, Vec<String>)>> {
     let text = recording::text("BPF programs at the sockets of other cgroups", &mut || {
         let line = |(pid, hooks): (u32, Vec<&str>)| format!("{pid} {}\n", hooks.join(" "));
         Ok(found(pids)?.into_iter().map(line).collect())
@@ -31,30 +34,31 @@ pub fn of_other_cgroups(pids: &[u32]) -> io::Result<Vec<(u32, Vec<String>)>> {
 
 fn found(pids: &[u32]) -> io::Result<Vec<(u32, Vec<&'static str>)>> {
     let own = path_of(&procfs::read_own("cgroup")?).ok_or(io::ErrorKind::NotFound)?;
-    let mut others = BTreeMap::new();
+    let mut cgroups = BTreeMap::new();
     for pid in pids {
         let path = procfs::read(format!("/proc/{pid}/cgroup")).ok().and_then(|text| path_of(&text));
-        if let Some(path) = path.filter(|path| *path != own) {
-            others.entry(path).or_insert(*pid);
+        if let Some(path) = path {
+            cgroups.entry(path).or_insert(*pid);
         }
     }
-    if others.is_empty() {
+    if cgroups.is_empty() {
         return Ok(Vec::new());
     }
     let mounts = procfs::read_own("mountinfo")?;
     let known = HOOKS.map(|(hook, _)| programs(&mounts, &own, hook));
     let mut found = Vec::new();
-    for (path, pid) in others {
+    for (path, pid) in cgroups {
+        // A cgroup may have gone meanwhile.
+        let of_cgroup = |hook| programs(&mounts, &path, hook).unwrap_or_default();
         let mut hooks = Vec::new();
-        for ((hook, name), known) in HOOKS.into_iter().zip(&known) {
+        for ((hook, name), known) in HOOKS.into_iter().zip(&known).filter(|_| path != own) {
             let known = known.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-            // A cgroup may have gone meanwhile.
-            let of_other = programs(&mounts, &path, hook).unwrap_or_default();
-            hooks.extend((!of_other.is_subset(known)).then_some(name));
+            hooks.extend((!of_cgroup(hook).is_subset(known)).then_some(name));
         }
-        if !hooks.is_empty() {
-            found.push((pid, hooks));
-        }
+        let filters = FILTERS.into_iter().filter(|(hook, _)| !of_cgroup(*hook).is_empty());
+        let filters = filters.map(|(_, name)| name).collect();
+        found
+            .extend([hooks, filters].into_iter().filter(|hooks| !hooks.is_empty()).map(|hooks| (pid, hooks)));
     }
     Ok(found)
 }

@@ -33,6 +33,7 @@ mod established;
 mod explain_arrival;
 mod explain_before;
 mod explain_beside;
+mod explain_bpf_programs;
 mod explain_dns;
 mod explain_later;
 mod explain_legacy;

@@ -31,7 +31,7 @@ impl SocketProgram {
     /// The same at the sockets of one cgroup only.
     #[must_use]
     pub fn translating_in(cgroup: &Cgroup, namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
-        Self::of(&File::open(&cgroup.0).expect("open a cgroup"), namespace, service, backend)
+        Self::of(&cgroup.open(), namespace, service, backend)
     }
 
     fn of(cgroup: &File, namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
@@ -71,6 +71,10 @@ impl Cgroup {
         let path = bpf::root().join(format!("netlab-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("make a cgroup");
         Self(path)
+    }
+
+    pub(crate) fn open(&self) -> File {
+        File::open(&self.0).expect("open a cgroup")
     }
 
     /// Puts a process into it.
