@@ -14,9 +14,10 @@ use super::packet::{ACCEPTING, ANSWERING, FOLLOWING, OPENING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
-use super::{Pod, routing, runtime};
+use super::{Pod, outside, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark, Target, Transport};
+use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet, in one sentence.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
@@ -29,15 +30,22 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
     let conversation = Conversation { packet, taken, pod };
     let to = taken.end.destination.ip();
     let loopback = || runtime::loopback_problem(to, pod).filter(|_| !packet.is_inbound);
+    let no_carrier = || {
+        let link = pod.live.as_ref()?.links.named(outside::interface(packet, taken))?;
+        let words = || format!("{} has no carrier: nothing gets in or out by it", one_line(&link.name));
+        (!link.has_carrier).then(words)
+    };
     match taken.verdict {
         Verdict::Captured(port) => {
             let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
             let listener = runtime::problem_of(packet, (to, port), pod).or_else(out_of_reach);
-            listener.into_iter().chain(conversation.behind_capture()).collect()
+            let arrives = no_carrier().filter(|_| packet.is_inbound);
+            arrives.into_iter().chain(listener).chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
-            loopback().filter(|_| packet.is_local).into_iter().chain(behind).collect()
+            let unsent = if packet.is_local && !packet.is_inbound { loopback() } else { no_carrier() };
+            unsent.into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
             let reset = conversation.reset_behind_tproxy();
@@ -333,6 +341,9 @@ impl<'a> Conversation<'a> {
                 return dropped;
             }
         }
+        if is_own && !self.has_listener(to) {
+            return Some(format!("nothing listens on {to}"));
+        }
         let query = self.query(sender, to, ConnectionState::Established);
         let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
         match self.is_apart(&answer.walk, hook) {
@@ -345,6 +356,18 @@ impl<'a> Conversation<'a> {
                 self.undelivered("its answers", &answer, &delivered)
             }
         }
+    }
+
+    /// Whether a process of the pod takes packets to this address, as far as sockets can be listed.
+    fn has_listener(&self, to: SocketAddr) -> bool {
+        let listeners = self.pod.live.as_ref().and_then(|live| live.runtime.listeners.as_ref());
+        listeners.is_none_or(|listeners| {
+            listeners.iter().any(|found| {
+                (found.transport, found.address.port()) == (self.packet.transport, to.port())
+                    && found.serves(self.packet.family())
+                    && found.takes(to, None)
+            })
+        })
     }
 
     /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.

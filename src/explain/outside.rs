@@ -24,7 +24,7 @@ pub(super) fn may_decide(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Vec
 }
 
 /// The interface that a packet passes.
-fn interface<'a>(packet: &'a Packet, walk: &Walk<'_>) -> &'a str {
+pub(super) fn interface<'a>(packet: &'a Packet, walk: &Walk<'_>) -> &'a str {
     match walk.verdict {
         Verdict::Captured(_) | Verdict::ToProxySocket if !packet.is_inbound => "lo",
         Verdict::Captured(_)

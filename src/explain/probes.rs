@@ -138,7 +138,11 @@ const fn transport(number: u128) -> Option<Transport> {
 
 /// An address of a test: that of a network itself no host has.
 fn first_address(test: &FieldMatch) -> Option<IpAddr> {
-    let (first, last) = addresses(test.listed().split(',').next()?)?;
+    let listed = test.listed().split(',').next()?;
+    if test.mask != u128::MAX {
+        return listed.split('/').next()?.parse().ok();
+    }
+    let (first, last) = addresses(listed)?;
     let next = match first {
         IpAddr::V4(address) => IpAddr::from(std::net::Ipv4Addr::from(u32::from(address).checked_add(1)?)),
         IpAddr::V6(address) => IpAddr::from(std::net::Ipv6Addr::from(u128::from(address).checked_add(1)?)),

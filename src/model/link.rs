@@ -9,6 +9,8 @@ pub struct Link {
     pub index: u32,
     /// Whether it is up.
     pub is_up: bool,
+    /// Whether its other end is there, as far as the kernel knows.
+    pub has_carrier: bool,
     /// Whether it is a port of another one, such as a bridge, on which packets then arrive.
     pub is_port: bool,
     /// Whether it has an IPv4 address.

@@ -207,6 +207,8 @@ fn queues_take_packets_or_may_take_them(fixture: Fixture) {
             if option.is_empty() {
                 assert!(pod.app().gets_no_reply(to, at(family.service(), 443)));
                 assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
+                let because = explained["because"].as_str().unwrap_or_default();
+                assert!(because.ends_with("without one it is dropped)"), "{explained:#}");
             } else {
                 pod.app().call(to).captured(15001, to);
                 let rule = explained["may_decide"][0]["rule"].as_str().unwrap_or_default();

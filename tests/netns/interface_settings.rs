@@ -11,6 +11,7 @@ for_each_backend_and_native!(
     source_validation_by_mark_drops_what_tproxy_captures,
     redirect_drops_connections_by_an_interface_without_address,
     captured_connections_need_the_loopback_interface,
+    connections_of_an_interface_without_carrier_are_lost,
     sockets_that_inherit_the_mark_of_tproxy_do_not_answer,
     connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy,
 );
@@ -71,6 +72,36 @@ fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
             assert_eq!(answer.contains(why), is_dropped, "{change}: {answer}");
             assert_eq!(first_line(&pod, &[]).matches(why).count(), families.len(), "{change}");
         }
+    }
+}
+
+fn connections_of_an_interface_without_carrier_are_lost(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]), pod.outside_listens(&[80]));
+    pod.apply(&[&EVERYTHING[..], &["-d", "7000"]].concat());
+    let words = "eth0 has no carrier";
+    for is_lost in [false, true] {
+        if is_lost {
+            pod.outside().namespace().ip("link set eth0 down");
+        }
+        for family in [Family::V4, Family::V6] {
+            let (service, loopback) = (at(family.service(), 80), at(family.loopback(), 7000));
+            if is_lost {
+                assert!(pod.proxy().gets_no_reply(service, loopback), "{family:?}");
+            } else {
+                pod.proxy().call(service).served_by("outside");
+            }
+            for (from, to) in
+                [("proxy", service), ("outside", at(family.pod(), 7000)), ("outside", at(family.pod(), 8080))]
+            {
+                let line = first_line(&pod, &["--from", from, "--to", &to.to_string()]);
+                assert_eq!(line.contains(words), is_lost, "{line}");
+            }
+            // What goes to the proxy only.
+            let line = first_line(&pod, &["--to", &service.to_string()]);
+            assert!(line.starts_with("captured: ") && !line.contains(words), "{line}");
+        }
+        assert_eq!(first_line(&pod, &[]).contains(words), is_lost, "{}", first_line(&pod, &[]));
     }
 }
 

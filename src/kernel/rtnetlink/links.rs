@@ -14,6 +14,8 @@ const IFINFOMSG: usize = 16;
 /// Where it has the index and the flags.
 const INDEX: usize = 4;
 const FLAGS: usize = 8;
+/// Of linux/if.h: the driver has a carrier.
+const IFF_LOWER_UP: libc::c_int = 0x10000;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_AF_SPEC: u16 = 26;
@@ -59,13 +61,14 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
     }
     let attributes = reply.attributes(IFINFOMSG);
     let index = reply.word(INDEX);
-    let is_up = u32::try_from(libc::IFF_UP).is_ok_and(|up| reply.word(FLAGS) & up != 0);
+    let has = |flag| u32::try_from(flag).is_ok_and(|flag| reply.word(FLAGS) & flag != 0);
     let values = attributes.of(IFLA_AF_SPEC).and_then(ipv4_settings);
     let setting = |number: usize| values.as_ref().and_then(|values| values.get(number - 1).copied());
     Some(Link {
         name: attributes.of(IFLA_IFNAME)?.text(),
         index,
-        is_up,
+        is_up: has(libc::IFF_UP),
+        has_carrier: has(IFF_LOWER_UP),
         is_port: attributes.of(IFLA_MASTER).is_some(),
         has_v4: with_address.contains(&(index, true)),
         has_v6: with_address.contains(&(index, false)),

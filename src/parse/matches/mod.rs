@@ -359,6 +359,18 @@ mod tests {
                 every,
                 vec![(0x0a00_0000, 0x0a00_0001), (0x0a00_0101, 0x0a00_0102)],
             ),
+            (
+                "-d 10.9.9.5/255.0.0.255 -j X",
+                Field::Destination,
+                0xff00_00ff,
+                vec![(0x0a00_0005, 0x0a00_0005)],
+            ),
+            (
+                "-s ffff::5/f::f -j X",
+                Field::Source,
+                (0xf << 112) | 0xf,
+                vec![((0xf << 112) | 5, (0xf << 112) | 5)],
+            ),
             ("-m owner --uid-owner 1000-2000 -j X", Field::Uid, every, vec![(1000, 2000)]),
             ("-m owner --socket-exists -j X", Field::Socket, every, vec![(1, 1)]),
             ("-m mark --mark 0x1/0xff -j X", Field::Mark, 0xff, vec![(1, 1)]),

@@ -27,6 +27,10 @@ pub(super) fn read(module: &str, option: &[&str]) -> Option<(Field, u128, Vec<Ra
         [name, value] => (name, value),
         _ => return None,
     };
+    if let ("-s" | "-d", Some((mask, value))) = (name, masked_address(value)) {
+        let field = if name == "-s" { Field::Source } else { Field::Destination };
+        return Some((field, mask, vec![one(value)]));
+    }
     let (field, values) = match (name, module) {
         ("-p", _) => (Field::Protocol, list(value, |name| Some(one(protocol_number(name)?.into())))?),
         ("-s", _) | ("--src-range", "iprange") => (Field::Source, list(value, addresses)?),
@@ -70,17 +74,30 @@ fn ports(text: &str) -> Option<Vec<Range>> {
     Some(ranges.iter().map(|range| ((*range.start()).into(), (*range.end()).into())).collect())
 }
 
-/// A network, or a range.
-fn addresses(text: &str) -> Option<Range> {
-    let number = |address: IpAddr| match address {
+fn address(address: IpAddr) -> u128 {
+    match address {
         IpAddr::V4(v4) => u32::from(v4).into(),
         IpAddr::V6(v6) => v6.into(),
-    };
+    }
+}
+
+/// The bits that are compared, and their values, where these are not a prefix: `10.0.0.5/255.0.0.255`.
+fn masked_address(text: &str) -> Option<(u128, u128)> {
+    if text.parse::<IpNetwork>().is_ok() {
+        return None;
+    }
+    let (value, mask) = text.split_once('/')?;
+    let (value, mask): (IpAddr, IpAddr) = (value.parse().ok()?, mask.parse().ok()?);
+    (value.is_ipv4() == mask.is_ipv4()).then(|| (address(mask), address(value) & address(mask)))
+}
+
+/// A network, or a range.
+fn addresses(text: &str) -> Option<Range> {
     match text.split_once('-') {
-        Some((first, last)) => Some((number(first.parse().ok()?), number(last.parse().ok()?))),
+        Some((first, last)) => Some((address(first.parse().ok()?), address(last.parse().ok()?))),
         None => {
             let network: IpNetwork = text.parse().ok()?;
-            Some((number(network.network()), number(network.broadcast())))
+            Some((address(network.network()), address(network.broadcast())))
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_na
 for_each_backend_and_native!(
     marks_are_routed_where_they_are_set,
     zones_of_others_may_keep_answers_from_their_connection,
+    masks_that_are_no_prefix_are_evaluated,
     packets_that_are_untracked_by_their_flags,
     untracked_packets_with_tproxy,
     translation_behind_tproxy,
@@ -327,6 +328,10 @@ fn marks_are_routed_where_they_are_set(fixture: Fixture) {
 
 fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {
     all_hold(fixture, include_str!("zones.txt"));
+}
+
+fn masks_that_are_no_prefix_are_evaluated(fixture: Fixture) {
+    all_hold(fixture, include_str!("masks.txt"));
 }
 
 fn packets_that_are_untracked_by_their_flags(fixture: Fixture) {
