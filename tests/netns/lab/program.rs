@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,12 +26,16 @@ pub(crate) fn require_tools() {
     assert!(geteuid().is_root(), "these tests make network namespaces and users: run them as root");
     for tool in ["ip", "iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "setpriv"]
     {
-        let found = PATH.split(':').any(|dir| std::path::Path::new(dir).join(tool).exists());
         assert!(
-            found,
+            find(tool).is_some(),
             "these tests need the tool `{tool}`, which is not in {PATH}: install iproute2, iptables and util-linux"
         );
     }
+}
+
+/// The path of a tool.
+fn find(name: &str) -> Option<PathBuf> {
+    PATH.split(':').map(|directory| Path::new(directory).join(name)).find(|path| path.exists())
 }
 
 /// One run of `istio-iptables`, yet to be started.
@@ -336,14 +340,16 @@ pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
 
 /// Runs a tool where the calling thread is; an error is what it said.
 pub(crate) fn try_tool(name: &str, args: &[&str], input: &str) -> Result<String, String> {
-    let mut child = Command::new(name)
+    // By its path: a command whose PATH is set and that has to be looked for is forked, which copies this process's memory map.
+    let path = find(name).unwrap_or_else(|| panic!("the tool `{name}` is needed, which is not in {PATH}"));
+    let mut child = Command::new(path)
         .args(args)
         .env("PATH", PATH)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap_or_else(|e| panic!("the tool `{name}` is needed: {e}"));
+        .unwrap_or_else(|e| panic!("start the tool `{name}`: {e}"));
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let ended = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
