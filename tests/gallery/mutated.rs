@@ -102,56 +102,72 @@ fn packet(json: &Value) -> Option<Packet> {
     })
 }
 
-/// A packet with values that rules compare with, and others.
-fn random_packet(family: Family, text: &str, random: &mut Random) -> Packet {
-    let words: Vec<&str> = text.split([' ', '\n', ',']).collect();
-    let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    let near = |number: u32| [number.saturating_sub(1), number, number.saturating_add(1)];
-    let ports: Vec<u16> = numbers
-        .iter()
-        .copied()
-        .flat_map(near)
-        .chain([8080, 53])
-        .filter_map(|port| u16::try_from(port).ok())
-        .filter(|port| *port > 0)
-        .collect();
-    let ids: Vec<u32> = numbers.iter().copied().chain([0, 1000, 1337]).collect();
-    let addresses = addresses(family, &words);
-    let is_inbound = random.below(3) == 0;
-    let is_local = is_inbound || random.below(2) == 0;
-    let owner = random.below(5) != 0 && !is_inbound;
-    let interfaces = ["eth0", "eth1", "eth7", "k6t-eth0", "net1"];
-    let mut address = |is_remote: bool| loop {
-        let address = random.of(&addresses);
-        if !address.is_unspecified() && (!is_remote || !address.is_loopback()) {
-            break address;
+/// Values that rules compare with, and others.
+struct Values {
+    ports: Vec<u16>,
+    ids: Vec<u32>,
+    marks: Vec<u32>,
+    addresses: Vec<IpAddr>,
+}
+
+impl Values {
+    fn of(family: Family, text: &str) -> Self {
+        let words: Vec<&str> = text.split([' ', '\n', ',']).collect();
+        let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        let near = |number: u32| [number.saturating_sub(1), number, number.saturating_add(1)];
+        let ports = numbers
+            .iter()
+            .copied()
+            .flat_map(near)
+            .chain([8080, 53])
+            .filter_map(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0)
+            .collect();
+        let ids = numbers.iter().copied().chain([0, 1000, 1337]).collect();
+        let marks = [0, 0, 1337, 1338, 7].into_iter().chain(numbers.iter().copied()).collect();
+        Self { ports, ids, marks, addresses: addresses(family, &words) }
+    }
+
+    fn packet(&self, random: &mut Random) -> Packet {
+        let is_inbound = random.below(3) == 0;
+        let is_local = is_inbound || random.below(2) == 0;
+        let owner = random.below(5) != 0 && !is_inbound;
+        let interfaces = ["eth0", "eth1", "eth7", "k6t-eth0", "net1"];
+        let mut address = |is_remote: bool| loop {
+            let address = random.of(&self.addresses);
+            if !address.is_unspecified() && (!is_remote || !address.is_loopback()) {
+                break address;
+            }
+        };
+        let (source, destination) = (address(is_inbound), address(!is_inbound && !is_local));
+        let state = random.of(&[
+            ConnectionState::New,
+            ConnectionState::New,
+            ConnectionState::Established,
+            ConnectionState::Invalid,
+        ]);
+        Packet {
+            sender: "a test".to_owned(),
+            process: owner.then(|| Process { uid: random.of(&self.ids), gid: random.of(&self.ids) }),
+            is_inbound,
+            transport: random.of(&[Transport::Tcp, Transport::Tcp, Transport::Udp]),
+            source: SocketAddr::new(source, random.of(&self.ports)),
+            destination: SocketAddr::new(destination, random.of(&self.ports)),
+            has_source: true,
+            has_port: true,
+            has_interface: true,
+            is_local,
+            interface: if is_local && !is_inbound {
+                "lo".to_owned()
+            } else {
+                random.of(&interfaces).to_owned()
+            },
+            mark: Mark(random.of(&self.marks)),
+            connmark: Mark(if state == ConnectionState::Invalid { 0 } else { random.of(&self.marks) }),
+            state,
+            tcp_flags: None,
+            translated_from: None,
         }
-    };
-    let (source, destination) = (address(is_inbound), address(!is_inbound && !is_local));
-    let state = random.of(&[
-        ConnectionState::New,
-        ConnectionState::New,
-        ConnectionState::Established,
-        ConnectionState::Invalid,
-    ]);
-    let marks: Vec<u32> = [0, 0, 1337, 1338, 7].into_iter().chain(numbers.iter().copied()).collect();
-    Packet {
-        sender: "a test".to_owned(),
-        process: owner.then(|| Process { uid: random.of(&ids), gid: random.of(&ids) }),
-        is_inbound,
-        transport: random.of(&[Transport::Tcp, Transport::Tcp, Transport::Udp]),
-        source: SocketAddr::new(source, random.of(&ports)),
-        destination: SocketAddr::new(destination, random.of(&ports)),
-        has_source: true,
-        has_port: true,
-        has_interface: true,
-        is_local,
-        interface: if is_local && !is_inbound { "lo".to_owned() } else { random.of(&interfaces).to_owned() },
-        mark: Mark(random.of(&marks)),
-        connmark: Mark(if state == ConnectionState::Invalid { 0 } else { random.of(&marks) }),
-        state,
-        tcp_flags: None,
-        translated_from: None,
     }
 }
 
@@ -213,7 +229,13 @@ fn way((verdict, port): (String, Option<u64>)) -> (&'static str, Option<u64>) {
 }
 
 /// What was found: the number of differences, and whether nothing differs.
-fn checked(family: Family, original: &Saved, text: &str, mutated: &Mutated, random: &mut Random) -> usize {
+fn checked(
+    family: Family,
+    original: &Saved,
+    values: &Values,
+    mutated: &Mutated,
+    random: &mut Random,
+) -> usize {
     let other = saved(family, "mutated", &mutated.text);
     let network = Network { addresses: Vec::new(), ipv6: true };
     let sides = [original.side.clone(), other.side.clone()];
@@ -238,7 +260,7 @@ fn checked(family: Family, original: &Saved, text: &str, mutated: &Mutated, rand
         }
     }
     for _ in 0..PACKETS {
-        let mut packet = random_packet(family, text, random);
+        let mut packet = values.packet(random);
         if !can_be_sent(&packet, [original, &other]) {
             "lo".clone_into(&mut packet.interface);
         }
@@ -265,14 +287,14 @@ fn difference_by_any_mutation_is_named_and_nothing_else_differs() {
         let made = scenario.make();
         for family in Family::ALL {
             let Some(text) = made.rules_file(family) else { continue };
-            let original = saved(family, "original", &text);
+            let (original, values) = (saved(family, "original", &text), Values::of(family, &text));
             let mutations = mutation::all(&text);
             let chosen: Vec<&Mutated> = match mutations.len() {
                 count if count <= most => mutations.iter().collect(),
                 count => (0..most).map(|_| &mutations[random.below(count)]).collect(),
             };
             for mutated in chosen {
-                match checked(family, &original, &text, mutated, &mut random) {
+                match checked(family, &original, &values, mutated, &mut random) {
                     0 => equal += 1,
                     _ => different += 1,
                 }
