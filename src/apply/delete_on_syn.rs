@@ -51,11 +51,12 @@ pub(super) fn change_all(
 impl Unfinished {
     /// Takes care of the entries for which the flag is not enough. This may wait for handshakes.
     pub(super) fn finish(self, table: &mut Conntrack) -> io::Result<()> {
-        let Self { changed: _, closing, unanswered, reversed } = self;
+        let Self { changed: _, mut closing, unanswered, reversed } = self;
         if !reversed.is_empty() || !unanswered.is_empty() {
             let direction = OriginalDirection::read()?;
-            replace_unanswered(table, &direction, unanswered)?;
-            direction.reverse(table, reversed)?;
+            // A connection that began along one of these has cleared its flag.
+            closing.extend(replace_unanswered(table, &direction, unanswered)?);
+            closing.extend(direction.reverse(table, reversed)?);
         }
         flag_again(table, closing)
     }
@@ -107,7 +108,7 @@ fn replace_unanswered(
     table: &mut Conntrack,
     direction: &OriginalDirection,
     mut unanswered: Vec<Entry>,
-) -> io::Result<()> {
+) -> io::Result<Vec<Entry>> {
     let half_open = half_open();
     let sockets = tcp_connections(&State::CONNECTED)?;
     let open: HashMap<Tuple, NewEntry> = sockets
@@ -131,9 +132,10 @@ fn replace_unanswered(
         .into_iter()
         .map(|entry| (entry, answered(&entry).copied()))
         .partition(|(_, new)| new.is_some());
-    table.replace(&answered)?;
+    let made = direction.replace(table, &answered)?;
     let given_up: Vec<Entry> = given_up.into_iter().map(|(entry, _)| entry).chain(half_answered).collect();
-    table.change(&given_up, Change::Resume { closing: true, answered: false })
+    table.change(&given_up, Change::Resume { closing: true, answered: false })?;
+    Ok(made)
 }
 
 /// A SYN against the direction of a closed entry is invalid: `--drop-invalid` drops its answer until the entry's timeout of

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
+use crate::kernel::conntrack::{Change, Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections, tcp_sockets};
 
@@ -99,16 +99,43 @@ impl OriginalDirection {
         lookup.is_connected(local, remote)
     }
 
+    /// Replaces entries, and returns those made. A socket that has ended since it was listed sends nothing that would end its entry:
+    /// that becomes TIME_WAIT, in which the next SYN on the ports replaces it. It is not deleted: a connection may have begun along it.
+    pub(super) fn replace(
+        &self,
+        table: &mut Conntrack,
+        replaced: &[(Entry, Option<NewEntry>)],
+    ) -> io::Result<Vec<Entry>> {
+        table.replace(replaced)?;
+        if replaced.iter().all(|(_, new)| new.is_none()) {
+            return Ok(Vec::new());
+        }
+        let mut lookup = SocketLookup::open()?;
+        let (mut made, mut ended) = (Vec::new(), Vec::new());
+        for (old, new) in replaced {
+            let Some(new) = new else { continue };
+            let found = table.find(&Entry { original: new.original, ..*old })?;
+            let Some(found) = found.filter(|found| found.original == new.original) else { continue };
+            let is_unchanged = found.tcp_state == Some(new.state);
+            if is_unchanged && !self.is_connected(&mut lookup, new.original)? {
+                ended.push(found);
+            }
+            made.push(found);
+        }
+        table.change(&ended, Change::Resume { closing: true, answered: false })?;
+        Ok(made)
+    }
+
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
     /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
     /// direction, so each is looked at again; and so are the sockets where an entry was deleted, since a connection may have begun
-    /// along it that has none now.
-    pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
+    /// along it that has none now. Returns the entries made.
+    pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<Vec<Entry>> {
         let deadline = Instant::now() + LIMIT;
         entries.retain(|entry| self.may_be_reversed(entry));
         let mut lookup = SocketLookup::open()?;
-        let mut deleted = HashSet::new();
+        let (mut deleted, mut made) = (HashSet::new(), Vec::new());
         for attempt in 0.. {
             if entries.is_empty() || (attempt >= ATTEMPTS && Instant::now() >= deadline) {
                 break;
@@ -138,7 +165,7 @@ impl OriginalDirection {
             if entries.is_empty() {
                 break;
             }
-            table.replace(&replaced)?;
+            made.extend(self.replace(table, &replaced)?);
             thread::sleep(INTERVAL);
             let mut left = Vec::new();
             for entry in &entries {
@@ -152,7 +179,7 @@ impl OriginalDirection {
             }
             entries = left;
         }
-        Ok(())
+        Ok(made)
     }
 }
 
