@@ -13,127 +13,23 @@ mod hook;
 mod ipsec;
 mod lost;
 mod order;
+mod outcome;
+mod sent;
 
 use beside::Beside;
-use decisive::decisive;
 use order::Order;
+pub use outcome::{Match, Step, Verdict, Walk};
+pub(super) use sent::Sent;
+pub use sent::walk;
 
 use super::connection::Connection;
-use super::foreign_rule::Effect;
 use super::matching::AtHook;
 use super::packet::Packet;
-use super::routing::{Looked, Routed, Routing, words};
-use super::rules::{Chains, Entry, INPUT, Rules};
+use super::routing::{Looked, Routed, Routing};
+use super::rules::{Chains, INPUT, Rules};
 use crate::config::ConnectionState;
 use crate::model::{Hook, IpsecDirection, Port};
 use crate::routing::Found;
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes to this port of the proxy.
-    Captured(Port),
-    /// It is thrown away.
-    Dropped,
-    /// It goes where the first packet of its connection went.
-    LikeItsConnection,
-    /// Policy routing sends it to the pod, where nothing expects it, or away from the proxy.
-    Misrouted,
-    /// No policy rule leads to a route for it.
-    NoRoute,
-    /// It goes where it was sent.
-    NotCaptured,
-    /// A foreign rule decides where it goes.
-    TakenByForeignRule,
-    /// Its mark routes it to the socket of the proxy that has its connection.
-    ToProxySocket,
-}
-
-/// Whether a rule is for the packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
-    /// It is.
-    Matches,
-    /// It may be: these words of a foreign rule cannot be evaluated.
-    Maybe(String),
-    /// It is not, and why.
-    Mismatch(String),
-}
-
-/// One rule that was tried.
-#[derive(Clone, Debug)]
-pub struct Step<'a> {
-    /// At this hook.
-    pub hook: &'static str,
-    /// In this table.
-    pub table: &'a str,
-    /// In this chain.
-    pub chain: &'a str,
-    /// The rule.
-    pub rule: &'a Entry,
-    /// Whether it is for the packet.
-    pub matches: Match,
-    /// Its effect; `None` if it is not for the packet.
-    pub(super) effect: Option<Effect>,
-}
-
-/// The rules that a packet meets, and what becomes of it.
-#[derive(Clone, Debug)]
-pub struct Walk<'a> {
-    /// Every rule that was tried, in order.
-    pub steps: Vec<Step<'a>>,
-    /// The outcome, if no rule matches of which that is not known.
-    pub verdict: Verdict,
-    /// The number of the step that decides; `None` if there is none.
-    pub decided_by: Option<usize>,
-    /// What decides in its place: a rule of ours to which the packet comes without another one, and that has the same outcome.
-    pub cause: Option<Step<'a>>,
-    /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may be another.
-    pub uncertain: Vec<usize>,
-    /// Where it was routed, each time.
-    pub routed: Vec<Looked<'a>>,
-    /// The reason for the verdict, if it is not a rule that was tried.
-    pub because: Option<String>,
-    /// Whether its addresses are the reason, whatever port it is for.
-    pub(super) is_invalid: bool,
-    /// IPsec policies that may decide, and cannot be evaluated.
-    pub ipsec: Vec<String>,
-    /// Chains with one priority, if their order makes a difference.
-    pub order: Option<String>,
-    /// The step that gives a packet another destination that TPROXY has taken.
-    pub(super) translated_by: Option<usize>,
-    /// Whether a rule of TPROXY has given it a socket.
-    pub(super) has_socket: bool,
-    /// The packet as it is at the end.
-    pub(super) end: AtHook,
-}
-
-impl<'a> Walk<'a> {
-    /// The step that decides.
-    #[must_use]
-    pub fn decisive(&self) -> Option<&Step<'a>> {
-        self.cause.as_ref().or_else(|| self.steps.get(self.decided_by?))
-    }
-
-    /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
-    pub(super) fn unsure(&self) -> Option<String> {
-        self.all_unsure().next()
-    }
-
-    /// All of that.
-    pub(super) fn all_unsure(&self) -> impl Iterator<Item = String> {
-        let rules = self.uncertain.iter().filter_map(|at| self.steps.get(*at)).map(Step::words);
-        let policies = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(words);
-        rules.chain(policies).chain(self.ipsec.iter().cloned()).chain(self.order.clone())
-    }
-}
-
-impl Step<'_> {
-    /// The place and the words of the rule.
-    pub(super) fn words(&self) -> String {
-        format!("{} {} {}", self.table, self.chain, self.rule.shown())
-    }
-}
 
 /// How a table leaves a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,97 +47,6 @@ enum Flow {
     Taken,
     /// The kernel has no route for it, as it is now.
     NoRoute,
-}
-
-/// Follows `packet` through the rules of its family.
-#[must_use]
-pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
-    Sent { rules, packet, routing, connection: None }.walk()
-}
-
-/// A packet that is followed.
-#[derive(Clone, Copy)]
-pub(super) struct Sent<'a, 'b> {
-    pub(super) rules: &'a Rules,
-    pub(super) packet: &'b Packet,
-    pub(super) routing: Routing<'a>,
-    /// Its connection, if it follows a packet whose way is known.
-    pub(super) connection: Option<Connection>,
-}
-
-impl<'a> Sent<'a, '_> {
-    /// Its way, with the rules that may make it another one.
-    pub(super) fn walk(self) -> Walk<'a> {
-        let mut walk = self.walk_with(&[]);
-        self.settle(&mut walk);
-        self.try_other_order(&mut walk);
-        self.find_cause(&mut walk);
-        walk
-    }
-
-    /// Its way if no rule matches of which that is not known, apart from those that these steps try.
-    pub(super) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
-        self.walk_by(chosen, Order::ForeignFirst)
-    }
-
-    /// The same, in this order.
-    fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
-        let Self { rules, packet, routing, connection } = self;
-        let mut walker = Walker {
-            rules,
-            at: AtHook::of(packet),
-            packet,
-            routing,
-            connection,
-            chosen,
-            order,
-            steps: Vec::new(),
-            uncertain: Vec::new(),
-            beside: None,
-            socket: None,
-            has_unknown_destination: false,
-            is_translated: packet.state != ConnectionState::New,
-            translated_by: None,
-            routed: Vec::new(),
-            to: Routed::Away,
-            later: None,
-            because: None,
-            is_invalid: false,
-            ipsec: Vec::new(),
-        };
-        let verdict = walker.verdict(packet);
-        let Walker {
-            steps,
-            uncertain,
-            routed,
-            later,
-            because,
-            is_invalid,
-            ipsec,
-            translated_by,
-            socket,
-            at: end,
-            ..
-        } = walker;
-        let is_decided = later.is_some() || because.is_some();
-        let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
-        let (cause, order) = (None, None);
-        Walk {
-            steps,
-            verdict,
-            decided_by,
-            cause,
-            uncertain,
-            routed,
-            because,
-            is_invalid,
-            ipsec,
-            order,
-            translated_by,
-            has_socket: socket.is_some(),
-            end,
-        }
-    }
 }
 
 struct Walker<'a, 'b> {

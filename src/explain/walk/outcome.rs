@@ -1,0 +1,114 @@
+//! What a walk finds: the verdict, and the rules on the way.
+
+use super::super::foreign_rule::Effect;
+use super::super::matching::AtHook;
+use super::super::routing::{Looked, words};
+use super::super::rules::Entry;
+use crate::model::Port;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes to this port of the proxy.
+    Captured(Port),
+    /// It is thrown away.
+    Dropped,
+    /// It goes where the first packet of its connection went.
+    LikeItsConnection,
+    /// Policy routing sends it to the pod, where nothing expects it, or away from the proxy.
+    Misrouted,
+    /// No policy rule leads to a route for it.
+    NoRoute,
+    /// It goes where it was sent.
+    NotCaptured,
+    /// A foreign rule decides where it goes.
+    TakenByForeignRule,
+    /// Its mark routes it to the socket of the proxy that has its connection.
+    ToProxySocket,
+}
+
+/// Whether a rule is for the packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It is.
+    Matches,
+    /// It may be: these words of a foreign rule cannot be evaluated.
+    Maybe(String),
+    /// It is not, and why.
+    Mismatch(String),
+}
+
+/// One rule that was tried.
+#[derive(Clone, Debug)]
+pub struct Step<'a> {
+    /// At this hook.
+    pub hook: &'static str,
+    /// In this table.
+    pub table: &'a str,
+    /// In this chain.
+    pub chain: &'a str,
+    /// The rule.
+    pub rule: &'a Entry,
+    /// Whether it is for the packet.
+    pub matches: Match,
+    /// Its effect; `None` if it is not for the packet.
+    pub(in crate::explain) effect: Option<Effect>,
+}
+
+/// The rules that a packet meets, and what becomes of it.
+#[derive(Clone, Debug)]
+pub struct Walk<'a> {
+    /// Every rule that was tried, in order.
+    pub steps: Vec<Step<'a>>,
+    /// The outcome, if no rule matches of which that is not known.
+    pub verdict: Verdict,
+    /// The number of the step that decides; `None` if there is none.
+    pub decided_by: Option<usize>,
+    /// What decides in its place: a rule of ours to which the packet comes without another one, and that has the same outcome.
+    pub cause: Option<Step<'a>>,
+    /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may be another.
+    pub uncertain: Vec<usize>,
+    /// Where it was routed, each time.
+    pub routed: Vec<Looked<'a>>,
+    /// The reason for the verdict, if it is not a rule that was tried.
+    pub because: Option<String>,
+    /// Whether its addresses are the reason, whatever port it is for.
+    pub(in crate::explain) is_invalid: bool,
+    /// IPsec policies that may decide, and cannot be evaluated.
+    pub ipsec: Vec<String>,
+    /// Chains with one priority, if their order makes a difference.
+    pub order: Option<String>,
+    /// The step that gives a packet another destination that TPROXY has taken.
+    pub(in crate::explain) translated_by: Option<usize>,
+    /// Whether a rule of TPROXY has given it a socket.
+    pub(in crate::explain) has_socket: bool,
+    /// The packet as it is at the end.
+    pub(in crate::explain) end: AtHook,
+}
+
+impl<'a> Walk<'a> {
+    /// The step that decides.
+    #[must_use]
+    pub fn decisive(&self) -> Option<&Step<'a>> {
+        self.cause.as_ref().or_else(|| self.steps.get(self.decided_by?))
+    }
+
+    /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
+    pub(in crate::explain) fn unsure(&self) -> Option<String> {
+        self.all_unsure().next()
+    }
+
+    /// All of that.
+    pub(in crate::explain) fn all_unsure(&self) -> impl Iterator<Item = String> {
+        let rules = self.uncertain.iter().filter_map(|at| self.steps.get(*at)).map(Step::words);
+        let policies = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(words);
+        rules.chain(policies).chain(self.ipsec.iter().cloned()).chain(self.order.clone())
+    }
+}
+
+impl Step<'_> {
+    /// The place and the words of the rule.
+    pub(in crate::explain) fn words(&self) -> String {
+        format!("{} {} {}", self.table, self.chain, self.rule.shown())
+    }
+}

@@ -1,0 +1,103 @@
+//! A packet that is followed, from the question to the outcome.
+
+use super::super::connection::Connection;
+use super::super::matching::AtHook;
+use super::super::packet::Packet;
+use super::super::routing::{Routed, Routing};
+use super::super::rules::Rules;
+use super::Walker;
+use super::decisive::decisive;
+use super::order::Order;
+use super::outcome::Walk;
+use crate::config::ConnectionState;
+
+/// Follows `packet` through the rules of its family.
+#[must_use]
+pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
+    Sent { rules, packet, routing, connection: None }.walk()
+}
+
+/// A packet that is followed.
+#[derive(Clone, Copy)]
+pub(in crate::explain) struct Sent<'a, 'b> {
+    pub(in crate::explain) rules: &'a Rules,
+    pub(in crate::explain) packet: &'b Packet,
+    pub(in crate::explain) routing: Routing<'a>,
+    /// Its connection, if it follows a packet whose way is known.
+    pub(in crate::explain) connection: Option<Connection>,
+}
+
+impl<'a> Sent<'a, '_> {
+    /// Its way, with the rules that may make it another one.
+    pub(in crate::explain) fn walk(self) -> Walk<'a> {
+        let mut walk = self.walk_with(&[]);
+        self.settle(&mut walk);
+        self.try_other_order(&mut walk);
+        self.find_cause(&mut walk);
+        walk
+    }
+
+    /// Its way if no rule matches of which that is not known, apart from those that these steps try.
+    pub(in crate::explain) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
+        self.walk_by(chosen, Order::ForeignFirst)
+    }
+
+    /// The same, in this order.
+    pub(super) fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
+        let Self { rules, packet, routing, connection } = self;
+        let mut walker = Walker {
+            rules,
+            at: AtHook::of(packet),
+            packet,
+            routing,
+            connection,
+            chosen,
+            order,
+            steps: Vec::new(),
+            uncertain: Vec::new(),
+            beside: None,
+            socket: None,
+            has_unknown_destination: false,
+            is_translated: packet.state != ConnectionState::New,
+            translated_by: None,
+            routed: Vec::new(),
+            to: Routed::Away,
+            later: None,
+            because: None,
+            is_invalid: false,
+            ipsec: Vec::new(),
+        };
+        let verdict = walker.verdict(packet);
+        let Walker {
+            steps,
+            uncertain,
+            routed,
+            later,
+            because,
+            is_invalid,
+            ipsec,
+            translated_by,
+            socket,
+            at: end,
+            ..
+        } = walker;
+        let is_decided = later.is_some() || because.is_some();
+        let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
+        let (cause, order) = (None, None);
+        Walk {
+            steps,
+            verdict,
+            decided_by,
+            cause,
+            uncertain,
+            routed,
+            because,
+            is_invalid,
+            ipsec,
+            order,
+            translated_by,
+            has_socket: socket.is_some(),
+            end,
+        }
+    }
+}
