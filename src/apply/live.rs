@@ -5,7 +5,7 @@ use nfnetlink::nftables::{Members, TableName};
 use super::outside::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
-use crate::explain::{self, Live, Runtime};
+use crate::explain::{self, Live, Runtime, Tested};
 use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
@@ -91,8 +91,10 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
+    let tested = rules.iter().map(|(family, rules)| (*family, Tested::by(rules))).collect();
     let live = Live {
         rules,
+        tested,
         routed_mark,
         fib,
         links,

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::arrival::to_no_host;
 use super::connection::Connection;
 use super::foreign_rule::Effect;
+use super::listener::Listener;
 use super::overview::query;
 use super::packet::{ACCEPTING, ANSWERING, FOLLOWING, OPENING, Packet, TcpFlags};
 use super::reach::out_of_reach;
@@ -360,13 +361,17 @@ impl<'a> Conversation<'a> {
 
     /// Whether a process of the pod takes packets to this address, as far as sockets can be listed.
     fn has_listener(&self, to: SocketAddr) -> bool {
-        let listeners = self.pod.live.as_ref().and_then(|live| live.runtime.listeners.as_ref());
-        listeners.is_none_or(|listeners| {
-            listeners.iter().any(|found| {
-                (found.transport, found.address.port()) == (self.packet.transport, to.port())
-                    && found.serves(self.packet.family())
-                    && found.takes(to, None)
-            })
+        let live = self.pod.live.as_ref();
+        live.is_none_or(|live| live.runtime.listeners.is_none()) || self.listener(to).is_some()
+    }
+
+    /// The socket of the pod that takes packets to this address.
+    fn listener(&self, to: SocketAddr) -> Option<&Listener> {
+        let listeners = self.pod.live.as_ref()?.runtime.listeners.as_ref()?;
+        listeners.iter().find(|found| {
+            (found.transport, found.address.port()) == (self.packet.transport, to.port())
+                && found.serves(self.packet.family())
+                && found.takes(to, None)
         })
     }
 
@@ -378,6 +383,8 @@ impl<'a> Conversation<'a> {
 
     /// A question about a packet that follows.
     fn query(&self, sender: Sender, source: SocketAddr, state: ConnectionState) -> PacketQuery {
+        let listener = self.listener(source).filter(|_| sender == Sender::App);
+        let sender = listener.map_or(sender, |found| Sender::Uid(found.uid));
         PacketQuery {
             source: Some(source.ip()),
             source_port: Some(source.port()),
@@ -405,7 +412,8 @@ impl<'a> Conversation<'a> {
         let live = self.pod.live.as_ref()?;
         let (family, query) = (self.packet.family(), PacketQuery { connmark, ..query.clone() });
         let routing = live.routing(family);
-        let packet = Packet::of(&query, to, self.pod.config, self.pod.network).by_route(routing);
+        let packet = Packet::of(&query, to, self.pod.config, self.pod.network).untested(&query, self.pod);
+        let packet = packet.by_route(routing);
         let mut packet = Packet { tcp_flags: Some(flags), ..packet };
         if packet.is_inbound {
             packet.interface.clone_from(&self.packet.interface);

@@ -9,7 +9,7 @@ use crate::config::ConnectionState;
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::parse::matches::{
     self, BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, FieldMatch, INVALID, LOCAL, Limit, MULTICAST,
-    NEW, Part, SNAT, UNICAST, UNTRACKED, name_number,
+    NEW, Part, SNAT, UNICAST, UNTRACKED, address_number, name_number,
 };
 
 /// What matches look at besides the packet.
@@ -37,8 +37,8 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
     let port = |port: u16| u128::from(port);
     match test.field {
         Field::Protocol => number(protocol(packet.transport)),
-        Field::Source => number(address(packet.source.ip())),
-        Field::Destination => number(address(packet.destination.ip())),
+        Field::Source => number(address_number(packet.source.ip())),
+        Field::Destination => number(address_number(packet.destination.ip())),
         Field::SourcePort => number(port(packet.source.port())),
         Field::DestinationPort => number(port(packet.destination.port())),
         Field::EitherPort => {
@@ -108,8 +108,8 @@ fn of_connection(test: &FieldMatch, part: Part, packet: &AtHook, facts: Facts<'_
                 Direction::Reply => (Some(reply.0), reply.1),
             };
             match end {
-                End::Source => source.map(|end| address(end.ip())),
-                End::Destination => destination.map(|end| address(end.ip())),
+                End::Source => source.map(|end| address_number(end.ip())),
+                End::Destination => destination.map(|end| address_number(end.ip())),
                 End::SourcePort => source.map(|end| end.port().into()),
                 End::DestinationPort => destination.map(|end| end.port().into()),
             }
@@ -202,13 +202,6 @@ fn own_route<'a>(fib: &'a Fib, address: IpAddr, device: Option<&str>) -> Option<
     };
     let best = fib.routes.iter().filter(is_for).max_by_key(|route| route.prefix());
     best.filter(|route| device.is_none() || route.interface.as_deref() == device)
-}
-
-fn address(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u32::from(v4).into(),
-        IpAddr::V6(v6) => v6.into(),
-    }
 }
 
 fn interface(name: Option<&str>) -> u128 {

@@ -32,6 +32,7 @@ mod tests;
 mod text;
 mod translation;
 mod unless;
+mod untested;
 mod walk;
 mod zone;
 
@@ -49,6 +50,7 @@ pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
 pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
+pub use untested::Tested;
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -69,6 +71,8 @@ pub struct Pod<'a> {
 pub struct Live {
     /// Of each family.
     pub rules: PerFamily<Rules>,
+    /// What the foreign ones among them name.
+    pub tested: PerFamily<Tested>,
     /// The mark that policy routing is to send to `lo`.
     pub routed_mark: Option<Mark>,
     /// The policy rules and routes of each family.
@@ -152,7 +156,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         packet.by_route(routing)
     };
     if let Some(destination) = query.destination {
-        let packet = prepared(Packet::of(query, destination, pod.config, pod.network));
+        let packet = prepared(Packet::of(query, destination, pod.config, pod.network).untested(query, pod));
         let (walk, reason) = explain(&packet);
         if let Some(language) = query.diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
@@ -169,7 +173,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         row::Row::of(kind, &packet, &walk, &reason, pod)
     };
     let prepare = |(kind, packet)| (kind, prepared(packet));
-    let kinds = overview::packets(pod.config, pod.network, pod.live.is_some());
+    let kinds = overview::packets(pod);
     let mut rows: Vec<_> = kinds.into_iter().map(prepare).map(row).collect();
     let problems = pod.live.as_ref().map(|live| {
         let kinds = rows.len();

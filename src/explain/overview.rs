@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::Pod;
 use super::packet::Packet;
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
@@ -9,6 +10,7 @@ use crate::config::{
 use crate::model::{
     DNS_PORT, Family, InterfaceAddress, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport,
 };
+use crate::parse::matches::{Field, address_number};
 
 /// Most entries of one list of options that get a row.
 const MOST: usize = 5;
@@ -17,15 +19,16 @@ pub(super) const ANY_PORT: u16 = 8080;
 
 /// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not, or of which a
 /// live pod has no address.
-pub(super) fn packets(config: &CaptureConfig, network: &Network, is_live: bool) -> Vec<(String, Packet)> {
+pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
+    let Pod { config, network, .. } = *pod;
     let mut rows = Vec::new();
     for family in Family::ALL {
-        let has_address = !is_live || addresses(network, family).next().is_some();
+        let has_address = pod.live.is_none() || addresses(network, family).next().is_some();
         if config.families.contains(family) && has_address {
-            Kinds { config, network, family, rows: &mut rows }.all();
+            Kinds { pod, config, network, family, rows: &mut rows }.all();
         } else {
             let to = address(family, [198, 51, 100, 1]);
-            let mut kinds = Kinds { config, network, family, rows: &mut rows };
+            let mut kinds = Kinds { pod, config, network, family, rows: &mut rows };
             kinds.add(&format!("app to a server, {family}"), Sender::App, to, ANY_PORT);
         }
     }
@@ -33,6 +36,7 @@ pub(super) fn packets(config: &CaptureConfig, network: &Network, is_live: bool) 
 }
 
 struct Kinds<'a> {
+    pod: &'a Pod<'a>,
     config: &'a CaptureConfig,
     network: &'a Network,
     family: Family,
@@ -75,7 +79,7 @@ impl Kinds<'_> {
         let outbound = self.config.traffic.outbound.clone();
         let named: Vec<_> = outbound.excluded_ports.iter().chain(&outbound.ports).collect();
         let other = (ANY_PORT..).find(|number| !named.iter().any(|port| port.number() == *number));
-        let (other, server) = (other.unwrap_or(ANY_PORT), server_address(self.config, self.family));
+        let (other, server) = (other.unwrap_or(ANY_PORT), server_address(self.pod, self.family));
         self.add("app to a server", Sender::App, server, other);
         for (what, ports) in [("excluded", &outbound.excluded_ports), ("included", &outbound.ports)] {
             for port in ports.iter().take(MOST) {
@@ -118,7 +122,7 @@ impl Kinds<'_> {
             (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
             (Dns::All | Dns::Off, _) => None,
         };
-        let server = server.unwrap_or_else(|| server_address(self.config, self.family));
+        let server = server.unwrap_or_else(|| server_address(self.pod, self.family));
         for (name, sender) in [("app", Sender::App), ("proxy", Sender::Proxy)] {
             for transport in [Transport::Udp, Transport::Tcp] {
                 let kind = format!("{name} to a name server, {}", transport.name().to_uppercase());
@@ -133,6 +137,7 @@ impl Kinds<'_> {
 
     fn push(&mut self, kind: &str, query: &PacketQuery, to: IpAddr, port: u16) {
         let packet = Packet::of(query, SocketAddr::new(to, port), self.config, self.network);
+        let packet = packet.untested(query, self.pod);
         self.rows.push((kind.to_owned(), packet));
     }
 }
@@ -146,16 +151,20 @@ pub(super) fn pod_address(config: &CaptureConfig, network: &Network, family: Fam
     found.map_or_else(|| address(family, [203, 0, 113, 1]), |own| own.address)
 }
 
-/// An address outside that no range names, if there is one among those for documentation.
-pub(super) fn server_address(config: &CaptureConfig, family: Family) -> IpAddr {
-    let outbound = &config.traffic.outbound;
+/// An address outside that no range and no foreign rule names, if there is one among those for documentation and one beside.
+pub(super) fn server_address(pod: &Pod<'_>, family: Family) -> IpAddr {
+    let outbound = &pod.config.traffic.outbound;
     let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
-    let named = |candidate: &IpAddr| {
-        outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
+    let is_open = |candidate: &IpAddr| {
+        !outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
     };
-    let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1]];
+    let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1], [12, 0, 0, 1]];
     let addresses = candidates.map(|candidate| address(family, candidate));
-    addresses.into_iter().find(|candidate| !named(candidate)).unwrap_or(addresses[0])
+    let open = addresses.into_iter().filter(is_open);
+    let tested = pod.live.as_ref().and_then(|live| live.tested.get(&family));
+    let fields = [Field::Source, Field::Destination];
+    let untested = tested.and_then(|tested| tested.untested(&fields, open.clone(), address_number));
+    untested.or_else(|| open.clone().next()).unwrap_or(addresses[0])
 }
 
 /// The question about all kinds of traffic, or, with a destination, about a packet of this sender.
@@ -190,6 +199,7 @@ fn address(family: Family, v4: [u8; 4]) -> IpAddr {
     match (family, v4) {
         (Family::V4, v4) => Ipv4Addr::from(v4).into(),
         (Family::V6, [127, ..]) => Ipv6Addr::LOCALHOST.into(),
+        (Family::V6, [12, ..]) => Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 2).into(),
         (Family::V6, [.., third, last]) => {
             Ipv6Addr::new(0x2001, 0xdb8, third.into(), 0, 0, 0, 0, last.into()).into()
         }

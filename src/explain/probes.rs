@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::overview::{ANY_PORT, pod_address, query, server_address};
 use super::packet::Packet;
-use super::rules::{BaseChain, Chains, Entry, Rules};
+use super::rules::Entry;
 use super::unless::addresses;
+use super::untested::foreign;
 use super::{Live, Pod};
 use crate::config::{PacketQuery, Sender};
 use crate::model::{Family, Hook, Transport};
@@ -32,25 +33,6 @@ pub(super) fn packets(live: &Live, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     packets
 }
 
-/// The foreign rules, each with its hook; in chains that others jump to there may be several.
-fn foreign(rules: &Rules) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
-    fn named(chains: &Chains) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
-        chains.named.values().flatten().map(|entry| (None, entry))
-    }
-    let of_table = |chains| {
-        let Chains { hooks, .. }: &Chains = chains;
-        let hooks = hooks.iter();
-        let hooks = hooks.flat_map(|(hook, rules)| rules.iter().map(|entry| (Some(hook.name()), entry)));
-        hooks.chain(named(chains))
-    };
-    let of_base = |base| {
-        let BaseChain { hook, rules, chains, .. }: &BaseChain = base;
-        rules.iter().map(|entry| (Some(*hook), entry)).chain(named(chains))
-    };
-    let beside = rules.before.iter().chain(&rules.later).flat_map(of_base);
-    rules.tables.values().flat_map(of_table).chain(beside).filter(|(_, entry)| entry.is_foreign())
-}
-
 /// Whether a packet of this sender is at a hook first. All that is captured arrives in `INPUT`.
 fn meets(sender: Sender, hook: Option<&str>) -> bool {
     hook.is_none_or(|hook| (sender == Sender::Outside) == (hook == Hook::Prerouting.name()))
@@ -70,7 +52,7 @@ impl Question {
         let to = if is_inbound {
             pod_address(pod.config, pod.network, family)
         } else {
-            server_address(pod.config, family)
+            server_address(pod, family)
         };
         let mut question = Self { query: query(sender), to: SocketAddr::new(to, ANY_PORT) };
         let tests = matches::read(&entry.text())?.known;
@@ -117,15 +99,22 @@ impl Question {
     fn packet(&self, pod: &Pod<'_>) -> (String, Packet) {
         let Self { query, to } = self;
         let sender = match query.sender {
-            Sender::Outside => "client".to_owned(),
+            Sender::Outside => client(query),
             Sender::Uid(uid) => format!("uid {uid}"),
             Sender::Gid(gid) => format!("gid {gid}"),
             Sender::App | Sender::Kernel | Sender::Process { .. } | Sender::Proxy => "app".to_owned(),
         };
         let transport = if query.transport == Transport::Udp { ", UDP" } else { "" };
-        let packet = Packet::of(query, *to, pod.config, pod.network);
+        let packet = Packet::of(query, *to, pod.config, pod.network).untested(query, pod);
         (format!("{sender} to {to}{transport}"), packet)
     }
+}
+
+/// Whom a rule names, in words.
+fn client(query: &PacketQuery) -> String {
+    let address = query.source.map(|address| format!(" {address}"));
+    let port = query.source_port.map(|port| format!(" (source port {port})"));
+    format!("client{}{}", address.unwrap_or_default(), port.unwrap_or_default())
 }
 
 const fn transport(number: u128) -> Option<Transport> {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::listener::Listener;
 use super::matching::AtHook;
-use super::packet::{Packet, client};
+use super::packet::Packet;
 use crate::model::{
     Fib, FibRoute, Ipsec, IpsecDirection, IpsecFlow, IpsecOutcome, Links, Mark, RouteKind, Transport,
 };
@@ -63,7 +63,7 @@ impl Packet {
             self.interface = way.unwrap_or(self.interface);
         }
         if self.is_inbound && !self.has_source {
-            self.source.set_ip(routing.client(&self.interface, client(self.destination.is_ipv4())));
+            self.source.set_ip(routing.client(&self.interface, self.source.ip()));
         }
         let is_open = !self.is_inbound && !self.has_interface;
         if let Some((source, interface, is_local)) = routing.leaves_by(&self).filter(|_| is_open) {

@@ -168,7 +168,7 @@ fn table_has_rows_of_a_pod_whose_address_is_on_lo() {
     });
     network.addresses.extend(added);
     let (config, _) = resolved(&format!("{ALL} --dual-stack"), "").intent.decide(&network);
-    let rows = overview::packets(&config, &network, true);
+    let rows = overview::packets(&Pod { config: &config, given: &[], network: &network, live: None });
     for own in ["10.1.0.5:8080", "[fd00:1::5]:8080"] {
         let inbound = |packet: &Packet| packet.is_inbound && packet.destination.to_string() == own;
         let found = rows.iter().find(|(_, packet)| inbound(packet)).map(|(_, packet)| &packet.interface);

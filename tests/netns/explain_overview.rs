@@ -28,7 +28,7 @@ struct Change {
 /// The port that the app has for another mesh.
 const OTHER_MESH: u16 = 9090;
 
-const CHANGES: [Change; 6] = [
+const CHANGES: [Change; 7] = [
     Change {
         options: "-i * -b *",
         commands: [
@@ -84,6 +84,13 @@ const CHANGES: [Change; 6] = [
         flow: ("outside", "pod", 8080),
         by: Some(("proxy", 15006)),
         says: ["::6 is not on lo"; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["-t filter -A OUTPUT -p tcp --dport 50000 -j REJECT"; 2],
+        flow: ("outside", "pod", 8080),
+        by: Some(("proxy", 15006)),
+        says: [""; 2],
     },
 ];
 

@@ -6,7 +6,7 @@ mod values;
 
 use super::words;
 
-pub use values::{interface_numbers, interface_prefix, name_number};
+pub use values::{address_number, interface_numbers, interface_prefix, name_number};
 
 /// The first and the last of some numbers.
 pub type Range = (u128, u128);

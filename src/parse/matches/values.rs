@@ -74,7 +74,9 @@ fn ports(text: &str) -> Option<Vec<Range>> {
     Some(ranges.iter().map(|range| ((*range.start()).into(), (*range.end()).into())).collect())
 }
 
-fn address(address: IpAddr) -> u128 {
+/// The number of an address.
+#[must_use]
+pub fn address_number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u32::from(v4).into(),
         IpAddr::V6(v6) => v6.into(),
@@ -88,16 +90,19 @@ fn masked_address(text: &str) -> Option<(u128, u128)> {
     }
     let (value, mask) = text.split_once('/')?;
     let (value, mask): (IpAddr, IpAddr) = (value.parse().ok()?, mask.parse().ok()?);
-    (value.is_ipv4() == mask.is_ipv4()).then(|| (address(mask), address(value) & address(mask)))
+    (value.is_ipv4() == mask.is_ipv4())
+        .then(|| (address_number(mask), address_number(value) & address_number(mask)))
 }
 
 /// A network, or a range.
 fn addresses(text: &str) -> Option<Range> {
     match text.split_once('-') {
-        Some((first, last)) => Some((address(first.parse().ok()?), address(last.parse().ok()?))),
+        Some((first, last)) => {
+            Some((address_number(first.parse().ok()?), address_number(last.parse().ok()?)))
+        }
         None => {
             let network: IpNetwork = text.parse().ok()?;
-            Some((address(network.network()), address(network.broadcast())))
+            Some((address_number(network.network()), address_number(network.broadcast())))
         }
     }
 }

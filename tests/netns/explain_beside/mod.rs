@@ -37,6 +37,7 @@ for_each_backend_and_native!(
     translations_of_the_other_family_are_skipped,
     marks_of_others_leave_no_proof_of_equality,
     link_local_addresses_are_reached_only_if_they_are_excluded,
+    values_that_rules_name_are_not_those_of_every_packet,
 );
 
 for_these_fixtures!(
@@ -324,6 +325,10 @@ fn all_hold(fixture: Fixture, text: &str) {
 
 fn marks_are_routed_where_they_are_set(fixture: Fixture) {
     all_hold(fixture, include_str!("marks.txt"));
+}
+
+fn values_that_rules_name_are_not_those_of_every_packet(fixture: Fixture) {
+    all_hold(fixture, include_str!("untested.txt"));
 }
 
 fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {
