@@ -175,20 +175,9 @@ unit-cross: setup-cross ## unit tests of both programs and their crates for anot
 	    -- --skip kernel::
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 
-# A list of tracked connections walks the table of the machine, of up to 262,144 buckets: a seventh of the processor time of the packet
-# tests. Once they have ended, it has its former size.
-define SMALL_CONNTRACK_TABLE
-table=/proc/sys/net/netfilter/nf_conntrack_buckets; \
-resize() { echo $$1 | $(AS_ROOT) tee $$table >/dev/null 2>&1; }; \
-$(AS_ROOT) modprobe --quiet nf_conntrack 2>/dev/null || true; \
-former=$$(cat $$table 2>/dev/null || echo 0); \
-if [ $$former -gt 16384 ] && resize 16384; then trap "resize $$former || true" EXIT; fi; \
-$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)")
-endef
-
 unit: ## what `make test` does once everything is installed
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
-	@$(SMALL_CONNTRACK_TABLE) cargo $(TEST) --locked --workspace $(THREADS)
+	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
 
 relay: $(CROSS)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --release --target $(TARGET) -p netlab --example relay
