@@ -17,7 +17,7 @@ use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, outside, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::model::{Hook, Mark, Target, Transport};
+use crate::model::{DNS_PORT, Hook, Mark, Target, Transport};
 use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet, in one sentence.
@@ -248,9 +248,12 @@ impl<'a> Conversation<'a> {
 
     /// What is wrong behind a packet that no rule takes: its answers may be taken for the beginning of a connection, or be lost.
     fn behind_the_rules(&self) -> Option<String> {
-        let begins = self.packet.transport == Transport::Tcp && self.packet.state == ConnectionState::New;
         let has_source = !self.packet.source.ip().is_unspecified();
-        if !begins || !has_source {
+        if self.packet.state != ConnectionState::New || !has_source {
+            return None;
+        }
+        let is_query = self.packet.destination.port() == DNS_PORT.number();
+        if self.packet.transport == Transport::Udp && !is_query {
             return None;
         }
         let (sender, hook) = if self.packet.is_local {
@@ -262,6 +265,9 @@ impl<'a> Conversation<'a> {
         let by_mark = (!self.packet.is_inbound).then_some(Verdict::ToProxySocket);
         let delivered: Vec<_> = [Verdict::LikeItsConnection].into_iter().chain(by_mark).collect();
         let query = self.query(sender, self.packet.destination, ConnectionState::Established);
+        if self.packet.transport == Transport::Udp {
+            return self.behind_a_query(&query, hook, &delivered);
+        }
         [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
             let answer = self.answer(&query, flags, self.taken.end.connmark)?;
             match self.is_apart(&answer.walk, hook) {
@@ -269,6 +275,19 @@ impl<'a> Conversation<'a> {
                 None => self.undelivered("its answers", &answer, &delivered),
             }
         })
+    }
+
+    /// What is wrong behind a DNS query over UDP that no rule takes. An answer that does not belong to it arrives, too, unless a rule asks for
+    /// that.
+    fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<String> {
+        let answer = self.answer(query, &[], self.taken.end.connmark)?;
+        let Some(why) = self.is_apart(&answer.walk, hook) else {
+            return self.undelivered("its answers", &answer, delivered);
+        };
+        let query = PacketQuery { state: ConnectionState::New, ..query.clone() };
+        let answer = self.follow(&query, self.packet.source, &[], (Mark(0), None))?;
+        let delivered = [Verdict::NotCaptured, Verdict::ToProxySocket];
+        self.undelivered(&format!("its answers {why}, and"), &answer, &delivered)
     }
 
     /// What is wrong behind answers that do not belong to the connection.

@@ -138,9 +138,27 @@ fn stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy(fixture: Fix
         let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
         pod.namespace.run(|| tool("nft", &["-f", "-"], FIREWALL));
         with_name_server(&pod, options).run().succeeded();
-        for &family in fixture.families() {
-            assert_eq!(is_accepted(&pod, family), !is_lost, "{options:?} {family:?}");
-        }
+        let is_right = |is_lost: bool, when: &str| {
+            for &family in fixture.families() {
+                assert_eq!(is_accepted(&pod, family), !is_lost, "{when} {options:?} {family:?}");
+                let question = Question { from: "proxy", to: at(family.service(), 53), is_udp: true };
+                let explained = answer(&pod, &[], &question);
+                assert_eq!(explained["verdict"], "not-captured", "{explained:#}");
+                let problem = explained["problem"].as_str().unwrap_or_default();
+                let says = if is_lost { "do not arrive: " } else { "" };
+                let is_said = problem.contains(says) && problem.is_empty() == says.is_empty();
+                assert!(is_said, "{when} {options:?}: {explained:#}");
+            }
+        };
+        is_right(is_lost, "by its state");
+        pod.namespace.run(|| {
+            tool(
+                "nft",
+                &["insert", "rule", "inet", "firewall", "in", "udp", "sport", "53", "counter", "drop"],
+                "",
+            )
+        });
+        is_right(true, "by its port");
     }
 }
 
