@@ -326,6 +326,9 @@ fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(before);
         tracked(&pod);
+        // Within the usual 10 s a busy machine may not get to the answer.
+        pod.namespace
+            .run(|| fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close", "600").unwrap());
         let callers: Vec<_> =
             Caller::all(&pod).into_iter().filter(|caller| caller.name.starts_with("outbound")).collect();
         callers.iter().for_each(Caller::are_reset);
