@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::connection::{Connection, status};
 use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
-use super::packet::{SYN, TOLD};
+use super::packet::{KNOWN_FLAGS, SYN};
 use crate::config::ConnectionState;
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::parse::matches::{
@@ -63,7 +63,7 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
         Field::Connection(part, _) => of_connection(test, part, packet, facts),
         Field::TcpFlags => {
             let of = |flags: &u128| {
-                let known = if flags & SYN == 0 { TOLD } else { u128::MAX };
+                let known = if flags & SYN == 0 { KNOWN_FLAGS } else { u128::MAX };
                 of_value(test, *flags, known, packet)
             };
             let mut all = packet.tcp_flags.iter().map(of);

@@ -22,8 +22,8 @@ const FIN: u128 = 1;
 pub(super) const SYN: u128 = 2;
 const RST: u128 = 4;
 const ACK: u128 = 16;
-/// Those flags.
-pub(super) const TOLD: u128 = FIN | SYN | RST | ACK;
+/// The flags that are known of a packet behind the first one; PSH, URG and others are not.
+pub(super) const KNOWN_FLAGS: u128 = FIN | SYN | RST | ACK;
 /// Of the first packet of a connection.
 pub(super) const OPENING: TcpFlags = &[SYN];
 /// Of its answer.

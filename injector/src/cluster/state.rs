@@ -80,7 +80,7 @@ impl Reconciler {
             let nodes = wanted.nodes.then(|| self.reconcile_nodes(&mut reported, reporter));
             let namespaces = wanted.namespaces.then(|| self.reconcile_namespaces());
             let proxy_configs = wanted.proxy_configs.then(|| self.reconcile_proxy_configs(reporter));
-            // Before the status: a pod that comes as soon as the webhook is ready is injected by what is known.
+            // Before the status: the first pod that is admitted once the webhook is ready needs this state.
             if self.state != before {
                 publish(self.state.clone());
             }

@@ -66,7 +66,7 @@ async fn sidecars_are_native_once_all_nodes_support_them() {
     replica.end().await;
 }
 
-/// Nobody who sees that the webhook is ready gets the state of before.
+/// Once the webhook is ready, admission requests are answered with the current cluster state, not with the initial one.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_state_is_published_before_its_parts_are_ready() {
     let parts =
