@@ -80,15 +80,15 @@ impl Connections {
     pub fn losing_marks(&self) -> Vec<String> {
         let marked = self.marked.iter().map(|(family, count)| {
             format!(
-                "{} of the proxy to the application under the client's address {} cut off: the TPROXY rules that route the \
-                 answers go",
+                "{} from the proxy to the app, with the client's address, {} reset: the TPROXY rules that route their \
+                 replies are removed",
                 counted(*count, &format!("{family} connection")),
                 are(*count)
             )
         });
         let intercepted = self.intercepted.iter().map(|(family, count)| {
             format!(
-                "{} through the pod {} cut off: the TPROXY rules that hand packets to the proxy go",
+                "{} through the pod {} reset: the TPROXY rules that hand packets to the proxy are removed",
                 counted(*count, &format!("{family} connection")),
                 are(*count)
             )
@@ -101,7 +101,10 @@ impl Connections {
     pub fn losing_passthrough(&self, policy: Policy) -> Option<String> {
         (policy == Policy::Reset && self.from_passthrough > 0).then(|| {
             let sockets = counted(self.from_passthrough, "socket");
-            format!("{sockets} with the address ::6 {} cut off: the address goes", are(self.from_passthrough))
+            format!(
+                "{sockets} with the address ::6 {} cut off: the address is removed",
+                are(self.from_passthrough)
+            )
         })
     }
 
@@ -137,7 +140,7 @@ impl Connections {
             ),
             (Policy::Reset, translated) if done => {
                 let (connections, are) = (translated.proxied(*family), translated.are());
-                format!("{connections} {are} cut off: each is reset by its next packet")
+                format!("{connections} {are} reset by the next packet")
             }
             (Policy::Reset, translated) if self.may_begin.contains(family) => format!(
                 "clean-up resets {}, and those that begin before the rules are gone; --keep-connections leaves them open",
@@ -297,7 +300,7 @@ mod tests {
             let translated = PerFamily::from([(Family::V4, number)]);
             Connections { translated, ..Connections::default() }.outcome(Policy::Reset, true).join("\n")
         };
-        let rest = "cut off: each is reset by its next packet";
+        let rest = "reset by the next packet";
         assert_eq!(outcome(Translated::Count(1)), format!("1 proxied IPv4 connection is {rest}"));
         assert_eq!(outcome(Translated::Count(2)), format!("2 proxied IPv4 connections are {rest}"));
         let unknown = format!("an unknown number of proxied IPv4 connections are {rest}");

@@ -9,10 +9,10 @@ use crate::apply::differences::Differences;
 use crate::apply::show::Shown;
 use crate::cli::Key;
 use crate::config::{AsOptions, Output};
-use crate::diff::{ChainDifference, RuleDifference};
 use crate::explain::Listed;
 use crate::model::Backend;
 use crate::parse::Counts;
+use crate::reconcile::{ChainDifference, RuleDifference};
 use crate::text::one_line;
 
 /// The output of `check`. `read` are the options that were read from the live rules, where none were given.

@@ -8,7 +8,7 @@
 //! cli ─► RawOptions ─┐
 //! facts ─────────────┴► config ─► CaptureConfig ─► policy ─► Ruleset (model)
 //!                                                     │
-//!            render (rules file) ◄── plan ◄── diff ◄──┴── parse (iptables-save)
+//!            render (rules file) ◄── plan ◄ reconcile ◄┴── parse (iptables-save)
 //!                                      │
 //!                                    apply ─► kernel (processes, netlink, files)
 //! ```
@@ -40,7 +40,7 @@ pub mod record;
 pub mod parse;
 
 pub mod connections;
-pub mod diff;
+pub mod reconcile;
 
 pub mod conntrack;
 pub mod explain;
@@ -48,7 +48,7 @@ pub mod foreign;
 pub mod render;
 pub mod transition;
 
-pub mod compare;
+pub mod diff;
 
 pub mod plan;
 
@@ -60,12 +60,12 @@ pub mod format;
 
 pub mod color;
 
-pub mod watch;
+pub mod show_watch;
 
 pub mod interfaces;
 
 pub mod bundle;
 
-pub mod sides;
+pub mod diff_inputs;
 
 pub mod run;

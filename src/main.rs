@@ -1,11 +1,11 @@
 //! `istio-iptables`: parse, run, exit.
 
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+#[path = "kernel/gettext_stub.rs"]
+mod gettext_stub;
 #[cfg(no_unwind_tables)]
 #[path = "kernel/link_stubs.rs"]
 mod link_stubs;
-#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-#[path = "kernel/untranslated.rs"]
-mod untranslated;
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use istio_iptables::facts::Files;
 use istio_iptables::kernel::input;
 use istio_iptables::kernel::process::{self, Host as _, SystemHost};
 use istio_iptables::kernel::recording;
-use istio_iptables::kernel::{rules_file, terminal};
+use istio_iptables::kernel::{terminal, termination_log};
 use istio_iptables::report::Failure;
 use istio_iptables::{logging, run};
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     printed
         .unwrap_or_else(|failure| {
             log::error!("{failure}");
-            rules_file::termination_log(&failure.to_string());
+            termination_log::write(&failure.to_string());
             failure.exit
         })
         .into()

@@ -6,10 +6,10 @@ use std::fmt::{self, Display, Write as _};
 
 use ipnetwork::IpNetwork;
 
-use crate::diff::{Change, Deletion, HookChange, TableChange};
 use crate::model::{
     CtState, FamilyRules, Interface, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target,
 };
+use crate::reconcile::{Change, Deletion, HookChange, TableChange};
 
 /// The complete rules file of one family, for a namespace without rules of ours.
 #[must_use]

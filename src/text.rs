@@ -1,4 +1,4 @@
-//! Text that came from elsewhere (options, paths, comments of foreign rules, complaints of tools), made fit for a log.
+//! Escapes text from elsewhere (options, paths, comments of foreign rules, errors of tools) for the log and the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

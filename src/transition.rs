@@ -4,9 +4,9 @@
 //! connections of the other rule set, and provides rules without that effect.
 
 use crate::connections::Exemption;
-use crate::diff::{Change, limited_save_mark, marks_in_use};
 use crate::model::{FamilyRules, Hook, Mark, Match, Table, TableRules, Target};
 use crate::parse::Observed;
+use crate::reconcile::{Change, limited_save_mark, marks_in_use};
 
 /// How the rules of one family differ from their final form while a run is under way. The default is: not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! `istio-cni`: read the request and the configuration, run the command, print one JSON document.
 
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+#[path = "../../src/kernel/gettext_stub.rs"]
+mod gettext_stub;
 #[cfg(no_unwind_tables)]
 #[path = "../../src/kernel/link_stubs.rs"]
 mod link_stubs;
-#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-#[path = "../../src/kernel/untranslated.rs"]
-mod untranslated;
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};

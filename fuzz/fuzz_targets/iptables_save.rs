@@ -1,7 +1,7 @@
 //! Any iptables-save text: parsing never panics, and a parsed rule round-trips.
 #![no_main]
 
-use istio_iptables::diff::Change;
+use istio_iptables::reconcile::Change;
 use istio_iptables::model::{Family, FamilyRules};
 use istio_iptables::{parse, render};
 use libfuzzer_sys::fuzz_target;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{from_kernel, inspect, needed};
-use crate::diff::Change;
 use crate::exit::Exit;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
@@ -11,6 +10,7 @@ use crate::model::{Backend, Chain, FamilyRules, NATIVE_TABLES, Table, Variant};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
+use crate::reconcile::Change;
 use crate::record::Record;
 use crate::render;
 use crate::report::Failure;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::connections::{self, Connections, Exemption, Policy, Translated};
-use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{self, InetSocket, State};
@@ -12,6 +11,7 @@ use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::plan::{CurrentState, DesiredState};
+use crate::reconcile::marks_in_use;
 use crate::transition::saved_marks;
 
 /// When connections are counted that a clean-up resets.

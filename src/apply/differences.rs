@@ -2,11 +2,11 @@
 
 use super::{Access, inspect};
 use crate::config::RunOptions;
-use crate::diff::{self, ChainDifference};
 use crate::kernel::process::Host;
 use crate::model::{Backend, Family, FamilyRules, Variant};
 use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Notices, Step};
+use crate::reconcile::{self, ChainDifference};
 use crate::report::Failure;
 use crate::routing;
 
@@ -17,7 +17,7 @@ pub struct Differences {
     pub backend: Backend,
     /// The rules that differ, with what holds them.
     pub chains: Vec<(Backend, ChainDifference)>,
-    /// What else a run would change: routes, policy rules, addresses, tables that are switched off.
+    /// What else a run would change: routes, policy rules, addresses, dormant tables.
     pub others: Vec<String>,
     /// Tables with the right rules and other comments, sets or chains: packets do not meet the difference.
     pub forms: Vec<String>,
@@ -64,7 +64,7 @@ pub fn differences(
     let encoded: Vec<_> = wanted.iter().map(|table| nft::encode(table).normalized()).collect();
     let before = chains.len();
     for family in Family::ALL {
-        let found = diff::of_native(&encoded, &current.native, family);
+        let found = reconcile::of_native(&encoded, &current.native, family);
         chains.extend(found.into_iter().map(|one| (Backend::Native, one)));
     }
     let (mut others, is_untagged) = network(&desired, &current);
@@ -74,7 +74,7 @@ pub fn differences(
     let tables = current.native.differing(&wanted).into_iter().filter(|_| is_same);
     let (dormant, others_forms): (Vec<_>, Vec<_>) =
         tables.partition(|name| current.native.dormant().iter().any(|dormant| dormant == *name));
-    others.extend(dormant.iter().map(|name| format!("the nftables table inet {name} is switched off")));
+    others.extend(dormant.iter().map(|name| format!("the nftables table inet {name} is dormant")));
     let forms = others_forms.iter().map(|name| {
         format!("the nftables table inet {name} has other comments, sets or chains than a run writes")
     });
@@ -101,7 +101,7 @@ fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) ->
             continue;
         }
         let empty = crate::parse::Observed::empty(family);
-        found.extend(diff::of_iptables(wanted.unwrap_or(&none), observed.unwrap_or(&empty)));
+        found.extend(reconcile::of_iptables(wanted.unwrap_or(&none), observed.unwrap_or(&empty)));
     }
     found
 }

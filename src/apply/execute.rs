@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, native, needed, network, preconditions, tool_error, track};
+use super::{conntrack, conntrack_entries, from_kernel, native, needed, network, preconditions, tool_error};
 use crate::config::RunOptions;
 use crate::conntrack::Step as ConntrackStep;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rules_file::{self, RulesFile};
-use crate::kernel::{netns, observe, restore};
+use crate::kernel::{netns, observe, restore, xtables_lock};
 use crate::model::{Backend, Family, Hook, NATIVE_MANGLE, Table, Tools, Variant};
 use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
@@ -82,7 +82,7 @@ pub(super) fn execute(
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
                 log::info!("{step} ({})", count(limited, "rule"));
             }
-            Step::TrackConnections(families) => track::connections(families),
+            Step::TrackConnections(families) => conntrack_entries::create(families),
             // Without a record nothing breaks at once: later runs leave what they cannot distinguish from foreign rules.
             Step::Record(alias) => {
                 log::debug!("{step}");
@@ -201,7 +201,7 @@ fn lock_file(
     locked: bool,
 ) -> Result<Option<(netns::LockFile, PathBuf)>, Failure> {
     let locks = prepared.iter().any(|(step, ..)| step.variant == Variant::Legacy);
-    if !locks || (!locked && !run.cni_mode && rules_file::shared_lock_usable()) {
+    if !locks || (!locked && !run.cni_mode && xtables_lock::is_usable()) {
         return Ok(None);
     }
     log::debug!("/run/xtables.lock is not used; this namespace is locked by itself");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::{conntrack, from_kernel, hidden, missing_modules, needed, network, tool_error};
+use super::{conntrack, from_kernel, missing_modules, needed, network, tool_error, unlisted_tables};
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
@@ -297,8 +297,8 @@ fn read_rules_of(
     tools: &Tools,
 ) -> Result<Observed, Failure> {
     let saved = match restore::save(host, variant, family, tools) {
-        Ok(text) => hidden::complete(host, variant, family, tools, tool_error::whole(text, tools)?)?,
-        Err(error) => hidden::without_save(host, variant, family, tools)
+        Ok(text) => unlisted_tables::complete(host, variant, family, tools, tool_error::whole(text, tools)?)?,
+        Err(error) => unlisted_tables::without_save(host, variant, family, tools)
             .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
     };
     log::debug!("{family} rules of {variant}:\n{}", saved.text.trim_end());

@@ -112,7 +112,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
 
 fn switched_off(table: &str) -> String {
     format!(
-        "the nftables table {table} is switched off (flags dormant): no packet meets its rules; `nft add table {table}` switches it on"
+        "the nftables table {table} is dormant: its rules see no packet; `nft add table {table}` activates it"
     )
 }
 

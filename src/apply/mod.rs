@@ -2,32 +2,32 @@
 
 mod bpf_programs;
 pub mod check;
+mod closest_config;
 mod connections;
 mod conntrack;
+mod conntrack_entries;
+mod delete_by_handle;
 mod delete_on_syn;
 pub mod differences;
 mod dry_run;
 mod execute;
 mod fallback;
-mod hidden;
 mod inspect;
 pub mod live;
 mod missing_modules;
 mod nat_chains;
 mod native;
-mod nearest;
 pub mod network;
 mod original_direction;
 mod outside;
-mod parts;
 pub mod preconditions;
 mod rollback;
 pub mod runtime;
 pub mod show;
 mod tool_error;
-mod track;
 #[cfg(test)]
 mod unlisted_sockets;
+mod unlisted_tables;
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
+use crate::kernel::{limits, netns, observe, restore, tools, xtables_lock};
 use crate::model::{Backend, Family, Tools, Variant};
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
@@ -69,7 +69,7 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     let but = if desired.only_keeps_translation() {
         " but ISTIO_ESTABLISHED, which open connections need"
     } else if desired.is_empty() && has_notices {
-        " but what is named above"
+        " but those of the warnings above"
     } else {
         ""
     };
@@ -123,7 +123,7 @@ fn change(
     let mut steps = steps(&desired, &inspection.current);
     let by_position = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_position));
     // A rule that is deleted by its place must still be there: nothing changes while the tools' lock is held.
-    let lock = if by_position { hold_tools_lock(run)? } else { None };
+    let lock = if by_position { hold_xtables_lock(run)? } else { None };
     if by_position {
         inspection = inspect(host, run.backend, Access::MayCreateTables)?;
         desired = with_connections(asked, &mut inspection.current, policy, counting);
@@ -144,7 +144,7 @@ fn change(
         log::warn!("{notice}");
     }
     let is_written = !steps.is_empty();
-    parts::execute(host, asked, steps, backend, run, lock.is_some(), written)?;
+    delete_by_handle::execute(host, asked, steps, backend, run, lock.is_some(), written)?;
     drop(lock);
     // Where nothing was written, everything has just been compared whole.
     if run.verify {
@@ -195,12 +195,12 @@ fn with_connections(
 }
 
 /// The lock of iptables-legacy, held by us from reading to writing; `None` where nothing can lock.
-fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Failure> {
+fn hold_xtables_lock(run: &RunOptions) -> Result<Option<xtables_lock::XtablesLock>, Failure> {
     // While this lock is held, the tool takes another one.
     if run.cni_mode || !netns::lock_file_usable() {
         return Ok(None);
     }
-    match rules_file::lock_tools(Duration::from_secs(restore::LOCK_WAIT_SECONDS.into())) {
+    match xtables_lock::lock(Duration::from_secs(restore::LOCK_WAIT_SECONDS.into())) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failure::new(
             Exit::Busy,

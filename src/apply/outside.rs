@@ -54,16 +54,16 @@ pub(super) fn read(links: &[Link]) -> Outside {
     let deciding = |policy: &&IpsecPolicy| policy.action != IpsecAction::Pass;
     let policies = outside.ipsec.policies.iter().filter(deciding).map(|policy| {
         let does = match policy.action {
-            IpsecAction::Block => "drops",
-            IpsecAction::Pass | IpsecAction::Transform => "may drop, if no state of IPsec is there,",
+            IpsecAction::Block => "drops packets",
+            IpsecAction::Pass | IpsecAction::Transform => {
+                "drops packets without an IPsec state (`ip xfrm state`)"
+            }
         };
-        format!(
-            "an IPsec policy {does} packets beside our rules: `{policy}`; delete it, if that is not meant"
-        )
+        format!("an IPsec policy {does}: `{policy}`; delete it, if that is not intended")
     });
     let defaults = outside.ipsec.blocked_by_default.iter().map(|direction| {
         format!(
-            "packets that no IPsec policy is for are dropped: `ip xfrm policy setdefault {direction} block`"
+            "packets that match no IPsec policy are dropped: `ip xfrm policy setdefault {direction} block`"
         )
     });
     let notices: Vec<String> = policies.chain(defaults).collect();

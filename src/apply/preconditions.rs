@@ -160,7 +160,7 @@ pub(super) fn rules_change() -> Failure {
 
 /// The kernel takes no `::6` there.
 pub(super) fn ipv6_is_off() -> Failure {
-    let what = "IPv6 is switched off on lo: the address ::6 cannot be added";
+    let what = "IPv6 is disabled on lo: the address ::6 cannot be added";
     let hint = "set net.ipv6.conf.lo.disable_ipv6=0, or disable IPv6 capture with --ip-family ipv4";
     Failure::new(Exit::Refused, what).hint(hint)
 }
@@ -184,7 +184,7 @@ pub fn require_delivery(
     own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
 }
 
-/// Makes sure that no table that is to hold our rules is switched off.
+/// Makes sure that no table that is to hold our rules is dormant.
 ///
 /// # Errors
 /// One is, with the command that switches it on.
@@ -195,7 +195,7 @@ pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> 
     }
     let commands: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
     let what = format!("nftables tables are dormant, their rules see no packet: {}", dormant.join(", "));
-    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", commands.join("; "))))
+    Err(Failure::new(Exit::Refused, what).hint(format!("activate them: `{}`", commands.join("; "))))
 }
 
 /// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would

@@ -27,7 +27,7 @@ pub fn runtime(
     let mut unread = Vec::new();
     let ids = OwnerIds::read().unwrap_or_else(|error| {
         unread.push(format!(
-            "uids and gids of sockets and processes may be others than those in the rules: {error}"
+            "uids and gids of sockets and processes may differ from those in the rules: {error}"
         ));
         OwnerIds::default()
     });

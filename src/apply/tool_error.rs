@@ -1,4 +1,4 @@
-//! What the complaints of the restore and save tools mean, and what to do about them; likewise for the files they read.
+//! Maps errors of iptables-restore and iptables-save, and of their files, to an exit code and a hint.
 
 use std::io;
 use std::path::Path;
@@ -80,8 +80,7 @@ fn hung(line: &str, variant: Variant, timeout: Duration) -> Failure {
 }
 
 fn cannot_run(line: &str, error: &io::Error) -> Failure {
-    let hint = limits::hint(error)
-        .unwrap_or("is the tool built for this machine, and are its libraries in the image?");
+    let hint = limits::hint(error).unwrap_or("install the tool for this architecture, with its libraries");
     Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}")).hint(hint)
 }
 

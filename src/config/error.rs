@@ -194,7 +194,7 @@ impl Warning {
     pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
         let name = name(self.origin());
         match self {
-            Self::EmptyList { given, .. } => format!("{name}: {given:?} has no item and counts as unset"),
+            Self::EmptyList { given, .. } => format!("{name}: {given:?} has no item and is treated as unset"),
             Self::HostBits { given, used, .. } => {
                 format!("{name}: {given} has bits set beyond its prefix; {used} is used")
             }

@@ -5,13 +5,13 @@ use std::fmt;
 use nfnetlink::nftables::Expression;
 
 use super::{Live, Native};
-use crate::diff::our_rules;
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, PerFamily, Ports,
     Protocol, Rule, Statement, Table, Target, Transport, Variant,
 };
 use crate::nft::{self, DnsRule, NativeTable};
 use crate::parse::{Line, Observed};
+use crate::reconcile::our_rules;
 
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

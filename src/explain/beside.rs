@@ -14,7 +14,7 @@ use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
 
 impl Rules {
-    /// Adds what packets meet behind our rules in the tables of iptables that these share, or all of those beside them, which are named
+    /// Adds what packets meet after our rules in the tables of iptables that these share, or all of those beside them, which are named
     /// with their variant.
     pub fn add_iptables(&mut self, observed: &Observed, beside: Option<Variant>) {
         let earlier = observed.tables.iter().map(|(table, live)| (Some(*table), live));

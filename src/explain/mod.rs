@@ -85,7 +85,7 @@ pub struct Live {
     pub devices: Vec<DeviceHook>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
-    /// The tables with rules of ours that are switched off, each in a sentence.
+    /// The dormant tables with rules of ours, each in a sentence.
     pub dormant: Vec<String>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<String>,

@@ -180,7 +180,7 @@ impl fmt::Display for Packet {
         let state = match self.state {
             ConnectionState::New => "first packet of a connection",
             ConnectionState::Established => "packet of an established connection",
-            ConnectionState::Invalid => "packet that fits no connection",
+            ConnectionState::Invalid => "packet in conntrack state INVALID",
         };
         let interface = if self.is_inbound { "arriving on" } else { "leaving by" };
         let (source, destination) = (self.source, self.destination);

@@ -9,7 +9,6 @@ use ipnetwork::IpNetwork;
 
 use super::foreign_rule::{Effect, effect, lacks_words};
 use super::live;
-use crate::diff::owned;
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Statement, Table, TableRules,
     Target, Why,
@@ -17,6 +16,7 @@ use crate::model::{
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
+use crate::reconcile::owned;
 use crate::text::one_line;
 
 /// The rules of one family.
@@ -360,7 +360,7 @@ impl Rules {
                 )
             };
             let words = |chain: &str, rule: &Entry| {
-                format!("{} {chain} {} (its chain is not walked)", base.table, one_line(&rule.text()))
+                format!("{} {chain} {} (its chain is not evaluated)", base.table, one_line(&rule.text()))
             };
             let found = rules
                 .chain(called)

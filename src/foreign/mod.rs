@@ -11,11 +11,11 @@ mod overwritten;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::diff::{is_our_jump, owned};
 use crate::model::{
     Backend, Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Table, Target, Variant,
 };
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
+use crate::reconcile::{is_our_jump, owned};
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
 pub use base_chains::{BaseChain, is_of_backend, on_the_way};
@@ -94,8 +94,8 @@ impl fmt::Display for DecidesFirst {
         if text.starts_with("-P") {
             return write!(
                 f,
-                "a foreign policy applies to packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that no \
-                 rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not intended"
+                "a foreign chain policy drops packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that \
+                 match no rule are dropped, including the proxy's; set it to ACCEPT, if that is not intended"
             );
         }
         if let Placement::Later(ports) = place {
@@ -107,7 +107,7 @@ impl fmt::Display for DecidesFirst {
         }
         let decides = if *of_other_variant { "may decide" } else { "decides" };
         let mend = match place {
-            Placement::Before => "move it behind our rule or delete it",
+            Placement::Before => "move it after our rule or delete it",
             Placement::Beside | Placement::Later(_) => "delete it",
         };
         let dns = if self.translates_dns { DNS_IN_ZONES } else { "" };

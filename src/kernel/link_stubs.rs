@@ -1,7 +1,6 @@
-//! Functions of the C library that istio-iptables and istio-cni have in an empty or a short form as `make static cni` builds them. std and
-//! glibc itself link them for output that these programs cannot print, and with them half a megabyte: `sscanf`, a reader of debug
-//! information, and `printf` with streams, wide characters, converters of encodings and the loader of those. So does its start for the
-//! loader of libraries, and std for the unwinder.
+//! Stubs of C library functions in static builds (`make static cni`), which save half a megabyte. std and glibc themselves link
+//! `sscanf`, a reader of debug information, and `printf` with streams, wide characters, converters of encodings and the loader of
+//! those: for output that these programs do not print. glibc's start links the loader of libraries, and std the unwinder.
 #![allow(unsafe_code, reason = "a function that stands for one of the C library has its name")]
 #![allow(non_upper_case_globals, reason = "so has a variable")]
 

@@ -1,4 +1,4 @@
-//! Reads and changes single facts of the kernel without starting a process: rule counts, handles, tables, the alias of `lo`.
+//! Single reads and changes of nf_tables, and of the alias of `lo`, without a child process: counts, handles, deletions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

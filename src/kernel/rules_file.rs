@@ -1,18 +1,16 @@
-//! The file that the restore tool reads.
+//! The rules file that iptables-restore reads, and the files that a run or a dry run leaves.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::memory;
 use crate::model::Family;
-use crate::text::{path_shown, printable};
+use crate::text::path_shown;
 
 /// A rules file, written and ready to be read from its beginning.
 #[derive(Debug)]
@@ -146,60 +144,4 @@ fn unnamed(directory: &Path, text: &str) -> io::Result<RulesFile> {
 fn written(file: &mut File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.rewind()
-}
-
-/// Whether the lock file that all iptables tools share can be used.
-#[must_use]
-pub fn shared_lock_usable() -> bool {
-    tools_lock_file().is_ok()
-}
-
-/// Opens the lock file. It has to be a regular file: opening a pipe without a reader blocks the tools.
-fn tools_lock_file() -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    // The mode that iptables gives it: a process without privileges could hold the lock otherwise.
-    options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
-    let file = options.open("/run/xtables.lock")?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
-}
-
-/// The lock that keeps other legacy tools from changing rules. It ends when this is dropped.
-#[derive(Debug)]
-pub struct ToolsLock {
-    _held: Flock<File>,
-}
-
-/// Takes the xtables lock, `/run/xtables.lock`, which iptables-legacy holds while it changes rules.
-///
-/// # Errors
-/// The file cannot be used; `WouldBlock` if another program held it all the time.
-pub fn lock_tools(timeout: Duration) -> io::Result<ToolsLock> {
-    let mut file = tools_lock_file()?;
-    let begin = Instant::now();
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => return Ok(ToolsLock { _held: held }),
-            Err((_, Errno::EWOULDBLOCK)) if begin.elapsed() > timeout => {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Err((returned, Errno::EWOULDBLOCK | Errno::EINTR)) => file = returned,
-            Err((_, errno)) => return Err(errno.into()),
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Leaves the reason of a failure where Kubernetes looks for it, if that file is there. Only a regular file is: a pipe without a
-/// reader would block.
-#[allow(clippy::disallowed_methods, reason = "the edge")]
-pub fn termination_log(text: &str) {
-    let mut options = OpenOptions::new();
-    options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    // Nothing is left to report it to, if this fails too.
-    if let Ok(mut file) = options.open("/dev/termination-log")
-        && file.metadata().is_ok_and(|metadata| metadata.is_file())
-        && file.set_len(0).is_ok()
-    {
-        let _ = file.write_all(format!("{}\n", printable(text)).as_bytes());
-    }
 }

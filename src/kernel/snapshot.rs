@@ -15,7 +15,7 @@ use crate::ordered::Ordered as _;
 const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
 /// The chain in which a packet to `lo` may get another mark behind them, in these tables.
 const MARKED_BEHIND: (&str, [&str; 2]) = ("POSTROUTING", ["mangle", "nat"]);
-/// The legacy tables in which packets are behind our rules.
+/// The legacy tables in which packets are after our rules.
 const BEHIND: [&str; 2] = ["filter", "security"];
 
 /// Names of the chains in each of our tables that exists.
@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub nf_tables: NfTables,
     /// The tables of a native backend.
     pub native: Live,
-    /// The tables `ip` and `ip6` of nf_tables that are switched off (`flags dormant`): no packet meets their rules.
+    /// The dormant tables `ip` and `ip6` of nf_tables (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another type, hook or priority.
     pub unsuitable: Vec<(Family, Table, String)>,
@@ -212,7 +212,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     Ok(snapshot)
 }
 
-/// The tables that are switched off, of the families in which iptables-nft keeps its own.
+/// The dormant tables of the families in which iptables-nft keeps its own.
 fn dormant_of_iptables(listed: &[ListedTable]) -> Vec<(Family, String)> {
     let dormant = listed.iter().filter(|table| table.is_dormant).map(|table| &table.name);
     let of_family = |table: &TableName| match table.family {
@@ -236,7 +236,7 @@ fn is_suitable(table: Table, chain: &ListedChain) -> bool {
 }
 
 /// Other programs' tables with a base chain that captured packets pass, before our rules or behind them; without the elements
-/// of sets. Those that are switched off are left out, and on request those in which only the built-in chains of iptables are
+/// of sets. Dormant ones are left out, and on request those in which only the built-in chains of iptables are
 /// such.
 ///
 /// # Errors

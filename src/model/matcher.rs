@@ -232,7 +232,7 @@ fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Optio
     }
 }
 
-/// Rules are written with these, in the words of the contract: `when().tcp().via_out(lo).by(owner).then(...)`.
+/// Rules are written with these, as in: `when().tcp().via_out(lo).by(owner).then(...)`.
 impl Matcher<Address> {
     /// From this address.
     #[must_use]

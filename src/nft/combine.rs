@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::form::ChainName;
+use super::types::ChainName;
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Statement, Table, TableRules,
 };

@@ -4,8 +4,8 @@ use nfnetlink::nftables::{
     Chain as NftChain, Elements, Expression, Operator, PayloadBase, Rule, Set, Table, Verdict,
 };
 
-use super::form::{ChainName, NativeTable};
 use super::rule_family::{NAT, families, family_of, is_tcp};
+use super::types::{ChainName, NativeTable};
 use crate::model::{Chain, DNS_PORT, Family, Hook};
 
 /// A rule that a DNS query meets: its expressions, and the contents of the sets in which it looks.

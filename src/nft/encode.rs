@@ -8,8 +8,8 @@ use nfnetlink::nftables::{
     Operator, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
-use super::form::{Action, ChainName, Field, NativeRule, NativeTable, Operand, Test, Value, Values};
 use super::sets::bytes;
+use super::types::{Action, ChainName, Field, NativeRule, NativeTable, Operand, Test, Value, Values};
 use crate::model::{CtState, Family, Hook, Interface, Match, Table as ModelTable, Transport};
 
 /// Length of an interface's name in the kernel.

@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 
 use super::dns_path::{DnsRule, dns_path};
-use super::form::{ChainName, NativeTable};
 use super::rule_family::{NAT, families, family_of};
+use super::types::{ChainName, NativeTable};
 use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why};
 use crate::ordered::Ordered as _;
 
@@ -18,12 +18,12 @@ pub const SECOND: &str = ".2";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     tables: Vec<Table>,
-    /// Names of those that are switched off: no packet meets their rules.
+    /// Names of the dormant ones: no packet meets their rules.
     dormant: Vec<String>,
 }
 
 impl Live {
-    /// These tables, as they were read; `dormant` are the names of those that are switched off.
+    /// These tables, as they were read; `dormant` are the names of the dormant ones.
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
         Self { tables: tables.into_iter().map(|table| first_names(table).normalized()).collect(), dormant }
@@ -35,13 +35,13 @@ impl Live {
         &self.tables
     }
 
-    /// Those that are not switched off.
+    /// Those that are not dormant.
     #[must_use]
     pub fn active_tables(&self) -> Vec<Table> {
         self.tables.iter().filter(|table| !self.is_dormant(&table.name.name)).cloned().collect()
     }
 
-    /// Names of those that are switched off: no packet meets their rules.
+    /// Names of the dormant ones: no packet meets their rules.
     #[must_use]
     pub fn dormant(&self) -> &[String] {
         &self.dormant
@@ -59,7 +59,7 @@ impl Live {
         self.tables.iter().map(|table| table.name.name.clone()).collect()
     }
 
-    /// The tables that are not as desired: they differ, are switched off or missing, or are not desired.
+    /// The tables that are not as desired: they differ, are dormant or missing, or are not desired.
     #[must_use]
     pub fn differing(&self, desired: &[NativeTable]) -> Vec<&'static str> {
         let is_live = |wanted: &NativeTable| {

@@ -3,10 +3,10 @@
 use ipnetwork::IpNetwork;
 
 use super::combine::Combined;
-use super::form::{Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value};
 use super::lists::{self, Dimension, Draft, Listed};
 use super::owners::{self, Positive};
 use super::sets::Sets;
+use super::types::{Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value};
 use crate::model::{Family, Interface, Match, Matcher, Owner, Ports, Protocol, Target, Why};
 
 pub(super) fn table(combined: Combined) -> NativeTable {

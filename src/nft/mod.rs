@@ -14,7 +14,6 @@ mod combine;
 mod counters;
 mod dns_path;
 mod encode;
-mod form;
 mod lists;
 mod live;
 mod lower;
@@ -22,6 +21,7 @@ mod owners;
 mod rule_family;
 mod sets;
 mod text;
+mod types;
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +31,11 @@ use crate::model::{FamilyRules, PerFamily};
 pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
-pub use form::{
-    Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
-};
 pub use live::{Live, SECOND};
 pub use text::text;
+pub use types::{
+    Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
+};
 
 /// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules
 /// may be absent.

@@ -2,8 +2,8 @@
 //! of the kernel's own NFS client; no test of nftables does. So packets of the owners leave the chain first, and the
 //! rest matches.
 
-use super::form::{Action, ChainName};
 use super::lists::Draft;
+use super::types::{Action, ChainName};
 use crate::model::{Match, Matcher, Owner, Target};
 
 /// A rule without a negated owner.

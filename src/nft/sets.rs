@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::form::{Operand, Value, Values};
 use super::lists::Listed;
+use super::types::{Operand, Value, Values};
 use crate::model::{Family, Interface, Owner, Port, Why};
 
 /// Longer lists get a name, so that rules stay readable.

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display};
 use std::net::IpAddr;
 
-use super::form::{
+use super::sets::{first_and_last, network_of};
+use super::types::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
 };
-use super::sets::{first_and_last, network_of};
 use crate::model::{CtState, Family, Hook, Interface, Mark, Match, Table};
 
 /// Elements of a named set in one line.

@@ -80,7 +80,7 @@ pub struct Observed {
     pub family: Family,
     /// The tables we write to, as far as they exist.
     pub tables: BTreeMap<Table, ObservedTable>,
-    /// The table `filter`, in which we never write. Captured packets come through it behind our rules.
+    /// The table `filter`, in which we never write. Captured packets come through it after our rules.
     pub filter: ObservedTable,
     /// The table `security`, which packets meet behind it.
     pub security: ObservedTable,

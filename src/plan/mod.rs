@@ -15,12 +15,12 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;
-use crate::diff::{Change, Deleted, Deletion, TableChange, holder, marks_in_use};
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
+use crate::reconcile::{Change, Deleted, Deletion, TableChange, holder, marks_in_use};
 use crate::record::Record;
 use crate::routing;
 use crate::text::count;
@@ -42,7 +42,7 @@ pub struct CurrentState {
     pub connections: Connections,
     /// The alias of `lo`, in which runs leave their record.
     pub alias: Option<String>,
-    /// The tables `ip` and `ip6` of nf_tables that are switched off.
+    /// The dormant tables `ip` and `ip6` of nf_tables.
     pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use, by their names.
     pub unsuitable: Vec<(Family, Table, String)>,
@@ -74,7 +74,7 @@ impl CurrentState {
         }
     }
 
-    /// The tables of iptables-nft among those of these rules that are switched off, as nft names them.
+    /// The dormant tables of iptables-nft among those of these rules, as nft names them.
     #[must_use]
     pub fn dormant_with(&self, rules: &PerFamily<FamilyRules>) -> Vec<String> {
         let has_rules = |family, name: &str| {
@@ -90,7 +90,7 @@ impl CurrentState {
             .collect()
     }
 
-    /// The rules that packets meet: those of iptables-nft without the tables that are switched off.
+    /// The rules that packets meet: those of iptables-nft without dormant tables.
     pub fn leave_out_dormant(&mut self) {
         for (family, name) in &self.dormant {
             if let Some(observed) = self.rules.get_mut(&(Variant::Nft, *family)) {
@@ -302,7 +302,7 @@ fn evidence(current: &CurrentState) -> routing::Evidence {
     routing::Evidence { istio, passthrough: record.is_some_and(|record| record.passthrough) }
 }
 
-/// Tables that are to hold rules of the desired and are switched off, as nft names them.
+/// Dormant tables that are to hold desired rules, as nft names them.
 #[must_use]
 pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     if current.backend == Backend::Iptables(Variant::Nft) {
@@ -373,7 +373,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             let lines = observed.map(|observed| unrecorded_deletions(change, observed)).unwrap_or_default();
             if !lines.is_empty() {
                 notices.push(format!(
-                    "deleted without a record of an earlier run, by their form and place rules of Istio's binary ({}, {variant}): {}",
+                    "deleted as rules of Istio's binary (no run record, identified by form and position) ({}, {variant}): {}",
                     change.family,
                     lines.join(", ")
                 ));
@@ -389,7 +389,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
                 }
             }
             notices.push(format!(
-                "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed: {}",
+                "ambiguous rules kept (ours or foreign) ({}, {variant}): {}: delete them if they are not needed: {}",
                 change.family,
                 lines.join(", "),
                 commands.join("; ")

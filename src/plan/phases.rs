@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
 use crate::connections::Exemption;
 use crate::conntrack;
-use crate::diff::{self, Change, TableChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft::{self, NativeTable};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
+use crate::reconcile::{self, Change, TableChange};
 use crate::record::{Block, Found, Record};
 use crate::transition::{Transition, saved_marks};
 
@@ -128,7 +128,7 @@ impl Phases {
             let prepare = transition.prepare(other);
             let prepared = prepare.project(other);
             let withdraw = Change::between(&FamilyRules::none(family), &prepared, false);
-            self.transitional.extend(diff::found(*variant, &prepared).blocks);
+            self.transitional.extend(reconcile::found(*variant, &prepared).blocks);
             changes_marks |= withdraw.writes(Table::Mangle);
             self.prepare.push((*variant, prepare));
             self.withdraw.push((*variant, withdraw));
@@ -140,7 +140,7 @@ impl Phases {
             }
             changes_marks |= capture.writes(Table::Mangle);
             let captured = transition.is_needed().then(|| capture.project(main));
-            let there = diff::found(variant, captured.as_ref().unwrap_or(main)).blocks;
+            let there = reconcile::found(variant, captured.as_ref().unwrap_or(main)).blocks;
             self.transitional.extend(there);
             if let Some(captured) = captured {
                 let finish = Change::between(&transition.capturing().form(desired), &captured, false);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{CurrentState, DesiredState, Step, changes};
 use crate::connections;
-use crate::diff;
 use crate::model::{Backend, Variant};
 use crate::ordered::Ordered as _;
+use crate::reconcile;
 use crate::record::{Block, Found, Record};
 
 /// The steps with the record around them: while one set of rules takes over from another, it says what either wrote,
@@ -75,7 +75,7 @@ pub(super) fn found(current: &CurrentState) -> Found {
         if current.backend == Backend::Iptables(*variant)
             || live.as_ref().is_some_and(|live| live.names(*variant))
         {
-            let Found { blocks, numbering, is_ambiguous } = diff::found(*variant, observed);
+            let Found { blocks, numbering, is_ambiguous } = reconcile::found(*variant, observed);
             all.is_ambiguous |= is_ambiguous;
             all.blocks.extend(blocks);
             all.numbering.extend(numbering.into_iter().filter(|_| *variant == Variant::Nft));
@@ -87,7 +87,7 @@ pub(super) fn found(current: &CurrentState) -> Found {
 /// What stays because it may be foreign: one block for each statement.
 pub(super) fn left(desired: &DesiredState, current: &CurrentState) -> BTreeSet<Block> {
     let mut left = BTreeSet::new();
-    if !current.rules.values().any(diff::is_ambiguous) {
+    if !current.rules.values().any(reconcile::is_ambiguous) {
         return left;
     }
     for variant in Variant::ALL {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::conntrack;
-use crate::diff::{Change, RuleByHandle};
 use crate::model::{Family, NATIVE_MANGLE, Table, Variant};
 use crate::nft::NativeTable;
+use crate::reconcile::{Change, RuleByHandle};
 use crate::render;
 use crate::routing;
 

@@ -1,4 +1,4 @@
-//! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of the contract.
+//! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of Istio's binary.
 //!
 //! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order, which is
 //! part of their meaning: within a chain the first rule that matches decides. `tests/policy.rs` fails if a rule moves.

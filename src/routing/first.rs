@@ -91,7 +91,7 @@ fn sentence(family: Family, rule: &PolicyRule, mark: Mark, away: &str, is_ours: 
     let rule = one_line(&rule);
     if is_ours {
         return format!(
-            "a foreign route decides beside ours ({family}): policy rule `{rule}`: packets with mark {mark} for it {away} and do \
+            "a foreign route takes precedence over ours ({family}): policy rule `{rule}`: packets with mark {mark} for it {away} and do \
              not reach the proxy; delete it, if that is not intended"
         );
     }

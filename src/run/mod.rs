@@ -9,17 +9,17 @@ use std::time::Duration;
 use crate::apply;
 use crate::apply::differences::Differences;
 use crate::color;
-use crate::compare::Conclusion;
 use crate::config::{Action, BackendChoice, CaptureConfig, Color, Intent, Resolved, RunOptions};
+use crate::diff::Conclusion;
+use crate::diff_inputs;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
-use crate::kernel::{lock, recording, terminal};
+use crate::kernel::{recording, run_lock, terminal};
 use crate::model::{Backend, Family};
 use crate::plan::DesiredState;
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
-use crate::sides;
 use namespace::{enter, network, require_net_admin, require_other_namespace};
 use questions::{answer, explain};
 use validation::validate;
@@ -51,8 +51,8 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(query) = diff {
         enter(&run)?;
-        let known = sides::DiffContext { intent, run, network: network()? };
-        return sides::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
+        let known = diff_inputs::DiffContext { intent, run, network: network()? };
+        return diff_inputs::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -144,22 +144,22 @@ pub fn check_packets(
     if backend == Backend::Native {
         run.backend = BackendChoice::Nftables;
     }
-    let known = sides::DiffContext { intent, run, network: network()? };
-    let (answer, conclusion) = sides::options_and_live(host, &known)?;
+    let known = diff_inputs::DiffContext { intent, run, network: network()? };
+    let (answer, conclusion) = diff_inputs::options_and_live(host, &known)?;
     Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(answer) })
 }
 
 /// Excludes other runs from the namespace until the end of this one.
-fn exclusive() -> Result<Option<lock::Lock>, Failure> {
-    match lock::lock(WAIT_FOR_OTHER_RUN) {
+fn exclusive() -> Result<Option<run_lock::Lock>, Failure> {
+    match run_lock::lock(WAIT_FOR_OTHER_RUN) {
         Ok(lock) => Ok(Some(lock)),
-        Err(error @ lock::LockError::Busy(_)) => {
+        Err(error @ run_lock::LockError::Busy(_)) => {
             let hint = "wait for that run to end, or end it if it is stuck; then run again";
             Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
         }
         // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
-        Err(error @ lock::LockError::Failed(_)) => {
-            log::info!("{error}: two runs at once are not kept apart");
+        Err(error @ run_lock::LockError::Failed(_)) => {
+            log::info!("{error}: concurrent runs are not serialized");
             Ok(None)
         }
     }

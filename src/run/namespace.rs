@@ -67,7 +67,7 @@ pub(super) fn enter(run: &RunOptions) -> Result<(), Failure> {
         && run.backend != BackendChoice::Nftables
         && let Err(error) = netns::private_mounts_without_nss()
     {
-        log::warn!("the host's name service is not hidden from the tools: {error}");
+        log::warn!("cannot isolate the tools from the host's name service (nsswitch.conf): {error}");
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
 use crate::report::Failure;
-use crate::watch;
+use crate::show_watch;
 
 /// Answers a question about the live rules. Nothing is changed.
 pub(super) fn answer(
@@ -44,7 +44,7 @@ pub(super) fn answer(
             Ok((format::check(&found, read.as_ref(), output), exit))
         }
         Question::Show { output, watch: true } => {
-            watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
+            show_watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
         }
         Question::Show { output, watch: false } => {
             let shown = apply::show::rules(host, run.backend)?;

@@ -1,9 +1,9 @@
-//! Others at work at the same time.
+//! Concurrent runs, and other processes that hold a lock.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use istio_iptables::kernel::lock;
+use istio_iptables::kernel::run_lock;
 
 use crate::pod::{Pod, SIDECAR, real};
 use crate::run::Started;
@@ -127,7 +127,7 @@ fn unprivileged_process_cannot_block_a_run() {
             >/dev/null 2>&1 </dev/null & while [ ! -e $DIR/held ]; do sleep 0.01; done");
     for options in [&SIDECAR[..], &["cleanup"]] {
         let begin = Instant::now();
-        pod.istio(options).good().stderr_lacks("not kept apart");
+        pod.istio(options).good().stderr_lacks("not serialized");
         assert!(begin.elapsed() < Duration::from_secs(15), "{options:?}");
     }
 }
@@ -136,9 +136,9 @@ fn unprivileged_process_cannot_block_a_run() {
 const WITHOUT_NET_ADMIN: &str = "TEST_WITHOUT_NET_ADMIN";
 
 fn lock_is_refused() {
-    let error = lock::lock(Duration::ZERO).unwrap_err();
+    let error = run_lock::lock(Duration::ZERO).unwrap_err();
     assert!(
-        matches!(&error, lock::LockError::Failed(cause) if cause.raw_os_error() == Some(libc::EPERM)),
+        matches!(&error, run_lock::LockError::Failed(cause) if cause.raw_os_error() == Some(libc::EPERM)),
         "{error}"
     );
     println!("the lock is refused");

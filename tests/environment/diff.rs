@@ -64,7 +64,7 @@ fn rule_that_cannot_be_evaluated_is_named_and_nothing_is_called_equal() {
     let later = file(&directory, "later", &later);
     let ended = Pod::new().istio(&["diff", &saved, &later]).end().exits(1);
     assert!(
-        ended.stdout.contains("filter INPUT -p tcp --dport 15006 -j DROP (its chain is not walked)"),
+        ended.stdout.contains("filter INPUT -p tcp --dport 15006 -j DROP (its chain is not evaluated)"),
         "{ended}"
     );
 }

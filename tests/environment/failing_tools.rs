@@ -193,7 +193,7 @@ fn a_tool_for_another_machine_is_exit_69() {
     head[16] = 2;
     head[18] = 0xf7;
     fs::write(&tool, head).unwrap();
-    run(&pod, "nft").exits(69).stderr_contains("Exec format error").stderr_contains("built for this machine");
+    run(&pod, "nft").exits(69).stderr_contains("Exec format error").stderr_contains("for this architecture");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_clean_up_says_that_it_could_not_list_the_legacy_tables() {
     let cleaned = pod.istio(&["--cleanup-only"]).good();
     cleaned
         .stderr_contains("the tables of iptables-legacy cannot be listed")
-        .stderr_contains("no rules in place but what is named above");
+        .stderr_contains("no rules in place but those of the warnings above");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Limits of the process, and streams and devices that it has not got.
+//! Resource limits, closed standard streams, missing devices.
 
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use istio_iptables::compare::{self, Conclusion, Side};
 use istio_iptables::config::Output;
+use istio_iptables::diff::{self, Conclusion, Side};
 use istio_iptables::explain::Rules;
 use istio_iptables::model::{Family, Network};
 use istio_iptables::nft;
@@ -22,7 +22,7 @@ fn options(made: &Made) -> Side {
 fn saved(made: &Made) -> Side {
     Family::ALL.into_iter().fold(Side::new("iptables-save".to_owned()), |side, family| {
         let file = made.rules_file(family).unwrap_or_default();
-        let texts = compare::by_family(&file, family).expect("a rules file");
+        let texts = diff::by_family(&file, family).expect("a rules file");
         side.saved(&parse::iptables_save(family, texts.get(&family).map_or("", String::as_str)))
     })
 }
@@ -38,7 +38,7 @@ fn read_back(made: &Made) -> Side {
 
 fn compared(sides: &[Side; 2]) -> (String, Conclusion) {
     let network = Network { addresses: Vec::new(), ipv6: true };
-    compare::answer(sides, &network, Output::Text)
+    diff::answer(sides, &network, Output::Text)
 }
 
 #[test]

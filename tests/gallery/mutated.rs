@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use istio_iptables::compare::{self, Side};
 use istio_iptables::config::{ConnectionState, Output};
+use istio_iptables::diff::{self, Side};
 use istio_iptables::explain::{Packet, Process, Routing, Rules, Verdict, walk};
 use istio_iptables::model::{Family, Mark, Network, Transport};
 use istio_iptables::parse;
@@ -26,7 +26,7 @@ struct Saved {
 }
 
 fn saved(family: Family, name: &str, text: &str) -> Saved {
-    let texts = compare::by_family(text, family).expect("a rules file");
+    let texts = diff::by_family(text, family).expect("a rules file");
     let text = texts.get(&family).expect("rules of the family");
     let observed = parse::iptables_save(family, text);
     let mark = text.split_once("--tproxy-mark 0x").map(|(_, rest)| {
@@ -239,10 +239,10 @@ fn checked(
     let other = saved(family, "mutated", &mutated.text);
     let network = Network { addresses: Vec::new(), ipv6: true };
     let sides = [original.side.clone(), other.side.clone()];
-    let (answer, _) = compare::answer(&sides, &network, Output::Json);
+    let (answer, _) = diff::answer(&sides, &network, Output::Json);
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
     assert_ne!(answer["result"], "not-proved", "{}: {answer}", mutated.what);
-    let (back, _) = compare::answer(&[other.side.clone(), original.side.clone()], &network, Output::Json);
+    let (back, _) = diff::answer(&[other.side.clone(), original.side.clone()], &network, Output::Json);
     let back: Value = serde_json::from_str(&back).expect("JSON");
     assert_eq!(answer["result"], back["result"], "the order of the sides: {}", mutated.what);
     let differences = answer["differences"].as_array().expect("a list");

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use istio_iptables::cli::{self, Outcome};
-use istio_iptables::compare::{self, Conclusion, Side};
 use istio_iptables::config::{self, Output};
+use istio_iptables::diff::{self, Conclusion, Side};
 use istio_iptables::explain::Rules;
 use istio_iptables::facts::Files;
 use istio_iptables::model::{Family, InterfaceAddress, Network, PerFamily};
@@ -107,7 +107,7 @@ fn rules_of_istios_binary_are_equal_to_ours_for_all_packets() {
         let network = network(&case);
         let ours = ours(&case, &network).unwrap_or_else(|| panic!("{name}: our options"));
         for side in ours {
-            let (text, conclusion) = compare::answer(&[recorded(state), side], &network, Output::Text);
+            let (text, conclusion) = diff::answer(&[recorded(state), side], &network, Output::Text);
             assert_eq!(conclusion, Conclusion::Equal, "{name}: {text}");
         }
         compared += 1;

@@ -22,8 +22,8 @@ mod walk;
 use std::fs;
 
 use istio_iptables::apply::network;
-use istio_iptables::diff::Change;
 use istio_iptables::model::{Family, FamilyRules, Variant};
+use istio_iptables::reconcile::Change;
 use istio_iptables::{parse, render, routing};
 
 use netlab::in_new_namespace;

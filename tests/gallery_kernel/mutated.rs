@@ -4,8 +4,8 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use istio_iptables::compare::{self, Side};
 use istio_iptables::config::Output;
+use istio_iptables::diff::{self, Side};
 use istio_iptables::model::{Family, InterfaceAddress, Network};
 use istio_iptables::parse;
 use netlab::process::{run, run_with_input};
@@ -77,7 +77,7 @@ impl Form {
         if self.is_native() {
             return side.listed(text).expect("a listing");
         }
-        let texts = compare::by_family(text, self.family).expect("a rules file");
+        let texts = diff::by_family(text, self.family).expect("a rules file");
         let text = texts.get(&self.family).expect("rules of the family");
         side.saved(&parse::iptables_save(self.family, text))
     }
@@ -113,7 +113,7 @@ impl Form {
             ipv6: true,
         };
         let sides = [self.side("original", original), self.side("mutated", mutated)];
-        let (answer, _) = compare::answer(&sides, &network, Output::Json);
+        let (answer, _) = diff::answer(&sides, &network, Output::Json);
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         answer["differences"].as_array().expect("a list").clone()
     }

@@ -1,4 +1,4 @@
-//! Options change while calls come and go: who is captured before and after is captured all the time.
+//! Options change under traffic: connections that are captured before and after a change are captured during it, too.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;

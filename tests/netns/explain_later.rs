@@ -1,4 +1,4 @@
-//! `explain --live` and what packets meet beside and behind our rules: `filter`, `security`, other tables, devices.
+//! `explain --live` and what packets meet beside and after our rules: `filter`, `security`, other tables, devices.
 
 use netlab::socket::{self, Binding};
 use netlab::{DeviceHookKind, DeviceProgram};

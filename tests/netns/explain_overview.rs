@@ -12,7 +12,7 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_na
 
 for_each_backend_and_native!(problems_of_the_pod_are_those_of_its_packets);
 
-/// What changes a pod behind our rules, and a packet that it concerns.
+/// What changes a pod after our rules, and a packet that it concerns.
 struct Change {
     options: &'static str,
     /// As in the cases of `explain_beside`, with iptables and with native rules.

@@ -367,7 +367,7 @@ fn random_foreign_rules_survive_every_run(fixture: Fixture) {
     }
 }
 
-/// Only iptables-nft has tables that can be switched off.
+/// Only iptables-nft has tables that can be dormant.
 #[test]
 fn dormant_table_is_an_error_with_the_command_that_wakes_it() {
     let fixture = Fixture { backend: Backend::IptablesNft, stack: Stack::Dual };

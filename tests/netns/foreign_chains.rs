@@ -1,4 +1,4 @@
-//! Base chains of other programs' nftables tables, before and behind our rules.
+//! Base chains of other programs' nftables tables, before and after our rules.
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;

@@ -16,8 +16,8 @@ const TPROXY: [&str; 8] = ["-b", "*", "-d", "15020", "-i", "*", "-m", "TPROXY"];
 
 /// What may be harmed, and the words of the warning about it.
 const HARMS: [(char, &str); 4] = [
-    ('o', "connections of a proxy that is root to the pod itself are not captured"),
-    ('a', "connections that the proxy makes to the application from the client's address get no answer"),
+    ('o', "connections from a proxy that runs as root to its own pod are not captured"),
+    ('a', "the app's replies to connections that the proxy opens from the client's address do not arrive"),
     ('x', "connections of other programs to the pod itself are captured"),
     ('k', "captured connections get the mark 1337"),
 ];

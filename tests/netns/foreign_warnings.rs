@@ -54,7 +54,7 @@ fn foreign_rules_that_decide_first_are_named(fixture: Fixture) {
 fn named(pod: &Pod, args: &[&str]) -> Vec<String> {
     let output = pod.apply(args).output();
     let about = |line: &&str| {
-        ["a foreign rule ", "a foreign policy ", "a foreign base chain "]
+        ["a foreign rule ", "a foreign chain policy ", "a foreign base chain "]
             .iter()
             .any(|part| line.contains(part))
     };

@@ -55,7 +55,7 @@ fn connections_to_a_published_port_survive_first_capture(fixture: Fixture) {
 /// A connection of a guest is captured as an inbound one: REDIRECT sends it to the address of the bridge.
 fn cleanup_counts_captured_connections_of_a_guest(fixture: Fixture) {
     // With TPROXY the lab's guest reaches no proxy.
-    for (mode, words) in [("REDIRECT", "4 proxied IPFAMILY connections are cut off")] {
+    for (mode, words) in [("REDIRECT", "4 proxied IPFAMILY connections are reset")] {
         let pod = fixture.pod_in(Topology::Guest);
         let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
         pod.apply(&["-b", "*", "-i", "*", "-m", mode]);
@@ -103,7 +103,7 @@ fn connections_to_other_hosts_that_tproxy_takes_are_counted(fixture: Fixture) {
         }
         let output = pod.apply(leave).output();
         for family in ["IPv4", "IPv6"] {
-            let expected = format!("2 {family} connections through the pod are cut off");
+            let expected = format!("2 {family} connections through the pod are reset");
             assert_eq!(output.matches(&expected).count(), 1, "{leave:?}: {expected}: {output}");
         }
     }

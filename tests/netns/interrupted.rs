@@ -169,7 +169,7 @@ fn handle_in_a_table_that_was_made_again_is_foreign(fixture: Fixture) {
     }
 }
 
-/// The tool makes the chain OUTPUT behind our rules in PREROUTING, and the chain takes the number in between.
+/// The tool makes the chain OUTPUT after our rules in PREROUTING, and the chain takes the number in between.
 fn rules_of_a_killed_run_before_a_new_base_chain_are_deleted(fixture: Fixture) {
     let pod = fixture.pod();
     killed(&pod, &["-i", "*", "-b", "", "-m", "TPROXY", "-c", "net9"], 2, When::After);

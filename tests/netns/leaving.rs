@@ -82,8 +82,8 @@ fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
     six.all_alive();
     let ended = resets(pod.apply(&["--cleanup-only"]));
     ended
-        .output_contains("12 proxied ipv4 connections are cut off")
-        .output_contains("8 proxied ipv6 connections are cut off");
+        .output_contains("12 proxied ipv4 connections are reset")
+        .output_contains("8 proxied ipv6 connections are reset");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     four.all_lost();
     six.all_lost();
@@ -276,8 +276,8 @@ fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
         }
         let ended = pod.apply(leave);
         ended
-            .output_contains("1 ipv4 connection of the proxy")
-            .output_contains("1 ipv6 connection of the proxy");
+            .output_contains("1 ipv4 connection from the proxy")
+            .output_contains("1 ipv6 connection from the proxy");
     }
 }
 

@@ -334,7 +334,7 @@ fn ambiguous_rules_are_kept_and_reported(fixture: Fixture) {
         Backend::IptablesLegacy => {
             assert_eq!(left, 2, "{output}");
             assert!(
-                output.contains("may be ours or foreign") && output.contains("PREROUTING -i eth7 -j RETURN"),
+                output.contains("kept (ours or foreign)") && output.contains("PREROUTING -i eth7 -j RETURN"),
                 "{output}"
             );
         }
@@ -349,7 +349,7 @@ fn rules_that_are_deleted_without_a_record_are_named(fixture: Fixture) {
         pod.iptables(family, "-t nat -A PREROUTING -i net2 -j RETURN");
         pod.iptables(family, "-t nat -A OUTPUT -o net2 -j RETURN");
     }
-    let message = "deleted without a record of an earlier run";
+    let message = "deleted as rules of Istio's binary (no run record";
     let output = pod.apply(&EVERYTHING).output();
     assert!(!output.contains(message), "{output}");
     pod.ip("link set lo alias agent");

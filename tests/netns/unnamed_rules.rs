@@ -56,7 +56,7 @@ fn names(pod: &Pod, args: &[&str], rules: &[(&str, &str, &str)]) {
         for family in [Family::V4, Family::V6] {
             let deletion = format!("{} -t {table} -D {chain} {rule}", pod.fixture.backend.tool(family, ""));
             let named = |line: &str| {
-                line.contains("rules that may be ours or foreign stay")
+                line.contains("ambiguous rules kept (ours or foreign)")
                     && line.contains(&format!("`{table} {chain} {rule}"))
                     && line.contains(&deletion)
             };
@@ -85,7 +85,7 @@ fn has_record(pod: &Pod) -> bool {
 #[track_caller]
 fn names_nothing(pod: &Pod, args: &[&str]) {
     let output = pod.istio_iptables(args).run().output();
-    assert!(!output.contains("may be ours or foreign"), "{output}");
+    assert!(!output.contains("kept (ours or foreign)"), "{output}");
 }
 
 fn rule_whose_chains_were_deleted_is_named(fixture: Fixture) {

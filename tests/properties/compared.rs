@@ -1,8 +1,8 @@
 //! `diff` over any configuration: its rules of iptables and of native nftables are equal for all packets, in every form in which
 //! they are read, and two configurations differ in both directions or in none.
 
-use istio_iptables::compare::{self, Conclusion, Side};
 use istio_iptables::config::{CaptureConfig, Output};
+use istio_iptables::diff::{self, Conclusion, Side};
 use istio_iptables::explain::Rules;
 use istio_iptables::model::{Family, FamilyRules, Network, PerFamily};
 use istio_iptables::{nft, policy};
@@ -30,7 +30,7 @@ fn native(rules: &PerFamily<FamilyRules>) -> Side {
 
 fn compared(a: &Side, b: &Side) -> (String, Conclusion) {
     let network = Network { addresses: Vec::new(), ipv6: true };
-    compare::answer(&[a.clone(), b.clone()], &network, Output::Text)
+    diff::answer(&[a.clone(), b.clone()], &network, Output::Text)
 }
 
 proptest! {

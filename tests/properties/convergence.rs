@@ -1,9 +1,9 @@
 //! What holds when one configuration replaces another, beside foreign rules.
 
 use istio_iptables::config::CaptureConfig;
-use istio_iptables::diff::{self, Change};
 use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, TableHandles, Variant};
 use istio_iptables::parse::{Line, Observed, ObservedTable};
+use istio_iptables::reconcile::{self, Change};
 use istio_iptables::record::Record;
 use istio_iptables::{parse, policy, render};
 use proptest::prelude::*;
@@ -66,7 +66,7 @@ impl Pod {
             .collect();
         let text = render::restore(&change);
         let variant = if self.numbered { Variant::Nft } else { Variant::Legacy };
-        let found = diff::found(variant, &observed);
+        let found = reconcile::found(variant, &observed);
         let wanted = Record::of([wanted], &[change], false, variant).with_places_of(&found);
         let live = self.record.take().unwrap_or_default();
         self.record = Some(wanted.taking_over(&live, &found, None));

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode, Traffic};
-use istio_iptables::diff::Change;
 use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, notices, plan};
+use istio_iptables::reconcile::Change;
 use istio_iptables::record::Record;
 use istio_iptables::{conntrack, nft, parse, policy, render, routing};
 use nfnetlink::nftables::{self, Table, TableName};
@@ -71,7 +71,7 @@ impl Namespace {
     /// Where identical foreign rules leave it open which rules are ours, those stay, and are named.
     fn names(&self, desired: &DesiredState, variant: Variant) -> Vec<String> {
         let notices = notices(desired, &self.current(variant)).others;
-        notices.into_iter().filter(|notice| notice.contains("may be ours or foreign")).collect()
+        notices.into_iter().filter(|notice| notice.contains("kept (ours or foreign)")).collect()
     }
 
     /// The rules that are not in `expected`, as they are named; `None` if one of those is missing.

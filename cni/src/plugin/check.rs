@@ -3,7 +3,7 @@
 use istio_iptables::apply::differences::Differences;
 use istio_iptables::cli::{Given, Key};
 use istio_iptables::config::Output;
-use istio_iptables::diff::RuleDifference;
+use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
 use istio_iptables::{format, run};
 

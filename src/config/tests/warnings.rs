@@ -122,7 +122,7 @@ fn lists_of_empty_items_count_as_unset() {
     for flag in ["-d", "-i", "-x", "-q", "-o", "-c", "-k"] {
         let warnings = warnings_of(&[flag, " ,,"], &[]);
         assert!(
-            warnings.iter().any(|warning| warning.contains("\",,\" has no item and counts as unset")),
+            warnings.iter().any(|warning| warning.contains("\",,\" has no item and is treated as unset")),
             "{flag}: {warnings:?}"
         );
         assert_eq!(intent(&[flag, ",,"]), intent(&[]), "{flag}");

@@ -1,4 +1,4 @@
-//! The base chains of other programs before and behind our rules.
+//! The base chains of other programs before and after our rules.
 
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};

@@ -7,9 +7,9 @@ use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, T
 use super::super::base_chains::{foreign_chains, is_listed, is_of_iptables};
 use super::super::{Live, shown};
 use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
-use crate::diff::{is_our_jump, our_rules, owned};
 use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
 use crate::parse::{self, INPUT, Observed, ObservedTable};
+use crate::reconcile::{is_our_jump, our_rules, owned};
 
 const POSTROUTING: &str = "POSTROUTING";
 /// The base chains of iptables that packets over `lo` traverse.

@@ -12,7 +12,7 @@ pub(super) enum Stage {
     Input,
 }
 
-/// Before or behind our rules of the same chain or priority.
+/// Before or after our rules of the same chain or priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     Before,

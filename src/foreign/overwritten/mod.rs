@@ -53,10 +53,10 @@ pub(super) fn in_family(
 fn consequences(affected: &BTreeSet<Affected>, mark: Mark) -> String {
     let of = |affected: &Affected| match affected {
         Affected::OwnCalls => {
-            "connections of a proxy that is root to the pod itself are not captured".to_owned()
+            "connections from a proxy that runs as root to its own pod are not captured".to_owned()
         }
         Affected::ClientAddress => {
-            "connections that the proxy makes to the application from the client's address get no answer"
+            "the app's replies to connections that the proxy opens from the client's address do not arrive"
                 .to_owned()
         }
         Affected::OtherCalls => "connections of other programs to the pod itself are captured".to_owned(),

@@ -73,7 +73,7 @@ pub struct ListedTable {
     pub name: TableName,
     /// Its handle; 0 before Linux 4.16.
     pub handle: u64,
-    /// Whether it is switched off.
+    /// Whether it is dormant: no packet meets its rules.
     pub is_dormant: bool,
     /// Whether it belongs to a running program, which allows no other to change it.
     pub is_owned: bool,
@@ -169,7 +169,7 @@ impl Nftables {
         })
     }
 
-    /// The tables that are switched off.
+    /// The dormant tables.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -78,7 +78,7 @@ pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> 
     }
 }
 
-/// Deletes those of these tables that are switched off: no packet meets them, and the kernel switches none on in the
+/// Deletes those of these tables that are dormant: no packet meets them, and the kernel activates none in the
 /// transaction that changes its base chains.
 fn delete_dormant(client: &mut Client, dormant: &[TableName], tables: &[Table]) -> Result<(), CommitError> {
     let mut batch = Batch::new();

@@ -103,7 +103,7 @@ impl Rtnetlink {
     /// Puts `::6/128` on `lo`, with our protocol number where the kernel keeps one. One that is there stays as it is.
     ///
     /// # Errors
-    /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is switched off on `lo`.
+    /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is disabled on `lo`.
     pub fn add_passthrough_address(&mut self) -> io::Result<Added> {
         let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
             .with(IFA_PROTO, &[ROUTE_PROTOCOL]);

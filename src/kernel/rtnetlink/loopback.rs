@@ -10,7 +10,7 @@ use crate::kernel::procfs;
 /// Where `struct ifinfomsg` has the link's flags.
 const FLAGS: usize = 8;
 
-/// Whether `lo` takes no IPv6 address: IPv6 is switched off on it. Without `/proc` it is taken to do.
+/// Whether `lo` takes no IPv6 address: IPv6 is disabled on it. Without `/proc` it is taken to do.
 ///
 /// # Errors
 /// The setting cannot be read.

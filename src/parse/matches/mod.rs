@@ -127,7 +127,7 @@ pub const DYING: u128 = 512;
 pub const NEW: u128 = 0;
 /// A later packet.
 pub const ESTABLISHED: u128 = 1;
-/// A packet that fits no connection.
+/// A packet in conntrack state INVALID.
 pub const INVALID: u128 = 2;
 /// A packet that is exempt from tracking.
 pub const UNTRACKED: u128 = 3;

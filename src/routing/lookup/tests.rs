@@ -413,7 +413,7 @@ fn route_in_the_table_of_tproxy_is_seen_before_the_first_run() {
             run("ip", &[flag(family), "route", "add", range, "dev", "eth0", "table", "200"]);
             let found = that_decide_first(family, &planned(), of_run.mark);
             assert!(
-                found.len() == 1 && found[0].contains("a foreign route decides beside ours"),
+                found.len() == 1 && found[0].contains("a foreign route takes precedence over ours"),
                 "{found:?}"
             );
         }

@@ -198,7 +198,7 @@ impl Step {
         };
         let rule = rule.split_once("-A ").map_or(rule, |(_, words)| words);
         let named = format!("`{table} {rule}`");
-        self.says(|line| line.contains("rules that may be ours or foreign stay") && line.contains(&named))
+        self.says(|line| line.contains("ambiguous rules kept (ours or foreign)") && line.contains(&named))
     }
 
     /// Whether the output names a rule that may be foreign, decides before the rules of this family, and has these words.
@@ -210,7 +210,7 @@ impl Step {
         let named = format!("{words}`");
         self.says(|line| {
             let warned = line.contains("a foreign rule decides before ours")
-                || line.contains("rules that may be ours or foreign stay");
+                || line.contains("ambiguous rules kept (ours or foreign)");
             warned && line.contains(family) && line.contains(&named)
         })
     }

@@ -1,6 +1,5 @@
-//! The C library's texts, such as those of `strerror`, without translations: for programs that are linked statically, here and in
-//! `cni/src/main.rs`. Nothing calls `setlocale`, so that each text is its own translation. glibc links what reads catalogues, and
-//! converts their encodings, all the same: 46 kB.
+//! Stubs of gettext for static builds, here and in `cni/src/main.rs`: messages of the C library, such as those of `strerror`, stay
+//! untranslated. Nothing calls `setlocale`, but glibc links what reads catalogues and converts their encodings all the same: 46 kB.
 #![allow(unsafe_code, reason = "a function that stands for one of the C library has its name")]
 
 use std::ffi::{c_char, c_int};

@@ -23,15 +23,15 @@ const HANDSHAKE: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Makes the entries. What fails is logged.
-pub(super) fn connections(families: &BTreeSet<Family>) {
+pub(super) fn create(families: &BTreeSet<Family>) {
     match Tracking::new(families).and_then(Tracking::complete) {
         Ok(Outcome { done, expected, error: None }) => {
-            log::info!("conntrack entries of open TCP connections: made: {done}, known before: {expected}");
+            log::info!("conntrack entries for open TCP connections: created: {done}, existing: {expected}");
         }
         Ok(Outcome { done, expected, error: Some(error) }) => {
             log::warn!(
-                "the kernel refuses conntrack entries for some open TCP connections: {error}; entries made: {done}, \
-                 known before: {expected}; the other connections are reset when they next send; \
+                "cannot create conntrack entries for some open TCP connections: {error}; created: {done}, \
+                 existing: {expected}; the other connections are reset when they next send; \
                  raise net.netfilter.nf_conntrack_max on the node if its table is full"
             );
         }

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 
 use super::{Ours, forms, search};
-use crate::diff::statements;
 use crate::model::{Family, Hook, Table};
 use crate::parse::ObservedTable;
+use crate::reconcile::statements;
 use crate::record::{Block, Numbering, Place, Record};
 use search::{Batch, Candidates};
 

@@ -6,7 +6,7 @@ use super::live::Own;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
 use crate::explain::Rules;
 use crate::model::{Family, FamilyRules};
-use crate::{diff, nft, policy};
+use crate::{nft, policy, reconcile};
 
 /// Longest list of which each item is left out as a trial.
 const MOST_ITEMS: usize = 32;
@@ -119,7 +119,7 @@ impl Own {
             let native = tables.as_ref().map(|tables| Rules::native(tables, *family).own(*family));
             let rules = native.as_ref().unwrap_or(rules);
             count += rules.count();
-            differing += diff::distance(live(*family).unwrap_or(&FamilyRules::none(*family)), rules);
+            differing += reconcile::distance(live(*family).unwrap_or(&FamilyRules::none(*family)), rules);
         }
         (differing, Reverse(count), AsOptions::of(config, config.families).iter().count())
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::apply;
 use crate::bundle;
 use crate::cli;
-use crate::compare::{self, Conclusion, Side};
 use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Output, RunOptions};
+use crate::diff::{self, Conclusion, Side};
 use crate::exit::Exit;
 use crate::explain::Rules;
 use crate::kernel::process::Host;
@@ -35,7 +35,7 @@ pub struct DiffContext {
 pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Result<(String, Exit), Failure> {
     let [a, b] = &query.sides;
     let sides = [side(host, a, query, context)?, side(host, b, query, context)?];
-    let (answer, conclusion) = compare::answer(&sides, &context.network, query.output);
+    let (answer, conclusion) = diff::answer(&sides, &context.network, query.output);
     let exit = match conclusion {
         Conclusion::Equal => Exit::Done,
         Conclusion::Different | Conclusion::NotProved => Exit::Different,
@@ -55,7 +55,7 @@ pub fn options_and_live(host: &impl Host, context: &DiffContext) -> Result<(Stri
         .rules
         .iter()
         .fold(Side::new("live".to_owned()), |side, (family, rules)| side.rules(*family, rules));
-    Ok(compare::answer(&[wanted, live], &context.network, Output::Text))
+    Ok(diff::answer(&[wanted, live], &context.network, Output::Text))
 }
 
 fn side(host: &impl Host, name: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {
@@ -136,7 +136,7 @@ fn saved(
     read: &impl Fn(&str) -> std::io::Result<String>,
 ) -> Result<Side, Failure> {
     let of = |path: &str, text: &str, first: Family| {
-        compare::by_family(text, first).map_err(|problem| not_read(path, &one_line(&problem)))
+        diff::by_family(text, first).map_err(|problem| not_read(path, &one_line(&problem)))
     };
     let mut texts = of(path, text, Family::V4)?;
     let v6 = format!("{path}.v6");

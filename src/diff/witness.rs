@@ -318,7 +318,7 @@ impl fmt::Display for Witness {
         let state = match self.get(Field::State) {
             NEW => "first packet of a connection",
             ESTABLISHED => "packet of an established connection",
-            _ => "packet that fits no connection",
+            _ => "packet in conntrack state INVALID",
         };
         write!(f, "{}, {state}", protocol_name(protocol))?;
         if protocol == TCP && (self.get(Field::Syn) == 1) != self.opens() {

@@ -1,4 +1,4 @@
-//! The types of the form.
+//! The types of native nftables tables, chains and rules.
 
 use std::fmt;
 use std::net::IpAddr;

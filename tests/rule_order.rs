@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use istio_iptables::cli::{self, Outcome};
-use istio_iptables::diff::Change;
 use istio_iptables::facts::Files;
 use istio_iptables::model::{
     Chain, Family, FamilyRules, Hook, InterfaceAddress, Network, Rule, Table, Variant,
 };
 use istio_iptables::parse::{Line, Observed, ObservedTable};
+use istio_iptables::reconcile::Change;
 use istio_iptables::record::Record;
 use istio_iptables::{config, policy};
 
@@ -68,7 +68,7 @@ const EVERYTHING: &str = "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=34 -m TPROXY -b * 
                           --redirect-dns --drop-invalid --dual-stack";
 
 #[test]
-fn all_outbound_rules_are_in_contract_order() {
+fn all_outbound_rules_are_in_istio_order() {
     let expected = [
         "-p tcp --dport 25 -j RETURN",
         "-p udp --dport 25 -j RETURN",
@@ -101,7 +101,7 @@ fn all_outbound_rules_are_in_contract_order() {
 }
 
 #[test]
-fn in_prerouting_guests_come_first_with_the_last_range_in_front_then_excluded_interfaces_then_capture() {
+fn prerouting_rules_are_in_istio_order() {
     let redirect = rules("-b * -i 10.0.0.0/8,172.16.0.0/12 -c net1,net2 -k vm0,vm1", Family::V4);
     assert_eq!(
         hook(&redirect, Table::Nat, Hook::Prerouting),
@@ -124,7 +124,7 @@ fn in_prerouting_guests_come_first_with_the_last_range_in_front_then_excluded_in
 }
 
 #[test]
-fn mangle_rules_are_in_contract_order() {
+fn mangle_rules_are_in_istio_order() {
     let rules = rules(EVERYTHING, Family::V4);
     assert_eq!(
         hook(&rules, Table::Mangle, Hook::Prerouting),
