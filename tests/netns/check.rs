@@ -123,7 +123,7 @@ fn missing_policy_rule_is_named(fixture: Fixture) {
 }
 
 /// Options, and the command line that `check` reads from their rules.
-const READ: [(&str, &str); 6] = [
+const READ: [(&str, &str); 8] = [
     ("-i * -b * -d 15020,15090 -x 10.96.0.0/12", "-u 1337 -b '*' -d 15020,15090 -i '*' -x 10.96.0.0/12"),
     (
         "-p 15101 -z 15106 -u 5,6 -g 7 -b 80,443 -i 10.0.0.0/8 -q 9000 -o 22",
@@ -135,6 +135,9 @@ const READ: [(&str, &str); 6] = [
     ),
     ("-i * -b * --drop-invalid -c eth1 -k vnet0", "-u 1337 -b '*' -i '*' --drop-invalid -c eth1 -k vnet0"),
     ("-i 127.9.9.9/7 -b *", "-u 1337 -b '*' -i 127.0.0.1/7"),
+    // Native nftables merges adjacent ranges.
+    ("-i * -b * -x 0.0.0.0/1,128.0.0.0/1", "-u 1337 -b '*' -i '*' -x 0.0.0.0/1,128.0.0.0/1"),
+    ("-i ::/1,8000::/1 -b *", "-u 1337 -b '*' -i ::/1,8000::/1"),
     ("", "-u 1337"),
 ];
 

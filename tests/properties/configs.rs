@@ -8,7 +8,7 @@ use istio_iptables::config::{
     Tproxy, Traffic,
 };
 use istio_iptables::model::{Families, Interface, Mark, Port};
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 /// Rules have port 53 of their own, so that one of the options' ports may be the same.
@@ -30,8 +30,9 @@ fn network() -> impl Strategy<Value = IpNetwork> {
             let network = Ipv6Network::new(Ipv6Addr::from(bits), prefix).unwrap();
             IpNetwork::V6(Ipv6Network::new(network.network(), prefix).unwrap())
         }),
-        Just("127.0.0.0/8".parse().unwrap()),
-        Just("::1/128".parse().unwrap()),
+        // The halves of all addresses, and ranges that are loopback ones.
+        prop::sample::select(vec!["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1", "127.0.0.0/8", "::1/128"])
+            .prop_map(|range| range.parse().unwrap()),
     ]
 }
 
@@ -85,12 +86,25 @@ fn outbound() -> impl Strategy<Value = Outbound> {
     )
 }
 
+/// Any address, or one of a few that are adjacent.
+fn server<T: From<u16> + Copy + std::fmt::Debug + 'static>(
+    any: impl Strategy<Value = T>,
+) -> impl Strategy<Value = T> {
+    prop_oneof![any, (0x0a02u16..0x0a05).prop_map(T::from)]
+}
+
 fn dns() -> impl Strategy<Value = Dns> {
     prop_oneof![
         Just(Dns::Off),
         Just(Dns::All),
-        (vec(any::<u32>().prop_map(Ipv4Addr::from), 0..3), vec(any::<u128>().prop_map(Ipv6Addr::from), 0..3))
-            .prop_map(|(v4, v6)| Dns::Servers { v4, v6 }),
+        (btree_set(server(any::<u32>()), 0..3), btree_set(server(any::<u128>()), 0..3)).prop_map(
+            |(v4, v6)| {
+                Dns::Servers {
+                    v4: v4.into_iter().map(Ipv4Addr::from).collect(),
+                    v6: v6.into_iter().map(Ipv6Addr::from).collect(),
+                }
+            }
+        ),
     ]
 }
 

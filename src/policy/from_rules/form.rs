@@ -60,30 +60,33 @@ pub(super) fn owners_alone(
     (*target == wanted && *matcher == alone && !matcher.owners.is_empty()).then_some(&matcher.owners)
 }
 
-/// The destination of a rule that tests nothing else; a rule that tests nothing at all is for every address.
-pub(super) fn range(
+/// The destinations of a rule that tests nothing else; a rule that tests nothing at all is for every address.
+pub(super) fn ranges(
     Statement { matcher, target }: &Statement,
     wanted: Target,
     family: Family,
-) -> Option<IpNetwork> {
+) -> Vec<IpNetwork> {
     let alone = Matcher { destination: matcher.destination, ..Matcher::default() };
     if *target != wanted || *matcher != alone {
-        return None;
+        return Vec::new();
     }
     match matcher.destination {
-        None => everything(family),
-        Some(Match::Is(range)) => Some(range),
-        Some(Match::Not(_)) => None,
+        None => networks(family, 0),
+        // A rule for one range of all addresses has no test: native nftables merged the ranges of several.
+        Some(Match::Is(range)) if range.prefix() == 0 => networks(family, 1),
+        Some(Match::Is(range)) => vec![range],
+        Some(Match::Not(_)) => Vec::new(),
     }
 }
 
-/// The range with all addresses.
-fn everything(family: Family) -> Option<IpNetwork> {
-    let first = match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+/// All addresses, as networks with this prefix length: 0 or 1.
+fn networks(family: Family, prefix: u8) -> Vec<IpNetwork> {
+    let (first, middle) = match family {
+        Family::V4 => (Ipv4Addr::UNSPECIFIED.into(), IpAddr::V4(Ipv4Addr::new(128, 0, 0, 0))),
+        Family::V6 => (Ipv6Addr::UNSPECIFIED.into(), IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0))),
     };
-    IpNetwork::new(first, 0).ok()
+    let halves = [first, middle].into_iter().take(1 << prefix);
+    halves.filter_map(|address| IpNetwork::new(address, prefix).ok()).collect()
 }
 
 /// The interface of a rule that lets everything in, or out, by it.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnetwork::{IpNetwork, Ipv4Network};
 
 use form::{
-    destination_port, interface, is_app_loopback, is_invalid, loopback, not_to, owners_alone, port, range,
+    destination_port, interface, is_app_loopback, is_invalid, loopback, not_to, owners_alone, port, ranges,
 };
 
 use crate::config::{
@@ -175,8 +175,8 @@ impl<'a> Live<'a> {
     fn ranges(&self, target: Target) -> Vec<(Family, Vec<IpNetwork>)> {
         let of = |rules: &&FamilyRules| {
             let family = rules.family;
-            let read = |rule| range(rule, target, family);
-            (family, statements(rules, Table::Nat, Chain::Output).filter_map(read).collect())
+            let read = |rule| ranges(rule, target, family);
+            (family, statements(rules, Table::Nat, Chain::Output).flat_map(read).collect())
         };
         self.all.iter().map(of).collect()
     }
@@ -218,16 +218,16 @@ impl<'a> Live<'a> {
     /// The ranges that are captured from a virtual interface. Each was put before the one of before.
     fn ranges_of_guests(&self, interface: &Interface) -> Vec<(Family, Vec<IpNetwork>)> {
         let of = |rules: &&FamilyRules| {
+            let is_its = |rule: &&Statement| rule.matcher.in_interface.as_ref() == Some(interface);
             let read = |rule: &Statement| {
                 let Statement { matcher, target } = rule.clone();
                 let matcher = Matcher { in_interface: None, ..matcher };
-                let is_its = rule.matcher.in_interface.as_ref() == Some(interface);
-                range(&Statement { matcher, target }, Target::Jump(Chain::Redirect), rules.family)
-                    .filter(|_| is_its)
+                ranges(&Statement { matcher, target }, Target::Jump(Chain::Redirect), rules.family)
             };
-            let mut ranges: Vec<_> = shared(rules, Table::Nat, Hook::Prerouting).filter_map(read).collect();
-            ranges.reverse();
-            (rules.family, ranges)
+            let of_interface = shared(rules, Table::Nat, Hook::Prerouting).filter(is_its);
+            let mut found: Vec<_> = of_interface.flat_map(read).collect();
+            found.reverse();
+            (rules.family, found)
         };
         self.all.iter().map(of).collect()
     }
@@ -255,8 +255,9 @@ impl<'a> Live<'a> {
         {
             match rule.matcher.destination {
                 None => return Dns::All,
-                Some(Match::Is(IpNetwork::V4(server))) => v4.push(server.ip()),
-                Some(Match::Is(IpNetwork::V6(server))) => v6.push(server.ip()),
+                // Native nftables merges servers with adjacent addresses.
+                Some(Match::Is(IpNetwork::V4(servers))) => v4.extend(servers.iter().take(MOST_SERVERS)),
+                Some(Match::Is(IpNetwork::V6(servers))) => v6.extend(servers.iter().take(MOST_SERVERS)),
                 Some(Match::Not(_)) => {}
             }
         }
@@ -268,6 +269,9 @@ impl<'a> Live<'a> {
 
 /// The table of marked packets that no option names.
 const DEFAULT_ROUTE_TABLE: u32 = 133;
+
+/// Most DNS servers that are read from one rule.
+const MOST_SERVERS: usize = 64;
 
 /// The form of the rules for calls of the proxy to its own pod, which no other rule has.
 fn is_call_of_the_proxy(rule: &Statement) -> Option<&Statement> {
