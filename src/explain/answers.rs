@@ -431,7 +431,8 @@ impl<'a> Conversation<'a> {
         let live = self.pod.live.as_ref()?;
         let (family, query) = (self.packet.family(), PacketQuery { connmark, ..query.clone() });
         let routing = live.routing(family);
-        let packet = Packet::of(&query, to, self.pod.config, self.pod.network).untested(&query, self.pod);
+        let packet =
+            Packet::of(&query, to, self.pod.config, self.pod.network).with_defaults(&query, self.pod);
         let packet = packet.by_route(routing);
         let mut packet = Packet { tcp_flags: Some(flags), ..packet };
         if packet.is_inbound {

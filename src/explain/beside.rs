@@ -8,7 +8,8 @@ use nfnetlink::nftables::{
     TableName, Verdict,
 };
 
-use super::rules::{BaseChain, Chains, Entry, INPUT, POSTROUTING, Rules};
+use super::entry::Entry;
+use super::rules::{BaseChain, Chains, INPUT, POSTROUTING, Rules};
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};

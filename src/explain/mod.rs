@@ -8,8 +8,11 @@ mod arrival;
 mod beside;
 mod bpf_program;
 mod connection;
+mod defaults;
 mod diagram;
 mod disowned;
+mod documentation;
+mod entry;
 mod field_match;
 mod foreign_rule;
 mod json;
@@ -32,7 +35,6 @@ mod tests;
 mod text;
 mod translation;
 mod unless;
-mod untested;
 mod walk;
 mod zone;
 
@@ -41,6 +43,8 @@ use crate::model::{DeviceHook, Family, Fib, Ipsec, Links, Mark, Network, PerFami
 use crate::policy;
 
 pub use bpf_program::{BpfProgram, Seen};
+pub use defaults::Tested;
+pub use entry::Entry;
 pub(crate) use foreign_rule::{Effect, effect};
 pub use listener::Listener;
 pub use overview::query;
@@ -48,9 +52,8 @@ pub use packet::{Packet, Process, TcpFlags};
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
-pub use rules::{Entry, Listed, Rules};
+pub use rules::{Listed, Rules};
 pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
-pub use untested::Tested;
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -138,6 +141,28 @@ impl Pod<'_> {
         let rules = policy::ruleset(self.config);
         Family::ALL.into_iter().map(|family| (family, Rules::from(&rules.resolve(family)))).collect()
     }
+
+    /// A packet with the destination that rules see, by the interface of its route.
+    fn prepared(&self, packet: Packet) -> Packet {
+        let packet = packet.translated(self);
+        let routing = self.routing(packet.family());
+        packet.by_route(routing)
+    }
+
+    /// A packet of each kind of traffic, with the name of the kind.
+    fn kinds(&self) -> Vec<(String, Packet)> {
+        self.all_prepared(overview::packets(self))
+    }
+
+    /// A packet for each foreign rule.
+    fn probes(&self) -> Vec<(String, Packet)> {
+        let probes = self.live.as_ref().map(|live| probes::packets(live, self));
+        self.all_prepared(probes.unwrap_or_default())
+    }
+
+    fn all_prepared(&self, packets: Vec<(String, Packet)>) -> Vec<(String, Packet)> {
+        packets.into_iter().map(|(kind, packet)| (kind, self.prepared(packet))).collect()
+    }
 }
 
 /// The answer to a question, as it is printed.
@@ -150,13 +175,9 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let reason = reason::reason(packet, &walk, pod);
         (walk, reason)
     };
-    let prepared = |packet: Packet| {
-        let packet = packet.translated(pod);
-        let routing = pod.routing(packet.family());
-        packet.by_route(routing)
-    };
     if let Some(destination) = query.destination {
-        let packet = prepared(Packet::of(query, destination, pod.config, pod.network).untested(query, pod));
+        let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
+        let packet = pod.prepared(packet);
         let (walk, reason) = explain(&packet);
         if let Some(language) = query.diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
@@ -172,16 +193,11 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let (walk, reason) = explain(&packet);
         row::Row::of(kind, &packet, &walk, &reason, pod)
     };
-    let prepare = |(kind, packet)| (kind, prepared(packet));
-    let kinds = overview::packets(pod);
-    let mut rows: Vec<_> = kinds.into_iter().map(prepare).map(row).collect();
+    let rows: Vec<_> = pod.kinds().into_iter().map(row).collect();
     let problems = pod.live.as_ref().map(|live| {
-        let kinds = rows.len();
-        let probes = probes::packets(live, pod).into_iter().map(prepare);
-        rows.extend(probes.filter(|(_, packet)| row::is_captured_by_ours(packet, live)).map(row));
-        let problems = problems::problems(&rows, live, pod);
-        rows.truncate(kinds);
-        problems
+        let probes = pod.probes().into_iter().filter(|(_, packet)| row::is_captured_by_ours(packet, live));
+        let all: Vec<_> = rows.iter().cloned().chain(probes.map(row)).collect();
+        problems::problems(&all, live, pod)
     });
     let problems = problems.unwrap_or_default();
     match query.output {

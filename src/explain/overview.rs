@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Pod;
+use super::defaults::default_server;
+use super::documentation::{any_pod, any_server};
 use super::packet::Packet;
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
@@ -10,7 +12,6 @@ use crate::config::{
 use crate::model::{
     DNS_PORT, Family, InterfaceAddress, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport,
 };
-use crate::parse::matches::{Field, address_number};
 
 /// Most entries of one list of options that get a row.
 const MOST: usize = 5;
@@ -27,7 +28,7 @@ pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
         if config.families.contains(family) && has_address {
             Kinds { pod, config, network, family, rows: &mut rows }.all();
         } else {
-            let to = address(family, [198, 51, 100, 1]);
+            let to = any_server(family);
             let mut kinds = Kinds { pod, config, network, family, rows: &mut rows };
             kinds.add(&format!("app to a server, {family}"), Sender::App, to, ANY_PORT);
         }
@@ -79,7 +80,7 @@ impl Kinds<'_> {
         let outbound = self.config.traffic.outbound.clone();
         let named: Vec<_> = outbound.excluded_ports.iter().chain(&outbound.ports).collect();
         let other = (ANY_PORT..).find(|number| !named.iter().any(|port| port.number() == *number));
-        let (other, server) = (other.unwrap_or(ANY_PORT), server_address(self.pod, self.family));
+        let (other, server) = (other.unwrap_or(ANY_PORT), default_server(self.pod, self.family));
         self.add("app to a server", Sender::App, server, other);
         for (what, ports) in [("excluded", &outbound.excluded_ports), ("included", &outbound.ports)] {
             for port in ports.iter().take(MOST) {
@@ -100,7 +101,10 @@ impl Kinds<'_> {
 
     fn inside(&mut self) {
         let pod = pod_address(self.config, self.network, self.family);
-        let loopback = address(self.family, [127, 0, 0, 1]);
+        let loopback = match self.family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        };
         self.add("app to itself by loopback", Sender::App, loopback, ANY_PORT);
         self.add("app to itself by the pod's address", Sender::App, pod, ANY_PORT);
         self.add("proxy to its own pod's address", Sender::Proxy, pod, ANY_PORT);
@@ -122,7 +126,7 @@ impl Kinds<'_> {
             (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
             (Dns::All | Dns::Off, _) => None,
         };
-        let server = server.unwrap_or_else(|| server_address(self.pod, self.family));
+        let server = server.unwrap_or_else(|| default_server(self.pod, self.family));
         for (name, sender) in [("app", Sender::App), ("proxy", Sender::Proxy)] {
             for transport in [Transport::Udp, Transport::Tcp] {
                 let kind = format!("{name} to a name server, {}", transport.name().to_uppercase());
@@ -137,7 +141,7 @@ impl Kinds<'_> {
 
     fn push(&mut self, kind: &str, query: &PacketQuery, to: IpAddr, port: u16) {
         let packet = Packet::of(query, SocketAddr::new(to, port), self.config, self.network);
-        let packet = packet.untested(query, self.pod);
+        let packet = packet.with_defaults(query, self.pod);
         self.rows.push((kind.to_owned(), packet));
     }
 }
@@ -148,23 +152,7 @@ pub(super) fn pod_address(config: &CaptureConfig, network: &Network, family: Fam
         !config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
     };
     let found = addresses(network, family).find(excluded);
-    found.map_or_else(|| address(family, [203, 0, 113, 1]), |own| own.address)
-}
-
-/// An address outside that no range and no foreign rule names, if there is one among those for documentation and one beside.
-pub(super) fn server_address(pod: &Pod<'_>, family: Family) -> IpAddr {
-    let outbound = &pod.config.traffic.outbound;
-    let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
-    let is_open = |candidate: &IpAddr| {
-        !outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
-    };
-    let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1], [12, 0, 0, 1]];
-    let addresses = candidates.map(|candidate| address(family, candidate));
-    let open = addresses.into_iter().filter(is_open);
-    let tested = pod.live.as_ref().and_then(|live| live.tested.get(&family));
-    let fields = [Field::Source, Field::Destination];
-    let untested = tested.and_then(|tested| tested.untested(&fields, open.clone(), address_number));
-    untested.or_else(|| open.clone().next()).unwrap_or(addresses[0])
+    found.map_or_else(|| any_pod(family), |own| own.address)
 }
 
 /// The question about all kinds of traffic, or, with a destination, about a packet of this sender.
@@ -192,16 +180,4 @@ fn addresses(network: &Network, family: Family) -> impl Iterator<Item = &Interfa
     let own = || network.addresses.iter().filter(move |own| family.has(own.address));
     let on_lo = |own: &&InterfaceAddress| own.interface == "lo";
     own().filter(move |own| !on_lo(own)).chain(own().filter(on_lo).filter(|own| own.is_of_pod()))
-}
-
-/// An IPv4 address, or its equivalent in IPv6.
-fn address(family: Family, v4: [u8; 4]) -> IpAddr {
-    match (family, v4) {
-        (Family::V4, v4) => Ipv4Addr::from(v4).into(),
-        (Family::V6, [127, ..]) => Ipv6Addr::LOCALHOST.into(),
-        (Family::V6, [12, ..]) => Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 2).into(),
-        (Family::V6, [.., third, last]) => {
-            Ipv6Addr::new(0x2001, 0xdb8, third.into(), 0, 0, 0, 0, last.into()).into()
-        }
-    }
 }

@@ -3,15 +3,13 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::documentation::any_client;
 use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
-use crate::parse::matches::{Field, address_number};
 
 /// Source port of a packet of which none is given: one that clients get.
-const CLIENT_PORT: u16 = 50000;
-/// The last of these, by default (`net.ipv4.ip_local_port_range`).
-const LAST_CLIENT_PORT: u16 = 60999;
+pub(super) const CLIENT_PORT: u16 = 50000;
 /// Name of the pod's network interface where the namespace has none yet.
 const POD_INTERFACE: &str = "eth0";
 
@@ -122,27 +120,6 @@ impl Packet {
         }
     }
 
-    /// The same packet, with values that no foreign rule names in the place of those that the question leaves open.
-    #[must_use]
-    pub(super) fn untested(mut self, query: &PacketQuery, pod: &Pod<'_>) -> Self {
-        let Some(tested) = pod.live.as_ref().and_then(|live| live.tested.get(&self.family())) else {
-            return self;
-        };
-        if query.source_port.is_none() {
-            let fields = [Field::SourcePort, Field::DestinationPort, Field::EitherPort];
-            let ports = (CLIENT_PORT..=LAST_CLIENT_PORT).step_by(97);
-            let port = tested.untested(&fields, ports, u128::from);
-            self.source.set_port(port.unwrap_or(CLIENT_PORT));
-        }
-        if query.source.is_none() && self.is_inbound {
-            let clients = clients(self.destination.is_ipv4());
-            let client =
-                tested.untested(&[Field::Source, Field::Destination], clients.into_iter(), address_number);
-            self.source.set_ip(client.unwrap_or(clients[0]));
-        }
-        self
-    }
-
     /// The same packet, with the destination that rules see.
     #[must_use]
     pub(super) fn translated(mut self, pod: &Pod<'_>) -> Self {
@@ -235,21 +212,11 @@ fn pod_interface(network: &Network, destination: SocketAddr) -> String {
     same_family.or_else(|| others().next()).map_or(POD_INTERFACE, |own| &own.interface).to_owned()
 }
 
-/// Addresses for documentation (RFC 5737 and RFC 3849), and one that no list of invalid addresses has.
-fn clients(v4: bool) -> [IpAddr; 3] {
-    if v4 {
-        [[192, 0, 2, 1], [203, 0, 113, 1], [11, 0, 0, 1]].map(|bytes| Ipv4Addr::from(bytes).into())
-    } else {
-        [[0x2001, 0xdb8], [0x3fff, 0], [0x2600, 0]]
-            .map(|[first, second]| Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 1).into())
-    }
-}
-
 /// The address that the kernel would choose, or one that represents any client.
 fn source(network: &Network, destination: SocketAddr, interface: &str, is_inbound: bool) -> IpAddr {
     let v4 = destination.is_ipv4();
     if is_inbound {
-        return clients(v4)[0];
+        return any_client(if v4 { Family::V4 } else { Family::V6 });
     }
     if interface == "lo" {
         return match destination.ip() {

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::overview::{ANY_PORT, pod_address, query, server_address};
+use super::defaults::default_server;
+use super::entry::Entry;
+use super::overview::{ANY_PORT, pod_address, query};
 use super::packet::Packet;
-use super::rules::Entry;
 use super::unless::addresses;
-use super::untested::foreign;
 use super::{Live, Pod};
 use crate::config::{PacketQuery, Sender};
 use crate::model::{Family, Hook, Transport};
@@ -20,7 +20,7 @@ pub(super) fn packets(live: &Live, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
         let mut questions: Vec<Question> = Vec::new();
-        for (hook, entry) in foreign(rules) {
+        for (hook, entry) in rules.foreign() {
             let senders = [Sender::App, Sender::Outside].into_iter().filter(|sender| meets(*sender, hook));
             for found in senders.filter_map(|sender| Question::of(entry, sender, *family, pod)) {
                 if !questions.contains(&found) {
@@ -52,7 +52,7 @@ impl Question {
         let to = if is_inbound {
             pod_address(pod.config, pod.network, family)
         } else {
-            server_address(pod, family)
+            default_server(pod, family)
         };
         let mut question = Self { query: query(sender), to: SocketAddr::new(to, ANY_PORT) };
         let tests = matches::read(&entry.text())?.known;
@@ -105,7 +105,7 @@ impl Question {
             Sender::App | Sender::Kernel | Sender::Process { .. } | Sender::Proxy => "app".to_owned(),
         };
         let transport = if query.transport == Transport::Udp { ", UDP" } else { "" };
-        let packet = Packet::of(query, *to, pod.config, pod.network).untested(query, pod);
+        let packet = Packet::of(query, *to, pod.config, pod.network).with_defaults(query, pod);
         (format!("{sender} to {to}{transport}"), packet)
     }
 }

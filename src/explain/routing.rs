@@ -197,7 +197,7 @@ impl<'a> Routing<'a> {
     }
 
     /// The interface that leads to an address.
-    fn way_to(&self, address: IpAddr) -> Option<String> {
+    pub(super) fn way_to(&self, address: IpAddr) -> Option<String> {
         let flow = back(unspecified(address), address, (Some(0), 6));
         match lookup(self.fib?, &flow).decisive?.found {
             Found::Route(route) if route.kind == RouteKind::Unicast => route.interface.clone(),

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::super::connection::Connection;
+use super::super::entry::Entry;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::listener::{Transparent, transparent};
 use super::super::matching::{AtHook, NO_SOCKET, mismatch};
-use super::super::rules::Entry;
 use super::super::translation::{To, Translation};
 use super::super::zone::Zone;
 use super::order::Order;

@@ -1,9 +1,9 @@
 //! What a walk finds: the verdict, and the rules on the way.
 
+use super::super::entry::Entry;
 use super::super::foreign_rule::Effect;
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, words};
-use super::super::rules::Entry;
 use crate::model::Port;
 
 /// What becomes of a packet.

@@ -328,7 +328,7 @@ fn marks_are_routed_where_they_are_set(fixture: Fixture) {
 }
 
 fn values_that_rules_name_are_not_those_of_every_packet(fixture: Fixture) {
-    all_hold(fixture, include_str!("untested.txt"));
+    all_hold(fixture, include_str!("defaults.txt"));
 }
 
 fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {

@@ -1,0 +1,83 @@
+//! Default values of a packet: a client, a server and a client's port that no foreign rule names and to which routes lead. A value that
+//! a rule names is that of few clients, and the answer would be theirs.
+
+use std::net::IpAddr;
+
+use super::Pod;
+use super::documentation::{CLIENTS, SERVERS, any_client, any_server, in_family};
+use super::entry::Entry;
+use super::packet::{CLIENT_PORT, Packet};
+use super::rules::Rules;
+use crate::config::{OutboundRanges, PacketQuery};
+use crate::model::Family;
+use crate::parse::matches::{self, Field, FieldMatch, address_number};
+
+/// The last of these, by default (`net.ipv4.ip_local_port_range`).
+const LAST_CLIENT_PORT: u16 = 60999;
+
+/// An address outside that no range of the options and no foreign rule names, and to which a route leads.
+pub(super) fn default_server(pod: &Pod<'_>, family: Family) -> IpAddr {
+    let outbound = &pod.config.traffic.outbound;
+    let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
+    let is_open = |candidate: &IpAddr| {
+        !outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
+    };
+    let candidates = SERVERS.into_iter().map(|host| in_family(host, family)).filter(is_open);
+    pod.usual(family, candidates).unwrap_or_else(|| any_server(family))
+}
+
+impl Pod<'_> {
+    /// The first of these addresses that no foreign rule names and to which a route leads; if there is none, the first one that no foreign
+    /// rule names, or the first one at all.
+    fn usual(&self, family: Family, candidates: impl Iterator<Item = IpAddr> + Clone) -> Option<IpAddr> {
+        let tested = self.live.as_ref().and_then(|live| live.tested.get(&family));
+        let routing = self.routing(family);
+        let is_tested = |address: IpAddr| {
+            let fields = [Field::Source, Field::Destination];
+            tested.is_some_and(|tested| tested.names(&fields, address_number(address)))
+        };
+        let untested = { candidates.clone() }.filter(|address| !is_tested(*address));
+        let reached = |address: &IpAddr| routing.fib.is_none() || routing.way_to(*address).is_some();
+        { untested.clone() }.find(reached).or_else(|| { untested }.next()).or_else(|| { candidates }.next())
+    }
+}
+
+impl Packet {
+    /// The same packet, with default values that stand for any other, where the question has none.
+    #[must_use]
+    pub(super) fn with_defaults(mut self, query: &PacketQuery, pod: &Pod<'_>) -> Self {
+        let family = self.family();
+        let Some(tested) = pod.live.as_ref().and_then(|live| live.tested.get(&family)) else {
+            return self;
+        };
+        if query.source_port.is_none() {
+            let fields = [Field::SourcePort, Field::DestinationPort, Field::EitherPort];
+            let is_untested = |port: &u16| !tested.names(&fields, (*port).into());
+            let port = (CLIENT_PORT..=LAST_CLIENT_PORT).step_by(97).find(is_untested);
+            self.source.set_port(port.unwrap_or(CLIENT_PORT));
+        }
+        if query.source.is_none() && self.is_inbound {
+            let clients = CLIENTS.into_iter().map(|host| in_family(host, family));
+            self.source.set_ip(pod.usual(family, clients).unwrap_or_else(|| any_client(family)));
+        }
+        self
+    }
+}
+
+/// The tests of foreign rules.
+#[derive(Clone, Debug, Default)]
+pub struct Tested(Vec<FieldMatch>);
+
+impl Tested {
+    /// Those of a family's rules.
+    #[must_use]
+    pub fn by(rules: &Rules) -> Self {
+        let read = |(_, entry): (_, &Entry)| matches::read(&entry.text()).unwrap_or_default().known;
+        Self(rules.foreign().flat_map(read).collect())
+    }
+
+    /// Whether one of the tests of these fields names this value.
+    fn names(&self, fields: &[Field], value: u128) -> bool {
+        self.0.iter().filter(|test| fields.contains(&test.field)).any(|test| test.lists(value))
+    }
+}
