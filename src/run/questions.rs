@@ -2,7 +2,7 @@
 
 use super::namespace::{enter, network, require_net_admin};
 use super::{decide, desired, warn_of_name_servers};
-use crate::apply;
+use crate::apply::{self, differences::Differences};
 use crate::bundle;
 use crate::config::{
     Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, OptionScope, PacketQuery, Question,
@@ -39,7 +39,8 @@ pub(super) fn answer(
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
-            let found = apply::differences::differences(host, &desired, run)?;
+            let mut found = apply::differences::differences(host, &desired, run)?;
+            add_misrouted(&mut found, host, &config, run)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, read.as_ref(), output), exit))
         }
@@ -51,6 +52,28 @@ pub(super) fn answer(
             Ok((format::show(&shown, None, output), Exit::Done))
         }
     }
+}
+
+/// Adds policy rules and routes that keep captured packets from the proxy and are not named yet. What a run would change may be the cause
+/// otherwise.
+fn add_misrouted(
+    found: &mut Differences,
+    host: &impl Host,
+    config: &CaptureConfig,
+    run: &RunOptions,
+) -> Result<(), Failure> {
+    if !found.others.is_empty() {
+        return Ok(());
+    }
+    let (live, network) = (apply::live::rules(host, run.backend)?.live, network()?);
+    let pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
+    let named = &mut found.notices.deciding;
+    for explain::Misrouted { rule, sentence } in explain::misrouted(&pod) {
+        if !named.iter().any(|notice| notice.contains(&rule)) {
+            named.push(sentence);
+        }
+    }
+    Ok(())
 }
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from:

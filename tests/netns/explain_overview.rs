@@ -28,7 +28,7 @@ struct Change {
 /// The port that the app has for another mesh.
 const OTHER_MESH: u16 = 9090;
 
-const CHANGES: [Change; 7] = [
+const CHANGES: [Change; 8] = [
     Change {
         options: "-i * -b *",
         commands: [
@@ -92,6 +92,14 @@ const CHANGES: [Change; 7] = [
         by: Some(("proxy", 15006)),
         says: [""; 2],
     },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip -4 route add unreachable 198.51.100.0/24\nip -4 route add blackhole 192.0.2.0/24\n\
+                    ip -6 route add unreachable 2001:db8::/32"; 2],
+        flow: ("outside", "pod", 8080),
+        by: Some(("proxy", 15006)),
+        says: [""; 2],
+    },
 ];
 
 fn problems_of_the_pod_are_those_of_its_packets(fixture: Fixture) {
@@ -116,9 +124,16 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
     };
     let before = problems(&pod);
     expect(before.is_empty(), format!("before: {before}"));
+    let check = || pod.istio_iptables(&["check"]).run();
+    let before = check();
+    expect(before.code() == 0, format!("check before: {}", before.output()));
     commands.lines().for_each(|line| change(&pod, line));
     let said = problems(&pod);
     expect(said.contains(says) && said.is_empty() == says.is_empty(), format!("of the pod: {said}"));
+    if says.starts_with("policy routing drops it") {
+        let found = check();
+        expect(found.code() == 1 && found.output().contains(says), format!("check: {}", found.output()));
+    }
     let call = |family: Family| {
         let to = at(address(to, family), *port);
         let user = match *from {
@@ -149,8 +164,8 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
 }
 
 fn change(pod: &Pod, line: &str) {
-    match line.strip_prefix("ip -6 ") {
-        Some(words) => pod.ip(&format!("-6 {words}")),
+    match line.strip_prefix("ip -") {
+        Some(words) => pod.ip(&format!("-{words}")),
         None if line.contains("FAMILY") => {
             for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
                 if pod.fixture.families().contains(&family) {
