@@ -463,9 +463,23 @@ impl<'a> Conversation<'a> {
         Some(format!("{why}{by}"))
     }
 
+    /// The policy rule and the route that lead what a process of the pod sends to another one out of it.
+    fn leaves_the_pod(&self, followed: &Followed<'_>) -> Option<String> {
+        let Followed { packet, walk } = followed;
+        let is_within =
+            !self.packet.is_inbound && !packet.is_inbound && packet.destination == self.packet.source;
+        let last = walk.routed.last().filter(|_| is_within)?;
+        (last.routed() == routing::Routed::Away).then(|| last.words()).flatten()
+    }
+
     /// What becomes of a packet that follows, if it is none of these.
     fn undelivered(&self, what: &str, followed: &Followed<'_>, delivered: &[Verdict]) -> Option<String> {
         let Followed { packet, walk } = followed;
+        if delivered.contains(&walk.verdict)
+            && let Some(way) = self.leaves_the_pod(followed)
+        {
+            return Some(format!("{what} do not arrive: they leave the pod: {way}"));
+        }
         if delivered.contains(&walk.verdict) {
             // What may decide over the packet itself is named with its verdict.
             let is_new = |unsure: &String| self.taken.all_unsure().all(|known| known != *unsure);

@@ -1,10 +1,10 @@
-//! IPv4 packets from other hosts that the kernel drops behind the rules, because of their addresses: martians, and the reverse path
-//! filter.
+//! IPv4 packets that the kernel drops because of their addresses: what arrives from other hosts (martians, the reverse path filter), and
+//! what is sent from a loopback address.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::matching::AtHook;
-use super::routing::{Routing, back, protocol, words};
+use super::routing::{Looked, Routing, back, protocol, words};
 use crate::model::{DEFAULT_TABLE, Fib, FibRoute, LOCAL_TABLE, Link, MAIN_TABLE, PolicyAction, RouteKind};
 use crate::routing::{Found, lookup};
 use crate::text::one_line;
@@ -13,6 +13,20 @@ use crate::text::one_line;
 const OF_KERNEL: u8 = 2;
 
 impl Routing<'_> {
+    /// Why the kernel sends no IPv4 packet of a process from this address by a route, if it does not (`__mkroute_output` in
+    /// net/ipv4/route.c).
+    pub(super) fn refuses_source(&self, looked: &Looked<'_>, source: IpAddr) -> Option<String> {
+        let Found::Route(route) = looked.lookup.decisive.as_ref()?.found else { return None };
+        let link = self.links?.named(route.interface.as_deref().filter(|name| *name != "lo")?)?;
+        let is_refused = source.is_ipv4() && source.is_loopback() && !link.routes_to_loopback;
+        let name = one_line(&link.name);
+        is_refused.then(|| {
+            format!(
+                "the kernel sends nothing from {source} by {name} (EINVAL): net.ipv4.conf.{name}.route_localnet is 0"
+            )
+        })
+    }
+
     /// Why the kernel drops an IPv4 packet that arrives, if it does (`ip_route_input_slow` in net/ipv4/route.c).
     pub(super) fn rejects(&self, at: &AtHook) -> Option<String> {
         let link = self.links?.named(at.in_interface.as_deref().filter(|name| *name != "lo")?)?;

@@ -158,17 +158,23 @@ impl<'a> Routing<'a> {
         }
     }
 
-    /// What IPsec policies make of a packet with these ends. Over `lo` IPv4 has none.
+    /// What IPsec policies make of a packet with these ends, at this interface. IPv4 has interfaces that are exempt: `lo` always is.
     pub(super) fn ipsec(
         &self,
         direction: IpsecDirection,
         at: &AtHook,
         (source, destination): (SocketAddr, SocketAddr),
-        is_over_loopback: bool,
+        interface: &str,
     ) -> IpsecOutcome {
-        let Some(ipsec) = self.ipsec.filter(|_| !(is_over_loopback && destination.is_ipv4())) else {
-            return IpsecOutcome::Passes;
-        };
+        let is_over_loopback = interface == "lo";
+        let exempt = self.links.and_then(|links| links.named(interface)).map(|link| link.ipsec);
+        let is_exempt = exempt.is_some_and(|exempt| match direction {
+            IpsecDirection::In => exempt.inbound,
+            IpsecDirection::Out => exempt.outbound,
+            IpsecDirection::Forward => false,
+        });
+        let is_exempt = destination.is_ipv4() && (is_over_loopback || is_exempt);
+        let Some(ipsec) = self.ipsec.filter(|_| !is_exempt) else { return IpsecOutcome::Passes };
         let flow = IpsecFlow {
             source: (source.ip(), source.port()),
             destination: (destination.ip(), destination.port()),

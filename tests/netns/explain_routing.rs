@@ -17,6 +17,8 @@ for_each_backend_and_native!(
     marked_packets_to_own_addresses_are_delivered,
     rejected_packets_are_not_sent,
     packets_without_a_route_are_not_sent,
+    packets_from_loopback_are_not_sent_to_other_hosts,
+    answers_to_an_address_without_a_local_route_leave_the_pod,
     policy_rules_of_a_user_may_decide_over_answers,
     packets_to_a_local_route_stay_in_the_pod,
     connections_to_several_hosts_are_not_made,
@@ -153,6 +155,50 @@ fn rejected_packets_are_not_sent(fixture: Fixture) {
         pod.user(1001, 1001).call(to).captured(15001, to);
         let explained: Value = answer(&pod, &[], &Question { from: "uid:1001,gid:1001", to, is_udp: false });
         assert_eq!(explained["port"], 15001, "{explained:#}");
+    }
+}
+
+/// Without `route_localnet` the interface lets no loopback address out.
+fn packets_from_loopback_are_not_sent_to_other_hosts(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = pod.proxy_listens();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let to = at(Family::V4.service(), 80);
+    let connect = || {
+        let source = Some(SocketAddr::from(([127, 0, 0, 9], 0)));
+        pod.app().run(|| socket::start_connect(to, Binding { source, ..Binding::default() }))
+    };
+    let explained = || answer(&pod, &["--src", "127.0.0.9"], &Question { from: "app", to, is_udp: false });
+    assert_eq!(connect().unwrap_err().raw_os_error(), Some(22), "EINVAL");
+    let said = explained();
+    assert_eq!(said["verdict"], "dropped", "{said:#}");
+    let because = said["because"].as_str().unwrap_or_default();
+    assert!(because.contains("net.ipv4.conf.eth0.route_localnet"), "{said:#}");
+    pod.namespace.run(|| fs::write("/proc/sys/net/ipv4/conf/eth0/route_localnet", "1")).expect("a setting");
+    connect().expect("a connection begins");
+    assert_eq!(explained()["port"], 15001, "{:#}", explained());
+}
+
+/// The proxy answers a program of the pod under the pod's address.
+fn answers_to_an_address_without_a_local_route_leave_the_pod(fixture: Fixture) {
+    for mode in ["REDIRECT", "TPROXY"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+        pod.apply(&["-i", "*", "-b", "*", "-m", mode]);
+        for &family in fixture.families() {
+            let to = at(family.service(), 80);
+            pod.app().call(to).captured(15001, to);
+            let explained = || answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+            assert_eq!(explained()["problem"].as_str(), None, "{:#}", explained());
+            let flag = if family == Family::V4 { "-4" } else { "-6" };
+            pod.ip(&format!("{flag} route del local {} table local", family.pod()));
+            let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
+            pod.app().call(at(family.loopback(), 7000)).answer();
+            assert!(attempt.is_err() || attempt.is_ok_and(|attempt| attempt.peer_addr().is_err()));
+            let said = explained();
+            let problem = said["problem"].as_str().unwrap_or_default();
+            assert!(problem.contains("the proxy's answers do not arrive"), "{said:#}");
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl<'a> Walker<'a, '_> {
         let looked = self.routing.look_first(self.packet);
         let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
         let last = looked.last().map_or(Routed::Nowhere, Looked::routed);
-        self.is_rejected(last, looked.last());
+        let last = self.rejected_by(last, looked.last());
         self.routed.extend(looked);
         last
     }
@@ -139,17 +139,27 @@ impl<'a> Walker<'a, '_> {
         let mark = self.at.has_known_marks.then_some(self.at.mark);
         let looked = self.routing.look(&self.at, mark, in_interface.unwrap_or_default());
         let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
-        let routed = looked.routed();
-        self.is_rejected(routed, Some(&looked));
+        let routed = self.rejected_by(looked.routed(), Some(&looked));
         self.routed.push(looked);
         routed
     }
 
-    fn is_rejected(&mut self, routed: Routed, looked: Option<&Looked<'_>>) {
-        if routed == Routed::Rejected {
-            self.because =
-                looked.and_then(Looked::words).map(|words| format!("policy routing drops it: {words}"));
+    /// Where a packet goes, if the kernel accepts the route: what it throws away instead has a reason.
+    fn rejected_by(&mut self, routed: Routed, looked: Option<&Looked<'_>>) -> Routed {
+        let because = match routed {
+            Routed::Rejected => {
+                looked.and_then(Looked::words).map(|words| format!("policy routing drops it: {words}"))
+            }
+            Routed::Away if !self.packet.is_inbound => {
+                looked.and_then(|looked| self.routing.refuses_source(looked, self.at.source.ip()))
+            }
+            Routed::Away | Routed::Nowhere | Routed::Own | Routed::Here => return routed,
+        };
+        if because.is_none() {
+            return routed;
         }
+        self.because = because;
+        Routed::Rejected
     }
 
     /// Whether of two chains with one priority either may be first: the kernel takes that which was made last.

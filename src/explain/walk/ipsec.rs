@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use super::super::routing::Routed;
 use super::Walker;
 use crate::config::ConnectionState;
 use crate::model::{IpsecDirection, IpsecOutcome};
@@ -13,9 +12,9 @@ impl Walker<'_, '_> {
         &mut self,
         direction: IpsecDirection,
         ends: (SocketAddr, SocketAddr),
-        is_over_loopback: bool,
+        interface: &str,
     ) -> bool {
-        match self.routing.ipsec(direction, &self.at, ends, is_over_loopback) {
+        match self.routing.ipsec(direction, &self.at, ends, interface) {
             IpsecOutcome::Passes => return false,
             IpsecOutcome::Unknown(words) => {
                 if !self.ipsec.contains(&words) {
@@ -34,8 +33,7 @@ impl Walker<'_, '_> {
 
     /// The same where it leaves, as it is now.
     pub(super) fn is_blocked_outbound(&mut self) -> bool {
-        let is_over_loopback = matches!(self.to, Routed::Own | Routed::Here);
         let ends = (self.at.source, self.at.destination);
-        self.is_blocked(IpsecDirection::Out, ends, is_over_loopback)
+        self.is_blocked(IpsecDirection::Out, ends, &self.leaves_by())
     }
 }

@@ -140,9 +140,8 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
-        let is_over_loopback = self.at.in_interface.as_deref() == Some("lo");
-        let ends = (packet.source, packet.destination);
-        if self.is_blocked(IpsecDirection::In, ends, is_over_loopback) {
+        let (ends, interface) = ((packet.source, packet.destination), self.at.in_interface.clone());
+        if self.is_blocked(IpsecDirection::In, ends, interface.as_deref().unwrap_or_default()) {
             return Verdict::Dropped;
         }
         self.later(INPUT).unwrap_or_else(|| {

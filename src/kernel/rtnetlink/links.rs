@@ -7,7 +7,7 @@ use super::Rtnetlink;
 use super::address::Listed;
 use crate::kernel::netlink::{Attribute, Message, Reply};
 use crate::kernel::procfs;
-use crate::model::{Link, Links, SourceValidation};
+use crate::model::{IpsecExemption, Link, Links, SourceValidation};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -27,6 +27,8 @@ const AF_INET: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
 // The numbers of settings in `IFLA_INET_CONF`, counted from 1.
 const RP_FILTER: usize = 8;
+const DISABLE_XFRM: usize = 15;
+const DISABLE_POLICY: usize = 16;
 const ACCEPT_LOCAL: usize = 23;
 const SRC_VALID_MARK: usize = 24;
 const ROUTE_LOCALNET: usize = 26;
@@ -44,8 +46,13 @@ impl Rtnetlink {
             list.extend(read_link(reply, &with_address));
         })?;
         self.names.extend(each.iter().map(|link| (link.index, link.name.clone())));
-        if of_all_links("route_localnet").is_some_and(|value| value != 0) {
-            each.iter_mut().for_each(|link| link.routes_to_loopback = true);
+        let is_set = |name| of_all_links(name).is_some_and(|value| value != 0);
+        let routes_to_loopback = is_set("route_localnet");
+        let all = IpsecExemption { inbound: is_set("disable_policy"), outbound: is_set("disable_xfrm") };
+        for link in &mut each {
+            link.routes_to_loopback |= routes_to_loopback;
+            link.ipsec.inbound |= all.inbound;
+            link.ipsec.outbound |= all.outbound;
         }
         Ok(Links {
             each,
@@ -64,6 +71,7 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
     let has = |flag| u32::try_from(flag).is_ok_and(|flag| reply.word(FLAGS) & flag != 0);
     let values = attributes.of(IFLA_AF_SPEC).and_then(ipv4_settings);
     let setting = |number: usize| values.as_ref().and_then(|values| values.get(number - 1).copied());
+    let is_set = |number| setting(number).is_some_and(|value| value != 0);
     Some(Link {
         name: attributes.of(IFLA_IFNAME)?.text(),
         index,
@@ -72,12 +80,13 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
         is_port: attributes.of(IFLA_MASTER).is_some(),
         has_v4: with_address.contains(&(index, true)),
         has_v6: with_address.contains(&(index, false)),
-        routes_to_loopback: setting(ROUTE_LOCALNET).is_some_and(|value| value != 0),
+        routes_to_loopback: is_set(ROUTE_LOCALNET),
         settings: SourceValidation {
-            uses_mark: setting(SRC_VALID_MARK).is_some_and(|value| value != 0),
-            accepts_local: setting(ACCEPT_LOCAL).is_some_and(|value| value != 0),
+            uses_mark: is_set(SRC_VALID_MARK),
+            accepts_local: is_set(ACCEPT_LOCAL),
             rp_filter: setting(RP_FILTER).map_or(0, |value| u8::try_from(value).unwrap_or(u8::MAX)),
         },
+        ipsec: IpsecExemption { inbound: is_set(DISABLE_POLICY), outbound: is_set(DISABLE_XFRM) },
         xdp_program: attributes.of(IFLA_XDP).and_then(xdp_program),
     })
 }

@@ -1,9 +1,9 @@
 //! The first line of `explain --live` beside foreign rules, marks, zones and routes: each against the kernel.
 
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::panic::resume_unwind;
 use std::thread;
+use std::{fs, io};
 
 use netlab::socket::{self, Binding};
 use netlab::user::Conversation;
@@ -64,8 +64,8 @@ enum Kernel {
 struct Case<'a> {
     /// Options besides those of every case.
     options: &'a str,
-    /// What another program has set up: `-t` begins a command of iptables, `legacy` one of iptables-legacy, `ip` one of that, anything
-    /// else is for nft.
+    /// What another program has set up: `-t` begins a command of iptables, `legacy` one of iptables-legacy, `ip` one of that, `sysctl` is a
+    /// setting, anything else is for nft.
     foreign: Vec<&'a str>,
     /// The same, before our rules.
     earlier: Vec<&'a str>,
@@ -120,6 +120,10 @@ pub(crate) fn set_up(pod: &Pod, only: Option<Family>, command: &str) {
             let words: Vec<&str> = ["--wait"].into_iter().chain(words.split(' ')).collect();
             pod.namespace.run(|| tool(&Backend::IptablesLegacy.tool(family, ""), &words, ""));
         }
+    } else if let Some(setting) = command.strip_prefix("sysctl ") {
+        let (name, value) = setting.split_once('=').expect("a value");
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        pod.namespace.run(|| fs::write(&path, value)).expect("a setting is written");
     } else if let Some(words) = command.strip_prefix("ip ") {
         for &family in families() {
             let flag = if family == Family::V4 { "-4" } else { "-6" };
