@@ -17,7 +17,7 @@ pub mod pod;
 pub mod capture;
 pub mod decide;
 
-pub mod watch;
+pub mod deadline;
 
 pub mod unix_socket;
 

@@ -11,13 +11,13 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use istio_cni::deadline::Deadline;
 use istio_cni::environment;
 use istio_cni::install;
 use istio_cni::log_sink;
 use istio_cni::output;
 use istio_cni::plugin::{self, Outcome};
 use istio_cni::usage::{self, Reply};
-use istio_cni::watch::Watch;
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::process::SystemHost;
 
@@ -43,11 +43,11 @@ fn main() -> ExitCode {
         return exit.into();
     }
     output::report_panics();
-    let watch = Watch::start();
+    let deadline = Deadline::start();
     let Outcome { version, result } = match environment::request(std::env::vars_os()) {
         Ok(request) => {
-            plugin::limit_input(&request, &watch);
-            plugin::run(&request, watch.read_input(), &watch, &machine)
+            plugin::limit_input(&request, &deadline);
+            plugin::run(&request, deadline.read_input(), &deadline, &machine)
         }
         Err(error) => Outcome::early(error),
     };

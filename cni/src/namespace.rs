@@ -7,8 +7,8 @@ use std::thread;
 use istio_iptables::kernel::netns::{EnterError, Namespace, NamespaceId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::deadline::Deadline;
 use crate::error::{CniError, Code};
-use crate::watch::Watch;
 
 /// Runs `work` in the namespace at `path`, within the deadline. Returns what identifies the namespace, too.
 ///
@@ -17,7 +17,7 @@ use crate::watch::Watch;
 /// runtime ended this process. Errors of `work`.
 pub fn run<T: Send + 'static>(
     path: &Path,
-    watch: &Watch,
+    deadline: &Deadline,
     work: impl FnOnce(&Namespace) -> Result<T, CniError> + Send + 'static,
 ) -> Result<(T, NamespaceId), CniError> {
     let namespace = Namespace::open(path).map_err(|error| not_entered(&error))?;
@@ -38,7 +38,9 @@ pub fn run<T: Send + 'static>(
         result
     });
     let inside = inside.map_err(|error| internal("cannot start a thread", &error))?;
-    watch.wait(&*done).map_err(|interrupted| CniError::new(Code::TryAgainLater, interrupted.to_string()))?;
+    deadline
+        .wait(&*done)
+        .map_err(|interrupted| CniError::new(Code::TryAgainLater, interrupted.to_string()))?;
     let result =
         inside.join().map_err(|_| CniError::new(Code::Internal, "the thread in the namespace panicked"))?;
     Ok((result?, id))

@@ -1,11 +1,11 @@
 //! Sources of facts about a pod, in the configured order.
 
+use crate::deadline::Deadline;
 use crate::environment::PodName;
 use crate::error::{CniError, Code};
 use crate::lookup::{self, Failure};
 use crate::netconf::{NetConf, POD_ANNOTATIONS, SourceKind};
 use crate::pod::{Pod, STATUS};
-use crate::watch::Watch;
 
 /// Kubelet sets it on every pod: the annotations are complete.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
@@ -21,16 +21,16 @@ pub fn pod(
     conf: &NetConf<'_>,
     source: SourceKind,
     name: &PodName,
-    watch: &Watch,
+    deadline: &Deadline,
 ) -> Result<Result<Pod, String>, CniError> {
-    let part = watch.deadline() / PART;
+    let part = deadline.limit() / PART;
     let (refresh, within) = match source {
         SourceKind::Annotations => return annotations(conf),
         SourceKind::Agent => (false, part),
-        SourceKind::Api => (true, watch.remaining().saturating_sub(part)),
+        SourceKind::Api => (true, deadline.remaining().saturating_sub(part)),
     };
     let later = |problem: String| CniError::new(Code::TryAgainLater, problem);
-    match lookup::ask(&conf.run_dir()?, name, refresh, within, watch) {
+    match lookup::ask(&conf.run_dir()?, name, refresh, within, deadline) {
         Ok(known) => Ok(Ok(known.pod)),
         Err(Failure::Problem(problem)) => Ok(Err(problem)),
         Err(Failure::NotFound) => {

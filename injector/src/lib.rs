@@ -12,8 +12,8 @@ mod path;
 mod schema;
 
 pub mod object;
-mod overlay;
 pub mod quantity;
+mod strategic_merge;
 
 pub mod yaml;
 

@@ -121,7 +121,7 @@ fn second_injection_changes_nothing_and_removal_leaves_nothing() {
     let request = sidecar_injector::inject::Request {
         pod: &inject(&cni, &deployment()).unwrap().pod,
         workload: &builtin::workload(),
-        place: &builtin::native(),
+        context: &builtin::native(),
     };
     let removed = cni.uninject(request).unwrap().unwrap();
     assert_eq!(removed.pod, deployment());

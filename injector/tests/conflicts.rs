@@ -142,7 +142,7 @@ fn an_injection_by_another_revision_is_named() {
         Injector::new(settings, Options { revision: revision.to_owned(), ..Options::default() })
     };
     let inject = |injector: &Injector, pod: &Value| {
-        injector.inject(Request { pod, workload: &workload(), place: &native() }).unwrap()
+        injector.inject(Request { pod, workload: &workload(), context: &native() }).unwrap()
     };
     let old = inject(&with_revision("1-27"), &deployment());
     let new = inject(&with_revision("canary"), &old.pod);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_injector::annotations::{KeyKind, TABLE};
 use sidecar_injector::cluster::ClusterState;
-use sidecar_injector::inject::{Injector, Placement, Request};
+use sidecar_injector::inject::{InjectionContext, Injector, Request};
 use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::webhook::admission::Admission;
 use sidecar_injector::webhook::config_store::ConfigStore;
@@ -88,22 +88,22 @@ const VALUES: &[&str] = &[
     "{\"initContainers\":[\"istio-init\",\"istio-proxy\"],\"volumes\":[\"istio-envoy\"]}",
 ];
 
-fn places() -> [Placement; 2] {
-    [Placement::default(), builtin::native()]
+fn contexts() -> [InjectionContext; 2] {
+    [InjectionContext::default(), builtin::native()]
 }
 
-fn admission(place: &Placement) -> Admission {
-    let state = ClusterState { native_sidecars: place.native_sidecars, ..ClusterState::default() };
+fn admission(context: &InjectionContext) -> Admission {
+    let state = ClusterState { native_sidecars: context.native_sidecars, ..ClusterState::default() };
     Admission::new(Arc::new(ConfigStore::new(injector(), state)))
 }
 
 static INJECTOR: LazyLock<Injector> = LazyLock::new(injector);
-static ADMISSIONS: LazyLock<[Admission; 2]> = LazyLock::new(|| places().each_ref().map(admission));
+static ADMISSIONS: LazyLock<[Admission; 2]> = LazyLock::new(|| contexts().each_ref().map(admission));
 
 /// Whether the engine takes the pod; if so, it changes no byte of what it has made.
-fn by_the_engine(pod: &Value, place: &Placement) -> Result<bool, String> {
+fn by_the_engine(pod: &Value, context: &InjectionContext) -> Result<bool, String> {
     let workload = Workload::of_pod(pod, "shop");
-    let inject = |pod: &Value| INJECTOR.inject(Request { pod, workload: &workload, place });
+    let inject = |pod: &Value| INJECTOR.inject(Request { pod, workload: &workload, context });
     let Ok(once) = inject(pod) else {
         return Ok(false);
     };
@@ -185,7 +185,7 @@ fn what_an_injection_reads_back_may_have_any_value() {
     for key in READ_BACK {
         for value in VALUES {
             let pod = builtin::with(&deployment(), &json!({*key: value}));
-            let [classic, native] = places();
+            let [classic, native] = contexts();
             let found = [
                 by_the_engine(&pod, &classic),
                 by_the_engine(&pod, &native),
@@ -220,8 +220,8 @@ fn own_proxy_that_the_status_lists_is_a_fixed_point() {
         let mut items = deployment()["spec"][list].as_array().cloned().unwrap_or_default();
         items.push(own.clone());
         pod["spec"][list] = json!(items);
-        for (place, admission) in places().iter().zip(ADMISSIONS.iter()) {
-            assert_eq!(by_the_engine(&pod, place), Ok(true), "{status}, {list}");
+        for (context, admission) in contexts().iter().zip(ADMISSIONS.iter()) {
+            assert_eq!(by_the_engine(&pod, context), Ok(true), "{status}, {list}");
             assert_eq!(by_the_webhook(&sent(&pod), admission), Ok(true), "{status}, {list}");
         }
     }
@@ -278,8 +278,8 @@ fn pods() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn whatever_is_taken_is_a_fixed_point(pod in pods()) {
-        for (place, admission) in places().iter().zip(ADMISSIONS.iter()) {
-            by_the_engine(&pod, place).map_err(TestCaseError::fail)?;
+        for (context, admission) in contexts().iter().zip(ADMISSIONS.iter()) {
+            by_the_engine(&pod, context).map_err(TestCaseError::fail)?;
             by_the_webhook(&sent(&pod), admission).map_err(TestCaseError::fail)?;
         }
     }

@@ -4,7 +4,7 @@ use crate::builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 use sidecar_injector::pod::init_options::InitOptions;
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
@@ -109,8 +109,8 @@ fn a_second_injection_changes_no_byte() {
 fn nothing_stays_when_the_proxy_moves() {
     let (injector, workload) = (injector(), workload());
     let inject = |pod: &Value, native_sidecars| {
-        let place = Placement { native_sidecars, ..Placement::default() };
-        injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod
+        let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
+        injector.inject(Request { pod, workload: &workload, context: &context }).unwrap().pod
     };
     let held = with(
         &deployment(),
@@ -152,9 +152,9 @@ fn proxy_of_another_config_is_rendered_again_when_it_moves() {
         let text = json!({"global": {"tag": tag}}).to_string();
         let values = Some(Source { name: "values.yaml".to_owned(), text });
         let settings = Sources { values, ..Sources::default() }.load(&functions(|_| None)).unwrap();
-        let place = Placement { native_sidecars, ..Placement::default() };
+        let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
         let injector = Injector::new(settings, Options::default());
-        injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod
+        injector.inject(Request { pod, workload: &workload, context: &context }).unwrap().pod
     };
     fn proxy(pod: &mut Value) -> &mut Value {
         let lists = pod["spec"].as_object_mut().unwrap().iter_mut();
@@ -192,8 +192,8 @@ fn uninject_gives_the_pod_back() {
     for (what, pod) in pods() {
         let (injector, workload) = (injector(), workload());
         let injected = inject(&injector, &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let place = native();
-        let request = |pod| Request { pod, workload: &workload, place: &place };
+        let context = native();
+        let request = |pod| Request { pod, workload: &workload, context: &context };
         let out = injector.uninject(request(&injected.pod)).unwrap().expect(what);
         assert_eq!(out.pod, pod, "{what}: {:?}", out.left);
         assert_eq!(injector.uninject(request(&pod)), Ok(None), "{what}");
@@ -230,8 +230,8 @@ fn without_the_agent_s_port_probes_stay() {
     assert_eq!(injected["spec"]["containers"][0]["readinessProbe"], probe);
     assert!(!noted(&injected));
     assert_eq!(inject(&injector(), &injected).unwrap().pod, injected);
-    let (workload, place) = (workload(), native());
-    let request = Request { pod: &injected, workload: &workload, place: &place };
+    let (workload, context) = (workload(), native());
+    let request = Request { pod: &injected, workload: &workload, context: &context };
     assert_eq!(injector().uninject(request).unwrap().unwrap().pod, none);
     // The port is taken away, and given back, between two injections.
     let mut before = inject(&injector(), &pod).unwrap().pod;
@@ -252,7 +252,7 @@ fn metrics_settings_that_cannot_come_back_are_noted() {
     let (injector, workload) = (injector(), workload());
     let left = |annotations: &Value| {
         let injected = inject(&injector, &with(&deployment(), annotations)).unwrap().pod;
-        let request = Request { pod: &injected, workload: &workload, place: &native() };
+        let request = Request { pod: &injected, workload: &workload, context: &native() };
         let left = injector.uninject(request).unwrap().unwrap().left;
         left.iter().any(|note| note.starts_with("prometheus.io/port and prometheus.io/path:"))
     };
@@ -279,7 +279,7 @@ fn a_foreign_status_removes_no_app_container() {
     assert_eq!(names(&injected.pod, "containers"), ["web", "other"]);
     assert_eq!(injected.pod["spec"]["containers"][0], pod["spec"]["containers"][0]);
     let uninject = |pod: &Value| {
-        let request = Request { pod, workload: &workload, place: &native() };
+        let request = Request { pod, workload: &workload, context: &native() };
         injector.uninject(request).unwrap().unwrap()
     };
     let left = |pod: &Value| uninject(pod).left;
@@ -394,9 +394,9 @@ proptest! {
         let init: Vec<Value> = init.iter().enumerate().map(|(at, name)| json!({"name": format!("{name}-i{at}"), "image": "i"})).collect();
         let pod = json!({"metadata": {}, "spec": {"containers": containers, "initContainers": init}});
         let injector = injector();
-        let place = Placement { native_sidecars: native, ..Placement::default() };
+        let context = InjectionContext { native_sidecars: native, ..InjectionContext::default() };
         let workload = workload();
-        let request = |pod| Request { pod, workload: &workload, place: &place };
+        let request = |pod| Request { pod, workload: &workload, context: &context };
         let once = injector.inject(request(&pod)).unwrap().pod;
         let twice = injector.inject(request(&once)).unwrap().pod;
         prop_assert_eq!(twice.to_string(), once.to_string());

@@ -3,7 +3,7 @@
 use crate::builtin::{self, deployment, inject, injector, native, with, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 
 const NOTE: &str = "istio-iptables/injected-fields";
 
@@ -134,11 +134,12 @@ fn a_proxy_that_moves_is_rendered_again() {
     let injector = webhook();
     let pod = deployment();
     let once = inject(&injector, &pod).unwrap().pod;
-    let place = Placement::default();
-    let moved = injector.inject(Request { pod: &once, workload: &workload(), place: &place }).unwrap().pod;
-    let fresh = injector.inject(Request { pod: &pod, workload: &workload(), place: &place }).unwrap().pod;
+    let context = InjectionContext::default();
+    let moved =
+        injector.inject(Request { pod: &once, workload: &workload(), context: &context }).unwrap().pod;
+    let fresh = injector.inject(Request { pod: &pod, workload: &workload(), context: &context }).unwrap().pod;
     assert_eq!(proxy(&moved), proxy(&fresh));
-    assert_ne!(place, native());
+    assert_ne!(context, native());
 }
 
 #[test]
@@ -147,8 +148,10 @@ fn uninject_removes_the_record() {
     let pod = deployment();
     let once = inject(&injector, &pod).unwrap().pod;
     assert!(once["metadata"]["annotations"].get(NOTE).is_some());
-    let out =
-        injector.uninject(Request { pod: &once, workload: &workload(), place: &native() }).unwrap().unwrap();
+    let out = injector
+        .uninject(Request { pod: &once, workload: &workload(), context: &native() })
+        .unwrap()
+        .unwrap();
     assert!(out.pod["metadata"].get("annotations").is_none_or(|all| all.get(NOTE).is_none()), "{}", out.pod);
     // Manual injection writes none: nothing comes between it and the next one.
     let by_hand = inject(&builtin::injector(), &pod).unwrap().pod;

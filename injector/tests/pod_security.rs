@@ -4,7 +4,7 @@
 use crate::builtin::{with, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 use sidecar_injector::pod::security::{FIELDS, Level, Scope, Violation, violations};
 
 fn found(pod: &Value, level: Level) -> Vec<String> {
@@ -60,8 +60,8 @@ fn injector(sources: Sources, values: &Value) -> Injector {
 }
 
 fn inject(injector: &Injector, pod: &Value, native_sidecars: bool) -> Value {
-    let place = Placement { native_sidecars, ..Placement::default() };
-    injector.inject(Request { pod, workload: &workload(), place: &place }).unwrap().pod
+    let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
+    injector.inject(Request { pod, workload: &workload(), context: &context }).unwrap().pod
 }
 
 fn built_in(cni: bool) -> Injector {

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 
 /// A template of an operator's own, beside Istio's.
 const CUSTOM: &str = r#"
@@ -142,11 +142,11 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// What `uninject` lost of the pod and did not name; `None` where the pod cannot be injected.
-fn silent(injector: &Injector, pod: &Value, place: &Placement, stored: bool) -> Option<Vec<String>> {
+fn silent(injector: &Injector, pod: &Value, context: &InjectionContext, stored: bool) -> Option<Vec<String>> {
     let workload = workload();
-    let injected = injector.inject(Request { pod, workload: &workload, place }).ok()?.pod;
+    let injected = injector.inject(Request { pod, workload: &workload, context }).ok()?.pod;
     let injected = if stored { sorted(&injected) } else { injected };
-    let out = injector.uninject(Request { pod: &injected, workload: &workload, place }).unwrap().unwrap();
+    let out = injector.uninject(Request { pod: &injected, workload: &workload, context }).unwrap().unwrap();
     let lost = lost(pod, &out.pod);
     let named = |what: &String| {
         let (list, item) = what.split_once(' ').unwrap_or(("", what));
@@ -310,8 +310,8 @@ fn nothing_is_lost_in_silence() {
     let (mut taken, mut problems) = (0, BTreeMap::new());
     for _ in 0..count() {
         let (pod, custom, native, stored) = strategy.new_tree(&mut runner).unwrap().current();
-        let place = Placement { native_sidecars: native, ..Placement::default() };
-        let Some(silent) = silent(&INJECTORS[usize::from(custom)], &pod, &place, stored) else { continue };
+        let context = InjectionContext { native_sidecars: native, ..InjectionContext::default() };
+        let Some(silent) = silent(&INJECTORS[usize::from(custom)], &pod, &context, stored) else { continue };
         taken += 1;
         for what in silent {
             let (count, _) =

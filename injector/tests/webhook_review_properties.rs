@@ -198,7 +198,7 @@ proptest! {
             let mut pod = pod;
             pod["metadata"].as_object_mut().unwrap().shift_remove("managedFields");
             let workload = sidecar_injector::pod::workload::Workload::of_pod(&pod, "shop");
-            let request = sidecar_injector::inject::Request { pod: &pod, workload: &workload, place: &builtin::native() };
+            let request = sidecar_injector::inject::Request { pod: &pod, workload: &workload, context: &builtin::native() };
             let mut expected = injector().inject(request).unwrap().pod;
             expected["metadata"]["managedFields"] = once["metadata"]["managedFields"].clone();
             prop_assert_eq!(&once, &expected);

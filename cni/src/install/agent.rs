@@ -47,7 +47,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     loop {
         // Before anything is read: what changes meanwhile is an event.
         events.discard();
-        options.placement = node.placement(&options);
+        options.mode = node.mode(&options);
         let longest = events.watch(&options);
         let ended = match installed.reconcile(&options, host, program) {
             Ok(wait) => {

@@ -10,7 +10,7 @@ use super::error::InstallError;
 use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
 use super::net_dir;
-use super::options::{Dirs, Placement};
+use super::options::{Dirs, InstallMode};
 use super::splice::{Owner, Single, TYPE};
 
 /// Beside the configurations of other networks that multus calls.
@@ -20,18 +20,18 @@ const STANDALONE: &str = "istio-cni.conf";
 ///
 /// # Errors
 /// It cannot be put there.
-pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
+pub fn insert(dirs: &Dirs, mode: InstallMode, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
     let net = &dirs.net;
     let dir = LockedDir::lock(net)?;
     let text = entry.to_string();
-    let (placed, kept) = match placement {
-        Placement::List => {
+    let (placed, kept) = match mode {
+        InstallMode::List => {
             let placed = net_dir::insert(dirs, &dir, &text, istio)?;
             let path = placed.path.clone();
             (placed, Some(path))
         }
-        Placement::Standalone => return own_file(&dir, &standalone(net), &text, istio),
-        Placement::DropIn => {
+        InstallMode::Standalone => return own_file(&dir, &standalone(net), &text, istio),
+        InstallMode::DropIn => {
             let path = drop_in(dirs)?;
             let parent = path.parent().unwrap_or(net);
             files::create_dir(parent)?;
@@ -40,7 +40,7 @@ pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> 
     };
     // Libcni would load both; and a plugin that delegates to another list, as multus does, passes no annotations.
     let mut removed = net_dir::remove(&dir, istio, kept.as_deref())?;
-    if placement == Placement::List {
+    if mode == InstallMode::List {
         removed.extend(remove_drop_ins(&dir)?);
     } else if placed.changed {
         dir.notify_watchers()?;
@@ -56,8 +56,8 @@ pub fn insert(dirs: &Dirs, placement: Placement, entry: &Value, istio: bool) -> 
 ///
 /// # Errors
 /// There is no list, or the entry cannot be removed.
-pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<InstallError>, InstallError> {
-    if placement == Placement::Standalone {
+pub fn refuse_version(dirs: &Dirs, mode: InstallMode) -> Result<Option<InstallError>, InstallError> {
+    if mode == InstallMode::Standalone {
         return Ok(None);
     }
     let file = net_dir::choose(dirs)?;
@@ -78,13 +78,13 @@ pub fn refuse_version(dirs: &Dirs, placement: Placement) -> Result<Option<Instal
 ///
 /// # Errors
 /// There is no configuration, or it cannot be read.
-pub fn is_in_place(dirs: &Dirs, placement: Placement, entry: &Value) -> Result<bool, InstallError> {
+pub fn is_in_place(dirs: &Dirs, mode: InstallMode, entry: &Value) -> Result<bool, InstallError> {
     let text = entry.to_string();
     let has = |path: &Path| files::has_bytes(path, text.as_bytes());
-    match placement {
-        Placement::List => net_dir::has_entry(dirs, &text),
-        Placement::Standalone => has(&standalone(&dirs.net)),
-        Placement::DropIn => has(&drop_in(dirs)?),
+    match mode {
+        InstallMode::List => net_dir::has_entry(dirs, &text),
+        InstallMode::Standalone => has(&standalone(&dirs.net)),
+        InstallMode::DropIn => has(&drop_in(dirs)?),
     }
 }
 

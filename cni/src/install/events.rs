@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::error::InstallError;
 use super::files;
 use super::locked_dir::is_temporary;
-use super::options::{Install, Placement};
+use super::options::{Install, InstallMode};
 
 /// The interval of a full reconciliation without an event: events can be lost.
 pub(super) const RESYNC: Duration = Duration::from_secs(30);
@@ -132,7 +132,7 @@ fn watch(inotify: &Inotify, options: &Install) -> bool {
         | AddWatchFlags::IN_ATTRIB;
     let dirs = &options.dirs;
     let mut watched = vec![dirs.net.clone(), dirs.bin.clone()];
-    if options.placement == Placement::DropIn {
+    if options.mode == InstallMode::DropIn {
         let networks = files::directories(&dirs.net).unwrap_or_default();
         watched.extend(networks.iter().map(|name| dirs.net.join(name)));
     }

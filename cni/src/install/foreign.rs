@@ -12,7 +12,7 @@ use super::entry;
 use super::error::InstallError;
 use super::files;
 use super::net_dir;
-use super::options::{Dirs, Install, Placement};
+use super::options::{Dirs, Install, InstallMode};
 use super::splice::{Owner, Single, TYPE};
 
 /// Something that is not ours.
@@ -127,10 +127,10 @@ fn configurations(dir: &Path, found: &mut Vec<Foreign>) -> Result<(), InstallErr
 /// What was found, and what to do.
 pub fn check(options: &Install) -> Result<Vec<Foreign>, InstallError> {
     let found = find(&options.dirs)?;
-    let own = match options.placement {
-        Placement::Standalone => Some(entry::standalone(&options.dirs.net)),
-        Placement::DropIn => entry::drop_in(&options.dirs).ok(),
-        Placement::List => None,
+    let own = match options.mode {
+        InstallMode::Standalone => Some(entry::standalone(&options.dirs.net)),
+        InstallMode::DropIn => entry::drop_in(&options.dirs).ok(),
+        InstallMode::List => None,
     };
     let is_other_file =
         |one: &&Foreign| matches!(one.kind, Kind::Configuration { .. }) && own.as_ref() != Some(&one.path);

@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod attributes;
 pub mod backoff;
+pub mod bin_dir;
 pub mod binary;
 pub mod config_file;
 mod convert;
@@ -22,7 +23,6 @@ pub mod platform;
 pub mod plugin_log;
 pub mod pods;
 pub mod probes;
-pub mod programs;
 mod reconcile;
 mod requests;
 pub mod runtime;

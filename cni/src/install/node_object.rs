@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::events::RESYNC;
-use super::options::{Install, Placement};
+use super::options::{Install, InstallMode};
 use super::pods::{self, Pods};
 use super::{entry, runtime};
 
@@ -33,9 +33,9 @@ impl NodeObject {
     }
 
     /// A drop-in file where the runtime is known to load it: any runtime uses a list.
-    pub(super) fn placement(&mut self, options: &Install) -> Placement {
+    pub(super) fn mode(&mut self, options: &Install) -> InstallMode {
         let Some(pods) = self.pods.as_ref().filter(|_| options.drop_in_auto) else {
-            return options.placement;
+            return options.mode;
         };
         if self
             .runtime
@@ -58,7 +58,7 @@ impl NodeObject {
         let runtime = self.runtime.as_ref().and_then(|(_, found)| found.as_deref().ok());
         let loads = runtime.and_then(runtime::loads_drop_in_files) == Some(true);
         // A configuration that is no list has no drop-in files.
-        if loads && entry::drop_in(&options.dirs).is_ok() { Placement::DropIn } else { Placement::List }
+        if loads && entry::drop_in(&options.dirs).is_ok() { InstallMode::DropIn } else { InstallMode::List }
     }
 
     /// Removes the taint of the node once pods can start. Returns how long to wait for the next attempt.

@@ -11,9 +11,9 @@ use super::backoff::RewriteBackoff;
 use super::error::InstallError;
 use super::events::Events;
 use super::metrics::Metrics;
-use super::options::{Dirs, Install, Placement};
+use super::options::{Dirs, Install, InstallMode};
 use super::splice::TYPE;
-use super::{Program, binary, dry_add, entry, files, foreign, net_dir, programs};
+use super::{Program, bin_dir, binary, dry_add, entry, files, foreign, net_dir};
 
 /// The installation as it was last found.
 #[derive(Default)]
@@ -66,28 +66,28 @@ impl Installed {
         if written {
             log::info!(file = path_shown(&program); "program written, answers VERSION");
         }
-        if options.placement == Placement::Standalone {
+        if options.mode == InstallMode::Standalone {
             files::create_dir(&dirs.net)?;
         } else {
             require_settled(dirs)?;
         }
-        if let Some(refused) = entry::refuse_version(dirs, options.placement)? {
+        if let Some(refused) = entry::refuse_version(dirs, options.mode)? {
             // The entry comes back as if it were new.
             self.placed = None;
             return Err(refused);
         }
-        let warning = programs::check(options)?;
+        let warning = bin_dir::check(options)?;
         if let Some(delay) = self.conflict(options)? {
             return Ok(Some(delay));
         }
-        let placed = entry::insert(dirs, options.placement, &options.entry, options.replace_istio)?;
+        let placed = entry::insert(dirs, options.mode, &options.entry, options.replace_istio)?;
         if placed.changed {
             self.report(&placed.path, warning);
         }
         if placed.changed || written {
             self.metrics.installation(true);
         }
-        if options.placement == Placement::DropIn && self.placed.is_none() && !placed.changed {
+        if options.mode == InstallMode::DropIn && self.placed.is_none() && !placed.changed {
             entry::notify_runtime(&dirs.net)?;
         }
         if placed.changed || written {
@@ -107,9 +107,9 @@ impl Installed {
 
     /// Whether another program has changed what was written. Returns how long the next write is delayed, if it is.
     fn conflict(&mut self, options: &Install) -> Result<Option<Duration>, InstallError> {
-        let (dirs, placement, entry) = (&options.dirs, options.placement, &options.entry);
+        let (dirs, mode, entry) = (&options.dirs, options.mode, &options.entry);
         let Some(old) = self.placed.clone() else { return Ok(None) };
-        if entry::is_in_place(dirs, placement, entry)? {
+        if entry::is_in_place(dirs, mode, entry)? {
             return Ok(None);
         }
         // The entry is still there, but another file became the first.

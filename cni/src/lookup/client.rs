@@ -14,9 +14,9 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
 
 use super::{Answer, KnownPod, LARGEST, Query, VERSION};
+use crate::deadline::{Deadline, Interrupted};
 use crate::environment::PodName;
 use crate::unix_socket::connect_nonblocking;
-use crate::watch::{Interrupted, Watch};
 
 /// How much earlier than the plugin the agent gives up, so that its answer says why.
 const MARGIN: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ impl From<Interrupted> for Failure {
 
 /// A connection to the agent, and until when it may be used.
 struct Session<'a> {
-    watch: &'a Watch,
+    deadline: &'a Deadline,
     path: PathBuf,
     within: Duration,
     end: Duration,
@@ -64,10 +64,11 @@ pub fn ask(
     pod: &PodName,
     refresh: bool,
     within: Duration,
-    watch: &Watch,
+    deadline: &Deadline,
 ) -> Result<KnownPod, Failure> {
-    let within = within.min(watch.remaining());
-    let session = Session { watch, path: super::socket(run_dir), within, end: watch.elapsed() + within };
+    let within = within.min(deadline.remaining());
+    let session =
+        Session { deadline, path: super::socket(run_dir), within, end: deadline.elapsed() + within };
     let query = Query {
         version: VERSION,
         namespace: pod.namespace.clone(),
@@ -92,9 +93,9 @@ pub fn ask(
 ///
 /// # Errors
 /// Why not.
-pub fn connects(run_dir: &Path, watch: &Watch) -> Result<(), String> {
+pub fn connects(run_dir: &Path, deadline: &Deadline) -> Result<(), String> {
     let path = super::socket(run_dir);
-    let session = Session { watch, path, within: Duration::ZERO, end: watch.elapsed() };
+    let session = Session { deadline, path, within: Duration::ZERO, end: deadline.elapsed() };
     match session.connect() {
         Ok(_) => Ok(()),
         Err(Failure::Problem(problem)) => Err(problem),
@@ -130,10 +131,10 @@ impl Session<'_> {
                 Err(Errno::EAGAIN) => {}
                 Err(error) => return Err(problem(error)),
             }
-            let retry = (self.watch.elapsed() + RETRY).min(self.end);
+            let retry = (self.deadline.elapsed() + RETRY).min(self.end);
             // Nothing becomes readable on a socket that is not connected: this waits, or is ended by a signal.
-            self.watch.pause(retry)?;
-            if self.watch.elapsed() >= self.end {
+            self.deadline.pause(retry)?;
+            if self.deadline.elapsed() >= self.end {
                 return Err(self.late());
             }
         }
@@ -154,7 +155,7 @@ impl Session<'_> {
     }
 
     fn wait(&self, stream: &UnixStream, events: PollFlags) -> Result<(), Failure> {
-        if self.watch.wait_until(stream, events, self.end)? { Ok(()) } else { Err(self.late()) }
+        if self.deadline.wait_until(stream, events, self.end)? { Ok(()) } else { Err(self.late()) }
     }
 
     fn write(&self, stream: &mut UnixStream, mut bytes: &[u8]) -> Result<(), Failure> {
@@ -187,7 +188,7 @@ impl Session<'_> {
                 return Err(Failure::Problem(problem));
             }
             // An agent that sends without end keeps the socket readable.
-            if self.watch.elapsed() >= self.end {
+            if self.deadline.elapsed() >= self.end {
                 return Err(self.late());
             }
         }

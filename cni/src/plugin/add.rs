@@ -117,7 +117,7 @@ pub(super) fn options(
 ) -> Result<Decided, CniError> {
     let mut unknown = Unknown::default();
     for kind in &settings.sources {
-        let facts = match source::pod(context.conf, *kind, pod, context.watch)? {
+        let facts = match source::pod(context.conf, *kind, pod, context.deadline)? {
             Ok(facts) => facts,
             Err(problem) => {
                 unknown.push(*kind, problem);
@@ -209,17 +209,17 @@ fn capture(
     resolved.run.pod_interface = Some(attachment.id.interface.clone());
     // Before rules are written: what is wrong with these is known then.
     let (network, run_dir) = (context.conf.name()?, context.conf.run_dir()?);
-    let decided = context.watch.elapsed();
+    let decided = context.deadline.elapsed();
     let machine = context.machine.clone();
     // The other half is for the rules.
-    let patience = (context.watch.remaining() / 2).min(loopback::LONGEST);
+    let patience = (context.deadline.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
-    let (written, netns) = namespace::run(&attachment.netns, context.watch, move |namespace| {
+    let (written, netns) = namespace::run(&attachment.netns, context.deadline, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
         let written = write(&machine, resolved, namespace);
         written.map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;
-    let captured = context.watch.elapsed();
+    let captured = context.deadline.elapsed();
     let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
         .with_options(options.values())
         .with_rules(written.desired.digest(), written.backend);
@@ -231,7 +231,7 @@ fn capture(
         rules:% = written.desired.counts(),
         decide_us = micros(decided),
         rules_us = micros(captured.saturating_sub(decided)),
-        total_us = micros(context.watch.elapsed()),
+        total_us = micros(context.deadline.elapsed()),
         outcome = "captured";
         "captured"
     );

@@ -46,7 +46,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     let of_add = state.as_ref().and_then(State::backend).or(of_node);
     let of_add = of_add.and_then(|backend| resolve(Some(&backend)).ok());
     let machine = context.machine.clone();
-    let compared = namespace::run(&attachment.netns, context.watch, move |_| {
+    let compared = namespace::run(&attachment.netns, context.deadline, move |_| {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
         let (mut differences, digest) = run::check(&machine, resolved.clone()).map_err(failed)?;
         // Where nothing holds rules any more, they are missing where ADD wrote them.

@@ -12,6 +12,7 @@ use istio_iptables::{config, logging};
 use serde::Serialize;
 
 use crate::capture;
+use crate::deadline::Deadline;
 use crate::environment::{Attachment, AttachmentId, PodName, Request};
 use crate::error::{CniError, Code};
 use crate::log_sink::{self, LogSink};
@@ -20,7 +21,6 @@ use crate::netconf::{KEY, LOG_LEVEL, NetConf, OnUnknown, POD_ANNOTATIONS, RUN_DI
 use crate::pod::Pod;
 use crate::state::StateDir;
 use crate::version::Version;
-use crate::watch::Watch;
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Outcome {
 struct Context<'a> {
     conf: &'a NetConf<'a>,
     version: Version,
-    watch: &'a Watch,
+    deadline: &'a Deadline,
     machine: &'a SystemHost,
 }
 
@@ -51,9 +51,9 @@ struct Context<'a> {
 const OPTIONAL_INPUT: Duration = Duration::from_secs(1);
 
 /// VERSION and DEL succeed without input: they do not wait for it as long as the others.
-pub fn limit_input(request: &Request, watch: &Watch) {
+pub fn limit_input(request: &Request, deadline: &Deadline) {
     match request {
-        Request::Version | Request::Del(_) => watch.limit(OPTIONAL_INPUT),
+        Request::Version | Request::Del(_) => deadline.set(OPTIONAL_INPUT),
         Request::Add(_) | Request::Check(_) | Request::Gc | Request::Status => {}
     }
 }
@@ -63,7 +63,7 @@ pub fn limit_input(request: &Request, watch: &Watch) {
 pub fn run(
     request: &Request,
     (input, ended): (Vec<u8>, io::Result<()>),
-    watch: &Watch,
+    deadline: &Deadline,
     machine: &SystemHost,
 ) -> Outcome {
     let ended = ended.map_err(|error| {
@@ -97,7 +97,7 @@ pub fn run(
     start_log(Some(&conf), pod(request));
     match conf.version() {
         Ok(version) => {
-            let result = dispatch(request, &Context { conf: &conf, version, watch, machine });
+            let result = dispatch(request, &Context { conf: &conf, version, deadline, machine });
             let result = result.map_err(|error| {
                 log_error(request, &error);
                 if let Request::Add(_) = request { error.without_details() } else { error }
@@ -149,7 +149,7 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
             format!("cniVersion: {given:?} does not have this command, expected {least:?} or later");
         return Err(CniError::new(Code::IncompatibleVersion, problem));
     }
-    context.watch.limit(conf.deadline()?);
+    context.deadline.set(conf.deadline()?);
     for key in conf.unknown_keys() {
         log::warn!(key; "unknown configuration key, ignored");
     }
@@ -157,7 +157,7 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
         Request::Add(attachment) => return add::add(context, attachment),
         Request::Check(attachment) => check::check(context, attachment),
         Request::Gc => gc(conf),
-        Request::Status => status(conf, context.watch).map(drop),
+        Request::Status => status(conf, context.deadline).map(drop),
         Request::Del(_) | Request::Version => Ok(()),
     };
     done.map(|()| String::new())
@@ -234,7 +234,7 @@ pub fn validated(conf: &NetConf<'_>) -> Result<Settings, CniError> {
 }
 
 /// What would make every ADD of a captured pod fail.
-fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
+fn status(conf: &NetConf<'_>, deadline: &Deadline) -> Result<Settings, CniError> {
     conf.name()?;
     let run_dir = conf.run_dir()?;
     StateDir::new(&run_dir).writable()?;
@@ -243,7 +243,7 @@ fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
     if !of_runtime && settings.on_unknown == OnUnknown::Fail {
         let named = settings.sources.iter().any(|kind| *kind != SourceKind::Annotations);
         let found = if named {
-            lookup::connects(&run_dir, watch)
+            lookup::connects(&run_dir, deadline)
         } else {
             Err("source is annotations alone".to_owned())
         };

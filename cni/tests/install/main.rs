@@ -12,6 +12,7 @@
 )]
 
 mod agent;
+mod bin_dir;
 mod conflicts;
 mod conversions;
 mod foreign;
@@ -21,7 +22,6 @@ mod lists;
 mod log_socket;
 mod named;
 mod node;
-mod programs;
 mod published;
 mod reader;
 mod removal;

@@ -247,7 +247,7 @@ fn injected_already(loaded: &Loaded, shape: Shape, pod: &Value, status: &Status,
         Ok(own) => {
             result.capture = own.options.iter().map(|one| format!("{}={}", one.name, one.value)).collect();
             result.warnings.extend(own.warnings.iter().cloned());
-            let (by_user, by_group) = exempt_apps(pod, InitOptions::of(pod).as_ref(), loaded.place.ids);
+            let (by_user, by_group) = exempt_apps(pod, InitOptions::of(pod).as_ref(), loaded.context.ids);
             result.warnings.extend(by_user.map(|error| error.to_string()).into_iter().chain(by_group));
             result.own = Some((revision.to_owned(), Some(own)));
         }
@@ -292,7 +292,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
 
 fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result: &mut CheckResult) {
     let workload = Workload::of_object(object, namespace);
-    let request = Request { pod, workload: &workload, place: &loaded.place };
+    let request = Request { pod, workload: &workload, context: &loaded.context };
     let injected = match loaded.injector.inject(request) {
         Ok(injected) => injected,
         Err(error) => {

@@ -51,7 +51,7 @@ fn one(
         return Ok(Change::None);
     }
     let workload = Workload::of_object(object, namespace);
-    let request = Request { pod: &pod, workload: &workload, place: &loaded.place };
+    let request = Request { pod: &pod, workload: &workload, context: &loaded.context };
     let injected = loaded.injector.inject(request).map_err(|error| error.to_string())?;
     notes.extend(injected.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
     Ok(Change::Into(Box::new(shape.with(object, injected.pod))))

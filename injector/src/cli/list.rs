@@ -12,7 +12,7 @@ use super::{Environment, Exit, Failure, Output};
 use crate::annotations::keys;
 use crate::cluster;
 use crate::config::ProxyConfig;
-use crate::inject::{Injector, Options, Placement, Request, functions};
+use crate::inject::{InjectionContext, Injector, Options, Request, functions};
 use crate::manifests::{Namespace, Platform, Revision};
 use crate::object;
 use crate::path::text;
@@ -75,13 +75,13 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options { revision: args.revision.label().to_owned(), ..Options::default() };
     let injector = Injector::new(settings, options);
-    let place = placement(&objects, &name.name);
+    let context = injection_context(&objects, &name.name);
     let (mut rows, mut others) = (Vec::new(), 0);
     for pod in objects.iter().filter(|object| kind(object) == "Pod") {
         let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(status) = Status::of(pod).filter(|_| !ended) else { continue };
         if own_revision(&status.revision) == own_revision(args.revision.as_str()) {
-            rows.push(row(&injector, &place, &objects, pod));
+            rows.push(row(&injector, &context, &objects, pod));
         } else {
             others += 1;
         }
@@ -106,7 +106,7 @@ fn own_revision(revision: &str) -> &str {
 }
 
 /// What the cluster prescribes: ProxyConfig resources, and the variables of the webhook's URL.
-fn placement(objects: &[Value], configuration: &str) -> Placement {
+fn injection_context(objects: &[Value], configuration: &str) -> InjectionContext {
     let configs = objects.iter().filter(|object| ProxyConfig::is_one(object));
     // One that is invalid does not count, as in the webhook.
     let configs = configs.filter_map(|object| {
@@ -116,14 +116,14 @@ fn placement(objects: &[Value], configuration: &str) -> Placement {
         kind(object) == "MutatingWebhookConfiguration" && text(object, "/metadata/name") == configuration
     });
     let path = called.map(|object| text(object, "/webhooks/0/clientConfig/service/path")).unwrap_or_default();
-    Placement {
+    InjectionContext {
         environment: url::variables(path).unwrap_or_default(),
         proxy_configs: Arc::new(configs.collect()),
-        ..Placement::default()
+        ..InjectionContext::default()
     }
 }
 
-fn row(injector: &Injector, place: &Placement, objects: &[Value], pod: &Value) -> Row {
+fn row(injector: &Injector, context: &InjectionContext, objects: &[Value], pod: &Value) -> Row {
     let namespace = text(pod, "/metadata/namespace");
     let of_namespace = objects
         .iter()
@@ -132,7 +132,7 @@ fn row(injector: &Injector, place: &Placement, objects: &[Value], pod: &Value) -
     let ids = of_namespace.map_or(Ok(Ids::default()), Ids::of_namespace);
     let changes = ids.and_then(|ids| {
         // As it is: a change of the nodes alone makes no sidecar outdated.
-        let place = Placement { ids, native_sidecars: native, ..place.clone() };
+        let context = InjectionContext { ids, native_sidecars: native, ..context.clone() };
         let mut admitted = pod.clone();
         // The API server generates a name after the admission.
         if let Some(metadata) = admitted.get_mut("metadata").and_then(Value::as_object_mut)
@@ -141,7 +141,7 @@ fn row(injector: &Injector, place: &Placement, objects: &[Value], pod: &Value) -
             metadata.shift_remove("name");
         }
         let workload = Workload::of_pod(&admitted, namespace);
-        let injected = injector.inject(Request { pod: &admitted, workload: &workload, place: &place });
+        let injected = injector.inject(Request { pod: &admitted, workload: &workload, context: &context });
         injected.map(|injected| changes(pod, &injected.pod)).map_err(|error| error.to_string())
     });
     let image = list::proxy(pod).map(|proxy| text(proxy, "/image")).unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ use super::{Environment, Exit, Failure};
 use crate::config::{BUILTIN_INIT_IMAGE, ProxyConfig, SetValues, Source, SourceKind, Sources};
 use crate::decide::Policy;
 use crate::files;
-use crate::inject::{Injector, Options, Placement, functions};
+use crate::inject::{InjectionContext, Injector, Options, functions};
 use crate::manifests::{Image, Namespace, Platform};
 use crate::object;
 use crate::path;
@@ -59,7 +59,7 @@ pub(super) fn local_image(args: &ConfigArgs, values: &Value) -> Option<String> {
 /// Everything that a run needs besides its input.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    pub(super) place: Placement,
+    pub(super) context: InjectionContext,
     pub(super) namespace: Option<Value>,
 }
 
@@ -100,8 +100,8 @@ pub(super) fn load_from(
         _ => Ids::default(),
     };
     let native_sidecars = pod.native_sidecars != NativeSidecars::False;
-    let place = Placement { ids, native_sidecars, ..Placement::default() };
-    Ok(Loaded { injector: Injector::new(settings, options), place, namespace })
+    let context = InjectionContext { ids, native_sidecars, ..InjectionContext::default() };
+    Ok(Loaded { injector: Injector::new(settings, options), context, namespace })
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {
@@ -166,7 +166,7 @@ impl Loaded {
                 }
             }
         }
-        self.place.proxy_configs = Arc::new(found.into_iter().collect());
+        self.context.proxy_configs = Arc::new(found.into_iter().collect());
         if problems.is_empty() { Ok(self) } else { Err(Failure::new(Exit::Data, problems)) }
     }
 

@@ -6,7 +6,7 @@ use istio_iptables::text::one_line;
 use serde_json::{Value, json};
 
 use super::own_capture::{self, OwnCapture};
-use crate::decide::selectors::SUFFIX;
+use crate::decide::webhook_selectors::SUFFIX;
 use crate::decide::{Decision, Reason};
 
 /// Known facts about one object.

@@ -18,7 +18,7 @@ pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Outpu
         let pod = shape.pod(object);
         let workload =
             Workload::of_object(object, loaded.namespace_of(object, args.injection.pod.namespace.as_ref()));
-        let request = Request { pod: &pod, workload: &workload, place: &loaded.place };
+        let request = Request { pod: &pod, workload: &workload, context: &loaded.context };
         let Some(uninjected) = loaded.injector.uninject(request).map_err(|error| error.to_string())? else {
             return Ok(Change::None);
         };

@@ -1,9 +1,9 @@
 //! Decides whether to inject a pod, and why: each step reports its input and result.
 
+mod label_selector;
 mod overlap;
-mod selector;
-pub mod selectors;
 mod webhook;
+pub mod webhook_selectors;
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::path::at;
 use crate::pod::list;
 
-pub use selector::{Labels, Selector};
+pub use label_selector::{Labels, Selector};
 pub use webhook::{Called, Webhook, Webhooks, is_for_pods};
 
 pub use crate::annotations::keys::INJECT;

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::selector::Selector;
-use super::selectors;
+use super::label_selector::Selector;
+use super::webhook_selectors;
 use crate::annotations::keys;
 use crate::path::text;
 
@@ -82,7 +82,7 @@ impl Webhooks {
         Self::parse(&[json!({
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {(keys::REVISION): named}},
-            "webhooks": selectors::of_revision(revision, by_default, &[]),
+            "webhooks": webhook_selectors::of_revision(revision, by_default, &[]),
         })])
     }
 
@@ -119,8 +119,9 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
     let revision =
         document.pointer("/metadata/labels/istio.io~1rev").and_then(Value::as_str).map(str::to_owned);
     let list = document.get("webhooks").and_then(Value::as_array);
-    let injects =
-        |webhook: &&Value| text(webhook, "/name").ends_with(selectors::SUFFIX) && is_for_pods(webhook);
+    let injects = |webhook: &&Value| {
+        text(webhook, "/name").ends_with(webhook_selectors::SUFFIX) && is_for_pods(webhook)
+    };
     let webhooks = list.into_iter().flatten().filter(injects);
     webhooks
         .map(|webhook| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::decide::{Selector, selectors};
+use crate::decide::{Selector, webhook_selectors};
 pub(super) use crate::path::text;
 
 /// Every object by its kind, the items of Lists rather than the Lists.
@@ -70,7 +70,7 @@ impl<'a> Cluster<'a> {
 
 pub(super) fn namespace_labels(namespace: &Value) -> Map<String, Value> {
     let mut labels = labels(namespace, "/metadata/labels");
-    labels.entry(selectors::NAME).or_insert_with(|| json!(name(namespace)));
+    labels.entry(webhook_selectors::NAME).or_insert_with(|| json!(name(namespace)));
     labels
 }
 

@@ -9,7 +9,7 @@ use super::{Context, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
 use crate::inject::validate;
-use crate::inject::{Injector, Options, Placement, Request, functions};
+use crate::inject::{InjectionContext, Injector, Options, Request, functions};
 use crate::pod::workload::Workload;
 
 /// The ConfigMap with the injector config.
@@ -105,8 +105,8 @@ pub(super) fn sample(cluster: &Cluster<'_>, installation: &Installation<'_>) -> 
         },
     });
     let injector = Injector::new(settings, Options::default());
-    let (workload, place) = (Workload::default(), Placement::default());
-    let request = Request { pod: &pod, workload: &workload, place: &place };
+    let (workload, context) = (Workload::default(), InjectionContext::default());
+    let request = Request { pod: &pod, workload: &workload, context: &context };
     let injected = injector.inject(request).ok()?.pod;
     Some((injected, injector.settings))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, list, name, text, title};
 use super::{Diagnosis, Finding, Problem};
-use crate::decide::selectors::SUFFIX;
+use crate::decide::webhook_selectors::SUFFIX;
 use crate::decide::{Webhooks, is_for_pods};
 
 /// Fewer seconds are not enough on a slow network.

@@ -10,7 +10,7 @@ use super::cluster::{Cluster, list, text, title};
 use super::hooks::Installation;
 use super::{Context, Finding, Problem, serving};
 use crate::decide::Labels as _;
-use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
+use crate::decide::webhook_selectors::{INJECTION, REVISION, SUFFIX};
 
 /// Texts, what they come from, and what to do about them; `{ns}`, `{service}`, `{selector}` and `{configuration}` are filled in.
 struct KnownMessage {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::cluster::{name, namespace_labels, title};
 use super::hooks::{self, Installation};
 use super::{Context, Diagnosis, Finding, Problem};
-use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
+use crate::decide::webhook_selectors::{INJECTION, REVISION, SUFFIX};
 use crate::decide::{Called, Labels as _, SYSTEM_NAMESPACES, Webhooks};
 
 const NOT_CALLED: &str = "no webhook is called for its pods: they come up without a sidecar";

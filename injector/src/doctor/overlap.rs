@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::cluster::{labels, name, namespace_labels, text};
 use super::hooks::Installation;
 use super::{Context, Finding, Problem};
-use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::webhook_selectors::{INJECTION, REVISION};
 use crate::decide::{INJECT, Labels as _};
 use crate::object;
 

@@ -9,7 +9,7 @@ use super::hooks::Installation;
 use super::namespaces::{enable, revisions, why_not};
 use super::serving::PODS;
 use super::{Context, Finding, Problem, config};
-use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::webhook_selectors::{INJECTION, REVISION};
 use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook};
 use crate::pod::list::{self, all_containers};
 use crate::pod::status::Status;

@@ -91,7 +91,7 @@ impl Injector {
         {
             metadata.insert("annotations".to_owned(), json!({(keys::TEMPLATES): names }));
         }
-        let native = super::wants_native_sidecar(&bare, request.place.native_sidecars);
+        let native = super::wants_native_sidecar(&bare, request.context.native_sidecars);
         let injected = self.assemble(Request { pod: &bare, ..request }, native);
         let Some(other) = injected.ok().and_then(|injected| InitOptions::of(&injected.pod)) else {
             return false;

@@ -1,10 +1,10 @@
 //! Why a pod cannot be injected.
 
 use crate::config::ValuesFrom;
-use crate::overlay::MergeError;
 use crate::pod::annotations::AnnotationError;
 use crate::quantity::QuantityError;
 use crate::schema::check::Malformed;
+use crate::strategic_merge::MergeError;
 use crate::yaml::{self, YamlError};
 
 /// Why a pod cannot be injected.

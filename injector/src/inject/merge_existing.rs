@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde_json::{Value, json};
 
 use super::{InjectError, Injected};
-use crate::overlay;
 use crate::pod::list::{self, all_containers, containers_mut, find, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
 use crate::schema;
+use crate::strategic_merge;
 
 /// Merges each fresh container with the existing one: a field or list item that only the old one has stays. A proxy that the
 /// same templates had added, and that has got more arguments since, counts as the user's: there
@@ -39,7 +39,7 @@ pub(super) fn merge_existing(
                 probes::drop_other_handlers(&mut old, fresh);
             }
             let (under, over) = if customized { (&*fresh, &old) } else { (&old, &*fresh) };
-            let mut merged = overlay::merge(under, over, &schema::CONTAINER).map_err(|error| {
+            let mut merged = strategic_merge::merge(under, over, &schema::CONTAINER).map_err(|error| {
                 InjectError::Merge { what: format!("container {container}"), error: Box::new(error) }
             })?;
             if customized {

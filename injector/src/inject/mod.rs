@@ -3,11 +3,11 @@
 mod capture;
 mod capture_options;
 mod check;
-mod combine;
 mod conflicts;
 mod error;
-mod finish;
+mod merge;
 mod merge_existing;
+mod postprocess;
 mod preserve;
 mod relocate;
 mod render;
@@ -60,9 +60,9 @@ pub struct Options {
     pub note_fields: bool,
 }
 
-/// Where a pod is to run: what its cluster, network and namespace prescribe.
+/// What cluster, network and namespace prescribe for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct InjectionContext {
     /// What the namespace prescribes.
     pub ids: Ids,
     /// Whether proxies are native sidecars, where the pod does not say.
@@ -90,8 +90,8 @@ pub struct Request<'a> {
     pub pod: &'a Value,
     /// Its workload.
     pub workload: &'a Workload,
-    /// Where it is to run.
-    pub place: &'a Placement,
+    /// Its cluster, network and namespace.
+    pub context: &'a InjectionContext,
 }
 
 impl Request<'_> {
@@ -130,14 +130,14 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, for the author of the pod.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
-        let native = wants_native_sidecar(request.pod, request.place.native_sidecars);
+        let native = wants_native_sidecar(request.pod, request.context.native_sidecars);
         let mut injected = self.assemble(request, native)?;
         let init = InitOptions::of(&injected.pod);
         if let Some(init) = &init {
             injected.warnings.extend(self.check_capture(init, request)?);
             injected.warnings.extend(self.write_capture_options(&mut injected.pod, init));
         }
-        self.check_users(&mut injected, init.as_ref(), request.place.ids)?;
+        self.check_users(&mut injected, init.as_ref(), request.context.ids)?;
         Ok(injected)
     }
 
@@ -158,7 +158,7 @@ impl Injector {
             problems.sort_by_cached_key(ToString::to_string);
             return Err(InjectError::Annotations(problems));
         };
-        if request.place.ids != Ids::default() {
+        if request.context.ids != Ids::default() {
             ids::drop_assigned(&mut stripped.pod);
         }
         for container in list::duplicates(&stripped.pod) {
@@ -188,16 +188,16 @@ impl Injector {
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
-        let combined = combine::combine(&mut stripped, overlays, own)?;
-        warnings.extend(conflicts::changed_volumes(&own_volumes, &combined.pod)?);
-        let status = Status::of_templates(&combined.templates, &self.options.revision);
-        let mut injected = Injected { pod: combined.pod, warnings };
-        self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
+        let merged = merge::merge_templates(&mut stripped, overlays, own)?;
+        warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
+        let status = Status::of_templates(&merged.templates, &self.options.revision);
+        let mut injected = Injected { pod: merged.pod, warnings };
+        self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
         check::check_result(&mut injected, &names)?;
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
-        finish::preserve_order(&mut injected.pod, request.pod);
+        postprocess::preserve_order(&mut injected.pod, request.pod);
         Ok(injected)
     }
 
@@ -265,7 +265,7 @@ impl Injector {
         let root =
             self.settings.mesh.config().get("rootNamespace").and_then(Value::as_str).unwrap_or_default();
         let labels = list::metadata(request.pod, "labels");
-        request.place.proxy_configs.layers(root, &request.workload.namespace, labels)
+        request.context.proxy_configs.layers(root, &request.workload.namespace, labels)
     }
 
     fn render(
@@ -290,7 +290,7 @@ impl Injector {
             native_sidecars: native,
             proxy_image: &image(Which::Proxy),
             init_image: &image(Which::Init),
-            ids: request.place.ids,
+            ids: request.context.ids,
             compliance_policy: &self.options.compliance_policy,
         };
         let rendered = names.iter().map(|name| render::render(name, &settings.injector, &data));

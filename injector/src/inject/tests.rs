@@ -15,7 +15,7 @@ fn injector(config: &Value) -> Injector {
 
 fn inject(injector: &Injector, pod: &Value) -> Injected {
     let workload = Workload::of_pod(pod, "");
-    injector.inject(Request { pod, workload: &workload, place: &Placement::default() }).unwrap()
+    injector.inject(Request { pod, workload: &workload, context: &InjectionContext::default() }).unwrap()
 }
 
 /// A config with one template, in JSON, which is YAML.
@@ -59,8 +59,8 @@ fn app_container_that_the_status_lists_is_not_removed() {
         items.push(json!({"name": "setup", "image": "own"}));
         pod["spec"][list] = json!(items);
         pod["metadata"]["annotations"] = json!({(keys::STATUS): json!({list: ["setup"]}).to_string()});
-        let (workload, place) = (Workload::of_pod(&pod, ""), Placement::default());
-        let result = injector.inject(Request { pod: &pod, workload: &workload, place: &place });
+        let (workload, context) = (Workload::of_pod(&pod, ""), InjectionContext::default());
+        let result = injector.inject(Request { pod: &pod, workload: &workload, context: &context });
         assert!(matches!(result, Err(InjectError::Clash { .. })), "{list}: {result:?}");
     }
 }
@@ -152,7 +152,7 @@ fn every_annotation_that_is_wrong_is_named_at_once() {
     let injector = injector(&config("p:1", &[], "v"));
     let workload = Workload::of_pod(&pod, "");
     let error = injector
-        .inject(Request { pod: &pod, workload: &workload, place: &Placement::default() })
+        .inject(Request { pod: &pod, workload: &workload, context: &InjectionContext::default() })
         .unwrap_err();
     let text = error.to_string();
     let keys: Vec<&str> = text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
@@ -180,8 +180,8 @@ fn environment_network_and_injected_annotations() {
         ("ISTIO_META_CLUSTER_ID".to_owned(), "c".to_owned()),
     ];
     let (injector, workload, pod) = (injector(&config), Workload::default(), app());
-    let place = Placement { environment, ..Placement::default() };
-    let injected = injector.inject(Request { pod: &pod, workload: &workload, place: &place }).unwrap();
+    let context = InjectionContext { environment, ..InjectionContext::default() };
+    let injected = injector.inject(Request { pod: &pod, workload: &workload, context: &context }).unwrap();
     let names: Vec<&Value> =
         proxy(&injected)["env"].as_array().unwrap().iter().map(|item| &item["name"]).collect();
     assert_eq!(names, ["A", "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"]);
@@ -213,7 +213,7 @@ fn template_removes_nothing_without_a_directive() {
     for text in ["text", "containers: text", "[]"] {
         let old = injector(&json!({"policy": "enabled", "template": text}));
         let workload = Workload::of_pod(&pod, "");
-        let request = Request { pod: &pod, workload: &workload, place: &Placement::default() };
+        let request = Request { pod: &pod, workload: &workload, context: &InjectionContext::default() };
         let error = old.inject(request).unwrap_err().to_string();
         assert!(error.contains("template sidecar"), "{error}");
         assert!(error.contains("spec.containers app"), "{error}");
@@ -225,7 +225,7 @@ fn job_with_a_classic_proxy_gets_a_warning() {
     let injector = injector(&config("p:1", &["a"], "v"));
     let warned = |kind: &str| {
         let workload = Workload { kind: kind.to_owned(), ..Workload::default() };
-        let request = Request { pod: &app(), workload: &workload, place: &Placement::default() };
+        let request = Request { pod: &app(), workload: &workload, context: &InjectionContext::default() };
         injector.inject(request).unwrap().warnings.iter().any(|warning| warning.contains("never completes"))
     };
     assert!(warned("Job") && warned("CronJob") && !warned("Deployment"));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::decide::Policy;
-use crate::inject::{InjectError, Injector, Placement, Request};
+use crate::inject::{InjectError, InjectionContext, Injector, Request};
 use crate::pod::PROXY;
 use crate::pod::init_options::without_proxy;
 use crate::pod::list::{List, all_containers, containers, find, name};
@@ -79,8 +79,8 @@ pub(crate) fn inject(injector: &Injector) -> Vec<String> {
 
 fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {
     let workload = Workload::of_pod(pod, "default");
-    let place = Placement { native_sidecars, ..Placement::default() };
-    let injected = match injector.inject(Request { pod, workload: &workload, place: &place }) {
+    let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
+    let injected = match injector.inject(Request { pod, workload: &workload, context: &context }) {
         Ok(injected) => injected.pod,
         Err(error) => return vec![Fault::Injection(error)],
     };
@@ -129,8 +129,8 @@ mod tests {
             },
         });
         let workload = Workload::of_pod(&pod, "default");
-        let place = Placement { native_sidecars, ..Placement::default() };
-        injector.inject(Request { pod: &pod, workload: &workload, place: &place }).ok().map(|one| one.pod)
+        let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
+        injector.inject(Request { pod: &pod, workload: &workload, context: &context }).ok().map(|one| one.pod)
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub use image::{Image, ImageError};
 pub use names::Names;
 pub use options::{Certificates, FailurePolicy, Options, Platform, Replicas, Texts};
 
-use crate::decide::{SYSTEM_NAMESPACES, selectors};
+use crate::decide::{SYSTEM_NAMESPACES, webhook_selectors};
 use crate::yaml;
 
 /// The address of the webhook.
@@ -69,7 +69,7 @@ fn data(options: &Options) -> Value {
         "texts": {"config": options.texts.config, "values": options.texts.values, "mesh": options.texts.mesh},
         "httpsPort": HTTPS_PORT,
         "monitoringPort": MONITORING_PORT,
-        "webhooks": selectors::of_revision(options.revision.as_str(), options.by_default, &except),
+        "webhooks": webhook_selectors::of_revision(options.revision.as_str(), options.by_default, &except),
     })
 }
 

@@ -12,40 +12,40 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 /// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
 pub(crate) fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
-    let place = if hold_application { Placement::First } else { Placement::Last };
-    put(pod, List::Containers, moved(containers, PROXY, place));
+    let position = if hold_application { Position::First } else { Position::Last };
+    put(pod, List::Containers, moved(containers, PROXY, position));
 
     let mut init = take(pod, List::InitContainers);
-    let steps: &[(&str, Placement)] = if find(&init, PROXY).is_some() {
+    let steps: &[(&str, Position)] = if find(&init, PROXY).is_some() {
         &[
-            (CORE_DUMP, Placement::First),
-            (PROXY, Placement::First),
-            (VALIDATION, Placement::First),
-            (INIT, Placement::First),
+            (CORE_DUMP, Position::First),
+            (PROXY, Position::First),
+            (VALIDATION, Position::First),
+            (INIT, Position::First),
         ]
     } else {
-        &[(VALIDATION, Placement::First), (INIT, Placement::Last), (CORE_DUMP, Placement::Last)]
+        &[(VALIDATION, Position::First), (INIT, Position::Last), (CORE_DUMP, Position::Last)]
     };
-    for (container, place) in steps {
-        init = moved(init, container, *place);
+    for (container, position) in steps {
+        init = moved(init, container, *position);
     }
     put(pod, List::InitContainers, init);
 }
 
 #[derive(Clone, Copy)]
-enum Placement {
+enum Position {
     First,
     Last,
 }
 
 /// Of several containers with this name only the last one stays.
-fn moved(items: Vec<Value>, wanted: &str, place: Placement) -> Vec<Value> {
+fn moved(items: Vec<Value>, wanted: &str, position: Position) -> Vec<Value> {
     let (mut matching, mut others): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| name(item) == wanted);
     if let Some(item) = matching.pop() {
-        match place {
-            Placement::First => others.insert(0, item),
-            Placement::Last => others.push(item),
+        match position {
+            Position::First => others.insert(0, item),
+            Position::Last => others.push(item),
         }
     }
     others

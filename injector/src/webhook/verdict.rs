@@ -10,7 +10,7 @@ use super::url::Variables;
 use super::{patch, pod_object};
 use crate::cluster::ClusterState;
 use crate::decide::{Decision, INJECT, Reason, decide};
-use crate::inject::{Placement, Request};
+use crate::inject::{InjectionContext, Request};
 use crate::pod::list::{annotation, label};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
@@ -143,9 +143,9 @@ impl AdmissionContext<'_> {
         decision: &Decision,
         warnings: &mut Vec<String>,
     ) -> Result<Verdict, Denial> {
-        let place = self.place()?;
+        let context = self.injection_context()?;
         let added = add_namespace(pod, self.namespace);
-        let request = Request { pod, workload, place: &place };
+        let request = Request { pod, workload, context: &context };
         let mut injected = self.config.injector.inject(request).map_err(Denial::Inject)?;
         if added {
             remove_namespace(pod);
@@ -164,7 +164,7 @@ impl AdmissionContext<'_> {
         Ok(Verdict::Patched { reason, message: decision.to_string(), patch })
     }
 
-    fn place(&self) -> Result<Placement, Denial> {
+    fn injection_context(&self) -> Result<InjectionContext, Denial> {
         let ids = match self.cluster.namespaces.get(self.namespace) {
             Some(Ok(ids)) => *ids,
             Some(Err(problem)) => {
@@ -178,7 +178,7 @@ impl AdmissionContext<'_> {
         };
         let native_sidecars = self.cluster.native_sidecars;
         let proxy_configs = Arc::clone(&self.cluster.proxy_configs);
-        Ok(Placement { ids, native_sidecars, environment: self.variables.clone(), proxy_configs })
+        Ok(InjectionContext { ids, native_sidecars, environment: self.variables.clone(), proxy_configs })
     }
 }
 

@@ -8,7 +8,9 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::config::Sources;
-use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{
+    InjectError, Injected, InjectionContext, Injector, Options, Request, functions,
+};
 use sidecar_injector::pod::workload::Workload;
 
 pub(crate) fn injector() -> Injector {
@@ -17,8 +19,8 @@ pub(crate) fn injector() -> Injector {
 }
 
 /// Where the proxy is a native sidecar.
-pub(crate) fn native() -> Placement {
-    Placement { native_sidecars: true, ..Placement::default() }
+pub(crate) fn native() -> InjectionContext {
+    InjectionContext { native_sidecars: true, ..InjectionContext::default() }
 }
 
 pub(crate) fn workload() -> Workload {
@@ -31,7 +33,7 @@ pub(crate) fn workload() -> Workload {
 }
 
 pub(crate) fn inject(injector: &Injector, pod: &Value) -> Result<Injected, InjectError> {
-    injector.inject(Request { pod, workload: &workload(), place: &native() })
+    injector.inject(Request { pod, workload: &workload(), context: &native() })
 }
 
 /// The pod template of a Deployment.

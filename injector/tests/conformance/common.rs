@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, functions};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::{quantity, yaml};
 
@@ -12,7 +12,7 @@ pub(crate) struct Case {
     pub name: String,
     pub injector: Injector,
     pub documents: Vec<Value>,
-    pub place: Placement,
+    pub context: InjectionContext,
 }
 
 /// The folder with Istio's own config and cases: below `CONFORMANCE_DATA`, or beside this repository. Without
@@ -73,7 +73,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 name: word("name").to_owned(),
                 injector: Injector::new(settings, options),
                 documents,
-                place: Placement { ids, native_sidecars, ..Placement::default() },
+                context: InjectionContext { ids, native_sidecars, ..InjectionContext::default() },
             });
         }
     }

@@ -72,7 +72,7 @@ fn a_second_injection_changes_no_byte() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let request = |pod| Request { pod, workload, place: &case.place };
+            let request = |pod| Request { pod, workload, context: &case.context };
             let once =
                 case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             let twice = case
@@ -96,7 +96,7 @@ fn only_added_parts_are_removed() {
             if annotation("sidecar.istio.io/status").is_some() || case.name == "extra-merge" {
                 return;
             }
-            let request = |pod| Request { pod, workload, place: &case.place };
+            let request = |pod| Request { pod, workload, context: &case.context };
             let injected =
                 case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             let out = case.injector.uninject(request(&injected.pod)).unwrap().expect("it was injected");
@@ -129,7 +129,8 @@ fn the_decision_table() {
 }
 
 fn every_namespace_range_is_used() {
-    let openshift: Vec<Case> = cases().into_iter().filter(|case| case.place.ids != Ids::default()).collect();
+    let openshift: Vec<Case> =
+        cases().into_iter().filter(|case| case.context.ids != Ids::default()).collect();
     assert_eq!(openshift.len(), 1);
 }
 
@@ -137,7 +138,7 @@ fn no_text_changes_what_a_pod_may_do() {
     let case = cases().into_iter().find(|case| case.name == "hello.cni").unwrap();
     let workload = Workload::default();
     let inject = |pod: &Value| {
-        let request = Request { pod, workload: &workload, place: &case.place };
+        let request = Request { pod, workload: &workload, context: &case.context };
         case.injector.inject(request).map(|injected| injected.pod)
     };
     let pod = |kind: &str, key: &str, value: &str| {

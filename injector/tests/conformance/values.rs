@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_VALUES, Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::yaml;
 
@@ -119,8 +119,8 @@ fn injected(injector: &Injector, pod: &Value) -> Value {
         name: "web".to_owned(),
         namespace: "shop".to_owned(),
     };
-    let place = Placement { native_sidecars: true, ..Placement::default() };
-    let Ok(injected) = injector.inject(Request { pod, workload: &workload, place: &place }) else {
+    let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
+    let Ok(injected) = injector.inject(Request { pod, workload: &workload, context: &context }) else {
         return json!("refused");
     };
     let mut pod = comparable(&injected.pod);

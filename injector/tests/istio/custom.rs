@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
-use sidecar_injector::inject::{Injector, Placement, Request};
+use sidecar_injector::inject::{InjectionContext, Injector, Request};
 
 use crate::builtin::{deployment, injector, workload};
 
@@ -89,7 +89,7 @@ fn pod() -> impl Strategy<Value = Value> {
     )
 }
 
-fn run(check: impl Fn(&Injector, &Value, &Placement) -> Result<bool, String>) {
+fn run(check: impl Fn(&Injector, &Value, &InjectionContext) -> Result<bool, String>) {
     let injector = injector();
     let config = Config { cases: 2000, failure_persistence: None, ..Config::default() };
     let (problems, taken) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(0));
@@ -100,8 +100,8 @@ fn run(check: impl Fn(&Injector, &Value, &Placement) -> Result<bool, String>) {
     let strategy = (pod(), any::<bool>());
     runner
         .run(&strategy, |(pod, native_sidecars)| {
-            let place = Placement { native_sidecars, ..Placement::default() };
-            match check(&injector, &pod, &place) {
+            let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
+            match check(&injector, &pod, &context) {
                 Ok(checked) => taken.set(taken.get() + usize::from(checked)),
                 Err(problem) => problems.borrow_mut().push(format!("{pod}\n    {problem}")),
             }
@@ -119,9 +119,9 @@ fn run(check: impl Fn(&Injector, &Value, &Placement) -> Result<bool, String>) {
 
 #[test]
 fn a_second_injection_of_a_customized_pod_changes_no_byte() {
-    run(|injector, pod, place| {
+    run(|injector, pod, context| {
         let workload = workload();
-        let inject = |pod: &Value| injector.inject(Request { pod, workload: &workload, place });
+        let inject = |pod: &Value| injector.inject(Request { pod, workload: &workload, context });
         let Ok(once) = inject(pod) else { return Ok(false) };
         let twice = inject(&once.pod).map_err(|error| error.to_string())?;
         let difference = super::difference("", &once.pod, &twice.pod);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::cluster::ClusterState;
-use sidecar_injector::inject::{Placement, Request};
+use sidecar_injector::inject::{InjectionContext, Request};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::webhook::admission::Admission;
 
@@ -40,10 +40,10 @@ fn outcome(pod: &Value) -> (Value, Value, Option<String>, Value) {
 }
 
 fn by_engine(pod: &Value, ids: Ids, native_sidecars: bool) -> Value {
-    let place = Placement { ids, native_sidecars, ..Placement::default() };
+    let context = InjectionContext { ids, native_sidecars, ..InjectionContext::default() };
     let injector = injector();
     let inject =
-        |pod: &Value| injector.inject(Request { pod, workload: &workload(), place: &place }).unwrap();
+        |pod: &Value| injector.inject(Request { pod, workload: &workload(), context: &context }).unwrap();
     let once = inject(pod);
     assert!(!once.warnings.iter().any(|warning| warning.contains("not captured")), "{:?}", once.warnings);
     assert_eq!(inject(&once.pod).pod.to_string(), once.pod.to_string());
@@ -117,8 +117,9 @@ fn the_validation_container_gets_the_proxy_s_own_user() {
 
 #[test]
 fn elsewhere_the_author_has_chosen_it() {
-    let place = Placement::default();
+    let context = InjectionContext::default();
     let pod = pod(&json!({"runAsUser": ASSIGNED}));
-    let injected = injector().inject(Request { pod: &pod, workload: &workload(), place: &place }).unwrap();
+    let injected =
+        injector().inject(Request { pod: &pod, workload: &workload(), context: &context }).unwrap();
     assert_eq!(outcome(&injected.pod).0, json!(ASSIGNED));
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment};
 use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::config::{ProxyConfig, ProxyConfigs};
-use sidecar_injector::inject::{Placement, Request};
+use sidecar_injector::inject::{InjectionContext, Request};
 use sidecar_injector::webhook::admission::Admission;
 
 use super::proxy_config::proxy_config;
@@ -25,10 +25,14 @@ fn configs(all: &[(&str, u8, Value)]) -> Arc<ProxyConfigs> {
 }
 
 fn injected(pod: &Value, all: &[(&str, u8, Value)]) -> Value {
-    let place = Placement { native_sidecars: true, proxy_configs: configs(all), ..Placement::default() };
+    let context = InjectionContext {
+        native_sidecars: true,
+        proxy_configs: configs(all),
+        ..InjectionContext::default()
+    };
     let (injector, workload) = (injector(), workload());
     let inject =
-        |pod: &Value| injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod;
+        |pod: &Value| injector.inject(Request { pod, workload: &workload, context: &context }).unwrap().pod;
     let once = inject(pod);
     assert_eq!(inject(&once).to_string(), once.to_string());
     once
@@ -74,11 +78,11 @@ fn the_image_type_of_a_resource_counts() {
 
 #[test]
 fn what_a_resource_sets_is_named_in_errors() {
-    let place = Placement {
+    let context = InjectionContext {
         proxy_configs: configs(&[("shop", 1, metadata(&json!({"ISTIO_META_DNS_CAPTURE": "bogus"})))]),
-        ..Placement::default()
+        ..InjectionContext::default()
     };
-    let request = Request { pod: &deployment(), workload: &workload(), place: &place };
+    let request = Request { pod: &deployment(), workload: &workload(), context: &context };
     let error = injector().inject(request).unwrap_err().to_string();
     assert!(error.contains("a ProxyConfig resource: environmentVariables.ISTIO_META_DNS_CAPTURE"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use gotemplate::{Functions, Limits, Template, Value as Data};
 use serde_json::{Value, json};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use sidecar_injector::decide::{SYSTEM_NAMESPACES, selectors};
+use sidecar_injector::decide::{SYSTEM_NAMESPACES, webhook_selectors};
 use sidecar_injector::manifests::{self, Certificates, Options, Platform};
 use sidecar_injector::yaml;
 
@@ -31,7 +31,7 @@ fn generated() -> String {
         &["labels", "metadata", "subjects", "message", "none-left", "objects"],
     );
     let except: Vec<&str> = SYSTEM_NAMESPACES.iter().copied().chain(["@NAMESPACE"]).collect();
-    let hooks = |revision: &str, by_default| selectors::of_revision(revision, by_default, &except);
+    let hooks = |revision: &str, by_default| webhook_selectors::of_revision(revision, by_default, &except);
     let webhooks =
         json!({"default": hooks("", false), "all": hooks("", true), "revision": hooks("@REVISION", false)});
     let literal = |text: &str| json!(text).to_string();

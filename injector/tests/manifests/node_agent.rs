@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_cni::environment::PodName;
-use istio_cni::install::options::{Command, Install, Placement, PodsOptions, install};
+use istio_cni::install::options::{Command, Install, InstallMode, PodsOptions, install};
 use istio_cni::install::platform::{PLATFORMS, Platform};
 use istio_cni::netconf::NetConf;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         let platform = options.platform;
         assert_eq!(install.dirs.bin.to_str(), Some(platform.bin_dir));
         assert_eq!(install.dirs.net.to_str(), Some(platform.net_dir));
-        assert_eq!(install.placement, if platform.chained { Placement::List } else { Placement::Standalone });
+        assert_eq!(install.mode, if platform.chained { InstallMode::List } else { InstallMode::Standalone });
         assert!(install.dry_add && !install.once && !install.uninstall && !install.replace_istio);
         assert_eq!(
             install.pods,
@@ -133,7 +133,7 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     map["data"] = changed;
     let install = installs(&options, &objects);
     assert!(install.replace_istio && install.pods.unwrap().remove_taint);
-    assert_eq!(install.placement, Placement::DropIn);
+    assert_eq!(install.mode, InstallMode::DropIn);
     assert_eq!(install.dirs.conf_name.as_deref(), Some("20-b.conflist"));
     let entry = install.entry;
     for (key, value) in [

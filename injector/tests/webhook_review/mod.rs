@@ -20,7 +20,7 @@ use crate::reviews::{UID, response, sent};
 fn injected(pod: &Value) -> Value {
     let pod = unmanaged(pod);
     let workload = Workload::of_pod(&pod, "shop");
-    injector().inject(Request { pod: &pod, workload: &workload, place: &builtin::native() }).unwrap().pod
+    injector().inject(Request { pod: &pod, workload: &workload, context: &builtin::native() }).unwrap().pod
 }
 
 fn unmanaged(pod: &Value) -> Value {

@@ -38,7 +38,7 @@ fn recorded_reviews_are_answered() {
         let expected = {
             let pod = unmanaged(pod);
             let workload = Workload::of_pod(&pod, "demo");
-            let request = Request { pod: &pod, workload: &workload, place: &builtin::native() };
+            let request = Request { pod: &pod, workload: &workload, context: &builtin::native() };
             injector().inject(request).unwrap().pod
         };
         assert_eq!(unmanaged(&patched), expected);

@@ -11,10 +11,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use istio_cni::deadline::Deadline;
 use istio_cni::environment;
 use istio_cni::plugin::{self, Outcome};
 use istio_cni::version::Version;
-use istio_cni::watch::Watch;
 use istio_iptables::config::CAPTURE_ANNOTATION;
 use istio_iptables::kernel::process::SystemHost;
 use nix::sys::signal::{Signal, kill};
@@ -182,7 +182,7 @@ impl Node {
         ];
         let request = environment::request(variables.map(|(key, value)| (key.into(), value.into()))).unwrap();
         let input = (conf.to_string().into_bytes(), Ok(()));
-        plugin::run(&request, input, &Watch::start(), &SystemHost::new(None))
+        plugin::run(&request, input, &Deadline::start(), &SystemHost::new(None))
     }
 
     /// ADD, whatever becomes of it.

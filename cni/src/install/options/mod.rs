@@ -35,7 +35,7 @@ pub struct Dirs {
 
 /// How the plugin gets into the network's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum InstallMode {
     /// The runtime's list is edited.
     List,
     /// A file in the network's drop-in directory.
@@ -51,8 +51,8 @@ pub struct Install {
     pub dirs: Dirs,
     /// Whether the directory of programs was given: it is not the platform's.
     pub bin_dir_given: bool,
-    /// How the plugin is called.
-    pub placement: Placement,
+    /// How the plugin gets into the network's list.
+    pub mode: InstallMode,
     /// Whether a list becomes a drop-in file where the runtime loads that.
     pub drop_in_auto: bool,
     /// Our object of the list.
@@ -125,16 +125,16 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
     let pods = pods(&given)?;
     let platform = given.platform()?;
     let drop_in = given.one_of("drop-in", &["auto", "yes", "no"])?;
-    let placement = match (platform.chained, drop_in) {
-        (true, "yes") => Placement::DropIn,
-        (true, _) => Placement::List,
+    let mode = match (platform.chained, drop_in) {
+        (true, "yes") => InstallMode::DropIn,
+        (true, _) => InstallMode::List,
         (false, "yes") => {
             let name = platform.name;
             return Err(InstallError::new(format!(
                 "--drop-in: yes is not accepted with --platform={name}, expected no"
             )));
         }
-        (false, _) => Placement::Standalone,
+        (false, _) => InstallMode::Standalone,
     };
     let dirs = given.dirs(platform)?;
     let listen = match given.text("listen").unwrap_or("[::]:8000") {
@@ -146,11 +146,11 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
         })?),
     };
     let install = Install {
-        entry: entry(&given, &dirs, placement, level)?,
+        entry: entry(&given, &dirs, mode, level)?,
         dirs,
         bin_dir_given: given.text("bin-dir").is_some(),
-        placement,
-        drop_in_auto: placement == Placement::List && drop_in == "auto",
+        mode,
+        drop_in_auto: mode == InstallMode::List && drop_in == "auto",
         once: given.flag("once"),
         uninstall: given.flag("uninstall"),
         listen,
@@ -229,7 +229,7 @@ pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> 
 }
 
 /// Our object of the list: what the plugin reads, as `netconf` has it.
-fn entry(given: &Given, dirs: &Dirs, placement: Placement, level: &str) -> Result<Value, InstallError> {
+fn entry(given: &Given, dirs: &Dirs, mode: InstallMode, level: &str) -> Result<Value, InstallError> {
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!(TYPE));
     entry.insert("capabilities".to_owned(), json!({ POD_ANNOTATIONS: true }));
@@ -254,7 +254,7 @@ fn entry(given: &Given, dirs: &Dirs, placement: Placement, level: &str) -> Resul
         })?;
         entry.insert("capture".to_owned(), value);
     }
-    if placement == Placement::Standalone {
+    if mode == InstallMode::Standalone {
         entry.insert("cniVersion".to_owned(), json!("1.0.0"));
         entry.insert("name".to_owned(), json!(TYPE));
         entry.insert("standalone".to_owned(), json!(true));

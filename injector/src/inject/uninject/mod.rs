@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use self::unrecorded::{Location, Written};
-use super::{InjectError, Injector, Request, finish, render, wants_native_sidecar};
+use super::{InjectError, Injector, Request, postprocess, render, wants_native_sidecar};
 use crate::annotations::{self, keys};
 use crate::pod::list::{List, all_containers, containers, containers_mut, find, name};
 use crate::pod::status::Status;
@@ -89,7 +89,7 @@ impl Injector {
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
         left.extend(previous.foreign_additions(request.pod, &pod, &known.unwrap_or_default()));
-        finish::preserve_order(&mut pod, request.pod);
+        postprocess::preserve_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }
 
@@ -98,7 +98,7 @@ impl Injector {
         let own_mesh = self.own_mesh(request, &mut Vec::new()).map_err(InjectError::Annotations)?;
         let stripped = self.stripped(request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let names = render::select(&stripped.pod, &self.settings.injector)?;
-        let native = wants_native_sidecar(request.pod, request.place.native_sidecars);
+        let native = wants_native_sidecar(request.pod, request.context.native_sidecars);
         self.render(request, &stripped, &own_mesh, &names, native)
     }
 

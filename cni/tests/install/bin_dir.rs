@@ -1,4 +1,4 @@
-//! The directory of programs is the one that the runtime uses: programs of the network plugins are in it. Elsewhere the runtime
+//! `--bin-dir` is the runtime's plugin directory: programs of the network plugins are in it. Elsewhere the runtime
 //! would not find ours, and no pod could start.
 
 use std::fs;

@@ -1,10 +1,10 @@
-//! Whether our program is in the runtime's plugin directory: other plugins are in it, too.
+//! Checks that the directory of programs (`--bin-dir`) is the runtime's plugin directory: it has the plugins that the list names.
 
 use istio_iptables::text::path_shown;
 
 use super::error::InstallError;
 use super::net_dir;
-use super::options::{Dirs, Install, Placement};
+use super::options::{Dirs, Install, InstallMode};
 use super::splice::TYPE;
 
 /// Refuses the platform's directory of programs if it has none of those that the runtime's configuration names: the runtime would not find
@@ -13,7 +13,7 @@ use super::splice::TYPE;
 /// # Errors
 /// It is refused; or there is no configuration, or it cannot be read.
 pub fn check(options: &Install) -> Result<Option<InstallError>, InstallError> {
-    if options.placement == Placement::Standalone {
+    if options.mode == InstallMode::Standalone {
         return Ok(None);
     }
     match missing_others(&options.dirs)? {

@@ -1,11 +1,10 @@
-//! Merges templates over the pod, and the user's own containers over the templates.
+//! Merges templates with the pod, and the user's own containers with the templates.
 
 use serde_json::{Value, json};
 
 use super::render::Overlay;
 use super::{InjectError, preserve};
 use crate::annotations::keys;
-use crate::overlay;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, containers, find, metadata_mut, name, put, take};
 use crate::pod::overrides::{self, Overrides, overlay_of};
@@ -13,9 +12,10 @@ use crate::pod::strip::Stripped;
 use crate::pod::{PROXY, is_istio_container};
 use crate::quantity;
 use crate::schema;
+use crate::strategic_merge;
 
 /// A pod with its templates.
-pub(super) struct Combined {
+pub(super) struct Merged {
     /// The pod.
     pub(super) pod: Value,
     /// The names of what the templates alone have in the lists of the spec.
@@ -26,11 +26,11 @@ pub(super) struct Combined {
 
 /// Merges the templates with the pod, which is left without its content. `own` are containers of the user's that the status
 /// lists.
-pub(super) fn combine(
+pub(super) fn merge_templates(
     stripped: &mut Stripped,
     overlays: Vec<Overlay>,
     own: Vec<(List, Value)>,
-) -> Result<Combined, InjectError> {
+) -> Result<Merged, InjectError> {
     let mut pod = std::mem::take(&mut stripped.pod);
     if !own.is_empty() {
         for (list, container) in own {
@@ -42,7 +42,7 @@ pub(super) fn combine(
     }
     let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
     let merge = |pod: &mut Value, name: &str, patch: Value| {
-        overlay::merge_into(pod, patch, &schema::POD)
+        strategic_merge::merge_into(pod, patch, &schema::POD)
             .map_err(|error| InjectError::Merge { what: format!("template {name}"), error: Box::new(error) })
     };
     let mut templates = json!({});
@@ -80,7 +80,7 @@ pub(super) fn combine(
     for list in List::BOTH {
         drop_empty_values(&mut pod, &templates, list);
     }
-    Ok(Combined { pod, templates, asked })
+    Ok(Merged { pod, templates, asked })
 }
 
 /// What [`outline`] keeps, level by level.
@@ -146,7 +146,7 @@ fn move_proxy(pod: &mut Value) {
 fn reapply(pod: &mut Value, list: List, container: &str, own: Value) -> Result<(), InjectError> {
     let items = list::containers_mut(pod, list);
     let Some(item) = items.iter_mut().find(|item| name(item) == container) else { return Ok(()) };
-    overlay::merge_into(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
+    strategic_merge::merge_into(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
         what: format!("container {container}"),
         error: Box::new(error),
     })

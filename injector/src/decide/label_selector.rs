@@ -1,4 +1,4 @@
-//! Kubernetes' label selectors.
+//! Kubernetes' label selectors (`matchLabels`, `matchExpressions`).
 
 use std::fmt;
 

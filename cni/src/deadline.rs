@@ -13,9 +13,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::netconf::{DEADLINE, LARGEST};
 
-/// Waits for files to be readable, until the deadline.
+/// The deadline of a command: waits for files to be readable until then, or until a signal.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Deadline {
     begin: Instant,
     limit: Cell<Duration>,
     signals: Option<SignalFd>,
@@ -45,21 +45,21 @@ impl fmt::Display for Interrupted {
     }
 }
 
-impl Watch {
+impl Deadline {
     /// Begins now. SIGTERM and SIGINT do not end the process any more: they interrupt what it waits for.
     #[must_use]
     pub fn start() -> Self {
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
         set.add(Signal::SIGINT);
-        // Without it a signal ends the process, as if nothing were watched.
+        // Without it a signal ends the process, as by default.
         let signals =
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).ok().filter(|_| set.thread_block().is_ok());
         Self { begin: Instant::now(), limit: Cell::new(DEADLINE), signals }
     }
 
     /// Sets the deadline, from the beginning on.
-    pub fn limit(&self, limit: Duration) {
+    pub fn set(&self, limit: Duration) {
         self.limit.set(limit);
     }
 
@@ -71,7 +71,7 @@ impl Watch {
 
     /// The deadline, from the beginning on.
     #[must_use]
-    pub fn deadline(&self) -> Duration {
+    pub fn limit(&self) -> Duration {
         self.limit.get()
     }
 

@@ -1,11 +1,11 @@
-//! The steps after the templates.
+//! Post-processing of the merged pod (`postProcessPod` of Istio).
 
 use std::collections::HashMap;
 
 use istio_iptables::config::parse_bool;
 use serde_json::{Value, json};
 
-use super::{Injected, Injector, Placement};
+use super::{Injected, InjectionContext, Injector};
 use crate::annotations::keys;
 use crate::config::Mesh;
 use crate::path::at;
@@ -16,11 +16,11 @@ use crate::pod::status::Status;
 use crate::pod::{env, order, probes};
 
 impl Injector {
-    /// In this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
-    pub(super) fn finish(
+    /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
+    pub(super) fn postprocess(
         &self,
         injected: &mut Injected,
-        place: &Placement,
+        context: &InjectionContext,
         asked: &Ids,
         own_mesh: &Mesh,
         status: &Status,
@@ -29,7 +29,7 @@ impl Injector {
         let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
         ids::apply_proxy_ids(pod, *asked, tproxy);
-        let environment = self.environment(pod, place);
+        let environment = self.environment(pod, context);
         let network =
             environment.iter().find(|(key, _)| key == "ISTIO_META_NETWORK").map(|(_, value)| value.clone());
         if let Some(proxy) = list::proxy_mut(pod) {
@@ -69,7 +69,7 @@ impl Injector {
     }
 
     /// Cluster and network: values, then options, then for the network the pod's label.
-    fn environment(&self, pod: &Value, place: &Placement) -> Vec<(String, String)> {
+    fn environment(&self, pod: &Value, context: &InjectionContext) -> Vec<(String, String)> {
         let mut all: Vec<(String, String)> = Vec::new();
         let mut set = |key: &str, value: &str| {
             all.retain(|(old, _)| old != key);
@@ -81,7 +81,7 @@ impl Injector {
             |pointer: &str| at(&self.settings.values, pointer).and_then(Value::as_str).unwrap_or_default();
         set("ISTIO_META_CLUSTER_ID", text("/global/multiCluster/clusterName"));
         set("ISTIO_META_NETWORK", text("/global/network"));
-        for (key, value) in &place.environment {
+        for (key, value) in &context.environment {
             set(key, value);
         }
         if let Some(network) = label(pod, keys::NETWORK).filter(|network| !network.is_empty()) {
