@@ -247,7 +247,7 @@ dist: static injector ## both programs with checksums and bills of materials, in
 
 gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
-	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
+	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib up_to_date
 	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test injector manifests
 
 setup: ## install what building and `make test` need, if it is missing

@@ -21,7 +21,7 @@ fn volume_with_a_name_of_the_template_is_reported() {
     // Kubernetes: "may not specify more than 1 volume type".
     let error =
         inject(&injector(), &with_volume(&json!({"name": "istio-envoy", "hostPath": {"path": "/x"}})));
-    let Err(InjectError::VolumeClash { volume, sources }) = error else { panic!("{error:?}") };
+    let Err(InjectError::VolumeNameConflict { volume, sources }) = error else { panic!("{error:?}") };
     assert_eq!(
         (volume.as_str(), sources),
         ("istio-envoy", vec!["hostPath".to_owned(), "emptyDir".to_owned()])
@@ -52,7 +52,7 @@ fn volumes_of_an_earlier_injection_are_not_the_pod_s_own() {
 }
 
 #[test]
-fn containers_with_names_of_istio_s_are_named_unless_they_customize() {
+fn containers_with_names_of_istio_s_are_reported_unless_they_customize() {
     let with_container = |list: &str, container: Value| {
         let mut pod = deployment();
         let mut all = pod["spec"][list].as_array().cloned().unwrap_or_default();
@@ -82,7 +82,7 @@ fn containers_with_names_of_istio_s_are_named_unless_they_customize() {
 }
 
 #[test]
-fn ports_of_the_proxy_are_named() {
+fn ports_of_the_proxy_are_reported() {
     for port in [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090] {
         let mut pod = deployment();
         pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80}, {"containerPort": port}]);
@@ -105,7 +105,7 @@ fn ports_of_the_proxy_are_named() {
 }
 
 #[test]
-fn sidecars_of_another_mesh_are_named() {
+fn sidecars_of_another_mesh_are_reported() {
     for (container, mesh, remedy) in [
         ("linkerd-proxy", "Linkerd", "linkerd.io/inject: disabled"),
         ("kuma-sidecar", "Kuma", "kuma.io/sidecar-injection: disabled"),
@@ -136,7 +136,7 @@ fn sidecars_of_another_mesh_are_named() {
 }
 
 #[test]
-fn an_injection_by_another_revision_is_named() {
+fn an_injection_by_another_revision_is_reported() {
     let with_revision = |revision: &str| {
         let settings = Sources::default().load(&functions(|_| None)).unwrap();
         Injector::new(settings, Options { revision: revision.to_owned(), ..Options::default() })
@@ -157,7 +157,7 @@ fn an_injection_by_another_revision_is_named() {
 }
 
 #[test]
-fn nodes_with_windows_are_named() {
+fn nodes_with_windows_are_reported() {
     let mut pod = deployment();
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
     let found = warnings(&pod);

@@ -39,7 +39,7 @@ fn a_value_cannot_become_structure() {
     ] {
         let pod = with(&deployment(), &json!({"a": "ok", "b": "ok", key: value}));
         match inject(&careless, &pod) {
-            Err(InjectError::Escapes { origin, .. }) => {
+            Err(InjectError::ValueChangesStructure { origin, .. }) => {
                 assert_eq!(origin, format!("annotation {key}"), "{value:?}")
             }
             other => panic!("{key}: {value:?}: {other:?}"),
@@ -81,7 +81,7 @@ fn templates_without_end_are_stopped() {
 }
 
 #[test]
-fn a_template_that_makes_no_pod_is_named_with_its_line() {
+fn a_template_that_makes_no_pod_is_reported_with_its_line() {
     let error = inject(&careless("metadata:\n  labels:\n    x: {{ len .Spec.Containers }}\n"), &deployment())
         .unwrap_err();
     let text = error.to_string();

@@ -5,7 +5,7 @@ use serde_json::json;
 use sidecar_injector::inject::InjectError;
 
 #[test]
-fn bad_annotations_are_all_named() {
+fn bad_annotations_are_all_reported() {
     let pod = with(
         &deployment(),
         &json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "x", "status.sidecar.istio.io/port": "y"}),
@@ -36,11 +36,14 @@ fn a_container_name_is_unique_in_a_pod() {
     let mut pod = deployment();
     pod["spec"]["containers"][0]["name"] = json!("istio-init");
     let error = inject(&injector(), &pod).unwrap_err();
-    assert!(matches!(&error, InjectError::Clash { container, .. } if container == "istio-init"), "{error}");
+    assert!(
+        matches!(&error, InjectError::ContainerNameConflict { container, .. } if container == "istio-init"),
+        "{error}"
+    );
     let mut pod = deployment();
     pod["spec"]["initContainers"] = json!([{"name": "a", "image": "i"}, {"name": "web", "image": "i"}]);
     let error = inject(&injector(), &pod).unwrap_err();
-    assert!(matches!(error, InjectError::Duplicate { .. }), "{error}");
+    assert!(matches!(error, InjectError::DuplicateContainer { .. }), "{error}");
     let text = error.to_string();
     assert!(
         text.starts_with("spec.containers[0], spec.initContainers[1]: they are all named web;"),

@@ -30,7 +30,7 @@ fn valid(reviewed: &Result<Response, RequestError>) {
             assert_ne!(reviewed.message, "");
         }
         Err(error) => {
-            assert!(matches!(error.status(), 400 | 404 | 413 | 415), "{error}");
+            assert!(matches!(error.reason().status(), 400 | 404 | 413 | 415), "{error}");
             assert!(error.to_string().len() > 10);
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
     // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
     if let Some(container) = list::duplicates(&injected.pod).into_iter().find(|name| *name != PROXY) {
         let paths = list::places(&injected.pod, container);
-        return Err(InjectError::Clash { container: container.to_owned(), paths });
+        return Err(InjectError::ContainerNameConflict { container: container.to_owned(), paths });
     }
     check_unique(&injected.pod)?;
     for list in List::BOTH {
@@ -102,7 +102,7 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
 fn check_unique(pod: &Value) -> Result<(), InjectError> {
     let given = |key: &'static str| annotation(pod, key).map(|_| key);
     if let Some((_, volume)) = repeated(list::items(pod, "volumes"), "name") {
-        return Err(InjectError::RepeatedVolume {
+        return Err(InjectError::DuplicateVolume {
             volume: list::name(volume).to_owned(),
             annotation: given(keys::USER_VOLUME),
         });
@@ -111,7 +111,7 @@ fn check_unique(pod: &Value) -> Result<(), InjectError> {
         let mounts = container.get("volumeMounts").and_then(Value::as_array);
         if let Some((first, second)) = repeated(mounts.map_or(&[], Vec::as_slice), "mountPath") {
             let name = list::name(container);
-            return Err(InjectError::RepeatedMount {
+            return Err(InjectError::DuplicateMountPath {
                 container: name.to_owned(),
                 path: second.get("mountPath").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 volumes: [first, second].map(|mount| list::name(mount).to_owned()),

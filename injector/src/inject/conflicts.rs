@@ -196,7 +196,7 @@ pub(super) fn changed_volumes(own: &[Value], injected: &Value) -> Result<Vec<Str
         let sources = fields.filter(|(key, value)| *key != "name" && !value.is_null());
         let sources: Vec<String> = sources.map(|(key, _)| key.clone()).collect();
         if sources.len() > 1 {
-            return Err(InjectError::VolumeClash { volume: volume.to_owned(), sources });
+            return Err(InjectError::VolumeNameConflict { volume: volume.to_owned(), sources });
         }
         if *after != before {
             warnings.push(format!(

@@ -30,26 +30,26 @@ pub enum InjectError {
          must be unique in a pod: expected another name for the pod's own",
         paths.join(" and ")
     )]
-    Clash { container: String, paths: Vec<String> },
+    ContainerNameConflict { container: String, paths: Vec<String> },
     /// Containers of the pod have the same name.
     #[error(
         "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
         paths.join(", ")
     )]
-    Duplicate { container: String, paths: Vec<String> },
+    DuplicateContainer { container: String, paths: Vec<String> },
     /// A value of the pod would be read as more than one value of the rendered template.
     #[error(
         "{origin}: the value would change the structure of template {template}; expected text without quotes, line breaks and \
          YAML's own marks"
     )]
-    Escapes { template: String, origin: String },
+    ValueChangesStructure { template: String, origin: String },
     /// A template would remove something from the pod, such as `spec.containers app`.
     #[error(
         "template {template}: its output would remove {} from the pod; expected lists with additions only, or $patch: delete for \
          removals",
         lost.join(", ")
     )]
-    Loses { template: String, lost: Vec<String> },
+    TemplateRemovesFields { template: String, lost: Vec<String> },
     /// The pod is not of the shape that Kubernetes gives it, in at least one place.
     #[error("{}", lines(.0))]
     Malformed(Vec<Malformed>),
@@ -74,13 +74,18 @@ pub enum InjectError {
          another mountPath{}",
         volumes.join(" and "), in_annotation(.annotation)
     )]
-    RepeatedMount { container: String, path: String, volumes: [String; 2], annotation: Option<&'static str> },
+    DuplicateMountPath {
+        container: String,
+        path: String,
+        volumes: [String; 2],
+        annotation: Option<&'static str>,
+    },
     /// Two volumes have one name; by an annotation, if it may be the cause.
     #[error(
         "two volumes of the injected pod are named {volume}; a volume name must be unique in a pod: expected another name{}",
         in_annotation(.annotation)
     )]
-    RepeatedVolume { volume: String, annotation: Option<&'static str> },
+    DuplicateVolume { volume: String, annotation: Option<&'static str> },
     /// There is no such template.
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate { name: String, known: Vec<String> },
@@ -90,7 +95,7 @@ pub enum InjectError {
          source of a volume; expected another name for the pod's own",
         sources.join(" and ")
     )]
-    VolumeClash { volume: String, sources: Vec<String> },
+    VolumeNameConflict { volume: String, sources: Vec<String> },
     /// A template's output is not a pod.
     #[error("template {template}: its output is not a pod: {error}{values}{}", at_line(.line))]
     Yaml { template: String, error: Box<YamlError>, line: String, values: String },

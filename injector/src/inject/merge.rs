@@ -61,7 +61,7 @@ pub(super) fn merge_templates(
         merge(&mut pod, &name, patch)?;
         let lost = before.map_or_else(Vec::new, |before| preserve::lost(&before, &pod));
         if !lost.is_empty() {
-            return Err(InjectError::Loses { template: name, lost });
+            return Err(InjectError::TemplateRemovesFields { template: name, lost });
         }
     }
     let mut overrides = Overrides::default();

@@ -164,7 +164,7 @@ impl Injector {
         for container in list::duplicates(&stripped.pod) {
             let paths = list::places(request.pod, container);
             if paths.len() > 1 {
-                return Err(InjectError::Duplicate { container: container.to_owned(), paths });
+                return Err(InjectError::DuplicateContainer { container: container.to_owned(), paths });
             }
         }
         if stripped.previous.is_none() && annotation(request.pod, keys::OVERRIDES).is_some() {

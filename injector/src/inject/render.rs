@@ -118,7 +118,7 @@ fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
 }
 
 fn escapes(name: &str, span: &Span<'_>) -> InjectError {
-    InjectError::Escapes {
+    InjectError::ValueChangesStructure {
         template: name.to_owned(),
         origin: format!("{} {}", span.origin.kind, span.origin.key),
     }

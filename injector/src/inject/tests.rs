@@ -61,7 +61,7 @@ fn app_container_that_the_status_lists_is_not_removed() {
         pod["metadata"]["annotations"] = json!({(keys::STATUS): json!({list: ["setup"]}).to_string()});
         let (workload, context) = (Workload::of_pod(&pod, ""), InjectionContext::default());
         let result = injector.inject(Request { pod: &pod, workload: &workload, context: &context });
-        assert!(matches!(result, Err(InjectError::Clash { .. })), "{list}: {result:?}");
+        assert!(matches!(result, Err(InjectError::ContainerNameConflict { .. })), "{list}: {result:?}");
     }
 }
 
@@ -141,7 +141,7 @@ fn arguments_follow_annotations() {
 }
 
 #[test]
-fn every_annotation_that_is_wrong_is_named_at_once() {
+fn every_annotation_that_is_wrong_is_reported_at_once() {
     let mut pod = app();
     pod["metadata"]["annotations"] = json!({
         "proxy.istio.io/config": "proxyMetadata: {A: 1}",

@@ -1,6 +1,7 @@
 //! Why a pod is denied.
 
 use super::pod_object::MAX_POD_VALUES;
+use super::reasons::{self, RequestReason};
 use crate::inject::InjectError;
 
 /// Why a pod is denied.
@@ -23,7 +24,7 @@ pub enum Denial {
     UnknownNamespace { name: String },
 }
 
-/// HTTP status and `metav1.StatusReason`.
+/// `code` and `reason` of a `metav1.Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     /// HTTP status.
@@ -32,52 +33,50 @@ pub struct Code {
     pub reason: &'static str,
 }
 
-const BAD_REQUEST: Code = Code { status: 400, reason: "BadRequest" };
-const FORBIDDEN: Code = Code { status: 403, reason: "Forbidden" };
-const TOO_LARGE: Code = Code { status: 413, reason: "RequestEntityTooLarge" };
-const INVALID: Code = Code { status: 422, reason: "Invalid" };
-const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
-const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
-
 impl Denial {
     /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for an error
     /// in the pod or its namespace, 500 for one in the config, 503 for what passes in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
-        self.code_and_reason().0
+        let status = self.reason().status();
+        let reason = match status {
+            400 => "BadRequest",
+            403 => "Forbidden",
+            413 => "RequestEntityTooLarge",
+            422 => "Invalid",
+            503 => "ServiceUnavailable",
+            _ => "InternalError",
+        };
+        Code { status, reason }
     }
 
     /// The label of metrics, log lines and audit annotations.
     #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        self.code_and_reason().1
-    }
-
-    const fn code_and_reason(&self) -> (Code, &'static str) {
+    pub const fn reason(&self) -> &'static RequestReason {
         match self {
-            Self::Namespace { .. } => (INVALID, "namespace"),
-            Self::UnknownNamespace { .. } => (UNAVAILABLE, "unknown-namespace"),
-            Self::Object { .. } => (BAD_REQUEST, "object"),
-            Self::TooLarge => (TOO_LARGE, "too-large"),
+            Self::Namespace { .. } => &reasons::NAMESPACE,
+            Self::UnknownNamespace { .. } => &reasons::UNKNOWN_NAMESPACE,
+            Self::Object { .. } => &reasons::OBJECT,
+            Self::TooLarge => &reasons::POD_TOO_LARGE,
             Self::Inject(error) => match error {
-                InjectError::Annotations(_) => (INVALID, "annotations"),
-                InjectError::AutoImage { .. } => (INVALID, "auto-image"),
-                InjectError::Capture { by_config: true, .. } => (INTERNAL, "capture"),
-                InjectError::Capture { by_config: false, .. } => (INVALID, "capture"),
-                InjectError::Clash { .. } => (INVALID, "clash"),
-                InjectError::Duplicate { .. } => (INVALID, "duplicate"),
-                InjectError::Escapes { .. } => (INVALID, "escapes"),
-                InjectError::Loses { .. } => (INTERNAL, "loses"),
-                InjectError::Malformed(_) => (INVALID, "malformed"),
-                InjectError::Merge { .. } => (INTERNAL, "merge"),
-                InjectError::ProxyUid { .. } => (FORBIDDEN, "proxy-uid"),
-                InjectError::Quantity(_) => (INVALID, "quantity"),
-                InjectError::Render(_) => (INTERNAL, "render"),
-                InjectError::RepeatedMount { .. } => (INVALID, "repeated-mount"),
-                InjectError::RepeatedVolume { .. } => (INVALID, "repeated-volume"),
-                InjectError::UnknownTemplate { .. } => (INVALID, "unknown-template"),
-                InjectError::VolumeClash { .. } => (INVALID, "volume-clash"),
-                InjectError::Yaml { .. } => (INTERNAL, "yaml"),
+                InjectError::Annotations(_) => &reasons::ANNOTATIONS,
+                InjectError::AutoImage { .. } => &reasons::AUTO_IMAGE,
+                InjectError::Capture { by_config: true, .. } => &reasons::CAPTURE_OF_CONFIG,
+                InjectError::Capture { by_config: false, .. } => &reasons::CAPTURE,
+                InjectError::ContainerNameConflict { .. } => &reasons::CONTAINER_NAME_CONFLICT,
+                InjectError::DuplicateContainer { .. } => &reasons::DUPLICATE_CONTAINER,
+                InjectError::DuplicateMountPath { .. } => &reasons::DUPLICATE_MOUNT_PATH,
+                InjectError::DuplicateVolume { .. } => &reasons::DUPLICATE_VOLUME,
+                InjectError::Malformed(_) => &reasons::MALFORMED,
+                InjectError::Merge { .. } => &reasons::MERGE,
+                InjectError::ProxyUid { .. } => &reasons::PROXY_UID,
+                InjectError::Quantity(_) => &reasons::QUANTITY,
+                InjectError::Render(_) => &reasons::RENDER,
+                InjectError::TemplateRemovesFields { .. } => &reasons::TEMPLATE_REMOVES_FIELDS,
+                InjectError::UnknownTemplate { .. } => &reasons::UNKNOWN_TEMPLATE,
+                InjectError::ValueChangesStructure { .. } => &reasons::VALUE_CHANGES_STRUCTURE,
+                InjectError::VolumeNameConflict { .. } => &reasons::VOLUME_NAME_CONFLICT,
+                InjectError::Yaml { .. } => &reasons::YAML,
             },
         }
     }

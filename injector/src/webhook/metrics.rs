@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use super::config_store::ConfigStore;
 use super::log_queue::DroppedLines;
 use super::process_metrics::ProcessMetrics;
+use super::reasons;
 use super::verdict::Verdict;
 use crate::certs::CertResolver;
 use crate::cluster::Status;
@@ -31,20 +32,20 @@ const BUCKETS: [f64; 15] =
 
 /// Series that exist before the first request of their sort: `rate` and `increase` see its first increase.
 const FREQUENT: [(&str, &str); 14] = [
-    ("injected", "always-selector"),
-    ("injected", "injected-again"),
-    ("injected", "pod"),
-    ("injected", "policy"),
-    ("skipped", "host-network"),
-    ("skipped", "never-selector"),
-    ("skipped", "pod"),
-    ("skipped", "policy"),
-    ("denied", "annotations"),
-    ("denied", "capture"),
-    ("denied", "render"),
-    ("denied", "unknown-template"),
-    ("rejected", "busy"),
-    ("rejected", "deadline"),
+    ("injected", reasons::ALWAYS_SELECTOR.slug()),
+    ("injected", reasons::INJECTED_AGAIN.slug()),
+    ("injected", reasons::POD.slug()),
+    ("injected", reasons::POLICY.slug()),
+    ("skipped", reasons::HOST_NETWORK.slug()),
+    ("skipped", reasons::NEVER_SELECTOR.slug()),
+    ("skipped", reasons::POD.slug()),
+    ("skipped", reasons::POLICY.slug()),
+    ("denied", reasons::ANNOTATIONS.slug()),
+    ("denied", reasons::CAPTURE.slug()),
+    ("denied", reasons::RENDER.slug()),
+    ("denied", reasons::UNKNOWN_TEMPLATE.slug()),
+    ("rejected", reasons::BUSY.slug()),
+    ("rejected", reasons::DEADLINE.slug()),
 ];
 
 /// The outcome of a request, and why.

@@ -20,6 +20,7 @@ mod patch;
 pub mod pod_object;
 mod probe;
 mod process_metrics;
+mod reasons;
 pub mod request_error;
 mod review;
 pub(crate) mod serve;

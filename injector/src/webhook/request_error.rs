@@ -1,6 +1,7 @@
 //! Why a request gets plain text and an HTTP status instead of a review.
 
 use super::pod_object::{MAX_BODY_BYTES, MAX_UID_BYTES};
+use super::reasons::{self, RequestReason};
 
 const REVIEW: &str = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1";
 
@@ -65,42 +66,32 @@ fn content_type(given: Option<&str>) -> String {
 }
 
 impl RequestError {
-    /// The HTTP status.
+    /// The HTTP status, and the label of metrics and log lines.
     #[must_use]
-    pub const fn status(&self) -> u16 {
-        self.status_and_reason().0
-    }
-
-    /// The label of metrics and log lines.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        self.status_and_reason().1
-    }
-
-    const fn status_and_reason(&self) -> (u16, &'static str) {
+    pub const fn reason(&self) -> &'static RequestReason {
         match self {
-            Self::BodyIncomplete => (400, "body-incomplete"),
-            Self::BodyTimeout => (408, "body-timeout"),
-            Self::Busy => (503, "busy"),
-            Self::ContentEncoding { .. } => (415, "content-encoding"),
-            Self::ContentType { .. } => (415, "content-type"),
-            Self::DeadlineExceeded => (504, "deadline"),
-            Self::Empty => (400, "empty"),
-            Self::Escape { .. } => (400, "escape"),
-            Self::Json { .. } => (400, "json"),
-            Self::LongUid { .. } => (400, "long-uid"),
-            Self::Method { .. } => (405, "method"),
-            Self::NoConfig => (503, "no-config"),
-            Self::NoRequest => (400, "no-request"),
-            Self::NoUid => (400, "no-uid"),
-            Self::NotReview { .. } => (400, "not-a-review"),
-            Self::Panic => (500, "panic"),
-            Self::Path { .. } => (404, "path"),
-            Self::Timeout { .. } => (400, "timeout"),
-            Self::TooLarge => (413, "too-large"),
-            Self::Utf8 { .. } => (400, "utf-8"),
-            Self::Variable { .. } => (400, "environment"),
-            Self::Version { .. } => (400, "version"),
+            Self::BodyIncomplete => &reasons::BODY_INCOMPLETE,
+            Self::BodyTimeout => &reasons::BODY_TIMEOUT,
+            Self::Busy => &reasons::BUSY,
+            Self::ContentEncoding { .. } => &reasons::CONTENT_ENCODING,
+            Self::ContentType { .. } => &reasons::CONTENT_TYPE,
+            Self::DeadlineExceeded => &reasons::DEADLINE,
+            Self::Empty => &reasons::EMPTY,
+            Self::Escape { .. } => &reasons::ESCAPE,
+            Self::Json { .. } => &reasons::JSON,
+            Self::LongUid { .. } => &reasons::LONG_UID,
+            Self::Method { .. } => &reasons::METHOD,
+            Self::NoConfig => &reasons::NO_CONFIG,
+            Self::NoRequest => &reasons::NO_REQUEST,
+            Self::NoUid => &reasons::NO_UID,
+            Self::NotReview { .. } => &reasons::NOT_A_REVIEW,
+            Self::Panic => &reasons::PANIC,
+            Self::Path { .. } => &reasons::PATH,
+            Self::Timeout { .. } => &reasons::TIMEOUT,
+            Self::TooLarge => &reasons::BODY_TOO_LARGE,
+            Self::Utf8 { .. } => &reasons::UTF_8,
+            Self::Variable { .. } => &reasons::ENVIRONMENT,
+            Self::Version { .. } => &reasons::VERSION,
         }
     }
 }

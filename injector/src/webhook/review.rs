@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::pod_object::MAX_UID_BYTES;
 use super::request_error::RequestError;
 use super::verdict::Verdict;
-use super::{nullable, truncate};
+use super::{nullable, reasons, truncate};
 
 const KIND: &str = "AdmissionReview";
 
@@ -117,11 +117,14 @@ impl AdmissionRequest<'_> {
             !resource.resource.is_empty() && (resource.resource != "pods" || !resource.group.is_empty());
         let (reason, message) = if other_kind || other_resource {
             let what = if other_kind { &kind.kind } else { &resource.resource };
-            ("not-a-pod", format!("the request is about {}, not about a Pod", truncate::word(what)))
+            (&reasons::NOT_A_POD, format!("the request is about {}, not about a Pod", truncate::word(what)))
         } else if !self.sub_resource.is_empty() {
-            ("subresource", format!("the request is about pods/{}", truncate::word(&self.sub_resource)))
+            (
+                &reasons::SUBRESOURCE,
+                format!("the request is about pods/{}", truncate::word(&self.sub_resource)),
+            )
         } else if !matches!(&*self.operation, "" | "CREATE") {
-            ("operation", format!("the operation is {}, not CREATE", truncate::word(&self.operation)))
+            (&reasons::OPERATION, format!("the operation is {}, not CREATE", truncate::word(&self.operation)))
         } else {
             return None;
         };

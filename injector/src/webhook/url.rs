@@ -95,7 +95,7 @@ mod tests {
     fn read(path: &str) -> String {
         match variables(path) {
             Ok(variables) => variables.iter().map(|(key, value)| format!("{key}={value};")).collect(),
-            Err(error) => format!("{} {}", error.status(), error.reason()),
+            Err(error) => format!("{} {}", error.reason().status(), error.reason().slug()),
         }
     }
 

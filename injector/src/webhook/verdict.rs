@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::config_store::ActiveConfig;
 use super::denial::Denial;
+use super::reasons::{self, RequestReason};
 use super::url::Variables;
 use super::{patch, pod_object};
 use crate::cluster::ClusterState;
@@ -15,13 +16,13 @@ use crate::pod::list::{annotation, label};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 
-/// What happens to a pod; `reason` is a word, `message` a sentence, `patch` a serialized JSON patch.
+/// What happens to a pod; `message` is a sentence, `patch` a serialized JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Allowed without a change.
-    Unchanged { reason: &'static str, message: String },
+    Unchanged { reason: &'static RequestReason, message: String },
     /// It is allowed, and patched.
-    Patched { reason: &'static str, message: String, patch: Vec<u8> },
+    Patched { reason: &'static RequestReason, message: String, patch: Vec<u8> },
     /// It is denied.
     Denied {
         /// Why.
@@ -42,12 +43,12 @@ impl Verdict {
         }
     }
 
-    /// The reason, as a word from a closed list.
+    /// The reason, as a label.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Unchanged { reason, .. } | Self::Patched { reason, .. } => reason,
-            Self::Denied { denial, .. } => denial.reason(),
+            Self::Unchanged { reason, .. } | Self::Patched { reason, .. } => reason.slug(),
+            Self::Denied { denial, .. } => denial.reason().slug(),
         }
     }
 
@@ -114,7 +115,7 @@ impl AdmissionContext<'_> {
             && !matches!(kind, "" | "Pod")
         {
             let message = format!("the object is a {kind}, not a Pod");
-            return (Verdict::Unchanged { reason: "not-a-pod", message }.into(), namespace);
+            return (Verdict::Unchanged { reason: &reasons::NOT_A_POD, message }.into(), namespace);
         }
         let context = AdmissionContext { namespace: &namespace, ..*self };
         let reviewed = context.review_pod(&mut pod);
@@ -131,7 +132,7 @@ impl AdmissionContext<'_> {
                 .unwrap_or_else(|denial| Verdict::Denied { denial, pod: subject })
         } else {
             warnings.extend(unexpected(pod, &decision));
-            Verdict::Unchanged { reason: slug(&decision), message: decision.to_string() }
+            Verdict::Unchanged { reason: of_decision(&decision), message: decision.to_string() }
         };
         Reviewed { verdict, owner: format!("{}/{}", workload.kind, workload.name), warnings }
     }
@@ -155,12 +156,12 @@ impl AdmissionContext<'_> {
         let operations = patch::between(pod, &injected.pod);
         if operations.is_empty() {
             let message = format!("{decision}; it is injected already");
-            return Ok(Verdict::Unchanged { reason: "unchanged", message });
+            return Ok(Verdict::Unchanged { reason: &reasons::UNCHANGED, message });
         }
         // Strings, numbers and maps with string keys: serializing them does not fail.
         let patch = serde_json::to_vec(&operations).unwrap_or_default();
         // A call for a pod that others changed since, or an injection of an injected workload.
-        let reason = if Status::of(pod).is_some() { "injected-again" } else { slug(decision) };
+        let reason = if Status::of(pod).is_some() { &reasons::INJECTED_AGAIN } else { of_decision(decision) };
         Ok(Verdict::Patched { reason, message: decision.to_string(), patch })
     }
 
@@ -200,8 +201,18 @@ fn remove_namespace(pod: &mut Value) {
     }
 }
 
-fn slug(decision: &Decision) -> &'static str {
-    decision.reason().map_or("", |step| step.reason.slug())
+fn of_decision(decision: &Decision) -> &'static RequestReason {
+    match decision.reason().map(|step| step.reason) {
+        Some(Reason::HostNetwork) => &reasons::HOST_NETWORK,
+        Some(Reason::StaticPod) => &reasons::STATIC_POD,
+        Some(Reason::SystemNamespace) => &reasons::SYSTEM_NAMESPACE,
+        Some(Reason::UnknownPolicy) => &reasons::UNKNOWN_POLICY,
+        Some(Reason::Pod) => &reasons::POD,
+        Some(Reason::NeverSelector) => &reasons::NEVER_SELECTOR,
+        Some(Reason::AlwaysSelector) => &reasons::ALWAYS_SELECTOR,
+        // Only `check` evaluates the selectors of webhooks, and the last step is the policy.
+        Some(Reason::Policy | Reason::Webhook) | None => &reasons::POLICY,
+    }
 }
 
 /// A string of `metadata`, unless it is empty.

@@ -57,7 +57,7 @@ fn invalid_requests_get_an_error() {
     ] {
         let error = admission.review(&Request { path, content_type, body }).unwrap_err();
         let text = error.to_string();
-        assert_eq!((error.status(), error.reason()), (status, slug), "{text}");
+        assert_eq!((error.reason().status(), error.reason().slug()), (status, slug), "{text}");
         assert!(text.len() > 20 && text.len() < 600 && text.lines().count() == 1, "{text}");
     }
     let request = Request {

@@ -136,7 +136,7 @@ fn excluded_ports_need_all_ports_captured() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test reads and, when asked, writes the document")]
-fn the_document_is_up_to_date() {
+fn annotations_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/annotations.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, markdown()).unwrap();

@@ -110,7 +110,7 @@ impl AdmissionService {
     }
 
     fn reject(&self, error: &RequestError, path: &str, duration: Duration) -> Response<ResponseBody> {
-        let (code, reason) = (error.status(), error.reason());
+        let (code, reason) = (error.reason().status(), error.reason().slug());
         self.metrics.rejected(reason, duration);
         let (path, message) = (truncate::word(path), truncate::message(&error.to_string()));
         let (path, detail) = (path.as_str(), message.as_str());
