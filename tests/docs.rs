@@ -11,6 +11,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use istio_iptables::cli::{Key, OptionSpec};
 use istio_iptables::exit::Exit;
@@ -31,6 +32,76 @@ fn options_page_has_a_row_for_each_ip_family() {
     for word in Key::IpFamily.spec().words {
         assert!(page.contains(&format!("\n| `{word}` | ")), "{word}");
     }
+}
+
+#[test]
+fn files_and_tests_that_pages_name_exist() {
+    let files = files(Path::new(env!("CARGO_MANIFEST_DIR")));
+    for page in ["ARCHITECTURE.md", "tests/README.md"] {
+        let text = fs::read_to_string(format!("{}/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let missing: Vec<String> = text.lines().flat_map(|line| missing_names(line, &files)).collect();
+        assert!(missing.is_empty(), "{page} names what does not exist: {missing:?}");
+    }
+}
+
+#[test]
+fn names_that_do_not_exist_are_found() {
+    let files = files(Path::new(env!("CARGO_MANIFEST_DIR")));
+    let missing = |line: &str| missing_names(line, &files);
+    let here =
+        "`docs.rs` `names_that_do_not_exist_are_found`, `names_that_do_not_…`, `tests/netns/lab/`, `dist/`";
+    assert_eq!(missing(here), Vec::<String>::new());
+    assert_eq!(missing("`netns/docs.rs`, `no_folder/`"), ["netns/docs.rs", "no_folder/"]);
+    let other = "`tests/docs.rs` `a_name_of_nothing`, `tests/imports.rs` `names_that_do_not_exist_are_found`";
+    assert_eq!(missing(other), ["a_name_of_nothing", "names_that_do_not_exist_are_found"]);
+}
+
+/// What a line names in backticks and does not exist: folders (`x/`), sources (`x.rs`, `x.py`), by the end of their path, and tests in the
+/// file or folder before them.
+fn missing_names(line: &str, files: &[PathBuf]) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut named: Vec<&PathBuf> = Vec::new();
+    for name in line.split('`').skip(1).step_by(2) {
+        let is_path = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+        if is_path && [".rs", ".py", "/"].iter().any(|end| name.ends_with(end)) {
+            let is_here = |file: &&PathBuf| {
+                let file = format!("/{}", file.display());
+                let name = format!("/{name}");
+                if name.ends_with('/') { file.contains(&name) } else { file.ends_with(&name) }
+            };
+            named = files.iter().filter(is_here).collect();
+            // Placeholders, and a folder that is not committed.
+            let is_real = !name.contains(char::is_uppercase) && name != "dist/";
+            missing.extend(Some(name.to_owned()).filter(|_| named.is_empty() && is_real));
+        } else if !named.is_empty() && is_test(name) {
+            let function = format!("fn {}", name.trim_end_matches('…'));
+            let has_it =
+                |file: &&PathBuf| fs::read_to_string(file).is_ok_and(|text| text.contains(&function));
+            missing.extend(Some(name.to_owned()).filter(|_| !named.iter().any(has_it)));
+        }
+    }
+    missing
+}
+
+/// Names of tests are short sentences.
+fn is_test(name: &str) -> bool {
+    name.matches('_').count() > 1
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_…".contains(c))
+}
+
+/// Every file below a folder, but those that builds make.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true if name == "target" || name == ".git" => {}
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
 }
 
 /// Compares the text between the markers `name` with `table`, or rewrites it when `UPDATE_GALLERY` is set.

@@ -1,6 +1,6 @@
 //! What Go's own `text/template` and sprig print for several hundred snippets, and what ours does.
 //!
-//! `data/expected.jsonl` is written by `template-data/generator` (see its head) from `snippets.txt` and
+//! `data/expected.jsonl` is written by `data/generator` (see its head) from `snippets.txt` and
 //! `data.json`; Go is not needed to run this.
 
 #![allow(

@@ -8,7 +8,7 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 /// Puts Istio's containers where they belong; the others keep their order.
 ///
 /// The proxy comes last, so that `kubectl exec` keeps going to the app, or first if the app has to wait for it. As a
-/// native sidecar it comes before the user's init containers, behind the one that sets up capture. Without native
+/// native sidecar it comes before the user's init containers, after the one that sets up capture. Without native
 /// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
 pub(crate) fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
@@ -49,4 +49,43 @@ fn moved(items: Vec<Value>, wanted: &str, position: Position) -> Vec<Value> {
         }
     }
     others
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::pod::list::containers;
+
+    /// The names of both lists after [`order`], containers first.
+    fn ordered(names: &[&str], init: &[&str], hold_application: bool) -> [Vec<String>; 2] {
+        let named = |names: &[&str]| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
+        let mut pod = json!({"spec": {"containers": named(names), "initContainers": named(init)}});
+        order(&mut pod, hold_application);
+        List::BOTH.map(|list| containers(&pod, list).iter().map(|item| name(item).to_owned()).collect())
+    }
+
+    #[test]
+    fn proxy_is_last_by_default() {
+        assert_eq!(ordered(&[PROXY, "a", "b"], &[], false)[0], ["a", "b", PROXY]);
+    }
+
+    #[test]
+    fn proxy_is_first_with_hold_application_until_proxy_starts() {
+        assert_eq!(ordered(&["a", "b", PROXY], &[], true)[0], [PROXY, "a", "b"]);
+    }
+
+    #[test]
+    fn istio_init_is_after_the_init_containers_of_the_app() {
+        let [_, init] = ordered(&["a", PROXY], &[CORE_DUMP, INIT, "x", "y"], false);
+        assert_eq!(init, ["x", "y", INIT, CORE_DUMP]);
+        assert_eq!(ordered(&["a", PROXY], &["x", VALIDATION], true)[1], [VALIDATION, "x"]);
+    }
+
+    #[test]
+    fn native_sidecar_is_before_the_init_containers_of_the_app() {
+        let [_, init] = ordered(&["a"], &["x", PROXY, VALIDATION, CORE_DUMP, INIT], false);
+        assert_eq!(init, [INIT, VALIDATION, PROXY, CORE_DUMP, "x"]);
+    }
 }
