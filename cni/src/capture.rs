@@ -183,7 +183,7 @@ fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
             Some(false) => {}
             None => {
                 // Its value may be a secret that was set in the wrong place.
-                log::warn!(variable = name; "the proxy's variable is not a boolean and means false")
+                log::warn!(variable = name; "invalid boolean in the proxy's environment, treated as false")
             }
         }
     }
@@ -195,7 +195,7 @@ fn of_defaults(options: &mut CaptureOptions, defaults: &Defaults) {
     if tproxy && [defaults.uid, defaults.gid].into_iter().flatten().any(|id| id != PROXY_ID) {
         let id = |id: Option<u32>| id.unwrap_or(PROXY_ID);
         log::warn!(uid = id(defaults.uid), gid = id(defaults.gid);
-            "{KEY}capture: uid and gid have no effect with TPROXY, {PROXY_ID} counts; for another user or group use the annotation {CAPTURE_ANNOTATION}");
+            "{KEY}capture: uid and gid have no effect with TPROXY, {PROXY_ID} is used; for another user or group use the annotation {CAPTURE_ANNOTATION}");
     }
     let id = |id: Option<u32>| id.filter(|_| !tproxy).unwrap_or(PROXY_ID).to_string();
     options.set(Key::ProxyUid, id(defaults.uid));

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_invalid_variables_are_named() {
+    fn missing_and_invalid_variables_are_reported() {
         assert!(of(&[]).unwrap_err().starts_with("missing variables: CNI_COMMAND"));
         let missing = of(&[("CNI_COMMAND", "ADD"), ("CNI_IFNAME", "")]).unwrap_err();
         assert_eq!(missing, "missing variables: CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME");

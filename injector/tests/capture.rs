@@ -155,16 +155,16 @@ fn variables_of_the_init_container_are_refused_by_all_commands_or_by_none() {
 }
 
 #[test]
-fn options_that_switch_capture_off_get_a_warning() {
+fn options_that_disable_capture_get_a_warning() {
     for key in ["SKIP_RULE_APPLY", "DRY_RUN", "CLEANUP_ONLY"] {
         let named = format!(
-            "annotation proxy.istio.io/config: proxyMetadata.{key}: \"true\" switches capture off: the init container "
+            "annotation proxy.istio.io/config: proxyMetadata.{key}: \"true\" disables capture: the init container "
         );
         all_warn(&metadata(key, "true"), &named);
     }
     all_warn(
         &metadata("NETWORK_NAMESPACE", "/proc/1/ns/net"),
-        "makes its rules in another network namespace",
+        "applies its rules in another network namespace",
     );
     all_warn(&metadata("ISTIO_IPTABLES_CONFIG", "/x"), "\"/x\": the file is in the container");
     all_warn(&metadata("ISTIO_OUTBOUND_OWNER_GROUPS", "java"), "unless its /etc/group has this group");

@@ -1,4 +1,4 @@
-//! The built-in config: what a newcomer gets, and what holds for every pod.
+//! The built-in config: the defaults, and what holds for every pod.
 
 use crate::builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugin_that_cannot_be_run_is_named() {
+    fn plugin_that_cannot_be_run_is_reported() {
         let program = Path::new("/nonexistent/istio-cni");
         let problem = call(&SystemHost::new(None), program, &[], &Value::Null).unwrap_err();
         assert!(problem.starts_with("cannot run /nonexistent/istio-cni: "), "{problem}");

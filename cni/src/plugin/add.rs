@@ -86,7 +86,9 @@ fn unnamed(conf: &NetConf<'_>) -> Result<String, CniError> {
 fn log_excluded(attachment: &Attachment, reason: &str) {
     match &attachment.pod {
         Some(pod) => log_not_captured(pod, &reason),
-        None => log::info!(container = attachment.id.container; "not captured: {reason}"),
+        None => {
+            log::info!(container = attachment.id.container, reason, outcome = NOT_CAPTURED; "not captured");
+        }
     }
 }
 
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_fail_alike_are_named_together() {
+    fn sources_that_fail_alike_are_reported_together() {
         let mut unknown = Unknown::default();
         unknown.push(SourceKind::Annotations, "none".to_owned());
         unknown.push(SourceKind::Agent, "no socket".to_owned());

@@ -71,7 +71,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     let Some(first) = first(&differences) else { return Ok(()) };
     let comparison = match packets {
         Ok(()) => {
-            log::info!(container; "the live rules are others than this version writes, and do the same with every packet");
+            log::info!(container; "the live rules differ in form from this version's, and are equal for all packets");
             return Ok(());
         }
         Err(comparison) => comparison,

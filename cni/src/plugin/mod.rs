@@ -175,7 +175,7 @@ fn start_log(conf: Option<&NetConf<'_>>, pod: Option<&PodName>) {
     logging::init_to(config::log_options(&raw), Box::new(LogSink), fields.into_iter().collect());
     // An invalid log level does not prevent a pod from starting.
     if let Some(problem) = config::log_problem(&raw) {
-        log::warn!("{}; info counts", problem.calling(&|_| format!("{KEY}{LOG_LEVEL}")));
+        log::warn!("{}; using info", problem.calling(&|_| format!("{KEY}{LOG_LEVEL}")));
     }
 }
 

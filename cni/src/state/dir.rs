@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_cannot_be_used_is_named() {
+    fn directory_that_cannot_be_used_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();

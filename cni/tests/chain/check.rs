@@ -1,4 +1,4 @@
-//! CHECK: rules that are gone, changed or bypassed, and what is none of its business.
+//! CHECK: rules that are gone, changed or bypassed, and what CHECK ignores.
 
 use netlab::process::run;
 use serde_json::json;

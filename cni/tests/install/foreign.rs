@@ -235,7 +235,7 @@ fn agent_is_not_ready_while_istio_has_the_entry() {
 
 /// Both agents write, again and again: the entry, and the program after each event.
 #[test]
-fn agent_of_istio_that_writes_too_is_named_and_delayed() {
+fn agent_of_istio_that_writes_too_is_reported_and_delayed() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
     let agent = Agent::start(&node, &["--no-dry-add", "--replace-istio"]);
     agent.readyz_is("HTTP/1.1 200 ");

@@ -304,7 +304,7 @@ fn configuration_for_multus_is_a_file_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_named_and_left() {
+fn what_cannot_be_edited_is_reported_and_left() {
     let node = Node::with_program(&[]);
     let problem = "no valid network configuration in";
     node.fails("install", &["--once"], problem);

@@ -127,7 +127,7 @@ fn uninstall_takes_the_entry_out_beside_a_file_that_cannot_be_read() {
 
 /// The runtime ignores an invalid file; once repaired, the file refers to the plugin again.
 #[test]
-fn list_that_cannot_be_read_is_named_and_the_program_stays_if_the_list_names_it() {
+fn list_that_cannot_be_read_is_reported_and_the_program_stays_if_the_list_names_it() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
     node.install(&["--no-dry-add"]);
     let with_entry = node.read("10-a.conflist");
@@ -170,7 +170,7 @@ fn list_that_cannot_be_read_is_named_and_the_program_stays_if_the_list_names_it(
 }
 
 #[test]
-fn list_that_cannot_be_examined_is_named() {
+fn list_that_cannot_be_examined_is_reported() {
     for (text, problem) in
         [("", "empty"), ("{\"plugins\": [", "EOF while parsing"), ("x", "not a JSON object")]
     {

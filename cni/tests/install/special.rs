@@ -1,4 +1,4 @@
-//! What is not a plain file, or has more than bytes and permissions.
+//! Symbolic links, FIFOs, hard links, extended attributes, ACLs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -172,7 +172,7 @@ fn mounted(node: &Node, options: &str, script: &str) -> (bool, String) {
 }
 
 #[test]
-fn full_and_read_only_file_systems_are_named_and_nothing_is_left() {
+fn full_and_read_only_file_systems_are_reported_and_nothing_is_left() {
     let node = Node::with_program(&[]);
     std::fs::write(node.path("list"), LIST).unwrap();
     let list = node.path("list").display().to_string();

@@ -141,7 +141,7 @@ fn what_has_no_name_starts_only_if_nothing_says_that_it_is_to_be_captured() {
         for annotations in [&Value::Null, &of_kubelet, &by_init] {
             let answer = add(args, annotations, &json!({}));
             assert_eq!(answer.printed(), r#"{"cniVersion":"1.1.0"}"#, "{args:?} {annotations}");
-            assert!(answer.stderr.contains("not captured"), "{}", answer.stderr);
+            assert!(answer.stderr.contains(r#""outcome":"not_captured""#), "{}", answer.stderr);
         }
         for annotations in [
             &injected,

@@ -23,7 +23,7 @@ fn log_lines_are_json_on_standard_error() {
 }
 
 #[test]
-fn log_level_that_is_not_accepted_is_named() {
+fn log_level_that_is_not_accepted_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (level, shown) in [(json!("foo"), "foo"), (json!(5), "5")] {
         let answer = run(
@@ -34,7 +34,7 @@ fn log_level_that_is_not_accepted_is_named() {
         let problem =
             format!("configuration key plugin_log_level: \\\"{shown}\\\" is not accepted, expected LEVEL");
         assert!(answer.stderr.contains(&problem), "{}", answer.stderr);
-        assert!(answer.stderr.contains("not captured"), "info counts: {}", answer.stderr);
+        assert!(answer.stderr.contains("not captured"), "info is used: {}", answer.stderr);
     }
 }
 

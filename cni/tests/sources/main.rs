@@ -115,7 +115,7 @@ fn without_annotations_and_agent_the_pod_does_not_start() {
 }
 
 #[test]
-fn agent_that_has_ended_is_named() {
+fn agent_that_has_ended_is_reported() {
     let case = Case::new();
     std::fs::create_dir(case.run_dir()).unwrap();
     drop(std::os::unix::net::UnixListener::bind(case.run_dir().join("agent.sock")).unwrap());

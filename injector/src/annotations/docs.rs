@@ -45,12 +45,12 @@ fn accepted(syntax: Syntax) -> String {
             let each = text.map(|key| format!(", each with `{key}`")).unwrap_or_default();
             format!("a JSON object of objects by name, or a JSON array of objects with `name`{each}")
         }
-        Syntax::Number => "a whole number".to_owned(),
+        Syntax::Number => "an integer".to_owned(),
         Syntax::PortOrZero => "a port, or `0` for none".to_owned(),
         Syntax::ProxyConfig => "a ProxyConfig as YAML".to_owned(),
         Syntax::Quantity => "a quantity".to_owned(),
         Syntax::ScrapeTargets => "`PORT:PATH,...`; the proxy's own ports are not accepted".to_owned(),
-        Syntax::Text => "text".to_owned(),
+        Syntax::Text => "a string".to_owned(),
         Syntax::Word(list) => words(list),
         Syntax::WordOrIgnored(list) => format!("{}; others are ignored", words(list)),
         Syntax::Written => "set by injection".to_owned(),

@@ -44,7 +44,7 @@ pub enum Syntax {
     /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says; each with this
     /// text, if any.
     JsonNamed(Option<&'static str>),
-    /// A whole number, not negative.
+    /// An integer, not negative.
     Number,
     /// A port, or 0.
     PortOrZero,

@@ -73,7 +73,7 @@ pub(crate) struct WatchedCert {
 }
 
 impl WatchedCert {
-    /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the old one stays.
+    /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the last valid one stays active.
     pub(crate) async fn watch(self, interval: Duration, stopping: CancellationToken) {
         let Self { files, serving, found } = self;
         let apply = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {
@@ -88,7 +88,7 @@ impl WatchedCert {
             }
             Err(error) => {
                 serving.errors().inc();
-                log::error!(detail = error.to_string().as_str(); "certificate rejected, the old one stays");
+                log::error!(detail = error.to_string().as_str(); "certificate rejected, the last valid one stays active");
             }
         };
         let watcher = FileWatcher::every(interval);

@@ -102,12 +102,11 @@ fn by_init_container(pod: &Value, settings: &Settings, init: &InitOptions) -> Re
             .map(|item| format!("{}: {}: {}", item.origin, shown(&item.given), item.unknown)),
     );
     warnings.extend(
-        init.off()
-            .map(|(given, instead)| format!("{given} switches capture off: the init container {instead}")),
+        init.off().map(|(given, instead)| format!("{given} disables capture: the init container {instead}")),
     );
     let by = format!("container {INIT}");
     let Some(resolved) = &init.resolved else {
-        warnings.push(format!("what container {INIT} does cannot be followed here"));
+        warnings.push(format!("the effect of container {INIT} cannot be determined"));
         return Ok(OwnCapture {
             by,
             options: Vec::new(),

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_foreign_field_manager_is_named() {
+    fn the_last_foreign_field_manager_is_reported() {
         let entry =
             |manager: &str, time: &str| json!({"manager": manager, "time": time, "operation": "Update"});
         let configuration = json!({"metadata": {"uid": "u", "resourceVersion": "7", "managedFields": [

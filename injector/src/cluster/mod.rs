@@ -2,7 +2,7 @@
 //!
 //! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that replicas
 //! share, caBundles in webhook configurations, kubelet versions, ProxyConfig resources, and the user ranges of namespaces.
-//! No request waits for it; while the API server cannot be reached, the last good state is used. [`fetch()`] reads once
+//! No request waits for it; while the API server cannot be reached, the last valid state stays active. [`fetch()`] reads once
 //! what `doctor` checks.
 //!
 //! A service account needs: `get list watch` on nodes and proxyconfigs, on OpenShift on namespaces too; `get list watch

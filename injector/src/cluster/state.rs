@@ -107,7 +107,8 @@ impl Reconciler {
             let (native, reason) = native_sidecars(versions);
             self.state.native_sidecars = native;
             if *reported != Some(native) {
-                reporter.info("nodes", "native sidecars decided", reason);
+                let message = if native { "native sidecars enabled" } else { "native sidecars disabled" };
+                reporter.info("nodes", message, reason);
             }
             *reported = Some(native);
         } else if problem.is_some() && reported.is_none() {

@@ -18,7 +18,7 @@ pub enum Part {
     Waiting(Option<String>),
     /// It is current.
     Good,
-    /// The last good state is used; why there is no newer one.
+    /// The last valid state stays active; why there is no newer one.
     Stale(String),
 }
 
@@ -137,7 +137,8 @@ impl StatusReporter {
         match (part, part.problem()) {
             (_, Some(problem)) if changed && old.problem() != Some(problem) => {
                 let stale = matches!(part, Part::Stale(_));
-                let message = if stale { "unavailable, the last good state is used" } else { "unavailable" };
+                let message =
+                    if stale { "unavailable, the last valid state stays active" } else { "unavailable" };
                 self.warn(component, message, problem);
             }
             (Part::Good, _) if changed && old.problem().is_some() => {

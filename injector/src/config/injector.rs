@@ -184,7 +184,7 @@ impl Reader<'_> {
                         }
                         None => self.problem(
                             format!("templates.{name}"),
-                            Problem::WrongType("the text of a template"),
+                            Problem::WrongType("a string, the template"),
                         ),
                     }
                 }
@@ -194,7 +194,7 @@ impl Reader<'_> {
                 templates.extend(parsed.map(|template| (SIDECAR.to_owned(), template)));
             }
             (None | Some(Value::Null), _) => self.problem("templates", Problem::NoTemplates),
-            (Some(_), _) => self.problem("templates", Problem::WrongType("a map from names to texts")),
+            (Some(_), _) => self.problem("templates", Problem::WrongType("a map of strings")),
         }
         templates
     }
@@ -253,7 +253,7 @@ impl Reader<'_> {
     }
 
     fn aliases(&mut self, object: &Map<String, Value>) -> BTreeMap<String, Vec<String>> {
-        let aliases = self.given(object, "aliases", "a map from names to lists", Value::as_object);
+        let aliases = self.given(object, "aliases", "a map of lists", Value::as_object);
         let names = aliases.into_iter().flat_map(|aliases| aliases.keys().map(move |name| (aliases, name)));
         names.map(|(aliases, name)| (name.clone(), self.names(aliases, name))).collect()
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn what_is_wrong_is_reported() {
         for (config, named) in [
             (json!({"proxyMetadata": {"A": 1}}), "proxyMetadata.A: "),
             (json!({"proxyMetadata": {"A=B": "1"}}), "the name \"A=B\""),

@@ -101,7 +101,7 @@ fn of_kind(value: &Value, kind: &'static Kind, path: &str) -> Result<Value, Fiel
         }
         Kind::Int32 | Kind::Int64 | Kind::Uint32 => {
             let whole = whole(value).filter(|number| fits(*number, kind));
-            whole.map(|number| json!(number)).ok_or_else(|| FieldError::new(path, value, "a whole number"))
+            whole.map(|number| json!(number)).ok_or_else(|| FieldError::new(path, value, "an integer"))
         }
         Kind::List(item) => {
             let items = value.as_array().ok_or_else(|| FieldError::new(path, value, "a list"))?;
@@ -116,14 +116,14 @@ fn of_kind(value: &Value, kind: &'static Kind, path: &str) -> Result<Value, Fiel
                 .map(|(key, value)| Ok((key.clone(), of_kind(value, item, &format!("{path}.{key}"))?)));
             entries.collect::<Result<Map<String, Value>, FieldError>>().map(Value::Object)
         }
-        // 64 bits are text in protobuf's JSON.
+        // 64 bits are a string in protobuf's JSON.
         Kind::Named(_, _) => of_kind(value, &Kind::Int64, path).map(|number| json!(number.to_string())),
         Kind::Ptr(inner) | Kind::Wrapper(inner) => of_kind(value, inner, path),
         Kind::Str => match value {
             Value::String(_) => Ok(value.clone()),
             Value::Null => Ok(json!("")),
             Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                Err(FieldError::new(path, value, "text (in quotes)"))
+                Err(FieldError::new(path, value, "a string (in quotes)"))
             }
         },
         Kind::Struct(schema) => message(value, schema, path).map(Value::Object),
@@ -139,7 +139,7 @@ fn named(value: &Value, names: &EnumType) -> Option<Value> {
     entry.map(|(name, _)| json!(name)).or_else(|| number.map(|number| json!(number)))
 }
 
-/// A whole number, or the text of one; the text `null` is 0, as in Istio.
+/// An integer, or a string of one; the string `null` is 0, as in Istio.
 #[allow(clippy::cast_possible_truncation, reason = "the fraction is none, and the size is looked at")]
 fn whole(value: &Value) -> Option<i64> {
     let float = || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);

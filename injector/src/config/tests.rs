@@ -105,7 +105,7 @@ fn every_problem_at_once() {
         "neverInjectSelector: 7",
         "defaultTemplates: there is no template \"nope\"; there are: a, b",
         "expected a map of values",
-        "defaultConfig.statusPort: \"many\" is not accepted, expected a whole number",
+        "defaultConfig.statusPort: \"many\" is not accepted, expected an integer",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

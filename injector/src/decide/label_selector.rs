@@ -44,7 +44,7 @@ impl Selector {
         let labels = value.get("matchLabels").and_then(Value::as_object);
         for (key, wanted) in labels.into_iter().flatten() {
             let wanted = scalar(wanted)
-                .ok_or_else(|| FieldError::new(&format!("matchLabels.{key}"), wanted, "text"))?;
+                .ok_or_else(|| FieldError::new(&format!("matchLabels.{key}"), wanted, "a string"))?;
             requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
         }
         let expressions = value.get("matchExpressions").and_then(Value::as_array);

@@ -88,7 +88,7 @@ pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>
             problem: Problem::ConfigBroken,
             object: title(map),
             seen: problems.join("; "),
-            cause: "the injector keeps the last valid config; a replica that starts now has none".to_owned(),
+            cause: "the last valid config stays active; a replica that starts now has none".to_owned(),
             fix: format!("{edit}   # check it with: sidecar-injector lint --inject-config FILE"),
         });
     }

@@ -112,13 +112,13 @@ const REJECTED: [KnownMessage; 6] = [
     },
     KnownMessage {
         texts: &["ValidatingAdmissionPolicy "],
-        cause: "the ValidatingAdmissionPolicy of the message rejects the pods; injected containers and volumes count, too",
+        cause: "the ValidatingAdmissionPolicy of the message rejects the pods; it also applies to injected containers and volumes",
         fix: "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings   # docs/injection.md, Policies: what each kind finds \
               in injected pods, and the setting that helps",
     },
     KnownMessage {
         texts: &["admission webhook \""],
-        cause: "the webhook of the message rejects the pods; injected containers and volumes count, too",
+        cause: "the webhook of the message rejects the pods; it also applies to injected containers and volumes",
         fix: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations   # docs/injection.md, Policies: what each kind of \
               policy finds in injected pods, and the setting that helps",
     },

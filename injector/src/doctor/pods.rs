@@ -196,7 +196,7 @@ impl PodCheck<'_, '_> {
         let annotation = list::annotation(self.pod, INJECT) == Some("true");
         annotation.then(|| {
             let cause = format!(
-                "the annotation only counts once a webhook is called, and selectors match labels; {}",
+                "the annotation has an effect only if a webhook is called, and selectors match labels; {}",
                 why_not(kept)
             );
             (Problem::RequestIgnored, format!("its annotation {INJECT} is \"true\""), cause)

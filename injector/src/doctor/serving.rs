@@ -1,4 +1,4 @@
-//! The Service that is called, and what is behind it.
+//! The injector's Service, endpoints, Deployment and HorizontalPodAutoscaler.
 
 use serde_json::Value;
 

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_sockets_are_named() {
+    fn directories_and_sockets_are_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let error = replace(text(folder.path()), "x").expect_err("a directory").to_string();
         assert_eq!(error, "it is a directory; expected a file that can be written");

@@ -60,7 +60,7 @@ impl Injector {
         );
         warnings.extend(init.off().map(|(given, instead)| {
             let (origin, text) = (name(&given.origin), shown(&given.text));
-            format!("{origin}: {text} switches capture off: the init container {instead}")
+            format!("{origin}: {text} disables capture: the init container {instead}")
         }));
         // The flags of templates are there whether they have an effect or not.
         let resolved = init.resolved.iter().filter(|_| init.foreign.is_empty());

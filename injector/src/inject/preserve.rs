@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_named_unless_a_directive_removes_it() {
+    fn what_is_removed_is_reported_unless_a_directive_removes_it() {
         let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v"}]}});
         let after = json!({"spec": {"containers": [{"name": "b"}, {"name": "c"}]}});
         let all = ["spec.containers a", "spec.volumes v"].map(str::to_owned).to_vec();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_named() {
+    fn everything_else_is_reported() {
         let short = format!("a@sha256:{}", "0".repeat(63));
         let upper = format!("a@sha256:{}", "A".repeat(64));
         let long = format!("{}/a", "a".repeat(254));

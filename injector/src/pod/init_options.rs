@@ -44,11 +44,11 @@ pub struct Elsewhere {
 
 /// Options with which the init container captures nothing, and what it does instead.
 const OFF: [(Key, &str); 5] = [
-    (Key::CleanupOnly, "only takes rules out"),
-    (Key::DryRun, "only prints what it would do"),
-    (Key::NetworkNamespace, "makes its rules in another network namespace"),
-    (Key::Pid, "makes its rules in another network namespace"),
-    (Key::SkipRuleApply, "makes no rules"),
+    (Key::CleanupOnly, "only removes rules"),
+    (Key::DryRun, "only prints its actions"),
+    (Key::NetworkNamespace, "applies its rules in another network namespace"),
+    (Key::Pid, "applies its rules in another network namespace"),
+    (Key::SkipRuleApply, "applies no rules"),
 ];
 
 /// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is

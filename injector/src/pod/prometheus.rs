@@ -1,5 +1,5 @@
-//! The agent serves the app's metrics together with its own: scrapers are sent to it, and its environment has where the app's
-//! metrics are.
+//! Metrics merging (`enablePrometheusMerge`): the scrape annotations point to the agent; `ISTIO_PROMETHEUS_ANNOTATIONS` has the
+//! app's.
 
 use istio_iptables::config::parse_bool;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Type check: a list in place of a map could not be parsed, and a merge would drop it.
+//! Type check of pods: rejects, for example, a list where a map is expected; a merge would drop it silently.
 
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;

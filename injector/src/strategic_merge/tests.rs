@@ -96,7 +96,7 @@ fn directives_that_only_we_take() {
 }
 
 #[test]
-fn bad_directives_are_named() {
+fn bad_directives_are_reported() {
     for (patch, expected) in [
         (
             json!({"securityContext": {"$patch": "drop"}}),

@@ -117,7 +117,7 @@ impl ConfigStore {
     }
 
     /// Replaces the config by a valid one: it can be read, and a sample pod can be injected with it. An invalid one is
-    /// logged and counted, and the active one stays. The active generation.
+    /// logged and counted, and the last valid one stays active. The active generation.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl ConfigStore {
         if last.accepted.as_ref() == Some(sources) {
             let generation = self.active.load().generation;
             if last.rejected.take().is_some() || self.metrics.stale.get() != 0 {
-                log::info!(generation; "config unchanged again");
+                log::info!(generation; "config reverted to the active one");
             }
             self.succeeded();
             return Ok(generation);
@@ -153,7 +153,7 @@ impl ConfigStore {
         }
     }
 
-    /// Records that the config cannot be read: the active one stays.
+    /// Records that the config cannot be read: the last valid one stays active.
     pub(crate) fn unreadable(&self, problems: &[ConfigError]) {
         let mut last = self.last_loads.lock().unwrap_or_else(PoisonError::into_inner);
         last.rejected = None; // the next one is new in any case

@@ -40,7 +40,7 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> 
     let prepared = tokio::select! {
         prepared = Prepared::new(options, shutdown.clone()) => prepared?,
         () = signals.next() => {
-            log::warn!("shutdown during the start");
+            log::warn!("shutdown requested during startup");
             return Ok(());
         }
     };

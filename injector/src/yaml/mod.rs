@@ -82,7 +82,7 @@ pub enum Problem {
     #[error("cannot decode {value:?} as {tag}")]
     BadTag { tag: String, value: String },
     /// A key that the map has already.
-    #[error("duplicate key {0:?}: only the last value counts; remove or rename the others")]
+    #[error("duplicate key {0:?}: only the last value is used; remove or rename the others")]
     DuplicateKey(String),
     /// A map, list or null as a key.
     #[error("a key must be a string, number or bool")]

@@ -25,7 +25,7 @@ fn duplicate_keys_in_configs_are_warnings() {
             arguments.extend(["--values", &values]);
         }
         let notes = run(&arguments).unwrap().notes;
-        let expected = format!("{file}: yaml: {expected}: only the last value counts");
+        let expected = format!("{file}: yaml: {expected}: only the last value is used");
         assert!(notes.iter().any(|note| note.contains(&expected)), "{expected}: {notes:?}");
     }
 }
@@ -181,7 +181,7 @@ fn the_namespace_file_is_that_of_the_object() {
 }
 
 #[test]
-fn a_bad_value_is_named_with_its_file() {
+fn a_bad_value_is_reported_with_its_file() {
     let folder = Folder::new();
     let file = folder.file("d.yaml", DEPLOYMENT);
     let values = folder.file("values.yaml", "global: {proxy: {excludeInboundPorts: '80,8o'}}\n");

@@ -18,7 +18,7 @@ fn a_missing_command_prints_the_usage() {
 }
 
 #[test]
-fn unusable_inputs_are_named_with_a_fix() {
+fn unusable_inputs_are_reported_with_a_fix() {
     let folder = Folder::new();
     let failure =
         |name: &str, text: &str| run(&["inject", "-f", &folder.file(name, text)]).unwrap_err().to_string();

@@ -249,7 +249,7 @@ fn colors_are_those_of_the_flag_and_change_no_word() {
 }
 
 #[test]
-fn apps_with_the_proxy_s_user_or_group_are_named() {
+fn apps_with_the_proxy_s_user_or_group_are_reported() {
     let mut pod = injected(&json!({}), &[]);
     let said = "runs as user 1337, the proxy's own: its outbound traffic is not captured";
     assert!(!check(&pod, &[]).text.contains(said));

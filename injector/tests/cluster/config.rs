@@ -55,10 +55,10 @@ async fn an_invalid_config_map_is_rejected_until_it_is_fixed() {
         |part: &str| matches!(replica.status().config, Part::Stale(problem) if problem.contains(part));
     until("the problem is reported", || stale("ConfigMap istio-system/istio-sidecar-injector (key config)"))
         .await;
-    assert!(replica.has_logged("the last good state is used"));
+    assert!(replica.has_logged("the last valid state stays active"));
     fake.put("kubectl", config_map(NAME, json!({"values": "{}"})));
     until("a missing key is reported", || stale("has no key \"config\"")).await;
-    assert_eq!(replica.store.active().generation, 2, "the last good one stays");
+    assert_eq!(replica.store.active().generation, 2, "the last valid one stays active");
     assert!(replica.status().waiting().is_empty(), "and is served");
 
     fake.put("kubectl", changed("b"));
@@ -150,7 +150,7 @@ async fn an_api_server_outage_is_survived() {
 
     fake.stop().await;
     until("logged", || matches!(replica.status().config, Part::Stale(_))).await;
-    assert!(replica.status().waiting().is_empty(), "the last good config is used");
+    assert!(replica.status().waiting().is_empty(), "the last valid config stays active");
     assert_eq!(replica.store.active().generation, before.generation);
 
     fake.put("kubectl", changed("a"));

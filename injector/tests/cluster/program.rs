@@ -142,7 +142,7 @@ async fn pods_are_injected_from_an_empty_cluster_on() {
     until("logged", || output("node old runs Kubernetes")).await;
     assert!(!is_native(&inject(https, &ca_bundle(&fake)).await));
     fake.put("kubectl", config_map(NAME, json!({"config": "templates: [", "values": "{}"})));
-    until("logged", || output("the last good state is used")).await;
+    until("logged", || output("the last valid state stays active")).await;
     fake.stop().await;
     until("logged", || output("the API server is unreachable")).await;
     ready(monitoring).await;

@@ -13,7 +13,7 @@ fn without(kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_not_saved_is_named_and_not_called_missing() {
+fn what_was_not_saved_is_reported_and_not_called_missing() {
     for (kind, named) in [
         ("EndpointSlice", "EndpointSlices"),
         ("Secret", "no Secret"),

@@ -30,9 +30,9 @@ pub(crate) fn a_change_is_used_and_a_broken_one_is_not(cluster: &Cluster) {
     cluster.api.merge(&map, &with_image("registry.example.com/proxy:new")).expect("changed");
     until("the new image is used", || image() == "registry.example.com/proxy:new");
     cluster.api.merge(&map, &json!({"data": {"config": "templates: ["}})).expect("changed");
-    until("the broken config is logged", || !replica.logged("last good state").is_empty());
+    until("the broken config is logged", || !replica.logged("last valid state").is_empty());
     assert_eq!(image(), "registry.example.com/proxy:new");
-    assert!(replica.is_ready(), "the last good config is served");
+    assert!(replica.is_ready(), "the last valid config stays active");
     let good: Value = map["data"]["config"].clone();
     let mut again = with_image("registry.example.com/proxy:third");
     again["data"]["config"] = good;

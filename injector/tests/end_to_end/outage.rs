@@ -27,6 +27,6 @@ pub(crate) fn an_api_server_restart_is_survived(cluster: &Cluster) {
     let map = installation.object("ConfigMap").clone();
     cluster.api.merge(&map, &serde_json::json!({"data": {"config": "templates: ["}})).expect("changed");
     until("the change is seen", || {
-        !replica.logged("last good state").iter().all(|line| line.to_string().contains("unreachable"))
+        !replica.logged("last valid state").iter().all(|line| line.to_string().contains("unreachable"))
     });
 }

@@ -77,7 +77,7 @@ fn the_image_type_of_a_resource_counts() {
 }
 
 #[test]
-fn what_a_resource_sets_is_named_in_errors() {
+fn what_a_resource_sets_is_reported_in_errors() {
     let context = InjectionContext {
         proxy_configs: configs(&[("shop", 1, metadata(&json!({"ISTIO_META_DNS_CAPTURE": "bogus"})))]),
         ..InjectionContext::default()

@@ -122,7 +122,7 @@ fn config_of_one_s_own_goes_into_the_config_maps() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named_with_its_flag() {
+fn a_file_that_is_not_there_is_reported_with_its_flag() {
     let failure = run(&["manifests", "--mesh-config", "/nowhere/m", "--values", "/nowhere/v"]).unwrap_err();
     assert_eq!((failure.exit, failure.problems.len()), (Exit::NoInput, 2), "{failure}");
     assert!(failure.problems[0].starts_with("--values /nowhere/v: No such file"), "{failure}");
@@ -130,7 +130,7 @@ fn a_file_that_is_not_there_is_named_with_its_flag() {
 }
 
 #[test]
-fn bad_values_are_named() {
+fn bad_values_are_reported() {
     for (argument, named) in [
         ("--namespace=Mesh", "a-z"),
         ("--revision=1.28", "a-z"),

@@ -2,7 +2,7 @@
 
 use rcgen::date_time_ymd;
 
-use super::client::tls;
+use super::client::{assert_client_is_logged, tls};
 use super::load::Load;
 use super::server::{Ca, Server, Volume, pair_volume};
 
@@ -81,6 +81,7 @@ async fn clients_that_reject_the_certificate_are_logged_now_and_then() {
     assert!(tls(server.https, &other.der, &[]).await.is_err());
     let line = server.wait_for_line("TLS handshake rejected by the client");
     assert!(line["hint"].as_str().unwrap().contains("caBundle"), "{line}");
+    assert_client_is_logged(&line);
     for _ in 0..30 {
         assert!(tls(server.https, &other.der, &[]).await.is_err());
     }

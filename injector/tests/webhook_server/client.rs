@@ -234,3 +234,9 @@ pub(crate) async fn plain(
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     (head[9..12].parse().unwrap(), head.to_lowercase(), text.to_owned())
 }
+
+/// A log line about a connection has the address of its client.
+pub(crate) fn assert_client_is_logged(line: &Value) {
+    let client = line["client"].as_str().map(str::parse::<SocketAddr>);
+    assert!(client.is_some_and(|address| address.is_ok_and(|address| address.ip().is_loopback())), "{line}");
+}

@@ -120,7 +120,7 @@ async fn named_pipes_instead_of_files_are_rejected_and_block_nothing() {
         detail.contains(&config) && detail.contains("is a named pipe, expected a regular file"),
         "{line}"
     );
-    let line = server.wait_for_line("certificate rejected, the old one stays");
+    let line = server.wait_for_line("certificate rejected, the last valid one stays active");
     let detail = line["detail"].as_str().unwrap();
     assert!(detail.contains("tls.crt") && detail.contains("is a named pipe"), "{line}");
     assert!(server.metric("sidecar_injector_config_load_errors_total").await >= Some(1.0));

@@ -1,4 +1,4 @@
-//! Starts the program and listens to what it says.
+//! Starts the program and reads its log.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::net::SocketAddr;

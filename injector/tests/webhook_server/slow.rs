@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::client::{request, review, tls, whole};
+use super::client::{assert_client_is_logged, request, review, tls, whole};
 use super::memory::limit;
 use super::server::Server;
 
@@ -177,6 +177,7 @@ async fn connections_that_do_not_read_are_closed_and_others_are_served() {
         }
     };
     timeout(LONG, all_closed).await.expect("each of them is closed");
+    server.lines().iter().filter(|line| closed(line)).for_each(assert_client_is_logged);
     server.wait_for_metric("sidecar_injector_requests_in_flight", |count| count == 0.0).await;
     let peak = server.peak_memory();
     assert!(peak < limit(), "{} MiB", peak >> 20);

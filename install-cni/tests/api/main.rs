@@ -96,7 +96,7 @@ fn pod_without_uid_is_read_again() {
 
 /// It was started while the entry was missing: its sandbox stays without rules, whatever the agent does later.
 #[test]
-fn pod_that_has_started_without_capture_is_named_and_counted() {
+fn pod_that_has_started_without_capture_is_reported_and_counted() {
     let server = Server::start(Mode::Well, &[injected("web-0", "u-0"), injected("web-1", "u-1")]);
     let node = Node::start(&server);
     node.is_ready();
@@ -141,7 +141,7 @@ fn pod_that_the_api_server_does_not_know_does_not_start() {
 
 /// From the start on, so that the agent knows no pod.
 #[test]
-fn without_an_api_server_no_pod_starts_and_the_reason_is_named() {
+fn without_an_api_server_no_pod_starts_and_the_reason_is_reported() {
     for (mode, part) in [
         (Mode::Fails(401, "Unauthorized"), "responded 401: the message of 401"),
         (Mode::Fails(403, "Forbidden"), "forbidden: the message of 403"),

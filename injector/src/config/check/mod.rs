@@ -17,7 +17,7 @@ const MILLISECONDS: &str = "a duration of whole milliseconds";
 pub(super) fn proxy(config: &Map<String, Value>) -> Vec<FieldError> {
     let mut found = Found { config, errors: Vec::new() };
     for field in ["configPath", "binaryPath", "serviceCluster"] {
-        found.check(field, |value| !text(value).is_empty(), "text that is not empty");
+        found.check(field, |value| !text(value).is_empty(), "a non-empty string");
     }
     found.check("drainDuration", |value| nanoseconds(value) > 0 && nanoseconds(value) % SECOND == 0, SECONDS);
     found.check("discoveryAddress", is_address, ADDRESS);

@@ -55,11 +55,12 @@ pub(super) async fn serve(
     service: Arc<AdmissionService>,
     stopping: CancellationToken,
 ) {
+    let client = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.to_string());
     let stream = match timeout(CLIENT_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             service.metrics().handshake_failures.inc();
-            return log_handshake_failure(&error);
+            return log_handshake_failure(&error, &client);
         }
         Err(_) => {
             service.metrics().handshake_failures.inc();
@@ -91,7 +92,7 @@ pub(super) async fn serve(
         let now = Instant::now();
         if state.deadline() <= now {
             if state.has_unread_response(now) {
-                log::warn!("connection closed: a client does not read its responses");
+                log::warn!(client = client.as_str(); "connection closed: the client does not read its responses");
             }
             return;
         }
@@ -102,16 +103,16 @@ pub(super) async fn serve(
 static REJECTED: Mutex<LogThrottle> = Mutex::new(LogThrottle { last: None, suppressed: 0 });
 
 /// A client that does not trust our certificate has to be looked at; a port scanner does not.
-fn log_handshake_failure(error: &std::io::Error) {
+fn log_handshake_failure(error: &std::io::Error, client: &str) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let detail = error.to_string();
     if let Some(rustls::Error::AlertReceived(_)) = inner {
         let hint = "compare the caBundle of the webhook configuration with the CA of the certificate";
         let times = REJECTED.lock().ok().and_then(|mut throttle| throttle.record(Instant::now()));
         if let Some(times) = times {
-            log::warn!(detail = detail.as_str(), hint, times; "TLS handshake rejected by the client");
+            log::warn!(client, detail = detail.as_str(), hint, times; "TLS handshake rejected by the client");
         }
     } else {
-        log::debug!(detail = detail.as_str(); "TLS handshake failed");
+        log::debug!(client, detail = detail.as_str(); "TLS handshake failed");
     }
 }
