@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,9 @@ impl Default for Namespace {
 /// machine the usual 1,000 are too few, and the kernel drops packets, which UDP does not repeat.
 const BACKLOG: u32 = 20_000;
 
+/// Buckets of a namespace's own table of TCP sockets; half as many may be in `TIME_WAIT`.
+const TCP_BUCKETS: &str = "16384";
+
 /// Without the right to do so, for instance in a container, the queue stays as it is.
 fn give_backlog_room() {
     const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
@@ -44,13 +47,36 @@ impl Namespace {
     pub fn new() -> Self {
         static ROOM: Once = Once::new();
         ROOM.call_once(give_backlog_room);
-        let made = thread::spawn(|| {
+        Self::child(None)
+    }
+
+    /// The same, with a small table of TCP sockets of its own: a list of sockets walks the whole table, and that of the machine has
+    /// up to 524,288 buckets. Kernels before 6.1 have one table only.
+    #[must_use]
+    pub fn with_own_tcp_table() -> Self {
+        static PARENT: OnceLock<Namespace> = OnceLock::new();
+        Self::child(Some(PARENT.get_or_init(|| {
+            let parent = Self::new();
+            parent.run(|| {
+                let _ = fs::write("/proc/sys/net/ipv4/tcp_child_ehash_entries", TCP_BUCKETS);
+            });
+            parent
+        })))
+    }
+
+    /// Makes one on a thread in `parent`, or in the caller's.
+    fn child(parent: Option<&Self>) -> Self {
+        let make = || {
+            if let Some(parent) = parent {
+                parent.enter();
+            }
             unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
                 panic!("a network namespace cannot be made: {error}: run as root, with CAP_SYS_ADMIN")
             });
             File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
-        });
-        Self(Arc::new(made.join().unwrap_or_else(|panic| resume_unwind(panic))))
+        };
+        let made = thread::scope(|scope| scope.spawn(make).join());
+        Self(Arc::new(made.unwrap_or_else(|panic| resume_unwind(panic))))
     }
 
     /// The namespace of a process, as `/proc/<pid>/ns/net` names it.

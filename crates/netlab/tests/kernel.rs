@@ -135,3 +135,15 @@ fn without_retransmission_a_connection_shows_that_a_packet_is_lost() {
         }
     });
 }
+
+#[test]
+fn table_of_tcp_sockets_is_the_namespaces_own() {
+    let buckets = || fs::read_to_string("/proc/sys/net/ipv4/tcp_ehash_entries").ok();
+    let Some(shared) = Namespace::new().run(buckets) else {
+        eprintln!("skipped: this kernel has one table only");
+        return;
+    };
+    let own = Namespace::with_own_tcp_table().run(buckets).expect("the same file");
+    // A table of others has a negative number.
+    assert!(shared.starts_with('-') && own.trim() == "16384", "{shared} {own}");
+}

@@ -48,14 +48,14 @@ impl Drop for Pod {
 
 impl Pod {
     pub(crate) fn new(fixture: Fixture, world: Topology) -> Self {
-        Self::with(Namespace::new(), fixture, world)
+        Self::with(Namespace::with_own_tcp_table(), fixture, world)
     }
 
     /// A pod in this network namespace.
     pub(crate) fn with(namespace: Namespace, fixture: Fixture, world: Topology) -> Self {
         program::require_tools();
-        let outside = Namespace::new();
-        let guest = (world == Topology::Guest).then(Namespace::new);
+        let outside = Namespace::with_own_tcp_table();
+        let guest = (world == Topology::Guest).then(Namespace::with_own_tcp_table);
         let pod = Self { fixture, namespace, outside, guest };
         let all = [Some(&pod.namespace), Some(&pod.outside), pod.guest.as_ref()];
         let all = || all.into_iter().flatten();
