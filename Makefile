@@ -175,9 +175,10 @@ unit-cross: setup-cross ## unit tests of both programs and their crates for anot
 	    -- --skip kernel::
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 
+# Cargo's library path has eight folders, in each of which the loader would look for each library of each tool that a test starts.
 unit: ## what `make test` does once everything is installed
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
-	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
+	$(RUNNER)="$(strip $(AS_ROOT) env -u LD_LIBRARY_PATH)" cargo $(TEST) --locked --workspace $(THREADS)
 
 relay: $(CROSS)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --release --target $(TARGET) -p netlab --example relay
