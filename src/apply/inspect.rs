@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::{conntrack, from_kernel, missing_modules, needed, network, tool_error, unlisted_tables};
+use super::{
+    conntrack, from_kernel, missing_modules, needed, network, preconditions, tool_error, unlisted_tables,
+};
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
@@ -190,6 +192,7 @@ fn findings(
         }
         findings.refused.insert(Variant::Nft.into(), Refusal { error, modules: Vec::new() });
     }
+    refuse_iptables_from_outside(choice, &mut findings);
     // Eight lookups in every folder of PATH.
     if findings.needs_tools(choice) || log::log_enabled!(log::Level::Debug) {
         findings.nft = tools::tools(host, Variant::Nft, Family::V4);
@@ -203,6 +206,22 @@ fn findings(
         findings.refused.insert(Backend::Native, Refusal { error: error.to_string(), modules });
     }
     findings
+}
+
+/// From a node into a pod with a user namespace of its own: iptables' rules with users are refused, those of native nftables are not.
+/// Where iptables holds rules of ours already, they can stay.
+fn refuse_iptables_from_outside(choice: BackendChoice, findings: &mut Findings) {
+    let is_native_possible =
+        findings.nf_tables == NfTables::Present && !findings.refused.contains_key(&Backend::Native);
+    if choice != BackendChoice::Auto || !is_native_possible || !preconditions::is_outside() {
+        return;
+    }
+    let unused = findings.chains.iter().filter(|(_, chains)| **chains == 0);
+    for (variant, _) in unused {
+        log::debug!("{variant} is not used: {}", preconditions::NO_OWNER_MATCH);
+        let error = preconditions::NO_OWNER_MATCH.to_owned();
+        findings.refused.entry((*variant).into()).or_insert(Refusal { error, modules: Vec::new() });
+    }
 }
 
 /// Reads the live rules with the tool of the variant that holds them.

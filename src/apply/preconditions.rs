@@ -7,6 +7,7 @@ use crate::config::RunOptions;
 use crate::connections::only_keeps_translation;
 use crate::exit::Exit;
 use crate::foreign;
+use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
 use crate::model::{Family, FamilyRules, FibRoute, Hook, HookRules, Table, Variant};
@@ -55,6 +56,7 @@ pub(super) fn check_steps(
             Step::Network(step) => check_network(*step, current)?,
             Step::Restore(step) => {
                 needed(host, step.variant, step.family, "rules are written with them").map(drop)?;
+                check_owners(step)?;
                 check_chains(step, desired, current)?;
             }
             Step::LimitNative
@@ -67,6 +69,31 @@ pub(super) fn check_steps(
         }
     }
     require_delivery(desired, current, run)
+}
+
+/// What the kernel says no more of than "Invalid argument".
+pub(super) const NO_OWNER_MATCH: &str = "the kernel refuses iptables' match of users and groups (xt_owner) to processes outside \
+                                         of the user namespace that the network namespace belongs to";
+
+/// Whether this process is outside of that user namespace.
+pub(super) fn is_outside() -> bool {
+    // Without a process of that user namespace in sight, it is another one, too.
+    OwnerIds::read().map_or(true, |ids| ids.is_other_user_namespace())
+}
+
+/// iptables-legacy replaces whole tables, with the rules that are there already.
+fn check_owners(step: &Restore) -> Result<(), Failure> {
+    let adds = |line: &str| line.starts_with("-A ") || line.starts_with("-I ");
+    let replaces_owners = step.variant == Variant::Legacy
+        && step.tables.iter().any(|table| matches!(table, Table::Nat | Table::Raw))
+        && step.text.lines().any(adds);
+    let has_owners = replaces_owners || step.text.contains(" -m owner ");
+    if !has_owners || !is_outside() {
+        return Ok(());
+    }
+    let what = format!("{} cannot be used from here: {NO_OWNER_MATCH}", step.variant);
+    Err(Failure::new(Exit::Refused, what)
+        .hint("use --backend nftables, or run in the pod's user namespace (`nsenter --user --net`)"))
 }
 
 /// iptables-nft adds rules only to chains of the type, hook and priority that it gives them itself.

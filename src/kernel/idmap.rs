@@ -48,6 +48,12 @@ impl OwnerIds {
         Ok(Self { maps })
     }
 
+    /// Whether the network namespace belongs to another user namespace than this process.
+    #[must_use]
+    pub const fn is_other_user_namespace(&self) -> bool {
+        self.maps.is_some()
+    }
+
     /// A uid of this process's user namespace.
     #[must_use]
     pub fn uid(&self, uid: u32) -> u32 {

@@ -90,4 +90,5 @@ mod tproxy;
 mod unanswered;
 mod unlisted_chains;
 mod unnamed_rules;
+mod user_namespace;
 mod validation;
