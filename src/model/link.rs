@@ -1,5 +1,9 @@
 //! Interfaces, and the settings of them that decide over captured packets: plain data.
 
+use std::collections::BTreeSet;
+
+use super::Family;
+
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -13,6 +17,8 @@ pub struct Link {
     pub has_carrier: bool,
     /// Whether it is a port of another one, such as a bridge, on which packets then arrive.
     pub is_port: bool,
+    /// Whether it is a bridge.
+    pub is_bridge: bool,
     /// Whether it has an IPv4 address.
     pub has_v4: bool,
     /// Whether it has an IPv6 address.
@@ -56,6 +62,9 @@ pub struct Links {
     pub all: SourceValidation,
     /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first packet.
     pub inherits_mark: bool,
+    /// Families whose bridged packets meet the rules in the bridge already: `net.bridge.bridge-nf-call-iptables` and
+    /// `-ip6tables`, 1 by default in each namespace where the module br_netfilter is loaded.
+    pub filters_bridged: BTreeSet<Family>,
 }
 
 impl Links {

@@ -34,6 +34,11 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
         let name = one_line(&link.name);
         let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
+            found.extend(loses_socket(family, link, links).map(|why| {
+                dropping(format!(
+                    "connections that arrive on {name} do not reach the proxy ({family}, mark {mark} of TPROXY): {why}"
+                ))
+            }));
             found.extend(inherits_mark(links).map(|why| {
                 dropping(format!(
                     "connections that arrive on {name} get no answer ({family}, mark {mark} of TPROXY): {why}"
@@ -104,7 +109,24 @@ pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Opti
     let dropped =
         if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) };
     let unanswered = || inherits_mark(links).filter(|_| is_tproxy);
+    if let Some(why) = loses_socket(family, link, links).filter(|_| is_tproxy) {
+        return Some(why);
+    }
     dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unanswered)
+}
+
+/// The rules are then evaluated in the bridge, which hands the packet on without the socket that TPROXY gave it.
+fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
+    let setting = match family {
+        Family::V4 => "bridge-nf-call-iptables",
+        Family::V6 => "bridge-nf-call-ip6tables",
+    };
+    (link.is_bridge && links.filters_bridged.contains(&family)).then(|| {
+        format!(
+            "with net.bridge.{setting}=1 TPROXY has no effect on bridged packets: those to the pod's own addresses go to the app, \
+             others are lost; set it to 0 in the pod's network namespace, or use REDIRECT"
+        )
+    })
 }
 
 /// The proxy's socket has the mark of the packet that TPROXY gave it.

@@ -13,6 +13,7 @@ for_each_backend_and_native!(
     captured_connections_need_the_loopback_interface,
     connections_of_an_interface_without_carrier_are_lost,
     sockets_that_inherit_the_mark_of_tproxy_do_not_answer,
+    tproxy_has_no_effect_on_packets_that_the_bridge_filters,
     connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy,
 );
 
@@ -205,6 +206,44 @@ fn sockets_that_inherit_the_mark_of_tproxy_do_not_answer(fixture: Fixture) {
                 }
                 let (_, answer) = explained(&pod, family, "eth0");
                 assert_eq!(answer.contains("tcp_fwmark_accept=1"), is_silent, "{options:?}: {answer}");
+            }
+        }
+    }
+}
+
+/// With br_netfilter a bridge evaluates the rules itself, and hands the packet on without the socket that TPROXY gave it: to the app.
+fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::Guest);
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    for value in ["1", "0"] {
+        for name in ["iptables", "ip6tables"] {
+            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{name}");
+            pod.namespace.run(|| fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+        }
+        for options in [&TPROXY[..], &EVERYTHING] {
+            let is_ineffective = value == "1" && options == TPROXY;
+            let run = pod.apply(options).output();
+            let check = pod.istio_iptables(&[&["check"], options].concat()).run();
+            assert_eq!(check.code(), i32::from(is_ineffective), "{options:?}: {}", check.output());
+            for &family in fixture.families() {
+                let app = at(family.pod(), 8080);
+                let call = pod.guest().call(app);
+                if is_ineffective {
+                    call.served_by("app");
+                } else {
+                    call.captured(15006, app);
+                }
+                let name = if family == Family::V4 { "IPv4" } else { "IPv6" };
+                let words = format!(
+                    "connections that arrive on br0 do not reach the proxy ({name}, mark 1337 of TPROXY)"
+                );
+                for output in [&run, &check.output()] {
+                    assert_eq!(output.contains(&words), is_ineffective, "{options:?}: {output}");
+                }
+                let guest = at(family.guest(), 40000).to_string();
+                let packet = ["--from", "outside", "--in", "br0", "--src", &guest, "--to", &app.to_string()];
+                let answer = first_line(&pod, &packet);
+                assert_eq!(answer.contains("TPROXY has no effect"), is_ineffective, "{options:?}: {answer}");
             }
         }
     }

@@ -7,7 +7,7 @@ use super::Rtnetlink;
 use super::address::Listed;
 use crate::kernel::netlink::{Attribute, Message, Reply};
 use crate::kernel::procfs;
-use crate::model::{IpsecExemption, Link, Links, SourceValidation};
+use crate::model::{Family, IpsecExemption, Link, Links, SourceValidation};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -18,6 +18,8 @@ const FLAGS: usize = 8;
 const IFF_LOWER_UP: libc::c_int = 0x10000;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -58,6 +60,7 @@ impl Rtnetlink {
             each,
             all: of_all(),
             inherits_mark: setting("tcp_fwmark_accept").is_some_and(|value| value != 0),
+            filters_bridged: Family::ALL.into_iter().filter(|family| filters_bridged(*family)).collect(),
         })
     }
 }
@@ -78,6 +81,10 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
         is_up: has(libc::IFF_UP),
         has_carrier: has(IFF_LOWER_UP),
         is_port: attributes.of(IFLA_MASTER).is_some(),
+        is_bridge: attributes
+            .of(IFLA_LINKINFO)
+            .and_then(|info| info.nested().of(IFLA_INFO_KIND))
+            .is_some_and(|kind| kind.text() == "bridge"),
         has_v4: with_address.contains(&(index, true)),
         has_v6: with_address.contains(&(index, false)),
         routes_to_loopback: is_set(ROUTE_LOCALNET),
@@ -117,8 +124,20 @@ fn of_all_links(name: &str) -> Option<u8> {
     setting(&["conf/all/", name].concat())
 }
 
-/// A setting of this thread's network namespace.
+fn filters_bridged(family: Family) -> bool {
+    let name = match family {
+        Family::V4 => "bridge-nf-call-iptables",
+        Family::V6 => "bridge-nf-call-ip6tables",
+    };
+    network_setting(&["bridge/", name].concat()).is_some_and(|value| value != 0)
+}
+
 fn setting(name: &str) -> Option<u8> {
-    let path = ["/proc/sys/net/ipv4/", name].concat();
+    network_setting(&["ipv4/", name].concat())
+}
+
+/// A setting of this thread's network namespace.
+fn network_setting(name: &str) -> Option<u8> {
+    let path = ["/proc/sys/net/", name].concat();
     procfs::read_if_present(path).ok()??.trim().parse().ok()
 }
