@@ -17,7 +17,7 @@ use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, outside, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::model::{DNS_PORT, Hook, Mark, Target, Transport};
+use crate::model::{DNS_PORT, Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
 use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet, in one sentence.
@@ -46,7 +46,10 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
             let unsent = if packet.is_local && !packet.is_inbound { loopback() } else { no_carrier() };
-            unsent.into_iter().chain(behind).collect()
+            let is_passthrough =
+                [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&packet.source.ip());
+            let unbound = || runtime::passthrough_problem(packet.family(), pod).filter(|_| is_passthrough);
+            unsent.or_else(unbound).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
             let reset = conversation.reset_behind_tproxy();

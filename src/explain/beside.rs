@@ -9,7 +9,7 @@ use nfnetlink::nftables::{
 };
 
 use super::entry::Entry;
-use super::rules::{BaseChain, Chains, INPUT, POSTROUTING, Rules};
+use super::rules::{BaseChain, Chains, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
@@ -26,9 +26,10 @@ impl Rules {
         for (table, (name, priority), live) in earlier.chain(later) {
             let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
             let chains = Chains { named: named(observed.family, live), ..Chains::default() };
+            let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
             let base = |hook: &'static str, rules: Vec<Entry>, drops| BaseChain {
                 hook,
-                priority,
+                priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
                 table: name.clone(),
                 chain: hook.to_owned(),
                 rules,
@@ -48,8 +49,8 @@ impl Rules {
             }
             let behind: &[&'static str] = match table {
                 None => &[INPUT],
-                Some(Table::Mangle) => &[INPUT, POSTROUTING],
-                Some(Table::Raw | Table::Nat) => &[],
+                Some(Table::Mangle | Table::Nat) => &[INPUT, POSTROUTING],
+                Some(Table::Raw) => &[],
             };
             for &chain in behind {
                 let rules = chains.named.get(chain).cloned().unwrap_or_default();
@@ -60,7 +61,7 @@ impl Rules {
         self.before.retain(decides);
         self.later.retain(decides);
         self.before.sort_by_key(|base| base.priority);
-        self.later.sort_by_key(|base| base.priority);
+        self.later.sort_by_key(BaseChain::place);
     }
 
     /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets. `is_read`: whether a chain
@@ -95,8 +96,8 @@ impl Rules {
                     NftHook::Input => (INPUT, false),
                     NftHook::Output => (Hook::Output.name(), base.priority <= NAT_PRIORITY),
                     NftHook::Prerouting => (Hook::Prerouting.name(), base.priority <= NAT_PRIORITY),
-                    NftHook::Postrouting if base.kind != ChainKind::Nat => (POSTROUTING, false),
-                    NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => continue,
+                    NftHook::Postrouting => (POSTROUTING, false),
+                    NftHook::Forward | NftHook::Foreign(_) => continue,
                 };
                 let is_read = self.later.iter().any(|known| {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
@@ -105,7 +106,9 @@ impl Rules {
                 if is_read {
                     continue;
                 }
-                let list = if is_before || is_nat { &mut self.before } else { &mut self.later };
+                let is_behind = [INPUT, POSTROUTING].contains(&hook);
+                let list =
+                    if is_before || (is_nat && !is_behind) { &mut self.before } else { &mut self.later };
                 list.push(BaseChain {
                     hook,
                     priority: base.priority,
@@ -120,7 +123,7 @@ impl Rules {
             }
         }
         self.before.sort_by_key(|base| base.priority);
-        self.later.sort_by_key(|base| base.priority);
+        self.later.sort_by_key(BaseChain::place);
     }
 }
 

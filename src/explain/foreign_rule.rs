@@ -31,7 +31,7 @@ pub(crate) enum Effect {
     ToSocket(Option<Port>, Option<MarkChange>),
     /// It does so, and may change the mark of the packet.
     GivesSocket(Port, Option<MarkChange>),
-    /// It gives the packet another destination.
+    /// It gives the packet another destination, or source in `INPUT` and `POSTROUTING`.
     Translates(Translation),
     /// The same, if a program is there that takes it, or if other rules are for what it makes of the packet.
     MayTake,
@@ -48,9 +48,9 @@ pub(crate) enum Effect {
 }
 
 /// Targets that take a packet away from the rules behind them.
-const TAKING: [&str; 6] = ["MASQUERADE", "NFQUEUE", "QUEUE", "REJECT", "SNAT", "SYNPROXY"];
-/// Targets that give it another destination.
-const TRANSLATING: [&str; 3] = ["DNAT", "NETMAP", "REDIRECT"];
+const TAKING: [&str; 4] = ["NFQUEUE", "QUEUE", "REJECT", "SYNPROXY"];
+/// Targets that give it another destination or source.
+const TRANSLATING: [&str; 5] = ["DNAT", "MASQUERADE", "NETMAP", "REDIRECT", "SNAT"];
 /// Targets that change marks.
 const MARKING: [&str; 3] = ["CONNMARK", "HMARK", "MARK"];
 

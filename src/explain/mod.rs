@@ -156,7 +156,7 @@ impl Pod<'_> {
         self.all_prepared(overview::packets(self))
     }
 
-    /// A packet for each foreign rule.
+    /// Packets for each foreign rule.
     fn probes(&self) -> Vec<(String, Packet)> {
         let probes = self.live.as_ref().map(|live| probes::packets(live, self));
         self.all_prepared(probes.unwrap_or_default())
@@ -197,8 +197,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
     };
     let rows: Vec<_> = pod.kinds().into_iter().map(row).collect();
     let problems = pod.live.as_ref().map(|live| {
-        let probes = pod.probes().into_iter().filter(|(_, packet)| row::is_captured_by_ours(packet, live));
-        let all: Vec<_> = rows.iter().cloned().chain(probes.map(row)).collect();
+        let all: Vec<_> = rows.iter().cloned().chain(pod.probes().into_iter().map(row)).collect();
         problems::problems(&all, live, pod)
     });
     let problems = problems.unwrap_or_default();

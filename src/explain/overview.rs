@@ -108,15 +108,7 @@ impl Kinds<'_> {
         self.add("app to itself by loopback", Sender::App, loopback, ANY_PORT);
         self.add("app to itself by the pod's address", Sender::App, pod, ANY_PORT);
         self.add("proxy to its own pod's address", Sender::Proxy, pod, ANY_PORT);
-        let passthrough = match self.family {
-            Family::V4 => PASSTHROUGH_V4.into(),
-            Family::V6 => PASSTHROUGH_V6.into(),
-        };
-        let query = PacketQuery {
-            source: Some(passthrough),
-            out_interface: Some("lo".to_owned()),
-            ..query(Sender::Proxy)
-        };
+        let query = passthrough_query(self.family);
         self.push("proxy to the app, inbound request", &query, pod, ANY_PORT);
     }
 
@@ -173,6 +165,15 @@ pub const fn query(sender: Sender) -> PacketQuery {
         diagram: None,
         live: false,
     }
+}
+
+/// The question about the connection by which the proxy hands on an inbound request.
+pub(super) fn passthrough_query(family: Family) -> PacketQuery {
+    let source = match family {
+        Family::V4 => PASSTHROUGH_V4.into(),
+        Family::V6 => PASSTHROUGH_V6.into(),
+    };
+    PacketQuery { source: Some(source), out_interface: Some("lo".to_owned()), ..query(Sender::Proxy) }
 }
 
 /// The addresses of the pod, those on `lo` last.

@@ -1,87 +1,169 @@
-//! One packet for each foreign rule: to the address and the port that it names, from whom it names.
+//! Packets for each foreign rule: to the address and the port that it names, from whom it names; and those by which the proxy hands on what
+//! is captured from or for these.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::defaults::default_server;
 use super::entry::Entry;
-use super::overview::{ANY_PORT, pod_address, query};
+use super::overview::{ANY_PORT, passthrough_query, pod_address, query};
 use super::packet::Packet;
+use super::row::is_captured_by_ours;
+use super::rules::{INPUT, Rules};
 use super::unless::addresses;
 use super::{Live, Pod};
 use crate::config::{PacketQuery, Sender};
-use crate::model::{Family, Hook, Transport};
-use crate::parse::matches::{self, Field, FieldMatch};
+use crate::model::{DNS_PORT, Family, Hook, Port, Transport};
+use crate::parse::matches::{self, Direction, End, Field, FieldMatch, Part};
 
-/// Most packets of a family.
+/// Most packets of a family, of those that are captured, and of those of the proxy.
 const MOST: usize = 64;
 
-/// For each family that has rules of ours: a packet for each foreign rule, with the name of the kind of traffic.
+/// For each family that has rules of ours: packets for each foreign rule that are captured without foreign rules, or that the proxy hands
+/// on then, with the name of the kind of traffic.
 pub(super) fn packets(live: &Live, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
-        let mut questions: Vec<Question> = Vec::new();
-        for (hook, entry) in rules.foreign() {
-            let senders = [Sender::App, Sender::Outside].into_iter().filter(|sender| meets(*sender, hook));
-            for found in senders.filter_map(|sender| Question::of(entry, sender, *family, pod)) {
-                if !questions.contains(&found) {
-                    questions.push(found);
+        for kinds in [&CAPTURED[..], &PROXY] {
+            let mut questions: Vec<Question> = Vec::new();
+            for (hook, entry) in rules.foreign() {
+                let meets = kinds.iter().filter(|kind| kind.meets(hook, live));
+                for found in meets.filter_map(|kind| Question::of(entry, *kind, *family, pod)) {
+                    let is_asked = found.is_named || kinds.contains(&Kind::App);
+                    if is_asked && questions.len() < MOST && !questions.contains(&found) {
+                        questions.push(found);
+                    }
                 }
             }
+            let asked = questions.iter().filter(|question| question.concerns(rules, live, pod));
+            packets.extend(asked.map(|question| question.packet(pod)));
         }
-        packets.extend(questions.iter().take(MOST).map(|question| question.packet(pod)));
     }
     packets
 }
 
-/// Whether a packet of this sender is at a hook first. All that is captured arrives in `INPUT`.
-fn meets(sender: Sender, hook: Option<&str>) -> bool {
-    hook.is_none_or(|hook| (sender == Sender::Outside) == (hook == Hook::Prerouting.name()))
+/// Whose packets, and whether a rule tests them or their answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    App,
+    Client,
+    /// Answers of the app.
+    ToClient,
+    /// The proxy to a server, in the app's place.
+    ToServer,
+    FromServer,
+    /// The proxy to the app, in a client's place.
+    ToApp,
+    FromApp,
+}
+
+const CAPTURED: [Kind; 2] = [Kind::App, Kind::Client];
+const PROXY: [Kind; 5] = [Kind::ToServer, Kind::FromServer, Kind::ToApp, Kind::FromApp, Kind::ToClient];
+
+impl Kind {
+    /// Whether packets of this kind meet a hook where they have the addresses that a rule for them names. `None`: it is not known which.
+    fn meets(self, hook: Option<&str>, live: &Live) -> bool {
+        let arrives = hook.is_none_or(|hook| [Hook::Prerouting.name(), INPUT].contains(&hook));
+        match self {
+            Self::Client | Self::FromServer => arrives,
+            Self::App => hook != Some(Hook::Prerouting.name()),
+            Self::ToServer | Self::ToClient => hook.is_none() || !arrives,
+            // With TPROXY that follows from the client's packet.
+            Self::ToApp | Self::FromApp => live.routed_mark.is_none(),
+        }
+    }
+
+    const fn is_answer(self) -> bool {
+        matches!(self, Self::FromServer | Self::FromApp | Self::ToClient)
+    }
+
+    /// Whether it is for the pod.
+    const fn is_for_pod(self) -> bool {
+        matches!(self, Self::Client | Self::ToClient | Self::ToApp | Self::FromApp)
+    }
+
+    /// Whether it is one of the proxy's own connections.
+    const fn is_of_proxy(self) -> bool {
+        matches!(self, Self::ToServer | Self::FromServer | Self::ToApp | Self::FromApp)
+    }
+
+    fn query(self, family: Family) -> PacketQuery {
+        match self {
+            Self::App => query(Sender::App),
+            Self::Client | Self::ToClient => query(Sender::Outside),
+            Self::ToServer | Self::FromServer => query(Sender::Proxy),
+            Self::ToApp | Self::FromApp => passthrough_query(family),
+        }
+    }
 }
 
 /// What is asked about a rule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Question {
+    kind: Kind,
     query: PacketQuery,
     to: SocketAddr,
+    /// Whether the rule names the address or the port to which it is.
+    is_named: bool,
+    has_port: bool,
+}
+
+impl PartialEq for Question {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.query, self.to) == (&other.query, other.to)
+    }
 }
 
 impl Question {
-    /// `None` if no packet of this sender is one for the rule, as far as its words are read.
-    fn of(entry: &Entry, sender: Sender, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        let is_inbound = sender == Sender::Outside;
-        let to = if is_inbound {
+    /// `None` if no packet of this kind is one for the rule, as far as its words are read.
+    fn of(entry: &Entry, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
+        let to = if kind.is_for_pod() {
             pod_address(pod.config, pod.network, family)
         } else {
             default_server(pod, family)
         };
-        let mut question = Self { query: query(sender), to: SocketAddr::new(to, ANY_PORT) };
+        let (query, to) = (kind.query(family), SocketAddr::new(to, ANY_PORT));
+        let mut question = Self { kind, query, to, is_named: false, has_port: false };
         let tests = matches::read(&entry.text())?.known;
         tests.iter().filter(|test| !test.is_negated).try_for_each(|test| question.take(test, pod))?;
+        if question.query.transport == Transport::Udp && !question.has_port {
+            question.to.set_port(DNS_PORT.number());
+        }
         Some(question)
     }
 
     /// Takes the first value that a rule tests.
     fn take(&mut self, test: &FieldMatch, pod: &Pod<'_>) -> Option<()> {
-        let is_inbound = self.query.sender == Sender::Outside;
         let value = test.values.first()?.0;
+        let port = || value.try_into().ok();
         let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
-        match test.field {
+        let is_answer = self.kind.is_answer();
+        match if is_answer { answered(test.field) } else { test.field } {
             Field::Protocol => self.query.transport = transport(value)?,
-            Field::Destination => {
+            Field::Destination | Field::Connection(Part::End(Direction::Original, End::Destination), _) => {
                 let address = first_address(test)?;
                 // What the pod forwards is not followed.
-                if is_inbound && !is_own(address) {
+                if self.kind.is_for_pod() && !is_own(address) {
                     return None;
                 }
                 self.to.set_ip(address);
+                self.is_named = true;
             }
-            Field::DestinationPort | Field::EitherPort => self.to.set_port(value.try_into().ok()?),
-            Field::Source if is_inbound => self.query.source = first_address(test),
-            Field::SourcePort => self.query.source_port = Some(value.try_into().ok()?),
-            Field::Uid | Field::Gid if is_inbound => return None,
-            Field::Uid => self.query.sender = Sender::Uid(value.try_into().ok()?),
-            Field::Gid => self.query.sender = Sender::Gid(value.try_into().ok()?),
+            Field::DestinationPort
+            | Field::EitherPort
+            | Field::Connection(Part::End(Direction::Original, End::DestinationPort), _) => {
+                self.to.set_port(port()?);
+                (self.is_named, self.has_port) = (true, true);
+            }
+            Field::Source if self.query.sender == Sender::Outside => {
+                self.query.source = first_address(test);
+            }
+            Field::SourcePort if !self.kind.is_of_proxy() => self.query.source_port = Some(port()?),
+            Field::Uid if !is_answer => self.owned_by(Sender::Uid(value.try_into().ok()?), pod)?,
+            Field::Gid if !is_answer => self.owned_by(Sender::Gid(value.try_into().ok()?), pod)?,
             Field::Source
+            | Field::SourcePort
+            | Field::Uid
+            | Field::Gid
             | Field::InInterface
             | Field::OutInterface
             | Field::Socket
@@ -96,25 +178,59 @@ impl Question {
         Some(())
     }
 
+    /// Takes the owner that a rule tests.
+    fn owned_by(&mut self, owner: Sender, pod: &Pod<'_>) -> Option<()> {
+        let proxy = &pod.config.traffic.proxy;
+        let is_proxy = match owner {
+            Sender::Uid(uid) => proxy.uids.contains(&uid),
+            Sender::Gid(gid) => proxy.gids.contains(&gid),
+            Sender::App | Sender::Kernel | Sender::Outside | Sender::Process { .. } | Sender::Proxy => false,
+        };
+        if self.kind == Kind::App {
+            self.query.sender = owner;
+            return Some(());
+        }
+        (self.kind.is_of_proxy() && is_proxy).then_some(())
+    }
+
+    /// Whether the packet is captured without foreign rules, or handed on by the proxy then.
+    fn concerns(&self, rules: &Rules, live: &Live, pod: &Pod<'_>) -> bool {
+        let captured = match self.kind {
+            Kind::ToServer | Kind::FromServer => query(Sender::App),
+            Kind::ToApp | Kind::FromApp => query(Sender::Outside),
+            Kind::App | Kind::Client | Kind::ToClient => self.query.clone(),
+        };
+        let captured = PacketQuery { transport: self.query.transport, ..captured };
+        // What is for its own ports, the proxy does not hand on.
+        let is_asked = CAPTURED.contains(&self.kind)
+            || !Port::new(self.to.port()).is_some_and(|port| rules.has_proxy_port(port));
+        let packet = || Packet::of(&captured, self.to, pod.config, pod.network).with_defaults(&captured, pod);
+        is_asked && is_captured_by_ours(&pod.prepared(packet()), live)
+    }
+
     fn packet(&self, pod: &Pod<'_>) -> (String, Packet) {
-        let Self { query, to } = self;
+        let Self { query, to, .. } = self;
         let sender = match query.sender {
-            Sender::Outside => client(query),
+            Sender::Outside => "client".to_owned(),
             Sender::Uid(uid) => format!("uid {uid}"),
             Sender::Gid(gid) => format!("gid {gid}"),
-            Sender::App | Sender::Kernel | Sender::Process { .. } | Sender::Proxy => "app".to_owned(),
+            Sender::Proxy => "proxy".to_owned(),
+            Sender::App | Sender::Kernel | Sender::Process { .. } => "app".to_owned(),
         };
+        let address = query.source.map(|address| format!(" {address}"));
+        let port = query.source_port.map(|port| format!(" (source port {port})"));
+        let (address, port) = (address.unwrap_or_default(), port.unwrap_or_default());
         let transport = if query.transport == Transport::Udp { ", UDP" } else { "" };
         let packet = Packet::of(query, *to, pod.config, pod.network).with_defaults(query, pod);
-        (format!("{sender} to {to}{transport}"), packet)
+        (format!("{sender}{address}{port} to {to}{transport}"), packet)
     }
 }
 
-/// Whom a rule names, in words.
-fn client(query: &PacketQuery) -> String {
-    let address = query.source.map(|address| format!(" {address}"));
-    let port = query.source_port.map(|port| format!(" (source port {port})"));
-    format!("client{}{}", address.unwrap_or_default(), port.unwrap_or_default())
+/// The field of a packet that an answer has on its other end.
+fn answered(field: Field) -> Field {
+    let ends = [(Field::Source, Field::Destination), (Field::SourcePort, Field::DestinationPort)];
+    let others = ends.into_iter().flat_map(|(one, other)| [(one, other), (other, one)]);
+    { others }.find(|(one, _)| *one == field).map_or(field, |(_, other)| other)
 }
 
 const fn transport(number: u128) -> Option<Transport> {

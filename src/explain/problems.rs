@@ -18,7 +18,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, pod: &Pod<'_>) -> Vec<String> 
         problems.push("no capture rule is live".to_owned());
     }
     problems.extend(live.dormant.iter().cloned());
-    problems.extend(passthrough_problem(pod).map(str::to_owned));
+    problems.extend(Family::ALL.into_iter().filter_map(|family| passthrough_problem(family, pod)));
     for family in live.rules.keys() {
         let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
         problems.extend(live.broken_chains(config, *family).into_iter().map(words));

@@ -45,6 +45,8 @@ fn leaving_owner(family: Family, entry: &Entry) -> Option<Owner> {
 pub(super) const INPUT: &str = parse::INPUT;
 /// That of packets that leave, also over `lo`.
 pub(super) const POSTROUTING: &str = parse::POSTROUTING;
+/// The priority at which the kernel translates sources, in these two.
+pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
 
 /// A base chain before or behind ours.
 #[derive(Clone, Debug)]
@@ -62,6 +64,14 @@ pub(super) struct BaseChain {
     pub(super) drops: bool,
     /// The chains that it may jump to.
     pub(super) chains: Chains,
+}
+
+impl BaseChain {
+    /// The priority at which the kernel runs it, and its own: all chains that translate sources are run in one place.
+    pub(super) fn place(&self) -> (i32, i32) {
+        let translates_sources = self.is_nat && [INPUT, POSTROUTING].contains(&self.hook);
+        (if translates_sources { SOURCE_NAT_PRIORITY } else { self.priority }, self.priority)
+    }
 }
 
 /// A chain of ours that is not as a run leaves it.

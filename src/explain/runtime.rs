@@ -2,7 +2,7 @@
 //! captured because of their user or group, and connections that are older than capture.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::bpf_program::BpfProgram;
 use super::listener::Listener;
@@ -12,7 +12,9 @@ use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
-use crate::model::{DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V6, Port, Protocol, Target, Transport};
+use crate::model::{
+    DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Target, Transport,
+};
 use crate::ordered::Ordered as _;
 use crate::routing;
 
@@ -147,11 +149,8 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
             return problem;
         }
     }
-    let of_interfaces = if packet.is_inbound {
-        passthrough_problem(pod).filter(|_| packet.family() == Family::V6).map(str::to_owned)
-    } else {
-        loopback_problem(to, pod)
-    };
+    let of_interfaces =
+        if packet.is_inbound { passthrough_problem(packet.family(), pod) } else { loopback_problem(to, pod) };
     if of_interfaces.is_some() {
         return of_interfaces;
     }
@@ -170,14 +169,30 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
     ports.into_iter().find(of_packet)?.problem
 }
 
-/// What keeps the proxy from its IPv6 connections to the app, to which it binds `::6`: no interface has that address.
-pub(super) fn passthrough_problem(pod: &Pod<'_>) -> Option<&'static str> {
-    let rules = pod.live.as_ref()?.rules.get(&Family::V6)?;
-    let is_absent = !pod.network.addresses.iter().any(|own| own.address == PASSTHROUGH_V6);
-    (is_absent && rules.looks_for(PASSTHROUGH_V6)).then_some(NO_PASSTHROUGH)
+/// What keeps the proxy from its connections to the app, for which it binds `127.0.0.6` or `::6`: the address is not the pod's.
+pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<String> {
+    let live = pod.live.as_ref()?;
+    let (address, is_absent, added): (IpAddr, _, _) = match family {
+        Family::V4 => {
+            let fib = live.fib.get(&family);
+            let lacks = |address: Ipv4Addr| routing::is_local(fib, address.into()) == Some(false);
+            // With TPROXY the proxy has the client's address. Without any address of lo, that is named.
+            let is_absent =
+                live.routed_mark.is_none() && lacks(PASSTHROUGH_V4) && !lacks(Ipv4Addr::LOCALHOST);
+            (PASSTHROUGH_V4.into(), is_absent, "ip addr add 127.0.0.1/8")
+        }
+        Family::V6 => {
+            let is_present = pod.network.addresses.iter().any(|own| own.address == PASSTHROUGH_V6);
+            (PASSTHROUGH_V6.into(), !is_present, "ip -6 addr add ::6/128")
+        }
+    };
+    let problem = || {
+        format!(
+            "{address} is not on lo: the proxy binds to it for connections to the app, which fail; `{added} dev lo`"
+        )
+    };
+    (is_absent && live.rules.get(&family)?.looks_for(address)).then(problem)
 }
-
-const NO_PASSTHROUGH: &str = "::6 is not on lo: the proxy binds to it for connections to the app, which fail; `ip -6 addr add ::6/128 dev lo`";
 
 /// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`. `to` is where they go by
 /// the rules.

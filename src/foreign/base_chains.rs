@@ -190,8 +190,8 @@ pub(super) fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
         NftHook::Prerouting => Some((Some(Hook::Prerouting), "prerouting")),
         NftHook::Output => Some((Some(Hook::Output), "output")),
         NftHook::Input => Some((None, "input")),
-        NftHook::Postrouting if base.kind != ChainKind::Nat => Some((None, "postrouting")),
-        NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
+        NftHook::Postrouting => Some((None, "postrouting")),
+        NftHook::Forward | NftHook::Foreign(_) => None,
     }
 }
 
@@ -323,7 +323,7 @@ fn word(expression: &Expression) -> Option<String> {
         Expression::SetCt { key: CtKey::Zone, .. } => CT_ZONE,
         Expression::Foreign { name, data } => match name.as_str() {
             "redir" => "redirect",
-            // The hooks in question have no other translation.
+            // Where ours are, there is no other translation.
             "nat" => "dnat",
             "reject" | "queue" | NOTRACK | "synproxy" | "fwd" | "tproxy" => name,
             "immediate" => "verdict",

@@ -1,5 +1,5 @@
 //! Rules of iptables that captured packets meet on their way to the proxy: in INPUT, `filter` OUTPUT
-//! and `mangle` POSTROUTING.
+//! and `mangle` and `nat` POSTROUTING.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,10 +27,14 @@ impl Examined<'_> {
     pub(super) fn later(&self, observed: &Observed, backend: Backend) -> Vec<DecidesFirst> {
         let captured = Captured::of(self.desired);
         let none = ObservedTable::default();
-        let mangle = observed.tables.get(&Table::Mangle).unwrap_or(&none);
+        let table = |table| observed.tables.get(&table).unwrap_or(&none);
         let (filter, security) = (&observed.filter, &observed.security);
         let of_nft = self.variant == Variant::Nft && backend != Backend::Native;
-        let mut chains = vec![behind("mangle", INPUT, mangle), behind("mangle", POSTROUTING, mangle)];
+        let of_hooks = |name, table| [INPUT, POSTROUTING].map(|chain| behind(name, chain, table));
+        let mut chains: Vec<_> = of_hooks("mangle", table(Table::Mangle))
+            .into_iter()
+            .chain(of_hooks("nat", table(Table::Nat)))
+            .collect();
         if !of_nft {
             chains.extend([behind("filter", INPUT, filter), output("filter", filter)]);
             chains.extend([behind("security", INPUT, security), output("security", security)]);

@@ -94,12 +94,17 @@ pub fn loopback_unrouted(family: Family, fib: Option<&Fib>) -> Option<String> {
         Family::V4 => (IpAddr::V4(Ipv4Addr::LOCALHOST), 8, ""),
         Family::V6 => (IpAddr::V6(Ipv6Addr::LOCALHOST), 128, ", with net.ipv6.conf.lo.disable_ipv6=0"),
     };
+    (!is_local(fib, address)?)
+        .then(|| format!("{address} is not on lo; add it (`ip addr add {address}/{prefix} dev lo`{setting})"))
+}
+
+/// Whether an address is one of the machine.
+#[must_use]
+pub fn is_local(fib: Option<&Fib>, address: IpAddr) -> Option<bool> {
     let delivers = |route: &FibRoute| {
         route.kind == RouteKind::Local && route.destination.is_none_or(|range| range.contains(address))
     };
-    let is_unrouted = !fib?.routes.iter().any(delivers);
-    is_unrouted
-        .then(|| format!("{address} is not on lo; add it (`ip addr add {address}/{prefix} dev lo`{setting})"))
+    Some(fib?.routes.iter().any(delivers))
 }
 
 /// Why the kernel drops a captured packet that arrives on this interface, or its answers, if it does.

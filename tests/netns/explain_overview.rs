@@ -19,16 +19,18 @@ struct Change {
     commands: [&'static str; 2],
     /// The sender, the name of an address and a port.
     flow: (&'static str, &'static str, u16),
-    /// The program that answers, and its port.
+    /// The program that answers, and its port; [`NO_REPLY`] with a port of the same server that answers.
     by: Option<(&'static str, u16)>,
     /// Words of both answers, with iptables and with native rules; without any there is no problem.
     says: [&'static str; 2],
 }
 
+/// The packets get lost.
+const NO_REPLY: &str = "no reply";
 /// The port that the app has for another mesh.
 const OTHER_MESH: u16 = 9090;
 
-const CHANGES: [Change; 8] = [
+const CHANGES: [Change; 12] = [
     Change {
         options: "-i * -b *",
         commands: [
@@ -85,12 +87,42 @@ const CHANGES: [Change; 8] = [
         by: Some(("proxy", 15006)),
         says: ["::6 is not on lo"; 2],
     },
+    // What the app sends there, the proxy sends again.
     Change {
         options: "-i * -b *",
         commands: ["-t filter -A OUTPUT -p tcp --dport 50000 -j REJECT"; 2],
+        flow: ("proxy", "service", 50000),
+        by: None,
+        says: ["--dport 50000 -j REJECT"; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["-t filter -A OUTPUT -d {other} -p tcp -j REJECT"; 2],
+        flow: ("proxy", "other", 80),
+        by: None,
+        says: ["filter OUTPUT decides: -d "; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["-t filter -A INPUT -p tcp --sport 443 -j DROP"; 2],
+        flow: ("proxy", "service", 443),
+        by: Some((NO_REPLY, 80)),
+        says: ["--sport 443 -j DROP"; 2],
+    },
+    // What a client sends there, the proxy sends again.
+    Change {
+        options: "-i * -b *",
+        commands: ["-t filter -A INPUT -p tcp --dport 9090 -j REJECT"; 2],
+        flow: ("passthrough", "pod", OTHER_MESH),
+        by: None,
+        says: ["--dport 9090 -j REJECT"; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip -4 addr del 127.0.0.1/8 dev lo\nip -4 addr add 127.0.0.1/32 dev lo"; 2],
         flow: ("outside", "pod", 8080),
         by: Some(("proxy", 15006)),
-        says: [""; 2],
+        says: ["127.0.0.6 is not on lo"; 2],
     },
     Change {
         options: "-i * -b *",
@@ -134,33 +166,46 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
         let found = check();
         expect(found.code() == 1 && found.output().contains(says), format!("check: {}", found.output()));
     }
-    let call = |family: Family| {
-        let to = at(address(to, family), *port);
-        let user = match *from {
-            "outside" => pod.outside(),
-            "proxy" => pod.proxy(),
-            _ => pod.app(),
-        };
-        (family, to, user.call(to))
-    };
+    let call = |family: Family| (family, at(address(to, family), *port), answerer(case, &pod, family));
     // Some wait for an answer that does not come.
     let calls: Vec<_> = thread::scope(|scope| {
         let calls = fixture.families().iter().map(|family| scope.spawn(|| call(*family)));
         let calls: Vec<_> = calls.collect();
         calls.into_iter().map(|call| call.join().expect("a call ends")).collect()
     });
-    for (family, to, outcome) in calls {
-        let server = match &outcome {
-            Outcome::Answered(answer) => Some((answer.server.as_str(), answer.port)),
-            Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
-        };
-        expect(server == *by, format!("{from} to {to}: {outcome:?}"));
-        let words = words(&answer(&pod, &[], &Question { from, to, is_udp: false }));
-        let says = if commands.contains("-6") && family == Family::V4 { "" } else { says };
+    for (family, to, answered) in calls {
+        let server = answered.as_ref().map(|(server, port)| (server.as_str(), *port));
+        expect(server == *by, format!("{from} to {to}: {answered:?}"));
+        let source = family.passthrough().to_string();
+        let (args, from) =
+            if *from == "passthrough" { (vec!["--src", &source], "proxy") } else { (Vec::new(), *from) };
+        let words = words(&answer(&pod, &args, &Question { from, to, is_udp: false }));
+        let is_of_other = commands.contains(if family == Family::V4 { "ip -6" } else { "ip -4" });
+        let says = if is_of_other { "" } else { says };
         let is_said = words.contains(says) && words.is_empty() == says.is_empty();
         expect(is_said, format!("{from} to {to}: {words}"));
     }
     wrong
+}
+
+/// The program that answers a packet, and its port.
+fn answerer(case: &Change, pod: &Pod, family: Family) -> Option<(String, u16)> {
+    let (from, to, port) = case.flow;
+    let to = at(address(to, family), port);
+    if let Some((NO_REPLY, marker)) = case.by {
+        let is_lost = pod.proxy().gets_no_reply(to, at(to.ip(), marker));
+        return is_lost.then(|| (NO_REPLY.to_owned(), marker));
+    }
+    let outcome = match from {
+        "outside" => pod.outside().call(to),
+        "proxy" => pod.proxy().call(to),
+        "passthrough" => pod.proxy().call_from(at(family.passthrough(), 0), to),
+        _ => pod.app().call(to),
+    };
+    match outcome {
+        Outcome::Answered(answer) => Some((answer.server, answer.port)),
+        Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
+    }
 }
 
 fn change(pod: &Pod, line: &str) {

@@ -1,14 +1,13 @@
 //! The base chains of other programs before and after our rules.
 
+use super::super::foreign_rule::Effect;
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
-use super::super::rules::{BaseChain, POSTROUTING};
+use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
 use super::hook::Kind;
 use super::{Flow, Place, Socket, Verdict, Walker, dropped_by_policy};
+use crate::config::ConnectionState;
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
-
-/// The priority at which sources are translated in `POSTROUTING`.
-const SOURCE_NAT_PRIORITY: i32 = 100;
 
 /// What a chain makes of a packet that one of ours with the same priority may see first.
 pub(super) struct Beside<'a> {
@@ -28,9 +27,10 @@ impl<'a> Walker<'a, '_> {
 
     /// The chains of what leaves: before its source is translated, and behind that. `None` if none of them decides.
     pub(super) fn postrouting(&mut self) -> Option<Verdict> {
-        let is_before = |base: &BaseChain| base.priority <= SOURCE_NAT_PRIORITY;
+        let is_before = |base: &BaseChain| base.place().0 <= SOURCE_NAT_PRIORITY;
         let verdict = self.later_if(|base| base.hook == POSTROUTING && is_before(base), POSTROUTING);
         verdict.or_else(|| {
+            self.has_source = true;
             self.untranslated();
             self.later_if(|base| base.hook == POSTROUTING && !is_before(base), POSTROUTING)
         })
@@ -39,10 +39,14 @@ impl<'a> Walker<'a, '_> {
     fn later_if(&mut self, is_met: impl Fn(&BaseChain) -> bool, hook: &'static str) -> Option<Verdict> {
         let rules = self.rules;
         for base in self.order.of(&rules.later).into_iter().filter(|base| is_met(base)) {
+            if base.is_nat && self.is_past_source_nat() {
+                continue;
+            }
             let place =
                 Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
             let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));
             let last = self.steps.len().checked_sub(1);
+            self.has_source |= flow == Flow::Accept && last.is_some_and(|last| self.translates(last));
             match flow {
                 Flow::NoRoute => return Some(self.unroutable()),
                 Flow::Drop => self.later = last.filter(|_| self.because.is_none()),
@@ -63,6 +67,15 @@ impl<'a> Walker<'a, '_> {
             return Some(Verdict::Dropped);
         }
         None
+    }
+
+    /// Whether the chains that translate sources do not see the packet: they see the first one of a connection, once.
+    fn is_past_source_nat(&self) -> bool {
+        self.has_source || self.packet.state != ConnectionState::New || !self.at.has_connection()
+    }
+
+    fn translates(&self, step: usize) -> bool {
+        self.steps.get(step).is_some_and(|step| matches!(step.effect, Some(Effect::Translates(_))))
     }
 
     /// The base chains of other programs' tables with a priority in a range, and those of nat with the table of nat; `None` if none of

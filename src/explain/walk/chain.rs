@@ -8,6 +8,7 @@ use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, Effect, applies, effect};
 use super::super::listener::{Transparent, transparent};
 use super::super::matching::{AtHook, NO_SOCKET, mismatch};
+use super::super::rules::{INPUT, POSTROUTING};
 use super::super::translation::{To, Translation};
 use super::super::zone::Zone;
 use super::order::Order;
@@ -263,6 +264,10 @@ impl<'a> Walker<'a, '_> {
 
     /// A foreign rule gives the packet another destination: the proxy, or one where it is not followed.
     fn translated(&mut self, hook: &str, Translation { address, port }: Translation) -> Flow {
+        // There it is another source, which is not followed.
+        if [INPUT, POSTROUTING].contains(&hook) {
+            return Flow::Accept;
+        }
         let old = self.at.destination;
         let address = match address {
             To::Same => Some(old.ip()),

@@ -2,6 +2,7 @@
 
 use super::super::foreign_rule::Effect;
 use super::super::packet::Packet;
+use super::super::rules::{INPUT, POSTROUTING};
 use super::{Match, Step, Verdict};
 use crate::model::{Chain, Hook, Mark, Table, Target, Why};
 
@@ -12,7 +13,9 @@ pub(super) fn decisive(
     verdict: Verdict,
     mark: Option<Mark>,
 ) -> Option<usize> {
-    let translates = |step: &Step<'_>| matches!(step.effect, Some(Effect::Translates(_)));
+    let translates = |step: &Step<'_>| {
+        ![INPUT, POSTROUTING].contains(&step.hook) && matches!(step.effect, Some(Effect::Translates(_)))
+    };
     let target =
         |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {

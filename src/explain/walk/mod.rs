@@ -68,6 +68,8 @@ struct Walker<'a, 'b> {
     has_unknown_destination: bool,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
+    /// Whether nat has decided over its source, too.
+    has_source: bool,
     /// The step that translates what TPROXY has taken.
     translated_by: Option<usize>,
     routed: Vec<Looked<'a>>,

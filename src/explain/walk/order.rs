@@ -23,7 +23,7 @@ impl Order {
         let mut chains: Vec<&BaseChain> = all.iter().collect();
         if self == Self::ForeignLast {
             chains.reverse();
-            chains.sort_by_key(|base| base.priority);
+            chains.sort_by_key(|base| base.place());
         }
         chains
     }
@@ -75,7 +75,7 @@ impl<'a> Sent<'a, '_> {
             ours.is_some_and(|ours| !ours.is_empty())
         };
         let is_equal = |list: &[BaseChain], base: &BaseChain| {
-            list.iter().filter(|other| (other.hook, other.priority) == (base.hook, base.priority)).count() > 1
+            list.iter().filter(|other| (other.hook, other.place()) == (base.hook, base.place())).count() > 1
         };
         let before = rules.before.iter().filter(|base| !base.is_nat);
         let before = before.filter(|base| has_rules(base) || is_equal(&rules.before, base));

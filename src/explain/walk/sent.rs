@@ -59,6 +59,7 @@ impl<'a> Sent<'a, '_> {
             socket: None,
             has_unknown_destination: false,
             is_translated: packet.state != ConnectionState::New,
+            has_source: false,
             translated_by: None,
             routed: Vec::new(),
             to: Routed::Away,

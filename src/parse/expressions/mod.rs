@@ -340,6 +340,7 @@ impl Reader {
             },
             "redir" => self.jump("REDIRECT"),
             "nat" => self.jump("DNAT"),
+            "masq" => self.jump("MASQUERADE"),
             "reject" => self.jump("REJECT"),
             "queue" => {
                 self.aim(queue(data));

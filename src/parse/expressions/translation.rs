@@ -18,7 +18,7 @@ pub(super) const TPROXY: &str = "-j TPROXY";
 const UNREAD: &str = "map";
 
 impl Reader {
-    /// Another destination; of the rest of what `nat` does it is not one that is read.
+    /// Another destination, or that it is another source.
     #[allow(clippy::wildcard_enum_match_arm, reason = "no other expression does")]
     pub(super) fn translation(&mut self, expression: &Expression) -> Option<()> {
         const TYPE: u16 = 1;
@@ -48,13 +48,16 @@ impl Reader {
             }
             Expression::Foreign { name, data } if name == "nat" => {
                 let attributes = nfnetlink::Attributes::new(data);
-                (attributes.of(TYPE)?.be32()? == TO_DESTINATION).then_some(())?;
                 // In a table for both families it has no effect on packets of the other one.
                 if attributes.of(FAMILY).and_then(|of| of.be32()).is_some_and(|of| is_other(of, self.family))
                 {
                     return Some(());
                 }
-                format!("-j DNAT --to-destination {}", self.destination(attributes))
+                if attributes.of(TYPE)?.be32()? == TO_DESTINATION {
+                    format!("-j DNAT --to-destination {}", self.destination(attributes))
+                } else {
+                    "-j SNAT".to_owned()
+                }
             }
             _ => return None,
         };

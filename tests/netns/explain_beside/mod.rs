@@ -220,6 +220,8 @@ impl<'a> Case<'a> {
                 Proxy(port) => verdict && said.contains(&format!(" port {port}")) && !self.is_lost(&said),
                 ProxyAlone(port) => verdict && said.contains(&format!(" port {port}")) && has_problem,
                 Server => said.starts_with("not captured: ") && !has_problem,
+                // No program reads the queues.
+                Nothing if said.contains("NFQUEUE") => true,
                 Nothing => has_problem || !verdict && !said.starts_with("not captured: "),
             };
             let is_sure = !said.contains("; unless ") || self.says.contains("unless ");
