@@ -112,7 +112,7 @@ impl<'a> Conversation<'a> {
     /// Whether rules that the first packet has passed drop those that follow it in its direction: by the state of their connection, or
     /// their flags.
     fn later_packets(&self) -> Option<String> {
-        let later = self.later_packet()?;
+        let later = self.later_packet(self.taken.end.connmark)?;
         let hook = if self.packet.is_inbound { Hook::Prerouting } else { Hook::Output };
         let apart = self
             .is_apart(&later.walk, hook)
@@ -121,14 +121,26 @@ impl<'a> Conversation<'a> {
             let to = self.packet.destination;
             return Some(format!("later packets {why}, and so go to {to}: no data arrives"));
         }
-        let is_lost = matches!(later.walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        self.lost_later(&later)
+    }
+
+    /// Whether those are lost, or may be.
+    fn lost_later(&self, later: &Followed<'_>) -> Option<String> {
+        let is_lost = match later.walk.verdict {
+            Verdict::Dropped | Verdict::TakenByForeignRule | Verdict::Misrouted => true,
+            // They do not leave.
+            Verdict::ToProxySocket => !self.packet.is_inbound && !self.packet.is_local,
+            Verdict::Captured(_) | Verdict::LikeItsConnection | Verdict::NoRoute | Verdict::NotCaptured => {
+                false
+            }
+        };
         // What is not known of the first packet is named with its verdict.
         let is_unsure = later.walk.unsure().is_some() && self.taken.unsure().is_none();
-        if is_lost || is_unsure { self.undelivered("later packets", &later, &[]) } else { None }
+        if is_lost || is_unsure { self.undelivered("later packets", later, &[]) } else { None }
     }
 
     /// A packet that follows the first one of a connection in its direction.
-    fn later_packet(&self) -> Option<Followed<'a>> {
+    fn later_packet(&self, connmark: Mark) -> Option<Followed<'a>> {
         let Packet { source, destination, transport, .. } = *self.packet;
         if transport != Transport::Tcp || self.packet.state != ConnectionState::New {
             return None;
@@ -136,8 +148,7 @@ impl<'a> Conversation<'a> {
         let live = self.pod.live.as_ref()?;
         let end = &self.taken.end;
         let state = ConnectionState::Established;
-        let packet =
-            Packet { state, tcp_flags: Some(FOLLOWING), connmark: end.connmark, ..self.packet.clone() };
+        let packet = Packet { state, tcp_flags: Some(FOLLOWING), connmark, ..self.packet.clone() };
         let reply = (end.destination, Some(source));
         let connection = Connection { original: (source, destination), reply, is_answer: false };
         let (family, connection) = (packet.family(), Some(connection));
@@ -150,7 +161,7 @@ impl<'a> Conversation<'a> {
     /// the connection by their own destination, and finds the listener, which resets them.
     fn reset_behind_tproxy(&self) -> Option<String> {
         let translating = self.taken.steps.get(self.taken.translated_by?)?;
-        let later = self.later_packet()?;
+        let later = self.later_packet(self.taken.end.connmark)?;
         later.walk.has_socket.then(|| {
             format!(
                 "the kernel resets the connection: TPROXY gives it a socket, and {} another destination",
@@ -178,7 +189,7 @@ impl<'a> Conversation<'a> {
         if !self.packet.is_inbound {
             return None;
         }
-        let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
+        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
         let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
         self.undelivered("the proxy's answers", &answer, &delivered)
@@ -186,7 +197,7 @@ impl<'a> Conversation<'a> {
 
     /// Later packets belong to no connection if the answers belong to another one.
     fn invalid_packets(&self) -> Option<String> {
-        let query = self.query(self.root_proxy(), self.taken.end.destination, ConnectionState::Established);
+        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
         let answer = self.answer(&query, ACCEPTING, self.taken.end.connmark)?;
         let why = self.is_apart(&answer.walk, Hook::Output)?;
         let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
@@ -275,7 +286,12 @@ impl<'a> Conversation<'a> {
             let answer = self.answer(&query, flags, self.taken.end.connmark)?;
             match self.is_apart(&answer.walk, hook) {
                 Some(why) => self.behind_answers(&why, &answer.walk, &query),
-                None => self.undelivered("its answers", &answer, &delivered),
+                None => self.undelivered("its answers", &answer, &delivered).or_else(|| {
+                    let connmark = answer.walk.end.connmark;
+                    let later =
+                        self.later_packet(connmark).filter(|_| connmark != self.taken.end.connmark)?;
+                    self.lost_later(&later)
+                }),
             }
         })
     }
@@ -310,17 +326,27 @@ impl<'a> Conversation<'a> {
         }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
         // The answer can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
-        let is_begun = self.taken.end.is_tracked;
+        let mut is_begun = self.taken.end.is_tracked;
         let state = if is_begun { ConnectionState::Invalid } else { ConnectionState::New };
-        let own = self.own_packet(state)?;
-        let next = if (is_begun && !answer.end.is_tracked) || (!is_begun && own.walk.end.is_tracked) {
-            self.answer(query, FOLLOWING, self.taken.end.connmark)?
+        let mut own = self.own_packet(state)?;
+        let is_over_lo = self.packet.is_local && !self.packet.is_inbound;
+        let (sent, follows) = (self.taken.end.zone.original, own.walk.end.zone.original);
+        if is_begun && !is_over_lo && own.walk.end.is_tracked && sent != follows {
+            // In its zone there is none.
+            is_begun = false;
+            own = self.own_packet(ConnectionState::New)?;
+        }
+        let belongs = self.answer(query, FOLLOWING, self.taken.end.connmark)?;
+        let is_in_its_zone = belongs.walk.end.zone.reply == own.walk.end.zone.reply;
+        let next = if (is_begun && !answer.end.is_tracked)
+            || (!is_begun && own.walk.end.is_tracked && is_in_its_zone)
+        {
+            belongs
         } else {
             follow(ConnectionState::New, FOLLOWING)?
         };
-        for (what, walk) in
-            [(format!("its answers {why},"), &next.walk), ("its later packets".to_owned(), &own.walk)]
-        {
+        let own_words = format!("its answers {why}, and its later packets");
+        for (what, walk) in [(format!("its answers {why},"), &next.walk), (own_words, &own.walk)] {
             if let Verdict::Captured(port) = walk.verdict {
                 return Some(format!(
                     "{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
@@ -397,10 +423,21 @@ impl<'a> Conversation<'a> {
         })
     }
 
+    /// The proxy that has taken the packet: its answers have the user of the socket that listens.
+    fn accepting(&self) -> Sender {
+        let Verdict::Captured(port) = self.taken.verdict else { return self.root_proxy() };
+        let listener = self.listener(SocketAddr::new(self.packet.destination.ip(), port.number()));
+        self.proxy_as(listener.map_or(0, |found| found.uid))
+    }
+
     /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
     fn root_proxy(&self) -> Sender {
+        self.proxy_as(0)
+    }
+
+    fn proxy_as(&self, uid: u32) -> Sender {
         let gid = self.pod.config.traffic.proxy.gids.first().copied().unwrap_or_default();
-        Sender::Process { uid: 0, gid }
+        Sender::Process { uid, gid }
     }
 
     /// A question about a packet that follows.

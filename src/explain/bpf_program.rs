@@ -2,7 +2,7 @@
 
 use super::packet::Packet;
 use super::walk::{Verdict, Walk};
-use crate::model::Family;
+use crate::model::{Family, Transport};
 
 /// A BPF program, or those of one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,11 @@ impl BpfProgram {
         self.family.is_none_or(|family| family == packet.family())
             && match self.packets {
                 Seen::All => goes_on,
-                Seen::Received => goes_on && (is_captured || packet.is_inbound || packet.is_local),
+                // Answers over UDP are looked up, too, if their socket is not connected.
+                Seen::Received => {
+                    let is_udp = packet.transport == Transport::Udp;
+                    goes_on && (is_captured || packet.is_inbound || packet.is_local || is_udp)
+                }
                 Seen::Sent => packet.process.is_some(),
             }
     }

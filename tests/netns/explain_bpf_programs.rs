@@ -1,7 +1,10 @@
 //! BPF programs that drop packets and cannot be read: `explain --live` and `check` name them.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::{Command, Stdio};
 
+use netlab::socket::Binding;
+use netlab::user::ask_here;
 use netlab::{Cgroup, PacketProgram};
 use serde_json::Value;
 
@@ -44,6 +47,25 @@ fn programs_that_choose_sockets_are_named(fixture: Fixture) {
         let of_proxy = ["explain", "--live", "--from", "proxy", "--to", &service.to_string()];
         let line = first_line(&pod, &of_proxy);
         assert!(!line.contains("BPF"), "{line}");
+        // The answer to a query finds its socket by itself only if that is connected.
+        let server = at(family.name_server(), 53);
+        let is_lost = pod.proxy().run(|| {
+            let any: IpAddr =
+                if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let socket = UdpSocket::bind((any, 0)).expect("a socket");
+            socket.set_nonblocking(true).expect("no waiting");
+            socket.send_to(b"?", server).expect("send a query");
+            ask_here(server, Binding::default()).answer();
+            socket.recv(&mut [0; 512]).is_err()
+        });
+        assert!(is_lost, "{server}");
+        let server = server.to_string();
+        let query = [&of_proxy[..4], &["--proto", "udp", "--to", &server]].concat();
+        let line = first_line(&pod, &query);
+        assert!(
+            line.starts_with("not captured") && line.contains("unless a BPF program (sk_lookup"),
+            "{line}"
+        );
     }
     let line = first_line(&pod, &["explain", "--live"]);
     assert!(line.contains("a BPF program (sk_lookup"), "{line}");

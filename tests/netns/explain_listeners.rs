@@ -15,7 +15,8 @@ for_each_backend_and_native!(
     listeners_on_one_address_take_what_is_redirected_there,
     listeners_on_one_interface_take_what_arrives_there,
     listeners_for_ipv6_only_take_no_ipv4_packet,
-    tproxy_looks_for_a_listener_at_the_first_address_of_the_interface
+    tproxy_looks_for_a_listener_at_the_first_address_of_the_interface,
+    answers_with_tproxy_have_the_user_of_the_listener
 );
 
 const REDIRECT: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "9000"];
@@ -140,5 +141,28 @@ fn tproxy_looks_for_a_listener_at_the_first_address_of_the_interface(fixture: Fi
             is_taken
         });
         assert_ne!(taken[0], taken[1]);
+    }
+}
+
+fn answers_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
+    let pod = with_second_address(fixture, &[&REDIRECT[..], &["-m", "TPROXY"]].concat());
+    let _servers = (pod.app_listens(&[7000]), pod.outside_listens(&[9000]));
+    let root = pod.user(0, 1337);
+    for &family in fixture.families() {
+        let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
+        let listener = listens(&pod.proxy(), any.parse().expect("an address"), 15006);
+        root.run(|| socket::allow_transparent(&listener));
+        let to = at(family.pod(), 8080);
+        for (uid, arrives) in [(0, true), (1337, false)] {
+            let rule = format!("OUTPUT -o eth0 -p tcp --sport 8080 -m owner --uid-owner {uid} -j DROP");
+            pod.iptables(family, &format!("-t filter -A {rule}"));
+            let attempt = pod.outside().run(|| socket::start_connect(to, Binding::default()));
+            let attempt = attempt.expect("a connection begins");
+            later_packets_come_through(&pod, family);
+            assert_eq!(attempt.peer_addr().is_ok(), arrives, "{rule}");
+            let line = first_line(&pod, "outside", to);
+            assert_eq!(!line.contains("answers do not arrive"), arrives, "{rule}: {line}");
+            pod.iptables(family, &format!("-t filter -D {rule}"));
+        }
     }
 }

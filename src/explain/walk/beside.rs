@@ -95,7 +95,7 @@ impl<'a> Walker<'a, '_> {
                 continue;
             }
             if base.priority >= CONNTRACK_PRIORITY {
-                self.at.is_seen = true;
+                self.tracks();
             }
             let place = Place {
                 hook: base.hook,

@@ -33,8 +33,8 @@ impl<'a> Sent<'a, '_> {
         let last = chosen.last().copied().unwrap_or_default();
         walk.uncertain.iter().any(|at| match can_be_chosen(walk.steps.get(*at)) {
             true if *at > last => self.differs(first, &[chosen, &[*at]].concat(), left),
-            // Earlier steps are tried in a walk of their own.
-            true => false,
+            // Earlier steps are tried in a walk of their own. What matches by now may still come behind a chain of ours.
+            true => chosen.contains(at),
             false => *at >= last,
         })
     }

@@ -240,7 +240,8 @@ impl<'a> Walker<'a, '_> {
 
     /// The first one counts. To `ct zone set` of nftables, unlike the target `CT`, a packet that is not tracked has none yet.
     fn zone(&mut self, zone: Zone) -> Flow {
-        let is_native = self.steps.last().is_some_and(|step| step.rule.is_native);
+        let is_of_iptables = |step: &Step<'_>| ["ip raw", "ip6 raw"].contains(&step.table);
+        let is_native = self.steps.last().is_some_and(|step| step.rule.is_native && !is_of_iptables(step));
         let is_free = !self.at.is_assigned || (is_native && !self.at.is_tracked);
         if !self.at.is_seen && is_free {
             (self.at.is_assigned, self.at.is_tracked, self.at.zone) = (true, true, zone);

@@ -38,7 +38,7 @@ impl<'a> Walker<'a, '_> {
             }
             last = next;
             if next > CONNTRACK_PRIORITY {
-                self.at.is_seen = true;
+                self.tracks();
             }
             if table == Table::Nat && self.is_past_nat() {
                 self.translated_as_before(hook);

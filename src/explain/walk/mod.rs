@@ -24,9 +24,10 @@ pub use sent::walk;
 
 use super::connection::Connection;
 use super::matching::AtHook;
-use super::packet::Packet;
+use super::packet::{FOLLOWING, Packet};
 use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, INPUT, Rules};
+use super::zone::Zone;
 use crate::config::ConnectionState;
 use crate::model::{Hook, IpsecDirection, Port};
 use crate::routing::Found;
@@ -70,6 +71,8 @@ struct Walker<'a, 'b> {
     is_translated: bool,
     /// Whether nat has decided over its source, too.
     has_source: bool,
+    /// The zone in which the packet has no connection: over `lo` it may have one or begin one in another zone.
+    without_connection: Option<Zone>,
     /// The step that translates what TPROXY has taken.
     translated_by: Option<usize>,
     routed: Vec<Looked<'a>>,
@@ -203,7 +206,22 @@ impl<'a> Walker<'a, '_> {
         // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
         (self.at.process, self.at.out_interface) = (None, None);
         (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
+        // What has no connection is looked up again.
+        let has_none = packet.state == ConnectionState::Invalid && self.at.is_tracked;
+        if has_none && packet.tcp_flags == Some(FOLLOWING) {
+            self.without_connection = Some(self.at.zone);
+            (self.at.zone, self.at.is_assigned, self.at.is_seen) = (Zone::default(), false, false);
+        }
         Ok((captured, self.to))
+    }
+
+    /// Connection tracking sees the packet.
+    fn tracks(&mut self) {
+        let is_first = !std::mem::replace(&mut self.at.is_seen, true);
+        let begins = self.without_connection.is_some_and(|zone| zone != self.at.zone);
+        if is_first && begins && self.at.is_tracked {
+            (self.at.state, self.is_translated) = (ConnectionState::New, false);
+        }
     }
 
     /// The interface of the last look-up, or that which is asked about.

@@ -60,6 +60,7 @@ impl<'a> Sent<'a, '_> {
             has_unknown_destination: false,
             is_translated: packet.state != ConnectionState::New,
             has_source: false,
+            without_connection: None,
             translated_by: None,
             routed: Vec::new(),
             to: Routed::Away,
