@@ -95,7 +95,7 @@ impl Program {
         let beside_iptables = if fixture.backend == Backend::Native { &[] } else { self.accepts };
         let is_warning = |line: &&str| {
             line.contains("a foreign ")
-                && ["decide", "applies to packets"].iter().any(|words| line.contains(words))
+                && ["decide", "applies to packets", "drops packets"].iter().any(|words| line.contains(words))
         };
         for line in run.output().lines().filter(is_warning) {
             // An iptables rule is shown as "nat `-A OUTPUT …`", a policy as "nat `-P OUTPUT …`".
