@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::local_sockets::LocalSockets;
 use crate::connections::{self, Connections, Exemption, Policy, Translated};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
@@ -109,7 +110,8 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
     sockets.iter().filter(|socket| uses(socket)).count()
 }
 
-/// Open connections with a mark of live rules that the desired state does not save any more, in each family that has some.
+/// Open connections of the proxy, under the address of another host, with a mark of live rules that the desired state does not save
+/// any more, in each family that has some. While rules change, others can get the mark, which is cleared again.
 fn marked(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
     let mut counts = PerFamily::new();
     let leaving = |family: Family| {
@@ -120,10 +122,20 @@ fn marked(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
         marks.into_iter().map(move |mark| (family, mark)).collect::<Vec<_>>()
     };
     let leaving: BTreeSet<(Family, Mark)> = Family::ALL.into_iter().flat_map(leaving).into_set();
+    let mut marked = Vec::new();
     for mark in leaving.iter().map(|(_, mark)| *mark).into_set() {
         let Ok(entries) = entries(Filter::MarkedTcp(mark.0)) else { return counts };
-        for entry in entries.iter().filter(|entry| is_open(entry) && leaving.contains(&(entry.family, mark)))
-        {
+        let is_leaving = |entry: &Entry| is_open(entry) && leaving.contains(&(entry.family, mark));
+        marked.extend(entries.into_iter().filter(is_leaving));
+    }
+    if marked.is_empty() {
+        return counts;
+    }
+    let local = local_addresses().unwrap_or_default();
+    let mut sockets = LocalSockets::list().ok();
+    for entry in marked.iter().filter(|entry| !local.contains(&entry.original.source.ip())) {
+        let began_here = sockets.as_mut().is_none_or(|sockets| sockets.began(entry).unwrap_or(true));
+        if began_here {
             *counts.or_default(entry.family) += 1;
         }
     }

@@ -1,15 +1,15 @@
 //! Executes the steps of [`crate::conntrack`]. The rules are already in place, so a failure is only a warning.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use super::local_sockets::LocalSockets;
 use super::{connections, delete_on_syn};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
-use crate::kernel::sock_diag::{self, SocketLookup, State};
+use crate::kernel::sock_diag;
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Mark, PROXY_TO_SERVER_ZONE,
     Transport,
@@ -19,20 +19,6 @@ use crate::plan::DesiredState;
 
 /// Timeout of an answer through the hooks of the kernel.
 const UNDER_WAY: Duration = Duration::from_millis(20);
-
-/// The states of a socket that has begun, or got, a connection.
-pub(super) const CONNECTION_STATES: [State; 10] = [
-    State::Established,
-    State::SynSent,
-    State::SynReceived,
-    State::FinWait1,
-    State::FinWait2,
-    State::TimeWait,
-    State::CloseWait,
-    State::LastAck,
-    State::Closing,
-    State::NewSynReceived,
-];
 
 /// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
 pub(super) fn entries(rules_of_ours: bool) -> TrackingState {
@@ -223,8 +209,7 @@ fn has_answers_in_its_zone(entry: &Entry) -> bool {
         && !entry.status.destination_translated()
 }
 
-/// Clears each mark of its family from the listed entries. The entries are listed before the sockets: a connection of the proxy
-/// that begins meanwhile is not among them. Returns how many had each.
+/// Clears each mark of its family from the listed entries, except those of the proxy's own connections. Returns how many had each.
 fn clear_foreign_marks(
     table: &mut Conntrack,
     marks: &[(Family, Mark)],
@@ -240,12 +225,9 @@ fn clear_foreign_marks(
     if marked.is_empty() {
         return Ok(cleared);
     }
-    let local: HashSet<SocketAddr> =
-        sock_diag::tcp_sockets(&CONNECTION_STATES)?.into_iter().map(|socket| socket.local).collect();
-    let mut lookup = SocketLookup::open()?;
-    for (mark, entry) in marked.into_iter().filter(|(_, entry)| !local.contains(&entry.original.source)) {
-        let Tuple { source, destination } = entry.original;
-        if lookup.is_connected(source, destination)? {
+    let mut sockets = LocalSockets::list()?;
+    for (mark, entry) in marked {
+        if sockets.began(entry)? {
             continue;
         }
         let is_cleared = table.set_mark(entry, 0)?;

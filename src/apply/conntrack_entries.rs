@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::conntrack::CONNECTION_STATES;
 use super::delete_on_syn;
+use super::local_sockets::CONNECTION_STATES;
 use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;

@@ -14,6 +14,7 @@ mod execute;
 mod fallback;
 mod inspect;
 pub mod live;
+mod local_sockets;
 mod missing_modules;
 mod nat_chains;
 mod native;

@@ -5,11 +5,13 @@ use netlab::Outcome;
 use crate::foreign::{EVERYTHING, FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::user::Conversation;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     rules_that_mark_connections_like_tproxy_are_named_and_end_them,
     rules_that_mark_connections_otherwise_are_not_named,
+    marked_connections_of_clients_are_not_counted_as_those_of_the_proxy,
 );
 
 for_these_fixtures!(
@@ -137,4 +139,25 @@ fn rules_of_iptables_legacy_that_mark_connections_are_named(fixture: Fixture) {
     }
     let _servers = pod.outside_listens(&[80]);
     in_every_run_are_named(&pod, 2, "iptables-legacy");
+}
+
+/// The mark of TPROXY in the entry of a client's connection, as an interrupted run or a foreign rule leaves it: without the rules it
+/// routes nothing.
+fn marked_connections_of_clients_are_not_counted_as_those_of_the_proxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&TPROXY);
+    let open = |family: &Family| pod.outside().connect(at(family.pod(), 8080)).expect("a connection");
+    let mut open: Vec<Conversation> = fixture.families().iter().map(open).collect();
+    for family in ["ipv4", "ipv6"] {
+        let mark = ["-U", "-f", family, "-p", "tcp", "--dport", "8080", "--mark", "1337"];
+        pod.namespace.run(|| tool("conntrack", &mark, ""));
+    }
+    for leave in [&["-b", "*", "-i", "*", "--dry-run"][..], &["-b", "*", "-i", "*"]] {
+        let output = pod.apply(leave).output();
+        assert!(!output.contains("of the proxy to the application"), "{output}");
+    }
+    for conversation in &mut open {
+        conversation.echo("still there").expect("the connection lives on");
+    }
 }
