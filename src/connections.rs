@@ -2,18 +2,18 @@
 //!
 //! The kernel applies the nat table to the first packet that connection tracking sees. For a connection that is older
 //! than the first rule, that is a packet in the middle, and the connection would be captured and reset. So a first
-//! capture exempts TCP until each open connection has a conntrack entry in the right direction, and from
-//! `--drop-invalid` until no entry is left that makes a SYN invalid. When the last nat rule of a family is deleted, the
+//! capture exempts TCP until each open connection has a conntrack entry, and segments within connections, and TCP from
+//! `--drop-invalid`, until each entry has the right direction. When the last nat rule of a family is deleted, the
 //! kernel stops all translation: a chain that nothing refers to keeps it active for the connections that need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{
-    Chain, CtState, Family, FamilyRules, Matcher, PerFamily, Protocol, Rule, Statement, Table, TableRules,
-    Target, Why,
+    Chain, CtState, Family, FamilyRules, Match, Matcher, PerFamily, Protocol, Rule, Statement, Syn, Table,
+    TableRules, Target, Transport, Why,
 };
 use crate::ordered::Ordered as _;
-use crate::parse::Observed;
+use crate::parse::{Line, Observed};
 use crate::text::count as counted;
 
 /// The open connections that a run has to care for, per family.
@@ -168,8 +168,13 @@ pub fn captures(observed: &Observed) -> bool {
 
 /// TCP leaves the chain, and is not captured: neither segments within connections nor a SYN, which an entry of the wrong
 /// direction would hand to the proxy with the client's address as the original destination.
-fn exemption() -> Statement {
-    let matcher = Matcher { protocol: Some(Protocol::TCP), ..Matcher::default() };
+const ALL_TCP: Protocol = Protocol::TCP;
+/// The same for segments within connections only.
+const SEGMENTS: Protocol =
+    Protocol { transport: Transport::Tcp, source: None, destination: None, syn: Some(Match::Not(Syn)) };
+
+fn exempt(protocol: Protocol) -> Statement {
+    let matcher = Matcher { protocol: Some(protocol), ..Matcher::default() };
     Statement { matcher, target: Target::Return }
 }
 
@@ -179,31 +184,42 @@ pub enum Exemption {
     /// Nothing.
     #[default]
     None,
-    /// `--drop-invalid`: where an entry was made in the wrong direction, the next SYN on its ports is invalid until the last change of
-    /// entries.
-    Drop,
-    /// Capture as well: open connections have no entry yet.
+    /// Until the last change of entries. A connection whose entry is replaced has none for a moment: its segments are not captured. Where
+    /// an entry was made in the wrong direction, the next SYN on its ports is invalid: `--drop-invalid` drops no TCP.
+    Correction,
+    /// All TCP: open connections have no entry yet.
     Capture,
 }
 
 impl Exemption {
-    /// The reason of the rule for it.
-    pub const REASONS: [(Self, Why); 2] =
-        [(Self::Drop, Why::InvalidDuringCapture), (Self::Capture, Why::OpenConnection)];
+    /// The reasons of the rules for it.
+    pub const REASONS: [(Self, Why); 3] = [
+        (Self::Correction, Why::InvalidDuringCapture),
+        (Self::Correction, Why::SegmentDuringCapture),
+        (Self::Capture, Why::OpenConnection),
+    ];
 
-    /// The exemption from a rule with this target, and its reason.
-    const fn of(target: Target) -> Option<(Self, Why)> {
-        let [from_drop, from_capture] = Self::REASONS;
-        match target {
-            Target::Redirect(_) | Target::Tproxy { .. } => Some(from_capture),
-            Target::Drop => Some(from_drop),
-            Target::Accept
-            | Target::ConntrackZone(_)
-            | Target::Jump(_)
-            | Target::RestoreMark
-            | Target::Return
-            | Target::SaveMark
-            | Target::SetMark(_) => None,
+    /// What is exempt from a rule with this target, and why.
+    fn from(self, target: Target) -> Option<(Protocol, Why)> {
+        match (target, self) {
+            (Target::Redirect(_) | Target::Tproxy { .. }, Self::Capture) => {
+                Some((ALL_TCP, Why::OpenConnection))
+            }
+            (Target::Redirect(_) | Target::Tproxy { .. }, Self::Correction) => {
+                Some((SEGMENTS, Why::SegmentDuringCapture))
+            }
+            (Target::Drop, Self::Correction | Self::Capture) => Some((ALL_TCP, Why::InvalidDuringCapture)),
+            (Target::Redirect(_) | Target::Tproxy { .. } | Target::Drop, Self::None)
+            | (
+                Target::Accept
+                | Target::ConntrackZone(_)
+                | Target::Jump(_)
+                | Target::RestoreMark
+                | Target::Return
+                | Target::SaveMark
+                | Target::SetMark(_),
+                _,
+            ) => None,
         }
     }
 
@@ -213,9 +229,9 @@ impl Exemption {
     pub fn form(self, rules: &FamilyRules) -> FamilyRules {
         let mut rules = rules.clone();
         for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
-            let exempt = chain.iter().find_map(|rule| Self::of(rule.statement.target));
-            if let Some((_, why)) = exempt.filter(|(exemption, _)| *exemption <= self) {
-                chain.insert(0, Rule { statement: exemption(), only: None, why });
+            let first = chain.iter().find_map(|rule| self.from(rule.statement.target));
+            if let Some((protocol, why)) = first {
+                chain.insert(0, Rule { statement: exempt(protocol), only: None, why });
             }
         }
         rules
@@ -224,14 +240,16 @@ impl Exemption {
     /// What an interrupted first capture has left.
     #[must_use]
     pub fn left(observed: &Observed) -> Self {
-        let exemption = exemption();
-        let chains = observed.tables.values().flat_map(|table| &table.chains);
-        let exempt =
-            chains.filter(|(_, lines)| lines.iter().any(|line| line.statement.as_ref() == Some(&exemption)));
-        exempt
-            .map(|(chain, _)| if *chain == Chain::Drop { Self::Drop } else { Self::Capture })
-            .max()
-            .unwrap_or_default()
+        let [all, segments] = [ALL_TCP, SEGMENTS].map(exempt);
+        let of = |(chain, lines): (&Chain, &Vec<Line>)| {
+            let has = |exempt| lines.iter().any(|line| line.statement.as_ref() == Some(exempt));
+            match (has(&all), has(&segments)) {
+                (true, _) if *chain != Chain::Drop => Self::Capture,
+                (false, false) => Self::None,
+                _ => Self::Correction,
+            }
+        };
+        observed.tables.values().flat_map(|table| &table.chains).map(of).max().unwrap_or_default()
     }
 }
 

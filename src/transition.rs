@@ -47,7 +47,7 @@ impl Transition {
     /// What is left of it once the rules capture, until the last change of conntrack entries.
     #[must_use]
     pub fn capturing(self) -> Self {
-        Self { limit_save_mark: false, exemption: self.exemption.min(Exemption::Drop) }
+        Self { limit_save_mark: false, exemption: self.exemption.min(Exemption::Correction) }
     }
 
     /// The change of the live rules of the other backend, before anything else.

@@ -54,7 +54,10 @@ pub(super) fn why_in_chain(
         (Chain::Divert, Target::Accept) => Why::DivertAccept,
         (Chain::Drop, Target::Drop) => Why::DropInvalid,
         (Chain::Drop, Target::Return) => Why::InvalidDuringCapture,
-        (Chain::Redirect | Chain::InRedirect | Chain::Tproxy, Target::Return) => Why::OpenConnection,
+        (Chain::Redirect | Chain::InRedirect | Chain::Tproxy | Chain::OutputDns, Target::Return) => {
+            let has_flags = matcher.protocol.as_ref().is_some_and(|protocol| protocol.syn.is_some());
+            if has_flags { Why::SegmentDuringCapture } else { Why::OpenConnection }
+        }
         (Chain::Established, _) => Why::KeepsTranslation,
         (Chain::Inbound, Target::Return) => match matcher {
             Matcher { source: Some(_), .. } => Why::PassthroughSource,

@@ -250,6 +250,7 @@ const fn option(why: Why) -> Option<Key> {
         Why::OutboundTraffic
         | Why::InboundPassthrough
         | Why::OpenConnection
+        | Why::SegmentDuringCapture
         | Why::InvalidDuringCapture
         | Why::KeepsTranslation => return None,
     })

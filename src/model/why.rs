@@ -162,6 +162,9 @@ reasons! {
     /// First capture in a live pod, while the run is under way.
     OpenConnection, "open-connection",
         "during first capture, no TCP connection is captured until every open connection has a conntrack entry";
+    /// The same, until the last change of conntrack entries.
+    SegmentDuringCapture, "segment-during-capture",
+        "a connection whose conntrack entry is being replaced has none for a moment, and is not captured then";
     /// `--drop-invalid` at first capture in a live pod, while the run is under way.
     InvalidDuringCapture, "invalid-during-capture",
         "no invalid TCP packet is dropped until the conntrack entries of open connections are correct";

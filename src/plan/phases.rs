@@ -37,10 +37,10 @@ pub(super) struct Phases {
     finish: Vec<Change>,
     /// The same for native nftables.
     finish_native: Option<ReplaceNative>,
-    /// What has another form once no conntrack entry is stale.
-    drop_invalid: Vec<Change>,
+    /// What has its final form only once no conntrack entry is stale.
+    last: Vec<Change>,
     /// The same for native nftables.
-    drop_invalid_native: Option<ReplaceNative>,
+    last_native: Option<ReplaceNative>,
 }
 
 /// The part of one family.
@@ -76,8 +76,8 @@ impl Phases {
             transitional: BTreeSet::new(),
             finish: Vec::new(),
             finish_native: None,
-            drop_invalid: Vec::new(),
-            drop_invalid_native: None,
+            last: Vec::new(),
+            last_native: None,
         };
         if current.backend == Backend::Native {
             phases.native(&plans, desired.rewrite, current);
@@ -101,7 +101,7 @@ impl Phases {
         if plans.iter().any(|plan| plan.transition.is_needed()) {
             let (capturing, last) = (tables(Transition::capturing), tables(|_| Transition::default()));
             self.finish_native = changed(&first, &capturing);
-            self.drop_invalid_native = changed(&capturing, &last);
+            self.last_native = changed(&capturing, &last);
         }
         let differing = current.native.differing(&first);
         let delete = current.native.unwanted(&first);
@@ -144,7 +144,7 @@ impl Phases {
             self.transitional.extend(there);
             if let Some(captured) = captured {
                 let finish = Change::between(&transition.capturing().form(desired), &captured, false);
-                self.drop_invalid.push(Change::between(desired, &finish.project(&captured), false));
+                self.last.push(Change::between(desired, &finish.project(&captured), false));
                 self.finish.push(finish);
             }
             self.capture.push(capture);
@@ -177,7 +177,7 @@ impl Phases {
 
     /// What is live for a while only.
     pub(super) fn transitional(&self, found: &Found) -> Option<Record> {
-        if self.finish.is_empty() && self.finish_native.is_none() && self.drop_invalid_native.is_none() {
+        if self.finish.is_empty() && self.finish_native.is_none() && self.last_native.is_none() {
             return None;
         }
         let blocks = self.transitional.clone();
@@ -198,8 +198,8 @@ impl Phases {
             transitional: _,
             finish,
             finish_native,
-            drop_invalid,
-            drop_invalid_native,
+            last,
+            last_native,
         } = self;
         let restores = |changes: Vec<(Variant, Change)>| {
             changes.into_iter().flat_map(|(variant, change)| written(variant, &change))
@@ -232,7 +232,7 @@ impl Phases {
         steps.extend(unmark.into_iter().map(Step::Conntrack));
         steps.extend(main(finish));
         steps.extend(replaced(finish_native));
-        (steps, main(drop_invalid).chain(replaced(drop_invalid_native)).collect())
+        (steps, main(last).chain(replaced(last_native)).collect())
     }
 }
 
@@ -244,8 +244,8 @@ impl<'a> Plan<'a> {
             current.backend.other_variants().map(|variant| (variant, live(variant))).collect();
         let native = current.backend != Backend::Native && current.native.marks_packets();
         let is_untracked = current.connections.untracked.contains(&family);
-        // What captures already does not stop because invalid packets are not dropped yet.
-        let left = current.exemption(family).min(Exemption::Drop);
+        // What captures already does not stop because entries are not correct yet.
+        let left = current.exemption(family).min(Exemption::Correction);
         let transition = Transition {
             exemption: if is_untracked { Exemption::Capture } else { left },
             ..Transition::between(desired, others.iter().map(|(_, other)| *other), native)

@@ -128,6 +128,10 @@ fn temporary(made: &Made, why: Why) -> Option<(String, String)> {
     let moments = [
         (Exemption::Capture.form(rules), "while a pod with open connections is captured for the first time"),
         (
+            Exemption::Correction.form(rules),
+            "while a pod with open connections is captured for the first time, once new connections are captured",
+        ),
+        (
             connections::keep_translation(rules.family),
             "after a family lost its rules, or after clean-up with `--keep-connections`, until a run finds no connection that \
              needs it",

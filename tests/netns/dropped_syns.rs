@@ -1,4 +1,4 @@
-//! Connections that begin and end while a pod is captured for the first time with `--drop-invalid`.
+//! Connections that begin and end while a pod is captured for the first time with `--drop-invalid`, and those after them.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,6 +47,9 @@ fn no_syn_is_dropped_at_any_message_of_a_first_capture(fixture: Fixture) {
         ended.succeeded();
         let counts = counts(&pod);
         assert_eq!(counts[0], counts[1], "SYNs before and behind the rules, in run {seed}");
+        let direct: Vec<SocketAddr> =
+            clients.iter_mut().filter_map(|client| client.bypasses(&pod, &listeners)).collect();
+        assert!(direct.is_empty(), "past the proxy, in run {seed}: {direct:?}");
     }
 }
 
@@ -103,6 +106,15 @@ impl Client {
                 None
             }
         };
+    }
+
+    /// Where the next connection comes from, if it does not reach the proxy.
+    fn bypasses(&mut self, pod: &Pod, listeners: &[TcpListener]) -> Option<SocketAddr> {
+        self.reset();
+        self.act(pod, listeners, false);
+        let (_, far) = self.open.as_ref().expect("an open connection");
+        let port = far.local_addr().expect("the end of the server").port();
+        (port != PORTS[1]).then_some(self.from)
     }
 
     /// The server resets what is open.

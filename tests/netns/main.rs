@@ -81,6 +81,7 @@ mod owners;
 mod ownership;
 mod proxy;
 mod regressions;
+mod replaced_entries;
 mod show;
 mod situations;
 mod socket_programs;

@@ -18,6 +18,8 @@ use super::tables::Tables;
 const VARIANT: Variant = Variant::Nft;
 /// What a chain of ours begins with while TCP is exempt.
 const EXEMPTION: &str = "-p tcp -j RETURN";
+/// The same while entries are corrected, unless the chain drops.
+const SEGMENTS: &str = "-p tcp ! --syn -j RETURN";
 
 fn desired(config: &CaptureConfig) -> DesiredState {
     // No record is kept here, and without one a RETURN beside an identical foreign one may stay.
@@ -76,6 +78,11 @@ fn capturing(tables: &Tables) -> Vec<Vec<String>> {
     with_target(tables, &["-j REDIRECT", "-j TPROXY", "-j DROP"])
 }
 
+/// Those that send connections to the proxy.
+fn redirecting(tables: &Tables) -> Vec<Vec<String>> {
+    with_target(tables, &["-j REDIRECT", "-j TPROXY"])
+}
+
 /// The chains of ours with a rule that has one of these targets.
 fn with_target(tables: &Tables, targets: &[&str]) -> Vec<Vec<String>> {
     let has_target = |rule: &String| targets.iter().any(|target| rule.contains(target));
@@ -89,8 +96,8 @@ const fn corrects_entries(step: &Step) -> bool {
 }
 
 proptest! {
-    /// Before connections are tracked every chain that captures exempts them; before the last change of entries the one that
-    /// drops does; afterwards none.
+    /// Before connections are tracked every chain that captures exempts them; before the last change of entries it exempts their
+    /// segments, and the one that drops exempts all TCP; afterwards none does.
     #[test]
     fn connections_are_exempt_until_they_are_tracked(config in config()) {
         let desired = desired(&config);
@@ -102,14 +109,15 @@ proptest! {
         let (mut tracked, mut corrected) = (false, false);
         run(&mut namespace, &steps, usize::MAX, |step, now| {
             tracked |= matches!(step, Step::TrackConnections(_));
-            let targets: &[&str] = if tracked { &["-j DROP"] } else { &["-j REDIRECT", "-j TPROXY", "-j DROP"] };
-            for rules in now.values().filter(|_| !corrected).flat_map(|tables| with_target(tables, targets)) {
-                assert_eq!(rules[0], EXEMPTION);
+            for rules in now.values().filter(|_| !corrected).flat_map(capturing) {
+                let drops = rules.iter().any(|rule| rule.contains("-j DROP"));
+                let expected: &[&str] = if drops || !tracked { &[EXEMPTION] } else { &[EXEMPTION, SEGMENTS] };
+                assert!(expected.contains(&rules[0].as_str()), "{rules:?}");
             }
             if corrects_entries(step) {
                 corrected = true;
-                for rules in now.values().flat_map(|tables| with_target(tables, &["-j REDIRECT", "-j TPROXY"])) {
-                    assert_ne!(rules[0], EXEMPTION);
+                for rules in now.values().flat_map(redirecting) {
+                    assert_eq!(rules[0], SEGMENTS);
                 }
             }
         });
@@ -147,10 +155,9 @@ proptest! {
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
 
-    /// A run that is killed before invalid packets are dropped captures already: the next one never stops that.
+    /// A run that is killed before entries are correct captures already: the next one never stops that.
     #[test]
-    fn what_captures_goes_on_where_only_drops_are_exempt(mut config in config()) {
-        config.traffic.drop_invalid = true;
+    fn what_captures_goes_on_while_entries_are_corrected(config in config()) {
         let untracked: BTreeSet<Family> = config.families.iter().collect();
         let mut namespace = foreign();
         let mut steps = plan(&desired(&config), &current(&namespace, &untracked));
@@ -159,10 +166,10 @@ proptest! {
         run(&mut namespace, &steps, usize::MAX, |_, _| {});
         let now = current(&namespace, &BTreeSet::new());
         for family in untracked {
-            prop_assert_eq!(now.exemption(family), Exemption::Drop);
+            prop_assert_eq!(now.exemption(family), Exemption::Correction);
         }
         run(&mut namespace, &plan(&desired(&config), &now), usize::MAX, |_, now| {
-            for rules in now.values().flat_map(|tables| with_target(tables, &["-j REDIRECT", "-j TPROXY"])) {
+            for rules in now.values().flat_map(redirecting) {
                 assert_ne!(rules[0], EXEMPTION);
             }
         });
@@ -201,8 +208,8 @@ proptest! {
 
     #[test]
     fn exemption_rule_round_trips(config in config()) {
-        for family in Family::ALL {
-            let rules: FamilyRules = Exemption::Capture.form(&policy::ruleset(&config).resolve(family));
+        for (family, exemption) in Family::ALL.into_iter().zip([Exemption::Capture, Exemption::Correction]) {
+            let rules: FamilyRules = exemption.form(&policy::ruleset(&config).resolve(family));
             for rule in rules.tables.values().flat_map(|table| table.rules()) {
                 let text = rule.statement.to_string();
                 prop_assert_eq!(parse::statement(family, &text), Some(rule.statement.clone()));
