@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::live::Own;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
 use crate::explain::Rules;
-use crate::model::{Family, FamilyRules};
+use crate::model::{Family, FamilyRules, PerFamily};
 use crate::{nft, policy, reconcile};
 
 /// Longest list of which each item is left out as a trial.
@@ -68,7 +68,11 @@ impl Own {
     /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
     #[must_use]
     pub fn nearest_config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
-        let mut nearest = Nearest::new(self, self.config(otherwise));
+        let config = self.config(otherwise);
+        if self.has_tables_of(&config) {
+            return config;
+        }
+        let mut nearest = Nearest::new(self, config);
         if nearest.distance.0 == 0 {
             return nearest.config;
         }
@@ -98,7 +102,7 @@ impl Own {
     /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not make are of other
     /// programs. Those of native nftables are known by their comments.
     pub fn find_foreign(&mut self, nearest: &CaptureConfig) {
-        if self.is_native {
+        if !self.native.is_empty() {
             return;
         }
         let rules = policy::ruleset(nearest);
@@ -107,11 +111,16 @@ impl Own {
         }
     }
 
+    /// Whether the live rules are native ones, as a run with this configuration writes them.
+    fn has_tables_of(&self, config: &CaptureConfig) -> bool {
+        !self.native.is_empty() && self.native.differing(&nft::tables(&rules(config))).is_empty()
+    }
+
     fn distance(&self, config: &CaptureConfig) -> Distance {
-        let rules = policy::ruleset(config);
-        let wanted = config.families.iter().map(|family| (family, rules.resolve(family))).collect();
+        let wanted = rules(config);
         let live = |family: Family| self.rules.get(&family);
-        let tables = self.is_native.then(|| nft::tables(&wanted).iter().map(nft::encode).collect());
+        let tables =
+            (!self.native.is_empty()).then(|| nft::tables(&wanted).iter().map(nft::encode).collect());
         let tables = tables.map(|tables| nft::Live::new(tables, Vec::new()));
         let (mut differing, mut count) = (0, 0);
         for (family, rules) in &wanted {
@@ -123,6 +132,12 @@ impl Own {
         }
         (differing, Reverse(count), AsOptions::of(config, config.families).iter().count())
     }
+}
+
+/// The rules of a configuration, in each of its families.
+fn rules(config: &CaptureConfig) -> PerFamily<FamilyRules> {
+    let rules = policy::ruleset(config);
+    config.families.iter().map(|family| (family, rules.resolve(family))).collect()
 }
 
 /// The nearest configuration so far.

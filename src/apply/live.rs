@@ -12,6 +12,7 @@ use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
     TableRules, Target, Variant,
 };
+use crate::nft;
 use crate::parse::Observed;
 use crate::plan::CurrentState;
 use crate::policy;
@@ -25,8 +26,8 @@ pub struct Own {
     pub live: Live,
     /// Ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
-    /// Whether they are native ones.
-    pub(super) is_native: bool,
+    /// The native tables, if they are native ones.
+    pub(super) native: nft::Live,
 }
 
 impl Own {
@@ -57,18 +58,20 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let mut current = inspect(host, choice, Access::ReadOnly)?.current;
     // The options are those of all rules of ours.
-    let own = Family::ALL.map(|family| (family, explain_rules(&current, family).own(family)));
-    let own: PerFamily<_> = own.into_iter().filter(|(_, rules)| rules.count() > 0).collect();
+    let read = Family::ALL.map(|family| (family, explain_rules(&current, family)));
+    let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
+    let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
     let mut dormant = current.dormant_with(&own);
     dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
     current.leave_out_dormant();
     let sets = kernel::nftables::members(&current.foreign);
-    let of = |family: Family| {
-        let mut rules = explain_rules(&current, family);
+    let has_dormant = !current.dormant.is_empty();
+    let of = |(family, rules)| {
+        let mut rules = if has_dormant { explain_rules(&current, family) } else { rules };
         add_beside(&mut rules, family, &current, &sets);
         (family, rules)
     };
-    let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
+    let rules: PerFamily<_> = read.into_iter().map(of).collect();
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
     let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current);
@@ -107,7 +110,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         foreign_routes,
         runtime,
     };
-    Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
+    Ok(Own { live, rules: own, native: current.native })
 }
 
 fn switched_off(table: &str) -> String {

@@ -35,14 +35,19 @@ pub(super) fn answer(
             Ok((bundle::write(&context, &facts, &answer), Exit::Done))
         }
         Question::Check(output) => {
-            let (config, read) = checked(host, intent, run, scope)?;
+            let Checked { config, options, live } = checked(host, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
             let mut found = apply::differences::differences(host, &desired, run)?;
-            add_misrouted(&mut found, host, &config, run)?;
+            // What a run would change may be the cause.
+            if found.others.is_empty() {
+                let live =
+                    live.map_or_else(|| apply::live::rules(host, run.backend).map(|own| own.live), Ok)?;
+                add_misrouted(&mut found, live, &config)?;
+            }
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
-            Ok((format::check(&found, read.as_ref(), output), exit))
+            Ok((format::check(&found, options.as_ref(), output), exit))
         }
         Question::Show { output, watch: true } => {
             show_watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
@@ -54,18 +59,13 @@ pub(super) fn answer(
     }
 }
 
-/// Adds policy rules and routes that keep captured packets from the proxy and are not named yet. What a run would change may be the cause
-/// otherwise.
+/// Adds policy rules and routes that keep captured packets from the proxy and are not named yet.
 fn add_misrouted(
     found: &mut Differences,
-    host: &impl Host,
+    live: explain::Live,
     config: &CaptureConfig,
-    run: &RunOptions,
 ) -> Result<(), Failure> {
-    if !found.others.is_empty() {
-        return Ok(());
-    }
-    let (live, network) = (apply::live::rules(host, run.backend)?.live, network()?);
+    let network = network()?;
     let pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
     let named = &mut found.notices.deciding;
     for explain::Misrouted { rule, sentence } in explain::misrouted(&pod) {
@@ -76,20 +76,29 @@ fn add_misrouted(
     Ok(())
 }
 
-/// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from:
-/// then these are returned, too.
+/// What the live rules are compared with.
+struct Checked {
+    config: CaptureConfig,
+    /// The options that the rules come from, where none about traffic are given.
+    options: Option<AsOptions>,
+    /// The live rules, if they were read for that.
+    live: Option<explain::Live>,
+}
+
+/// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
 fn checked(
     host: &impl Host,
     intent: Intent,
     run: &RunOptions,
     scope: OptionScope,
-) -> Result<(CaptureConfig, Option<AsOptions>), Failure> {
+) -> Result<Checked, Failure> {
+    let of_options = |intent, live| decide(intent, run).map(|config| Checked { config, options: None, live });
     if scope == OptionScope::Traffic {
-        return decide(intent, run).map(|config| (config, None));
+        return of_options(intent, None);
     }
     let own = apply::live::rules(host, run.backend)?;
     if own.rules.values().next().is_none() {
-        return decide(intent, run).map(|config| (config, None));
+        return of_options(intent, Some(own.live));
     }
     let (otherwise, notices) = intent.decide(&network()?);
     let mut config = own.nearest_config(&otherwise);
@@ -99,8 +108,8 @@ fn checked(
     for notice in notices.iter().filter(|_| config.families == otherwise.families) {
         log::log!(notice.level(), "{notice}");
     }
-    let options = AsOptions::of(&config, otherwise.families);
-    Ok((config, Some(options)))
+    let options = Some(AsOptions::of(&config, otherwise.families));
+    Ok(Checked { config, options, live: Some(own.live) })
 }
 
 /// How often a machine is recorded whose rules change meanwhile.
