@@ -3,11 +3,14 @@
 //! Only the first packet of a connection meets the nat rules; all others follow its entry.
 
 mod dns;
+mod dns_decisions;
+mod dns_flows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use dns::{DnsFlows, native_flows};
+pub use dns::native_flows;
+pub use dns_flows::DnsFlows;
 
 use crate::model::{Family, FamilyRules, Mark, PerFamily, Variant};
 use crate::parse::Observed;

@@ -12,6 +12,7 @@ use crate::parse;
 use crate::{config, nft, policy, render};
 
 const DNS: &str = "-b * -i * --redirect-dns --capture-all-dns";
+const SERVERS: &str = "-b * -i * --redirect-dns";
 
 /// The IPv4 rules that `words` (variables, then flags) ask for.
 fn rules(words: &str) -> FamilyRules {
@@ -97,7 +98,11 @@ fn wider_and_narrower_dns_capture_are_distinguished() {
         (DNS.to_owned(), by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5"), Some(DnsFlows::Captured)),
         (with("-c eth1"), DNS.to_owned(), Some(DnsFlows::Direct)),
         (DNS.to_owned(), with("-c eth1"), Some(DnsFlows::Captured)),
-        ("-b * -i * --redirect-dns".to_owned(), DNS.to_owned(), Some(DnsFlows::All)),
+        (SERVERS.to_owned(), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (DNS.to_owned(), SERVERS.to_owned(), Some(DnsFlows::Captured)),
+        (format!("{SERVERS} -o 53"), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (SERVERS.to_owned(), with("-o 53"), Some(DnsFlows::All)),
+        (SERVERS.to_owned(), with("-c eth1"), Some(DnsFlows::All)),
     ];
     for (before, after, expected) in cases {
         assert_eq!(flows(&before, &after), expected, "{before} -> {after}");

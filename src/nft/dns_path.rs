@@ -1,7 +1,7 @@
 //! The path of DNS queries in the nat table.
 
 use nfnetlink::nftables::{
-    Chain as NftChain, Elements, Expression, Operator, PayloadBase, Rule, Set, Table, Verdict,
+    Chain as NftChain, Elements, Expression, MetaKey, Operator, PayloadBase, Rule, Set, Table, Verdict,
 };
 
 use super::rule_family::{NAT, families, family_of, is_tcp};
@@ -34,6 +34,12 @@ impl DnsRule {
             _ => false,
         };
         self.expressions.windows(2).any(looks_for)
+    }
+
+    /// The same rule for every destination address.
+    #[must_use]
+    pub fn of_any_server(&self) -> Self {
+        Self { expressions: without(self.expressions.clone(), loads_destination), ..self.clone() }
     }
 
     /// Whether it lets a query pass.
@@ -74,7 +80,8 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
         let sets = nat.sets.iter().filter(|set| rule.refers_to(&set.name));
         // Numbers of anonymous sets depend on other rules.
         let sets = sets.map(|set| Set { name: String::new(), ..set.clone() }).collect();
-        let mut expressions = rule.expressions.clone();
+        // Only a rule with an address names the family, which all of these have.
+        let mut expressions = without(rule.expressions.clone(), loads_family);
         for expression in &mut expressions {
             if let Expression::Lookup { set, .. } = expression {
                 set.clear();
@@ -84,6 +91,31 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
     };
     let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(per_element);
     single.filter(|rule| !rule.is_for_another_port()).collect()
+}
+
+fn loads_family(expression: &Expression) -> bool {
+    matches!(expression, Expression::Meta { key: MetaKey::NetworkProtocol, .. })
+}
+
+/// Whether it loads the destination address of the IPv4 or IPv6 header.
+fn loads_destination(expression: &Expression) -> bool {
+    matches!(
+        expression,
+        Expression::Payload { base: PayloadBase::Network, offset: 16, length: 4, .. }
+            | Expression::Payload { base: PayloadBase::Network, offset: 24, length: 16, .. }
+    )
+}
+
+/// The expressions without the comparisons for equality with what `loads` loads.
+fn without(mut expressions: Vec<Expression>, loads: fn(&Expression) -> bool) -> Vec<Expression> {
+    let is_test = |pair: &[Expression]| match pair {
+        [load, Expression::Compare { operator: Operator::Equal, .. }] => loads(load),
+        _ => false,
+    };
+    while let Some(at) = expressions.windows(2).position(is_test) {
+        expressions.drain(at..at + 2);
+    }
+    expressions
 }
 
 /// Expands a rule that looks up a set into one rule per element: a comparison of two versions of the rule then shows which

@@ -2,9 +2,13 @@
 
 mod zones;
 
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
+use netlab::User;
+
+use crate::dns::with_name_server;
 use crate::lab::fixture::at;
 use crate::lab::kill::When;
 use crate::lab::program::Program;
@@ -21,6 +25,7 @@ for_each_backend_and_native!(
     a_group_is_included_no_more,
     an_excluded_group_is_included,
     an_excluded_port_53_is_included,
+    servers_outside_resolv_conf_are_included,
     a_change_that_concerns_no_query_loses_no_answer,
     dns_capture_is_switched_on_together_with_tproxy,
     dns_capture_is_switched_on_in_a_move_between_backends,
@@ -28,11 +33,15 @@ for_each_backend_and_native!(
     new_sockets_lose_no_answer_in_a_first_capture,
     new_sockets_lose_no_answer_when_capture_begins,
     new_sockets_lose_no_answer_when_capture_gets_wider,
+    captured_queries_lose_no_answer_when_every_server_is_captured,
+    direct_queries_lose_no_answer_when_every_server_is_captured,
     a_killed_change_is_completed_by_the_next_run,
 );
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const DNS: [&str; 6] = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
+/// The servers of resolv.conf only.
+const SERVERS_OF_RESOLV_CONF: [&str; 5] = ["-b", "*", "-i", "*", "--redirect-dns"];
 /// How many queries are looked at before and after a change: as many as wait for their answers at a time.
 const QUERIES: usize = 100;
 /// A run switches everything that comes this long after its end.
@@ -49,10 +58,20 @@ fn name_servers(pod: &Pod) -> Vec<SlowServer> {
     pod.fixture.families().iter().flat_map(both).collect()
 }
 
+/// Servers that resolv.conf does not list.
+fn other_servers(pod: &Pod) -> Vec<SlowServer> {
+    let start = |family: &Family| SlowServer::start(&pod.outside(), "direct", at(family.service(), 53));
+    pod.fixture.families().iter().map(start).collect()
+}
+
 /// Queries of this user from one port, in each family.
 fn resolvers(pod: &Pod, user: u32, port: u16) -> Vec<Queries> {
+    resolvers_of(pod, user, port, Family::name_server)
+}
+
+fn resolvers_of(pod: &Pod, user: u32, port: u16, server: impl Fn(Family) -> IpAddr) -> Vec<Queries> {
     let ask = |family: &Family| {
-        let (from, to) = (at(family.pod(), port), at(family.name_server(), 53));
+        let (from, to) = (at(family.pod(), port), at(server(*family), 53));
         Queries::start(&pod.user(user, user), from, to)
     };
     pod.fixture.families().iter().map(ask).collect()
@@ -239,6 +258,19 @@ fn an_excluded_port_53_is_included(fixture: Fixture) {
     outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
+/// Queries to the servers of resolv.conf were captured and still are, those to another server are from now on.
+fn servers_outside_resolv_conf_are_included(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (name_servers(&pod), other_servers(&pod));
+    with_name_server(&pod, &SERVERS_OF_RESOLV_CONF).run().succeeded();
+    let mut all = resolvers(&pod, 1000, 31_000);
+    all.extend(resolvers_of(&pod, 1000, 32_000, Family::service));
+    let outcomes = through(all, || drop(pod.apply(&DNS)));
+    let (always, newly) = outcomes.split_at(outcomes.len() / 2);
+    always.iter().for_each(Outcomes::captured);
+    newly.iter().for_each(Outcomes::newly_captured);
+}
+
 /// The queries of user 1000 are captured from now on, those of the other user were and are.
 fn widening(fixture: Fixture, narrow: impl Fn(Program) -> Program, wide: impl Fn(Program) -> Program) {
     let pod = fixture.pod();
@@ -328,16 +360,40 @@ fn new_sockets_lose_no_answer_when_capture_gets_wider(fixture: Fixture) {
     every_new_socket_is_answered(&pod);
 }
 
-/// Sockets ask once each, before, while and after everything is captured.
+/// No later query of a socket replaces the entry that its answer needs.
+fn captured_queries_lose_no_answer_when_every_server_is_captured(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = name_servers(&pod);
+    for start in [Sockets::start, Sockets::start_again] {
+        with_name_server(&pod, &SERVERS_OF_RESOLV_CONF).run().succeeded();
+        every_query_is_answered(&pod, start, Family::name_server);
+    }
+}
+
+fn direct_queries_lose_no_answer_when_every_server_is_captured(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (name_servers(&pod), other_servers(&pod));
+    with_name_server(&pod, &SERVERS_OF_RESOLV_CONF).run().succeeded();
+    every_query_is_answered(&pod, Sockets::start, Family::service);
+}
+
 fn every_new_socket_is_answered(pod: &Pod) {
+    every_query_is_answered(pod, Sockets::start, Family::name_server);
+}
+
+/// Sockets ask once each, before, while and after everything is captured.
+fn every_query_is_answered(
+    pod: &Pod,
+    start: fn(&User, SocketAddr) -> Sockets,
+    server: impl Fn(Family) -> IpAddr,
+) {
     let families = pod.fixture.families();
-    let once: Vec<_> = families.iter().map(|f| Sockets::start(&pod.app(), at(f.name_server(), 53))).collect();
+    let once: Vec<_> = families.iter().map(|f| start(&pod.app(), at(server(*f), 53))).collect();
     pod.apply(&DNS);
     thread::sleep(SETTLED);
     once.iter().for_each(Sockets::stop);
     for sockets in once {
-        let unanswered = sockets.end();
-        assert_eq!(unanswered, 0, "queries of new sockets without an answer");
+        assert_eq!(sockets.end(), 0, "queries without an answer");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::iter;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -218,7 +219,11 @@ fn ask(to: SocketAddr) -> UdpSocket {
 
 /// Whether an answer comes soon; a new link drops packets until it is ready.
 fn is_answered(socket: &UdpSocket) -> bool {
-    socket.set_read_timeout(Some(4 * DELAY)).unwrap();
+    has_answer_within(socket, 4 * DELAY)
+}
+
+fn has_answer_within(socket: &UdpSocket, limit: Duration) -> bool {
+    socket.set_read_timeout(Some(limit)).unwrap();
     socket.recv(&mut [0; 64]).is_ok()
 }
 
@@ -232,6 +237,26 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// Begins to ask `to`, once it answers; some queries are on their way when this returns.
     pub(crate) fn start(user: &User, to: SocketAddr) -> Self {
+        Self::of(user, to, move || iter::repeat_with(move || ask(to)).take(20_000))
+    }
+
+    /// The same with sockets that had an answer already: their conntrack entries have seen both directions.
+    pub(crate) fn start_again(user: &User, to: SocketAddr) -> Self {
+        Self::of(user, to, move || {
+            let sockets: Vec<_> = iter::repeat_with(|| ask(to)).take(2_000).collect();
+            let is_answered = |socket: &UdpSocket| has_answer_within(socket, SILENCE);
+            assert!(sockets.iter().all(is_answered), "first queries are answered");
+            sockets.into_iter().inspect(|socket| {
+                socket.send(b"again").expect("send a query");
+            })
+        })
+    }
+
+    fn of<I: Iterator<Item = UdpSocket>>(
+        user: &User,
+        to: SocketAddr,
+        queries: impl FnOnce() -> I + Send + 'static,
+    ) -> Self {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let thread = thread::spawn({
             let (user, stop, sent) = (user.clone(), Arc::clone(&stop), Arc::clone(&sent));
@@ -239,8 +264,11 @@ impl Sockets {
                 user.switch_thread();
                 while !is_answered(&ask(to)) {}
                 let mut sockets = Vec::new();
-                while !stop.load(Ordering::SeqCst) && sockets.len() < 20_000 {
-                    sockets.push(ask(to));
+                for socket in queries() {
+                    sockets.push(socket);
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
                     sent.store(sockets.len(), Ordering::SeqCst);
                     thread::sleep(4 * PAUSE);
                 }
@@ -264,11 +292,6 @@ impl Sockets {
     pub(crate) fn end(self) -> usize {
         self.stop();
         let sockets = self.thread.join().expect("the thread that asks");
-        let mut buffer = [0; 64];
-        let unanswered = sockets.iter().filter(|socket| {
-            socket.set_read_timeout(Some(SILENCE)).unwrap();
-            socket.recv(&mut buffer).is_err()
-        });
-        unanswered.count()
+        sockets.iter().filter(|socket| !has_answer_within(socket, SILENCE)).count()
     }
 }
