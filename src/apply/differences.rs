@@ -84,7 +84,7 @@ pub fn differences(
         notices.others.retain(|notice| *notice != failure.what);
         notices.deciding.push(failure.what);
     }
-    let outside = super::outside::read(&current.network.links.each);
+    let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
     notices.others.extend(outside.notices.into_iter().chain(programs).chain(outside.unread));
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })

@@ -2,7 +2,7 @@
 
 use nfnetlink::nftables::{Members, TableName};
 
-use super::outside::Outside;
+use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, Live, Runtime, Tested};
@@ -86,7 +86,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         foreign.extend(dropping.iter().map(ToString::to_string));
     }
     let Outside { ipsec, devices, notices: others, unread } =
-        super::outside::read(&current.network.links.each);
+        super::devices_and_ipsec::read(&current.network.links.each);
     before.extend(others.iter().cloned());
     notices.extend(others.into_iter().chain(unread));
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();

@@ -5,25 +5,24 @@
 
 mod answers;
 mod arrival;
-mod beside;
 mod bpf_program;
 mod connection;
 mod defaults;
+mod devices_and_ipsec;
 mod diagram;
-mod disowned;
 mod documentation;
 mod entry;
 mod field_match;
+mod foreign_in_own_chains;
 mod foreign_rule;
 mod json;
 mod listener;
 mod live;
 mod matching;
 mod misrouted;
-mod outside;
+mod other_base_chains;
 mod overview;
 mod packet;
-mod probes;
 mod problems;
 mod reach;
 mod reason;
@@ -31,6 +30,7 @@ mod routing;
 mod row;
 mod rules;
 mod runtime;
+mod sample_packets;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -158,7 +158,7 @@ impl Pod<'_> {
 
     /// Packets for each foreign rule.
     fn probes(&self) -> Vec<(String, Packet)> {
-        let probes = self.live.as_ref().map(|live| probes::packets(live, self));
+        let probes = self.live.as_ref().map(|live| sample_packets::packets(live, self));
         self.all_prepared(probes.unwrap_or_default())
     }
 

@@ -4,7 +4,6 @@
 //! packets from outside begin with `PREROUTING`. At each hook the tables follow each other: raw, connection tracking,
 //! mangle, nat.
 
-mod beside;
 mod branches;
 mod cause;
 mod chain;
@@ -13,11 +12,12 @@ mod hook;
 mod ipsec;
 mod lost;
 mod order;
+mod other_base_chains;
 mod outcome;
 mod sent;
 
-use beside::Beside;
 use order::Order;
+use other_base_chains::Beside;
 pub use outcome::{Match, Step, Verdict, Walk};
 pub(super) use sent::Sent;
 pub use sent::walk;

@@ -1,4 +1,4 @@
-//! Base chains that packets meet beside our rules: behind them `INPUT`, `POSTROUTING`, `filter` and `security` of iptables; before or behind
+//! Base chains that packets meet beside our rules: after them `INPUT`, `POSTROUTING`, `filter` and `security` of iptables; before or after
 //! them those of the other variant of iptables and of other programs' tables of nftables.
 
 use std::collections::BTreeMap;
