@@ -1,6 +1,7 @@
 //! Traffic options before the pod's addresses are known, and the decision on families afterwards.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use crate::facts::NameServers;
 use crate::model::{Families, Interface, InterfaceAddress, Network};
@@ -65,6 +66,8 @@ pub enum Notice {
     NoNameServers,
     /// All name servers belong to the family that gets no rules.
     NameServersOfOtherFamily(Families),
+    /// A name server whose captured queries are lost.
+    LinkLocalNameServer(Ipv6Addr),
 }
 
 impl Notice {
@@ -76,7 +79,8 @@ impl Notice {
             Self::Ipv6NotCaptured { .. }
             | Self::KernelWithoutIpv6 { asked_for: true }
             | Self::NoNameServers
-            | Self::NameServersOfOtherFamily(_) => log::Level::Warn,
+            | Self::NameServersOfOtherFamily(_)
+            | Self::LinkLocalNameServer(_) => log::Level::Warn,
         }
     }
 }
@@ -108,6 +112,11 @@ impl fmt::Display for Notice {
                     "all servers in /etc/resolv.conf are {other} and only {captured} is captured: DNS is not captured"
                 )
             }
+            Self::LinkLocalNameServer(server) => write!(
+                f,
+                "/etc/resolv.conf names the link-local server {server}: captured queries to it are lost, since their \
+                 sockets are bound to its interface; name a server with another address, or capture no DNS"
+            ),
         }
     }
 }
@@ -186,6 +195,9 @@ fn decide_dns(choice: DnsChoice, families: Families, notices: &mut Vec<Notice>) 
             if unreachable {
                 notices.push(Notice::NameServersOfOtherFamily(families));
             }
+            let captured = v6.iter().filter(|_| families != Families::V4);
+            let link_local = captured.copied().find(Ipv6Addr::is_unicast_link_local);
+            notices.extend(link_local.map(Notice::LinkLocalNameServer));
             Dns::Servers { v4, v6 }
         }
     }

@@ -157,9 +157,14 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
     if let (false, IpAddr::V6(to)) = (packet.is_inbound, packet.destination.ip())
         && to.is_unicast_link_local()
     {
+        let fix = if port == DNS_CAPTURE_PORT {
+            "name a server with another address in /etc/resolv.conf, or capture no DNS"
+        } else {
+            "-x fe80::/10 excludes these addresses"
+        };
         return Some(format!(
             "a socket for the link-local address {to} is bound to its interface, by which the kernel then sends the redirected packet: it is \
-             lost; -x fe80::/10 excludes these addresses"
+             lost; {fix}"
         ));
     }
     let ports = proxy_ports(live, pod.config);

@@ -113,6 +113,20 @@ fn name_servers_of_both_families_are_kept() {
 }
 
 #[test]
+fn link_local_name_servers_are_worth_a_warning_if_their_queries_are_captured() {
+    let text = "nameserver 10.96.0.10\nnameserver fe80::1%eth0\n";
+    let server = Notice::LinkLocalNameServer("fe80::1".parse().unwrap());
+    for (words, expected) in [
+        (&["--redirect-dns", "--ip-family", "dual"][..], vec![server]),
+        (&["--redirect-dns", "--ip-family", "ipv4"], vec![]),
+        (&["--ip-family", "dual"], vec![]),
+    ] {
+        let (_, notices) = with_servers(text, words, &network(&[V4]));
+        assert_eq!(notices, expected, "{words:?}");
+    }
+}
+
+#[test]
 fn name_servers_of_the_other_family_only_are_worth_a_warning() {
     let (dns, notices) = with_servers("nameserver fd00::a\n", &["--redirect-dns"], &network(&[V4]));
     assert!(matches!(dns, Dns::Servers { v4, .. } if v4.is_empty()));

@@ -38,6 +38,7 @@ for_each_backend_and_native!(
     translations_of_the_other_family_are_skipped,
     marks_of_others_leave_no_proof_of_equality,
     link_local_addresses_are_reached_only_if_they_are_excluded,
+    captured_queries_to_a_link_local_name_server_are_lost,
     values_that_rules_name_are_not_those_of_every_packet,
 );
 
@@ -490,4 +491,29 @@ fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) 
             );
         }
     }
+}
+
+/// The same of a socket for DNS: excluded ranges do not apply to it.
+fn captured_queries_to_a_link_local_name_server_are_lost(fixture: Fixture) {
+    let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[9000]));
+    let options = ["-i", "*", "-b", "*", "-o", "9000", "-x", "fe80::/10", "--redirect-dns"];
+    let run =
+        pod.istio_iptables(&options).file("/etc/resolv.conf", "nameserver fe80::1%eth0\n").run().succeeded();
+    run.output_contains(
+        "/etc/resolv.conf names the link-local server fe80::1: captured queries to it are lost",
+    );
+    let listed = pod.namespace.run(|| tool("ip", &["-o", "link", "show", "eth0"], ""));
+    let index = listed.split(':').next().and_then(|index| index.parse().ok()).expect("an index");
+    let to = |port| SocketAddr::from(SocketAddrV6::new(router, port, 0, index));
+    let attempt = pod.app().run(|| socket::start_connect(to(53), Binding::default())).expect("a route");
+    // A later connection is made.
+    pod.app().call(to(9000)).served_by("outside");
+    attempt.peer_addr().expect_err("it is connected");
+    let said =
+        pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{router}]:53")]).run().succeeded();
+    let said = said.stdout();
+    let first = said.lines().next().unwrap_or_default();
+    assert!(first.contains("name a server with another address") && !first.contains("-x "), "{first}");
 }
