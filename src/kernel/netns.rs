@@ -173,7 +173,7 @@ impl LockFile {
     }
 }
 
-/// A lock file for the iptables tools that needs no file system. It excludes no other run; [`super::lock`] does.
+/// A lock file for the iptables tools that needs no file system. It excludes no other run; [`super::run_lock`] does.
 ///
 /// # Errors
 /// The kernel refuses to make one.

@@ -1,4 +1,4 @@
-//! The types of the Kubernetes API that injection touches: one table for the strategic merge ([`crate::overlay`]: merge keys),
+//! The types of the Kubernetes API that injection touches: one table for the strategic merge ([`crate::strategic_merge`]: merge keys),
 //! the YAML reader ([`crate::yaml`]: types), the shape check ([`check`]) and templates (Go's names, pointers, zero values).
 //!
 //! It does not validate pods: fields that it does not have stay in a user's pod, because newer versions of Kubernetes have
