@@ -37,6 +37,7 @@ mod explain_bpf_programs;
 mod explain_dns;
 mod explain_later;
 mod explain_legacy;
+mod explain_link_local;
 mod explain_listeners;
 mod explain_live;
 mod explain_overview;

@@ -1,6 +1,6 @@
 //! The first line of `explain --live` beside foreign rules, marks, zones and routes: each against the kernel.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::panic::resume_unwind;
 use std::thread;
 use std::{fs, io};
@@ -37,8 +37,6 @@ for_each_backend_and_native!(
     policies_of_ipsec_are_followed,
     translations_of_the_other_family_are_skipped,
     marks_of_others_leave_no_proof_of_equality,
-    link_local_addresses_are_reached_only_if_they_are_excluded,
-    captured_queries_to_a_link_local_name_server_are_lost,
     values_that_rules_name_are_not_those_of_every_packet,
 );
 
@@ -460,60 +458,4 @@ fn marks_of_others_leave_no_proof_of_equality(fixture: Fixture) {
         pod.iptables(family, "-t mangle -A OUTPUT -p tcp --dport 9999 -j MARK --set-mark 0x20");
     }
     diff().ended_with(1);
-}
-
-/// A socket for such an address is bound to its interface, by which the kernel then sends the redirected packet.
-fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) {
-    let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    for is_excluded in [false, true] {
-        let pod = fixture.pod();
-        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 9000]));
-        let excluded: &[&str] = if is_excluded { &["-x", "fe80::/10"] } else { &[] };
-        pod.apply(&[&["-i", "*", "-b", "*", "-o", "9000"], excluded].concat());
-        let listed = pod.namespace.run(|| tool("ip", &["-o", "link", "show", "eth0"], ""));
-        let index = listed.split(':').next().and_then(|index| index.parse().ok()).expect("an index");
-        let to = |port| SocketAddr::from(SocketAddrV6::new(router, port, 0, index));
-        let attempt = pod.app().run(|| socket::start_connect(to(80), Binding::default())).expect("a route");
-        // A later connection is made.
-        pod.app().call(to(9000)).served_by("outside");
-        let said = pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{router}]:80")]);
-        let said = said.run().succeeded().stdout();
-        let first = said.lines().next().unwrap_or_default();
-        if is_excluded {
-            let answered = pod.app().run(|| Conversation::go_on(attempt)).expect("an answer");
-            assert_eq!(answered.greeting.server, "outside");
-            assert!(first.starts_with("not captured: this outbound range"), "{first}");
-        } else {
-            attempt.peer_addr().expect_err("it is connected");
-            assert!(
-                first.starts_with("captured: ") && first.contains(", but a socket for the link-local"),
-                "{first}"
-            );
-        }
-    }
-}
-
-/// The same of a socket for DNS: excluded ranges do not apply to it.
-fn captured_queries_to_a_link_local_name_server_are_lost(fixture: Fixture) {
-    let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.outside_listens(&[9000]));
-    let options = ["-i", "*", "-b", "*", "-o", "9000", "-x", "fe80::/10", "--redirect-dns"];
-    let run =
-        pod.istio_iptables(&options).file("/etc/resolv.conf", "nameserver fe80::1%eth0\n").run().succeeded();
-    run.output_contains(
-        "/etc/resolv.conf names the link-local server fe80::1: captured queries to it are lost",
-    );
-    let listed = pod.namespace.run(|| tool("ip", &["-o", "link", "show", "eth0"], ""));
-    let index = listed.split(':').next().and_then(|index| index.parse().ok()).expect("an index");
-    let to = |port| SocketAddr::from(SocketAddrV6::new(router, port, 0, index));
-    let attempt = pod.app().run(|| socket::start_connect(to(53), Binding::default())).expect("a route");
-    // A later connection is made.
-    pod.app().call(to(9000)).served_by("outside");
-    attempt.peer_addr().expect_err("it is connected");
-    let said =
-        pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{router}]:53")]).run().succeeded();
-    let said = said.stdout();
-    let first = said.lines().next().unwrap_or_default();
-    assert!(first.contains("name a server with another address") && !first.contains("-x "), "{first}");
 }

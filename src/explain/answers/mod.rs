@@ -1,23 +1,22 @@
 //! What a connection still depends on behind the verdict about its first packet: the listener on the proxy's port, and the packets
-//! that follow: answers, and with TPROXY the proxy's own connection to the app.
-//!
-//! With TPROXY the proxy connects to the app from the client's address. The app's answers are for the client, and policy routing
-//! brings them to the proxy by the mark of their connection.
+//! that follow: behind TPROXY (`tproxy.rs`), REDIRECT, and none of our rules (`direct.rs`).
+
+mod direct;
+mod tproxy;
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::arrival::to_no_host;
 use super::connection::Connection;
 use super::foreign_rule::Effect;
 use super::listener::Listener;
 use super::overview::query;
-use super::packet::{ACCEPTING, ANSWERING, FOLLOWING, OPENING, Packet, TcpFlags};
+use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, devices_and_ipsec, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::model::{DNS_PORT, Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
+use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
 use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet, in one sentence.
@@ -157,19 +156,6 @@ impl<'a> Conversation<'a> {
         Some(Followed { packet, walk })
     }
 
-    /// A socket of TPROXY answers from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
-    /// the connection by their own destination, and finds the listener, which resets them.
-    fn reset_behind_tproxy(&self) -> Option<String> {
-        let translating = self.taken.steps.get(self.taken.translated_by?)?;
-        let later = self.later_packet(self.taken.end.connmark)?;
-        later.walk.has_socket.then(|| {
-            format!(
-                "the kernel resets the connection: TPROXY gives it a socket, and {} another destination",
-                translating.words()
-            )
-        })
-    }
-
     /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
     fn translated_answers(&self) -> Option<String> {
         let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
@@ -184,182 +170,6 @@ impl<'a> Conversation<'a> {
         )
     }
 
-    /// With TPROXY the proxy answers from the address that the packet was sent to.
-    fn transparent_answers(&self) -> Option<String> {
-        if !self.packet.is_inbound {
-            return None;
-        }
-        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
-        let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
-        self.undelivered("the proxy's answers", &answer, &delivered)
-    }
-
-    /// Later packets belong to no connection if the answers belong to another one.
-    fn invalid_packets(&self) -> Option<String> {
-        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, ACCEPTING, self.taken.end.connmark)?;
-        let why = self.is_apart(&answer.walk, Hook::Output)?;
-        let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
-        let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
-        is_lost.then(|| {
-            let because = reason(&packet, &walk, self.pod).sentence;
-            format!("answers {why}, so that later packets are invalid and are dropped: {because}")
-        })
-    }
-
-    /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's answers.
-    fn to_the_app(&self, mark: Mark) -> Option<String> {
-        if !self.packet.is_inbound {
-            return None;
-        }
-        let own = self.taken.end.destination;
-        let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
-        let query =
-            PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
-        let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
-        if is_own && call.walk.verdict != Verdict::NotCaptured {
-            return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
-        }
-        let mut query = self.query(Sender::App, own, ConnectionState::Established);
-        let mut connmark = if is_own { call.walk.end.connmark } else { mark };
-        let mut apart = None;
-        let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
-        let answer = conversation.answer(&query, ANSWERING, connmark)?;
-        if is_own {
-            apart = conversation.is_apart(&answer.walk, Hook::Output);
-        }
-        if apart.is_some() {
-            (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
-        }
-        let answer = conversation.answer(&query, ANSWERING, connmark)?;
-        // The kernel finds the pod's own addresses first, whatever the mark.
-        if answer.packet.is_local {
-            return None;
-        }
-        if let (Some(why), false) = (&apart, answer.walk.verdict == Verdict::ToProxySocket) {
-            return Some(format!(
-                "the app's answers {why}, and so have no mark: they do not reach the proxy"
-            ));
-        }
-        let cause = match (answer.walk.verdict, answer.walk.unsure()) {
-            (Verdict::ToProxySocket, None) => return None,
-            (_, Some(unsure)) => return Some(format!("the app's answers may not reach the proxy: {unsure}")),
-            (Verdict::Misrouted, None) => {
-                let decisive = answer.walk.routed.last().and_then(routing::Looked::words);
-                decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
-            }
-            (Verdict::LikeItsConnection | Verdict::NotCaptured, None) => {
-                format!("no rule gives them mark {mark}")
-            }
-            (
-                Verdict::Captured(_) | Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule,
-                None,
-            ) => reason(&answer.packet, &answer.walk, self.pod).sentence,
-        };
-        Some(format!("the app's answers do not reach the proxy: {cause}"))
-    }
-
-    /// What is wrong behind a packet that no rule takes: its answers may be taken for the beginning of a connection, or be lost.
-    fn behind_the_rules(&self) -> Option<String> {
-        let has_source = !self.packet.source.ip().is_unspecified();
-        if self.packet.state != ConnectionState::New || !has_source {
-            return None;
-        }
-        let is_query = self.packet.destination.port() == DNS_PORT.number();
-        if self.packet.transport == Transport::Udp && !is_query {
-            return None;
-        }
-        let (sender, hook) = if self.packet.is_local {
-            (Sender::App, Hook::Output)
-        } else {
-            (Sender::Outside, Hook::Prerouting)
-        };
-        // By its mark: the app's or the proxy's own socket has it.
-        let by_mark = (!self.packet.is_inbound).then_some(Verdict::ToProxySocket);
-        let delivered: Vec<_> = [Verdict::LikeItsConnection].into_iter().chain(by_mark).collect();
-        let query = self.query(sender, self.packet.destination, ConnectionState::Established);
-        if self.packet.transport == Transport::Udp {
-            return self.behind_a_query(&query, hook, &delivered);
-        }
-        [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
-            let answer = self.answer(&query, flags, self.taken.end.connmark)?;
-            match self.is_apart(&answer.walk, hook) {
-                Some(why) => self.behind_answers(&why, &answer.walk, &query),
-                None => self.undelivered("its answers", &answer, &delivered).or_else(|| {
-                    let connmark = answer.walk.end.connmark;
-                    let later =
-                        self.later_packet(connmark).filter(|_| connmark != self.taken.end.connmark)?;
-                    self.lost_later(&later)
-                }),
-            }
-        })
-    }
-
-    /// What is wrong behind a DNS query over UDP that no rule takes. An answer that does not belong to it arrives, too, unless a rule asks for
-    /// that.
-    fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<String> {
-        let answer = self.answer(query, &[], self.taken.end.connmark)?;
-        let Some(why) = self.is_apart(&answer.walk, hook) else {
-            return self.undelivered("its answers", &answer, delivered);
-        };
-        let query = PacketQuery { state: ConnectionState::New, ..query.clone() };
-        let answer = self.follow(&query, self.packet.source, &[], (Mark(0), None))?;
-        let delivered = [Verdict::NotCaptured, Verdict::ToProxySocket];
-        self.undelivered(&format!("its answers {why}, and"), &answer, &delivered)
-    }
-
-    /// What is wrong behind answers that do not belong to the connection.
-    fn behind_answers(&self, why: &str, answer: &Walk<'_>, query: &PacketQuery) -> Option<String> {
-        let follow = |state, flags| {
-            let query = PacketQuery { state, ..query.clone() };
-            self.follow(&query, self.packet.source, flags, (Mark(0), None))
-        };
-        let first = follow(ConnectionState::Invalid, ACCEPTING)?;
-        let is_dropped =
-            |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
-        if is_dropped(&first.walk) {
-            return Some(format!(
-                "its answers {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: no \
-                 connection is made"
-            ));
-        }
-        let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
-        // The answer can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
-        let mut is_begun = self.taken.end.is_tracked;
-        let state = if is_begun { ConnectionState::Invalid } else { ConnectionState::New };
-        let mut own = self.own_packet(state)?;
-        let is_over_lo = self.packet.is_local && !self.packet.is_inbound;
-        let (sent, follows) = (self.taken.end.zone.original, own.walk.end.zone.original);
-        if is_begun && !is_over_lo && own.walk.end.is_tracked && sent != follows {
-            // In its zone there is none.
-            is_begun = false;
-            own = self.own_packet(ConnectionState::New)?;
-        }
-        let belongs = self.answer(query, FOLLOWING, self.taken.end.connmark)?;
-        let is_in_its_zone = belongs.walk.end.zone.reply == own.walk.end.zone.reply;
-        let next = if (is_begun && !answer.end.is_tracked)
-            || (!is_begun && own.walk.end.is_tracked && is_in_its_zone)
-        {
-            belongs
-        } else {
-            follow(ConnectionState::New, FOLLOWING)?
-        };
-        let own_words = format!("its answers {why}, and its later packets");
-        for (what, walk) in [(format!("its answers {why},"), &next.walk), (own_words, &own.walk)] {
-            if let Verdict::Captured(port) = walk.verdict {
-                return Some(format!(
-                    "{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
-                ));
-            }
-        }
-        let later = || self.undelivered("its later packets", &own, &delivered);
-        [first, next]
-            .iter()
-            .find_map(|answer| self.undelivered("its answers", answer, &delivered))
-            .or_else(later)
-    }
-
     /// A later packet in its direction that belongs to no connection yet.
     fn own_packet(&self, state: ConnectionState) -> Option<Followed<'a>> {
         let live = self.pod.live.as_ref()?;
@@ -367,44 +177,6 @@ impl<'a> Conversation<'a> {
         let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
         let walk = walk(rules, &packet, routing);
         Some(Followed { packet, walk })
-    }
-
-    /// What a foreign rule has sent elsewhere is answered from there: by another host, or by a process of the pod. Answers in another
-    /// zone keep that address.
-    fn behind_translation(&self) -> Option<String> {
-        let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
-        let is_own =
-            to.ip().is_loopback() || self.pod.network.addresses.iter().any(|own| own.address == to.ip());
-        // What the pod forwards is not followed.
-        if (self.packet.is_inbound && !is_own) || !is_new || to == self.packet.destination {
-            return None;
-        }
-        let (sender, hook) =
-            if is_own { (Sender::App, Hook::Output) } else { (Sender::Outside, Hook::Prerouting) };
-        if self.packet.is_inbound
-            && let IpAddr::V4(address) = to.ip()
-        {
-            let link = self.pod.live.as_ref()?.links.named(&self.packet.interface)?;
-            let dropped = to_no_host(link, address);
-            if dropped.is_some() {
-                return dropped;
-            }
-        }
-        if is_own && !self.has_listener(to) {
-            return Some(format!("nothing listens on {to}"));
-        }
-        let query = self.query(sender, to, ConnectionState::Established);
-        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
-        match self.is_apart(&answer.walk, hook) {
-            Some(why) => {
-                let receiver = if self.packet.is_inbound { "client" } else { "app" };
-                Some(format!("its answers {why}, and so keep the address {to}: the {receiver} gets none"))
-            }
-            None => {
-                let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];
-                self.undelivered("its answers", &answer, &delivered)
-            }
-        }
     }
 
     /// Whether a process of the pod takes packets to this address, as far as sockets can be listed.
@@ -428,11 +200,6 @@ impl<'a> Conversation<'a> {
         let Verdict::Captured(port) = self.taken.verdict else { return self.root_proxy() };
         let listener = self.listener(SocketAddr::new(self.packet.destination.ip(), port.number()));
         self.proxy_as(listener.map_or(0, |found| found.uid))
-    }
-
-    /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
-    fn root_proxy(&self) -> Sender {
-        self.proxy_as(0)
     }
 
     fn proxy_as(&self, uid: u32) -> Sender {

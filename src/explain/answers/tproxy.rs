@@ -1,0 +1,108 @@
+//! The packets that follow one that TPROXY gave to the proxy: answers, and the proxy's own connection to the app.
+//!
+//! The proxy connects to the app from the client's address. The app's answers are for the client, and policy routing brings them to
+//! the proxy by the mark of their connection.
+
+use super::super::packet::{ACCEPTING, ANSWERING, OPENING};
+use super::super::reason::reason;
+use super::super::routing;
+use super::super::walk::Verdict;
+use super::{Conversation, Followed};
+use crate::config::{ConnectionState, PacketQuery, Sender};
+use crate::model::{Hook, Mark};
+
+impl Conversation<'_> {
+    /// A socket of TPROXY answers from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
+    /// the connection by their own destination, and finds the listener, which resets them.
+    pub(super) fn reset_behind_tproxy(&self) -> Option<String> {
+        let translating = self.taken.steps.get(self.taken.translated_by?)?;
+        let later = self.later_packet(self.taken.end.connmark)?;
+        later.walk.has_socket.then(|| {
+            format!(
+                "the kernel resets the connection: TPROXY gives it a socket, and {} another destination",
+                translating.words()
+            )
+        })
+    }
+
+    /// With TPROXY the proxy answers from the address that the packet was sent to.
+    pub(super) fn transparent_answers(&self) -> Option<String> {
+        if !self.packet.is_inbound {
+            return None;
+        }
+        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
+        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
+        let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
+        self.undelivered("the proxy's answers", &answer, &delivered)
+    }
+
+    /// Later packets belong to no connection if the answers belong to another one.
+    pub(super) fn invalid_packets(&self) -> Option<String> {
+        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
+        let answer = self.answer(&query, ACCEPTING, self.taken.end.connmark)?;
+        let why = self.is_apart(&answer.walk, Hook::Output)?;
+        let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
+        let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        is_lost.then(|| {
+            let because = reason(&packet, &walk, self.pod).sentence;
+            format!("answers {why}, so that later packets are invalid and are dropped: {because}")
+        })
+    }
+
+    /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's answers.
+    pub(super) fn to_the_app(&self, mark: Mark) -> Option<String> {
+        if !self.packet.is_inbound {
+            return None;
+        }
+        let own = self.taken.end.destination;
+        let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
+        let query =
+            PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
+        let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
+        if is_own && call.walk.verdict != Verdict::NotCaptured {
+            return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
+        }
+        let mut query = self.query(Sender::App, own, ConnectionState::Established);
+        let mut connmark = if is_own { call.walk.end.connmark } else { mark };
+        let mut apart = None;
+        let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
+        let answer = conversation.answer(&query, ANSWERING, connmark)?;
+        if is_own {
+            apart = conversation.is_apart(&answer.walk, Hook::Output);
+        }
+        if apart.is_some() {
+            (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
+        }
+        let answer = conversation.answer(&query, ANSWERING, connmark)?;
+        // The kernel finds the pod's own addresses first, whatever the mark.
+        if answer.packet.is_local {
+            return None;
+        }
+        if let (Some(why), false) = (&apart, answer.walk.verdict == Verdict::ToProxySocket) {
+            return Some(format!(
+                "the app's answers {why}, and so have no mark: they do not reach the proxy"
+            ));
+        }
+        let cause = match (answer.walk.verdict, answer.walk.unsure()) {
+            (Verdict::ToProxySocket, None) => return None,
+            (_, Some(unsure)) => return Some(format!("the app's answers may not reach the proxy: {unsure}")),
+            (Verdict::Misrouted, None) => {
+                let decisive = answer.walk.routed.last().and_then(routing::Looked::words);
+                decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
+            }
+            (Verdict::LikeItsConnection | Verdict::NotCaptured, None) => {
+                format!("no rule gives them mark {mark}")
+            }
+            (
+                Verdict::Captured(_) | Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule,
+                None,
+            ) => reason(&answer.packet, &answer.walk, self.pod).sentence,
+        };
+        Some(format!("the app's answers do not reach the proxy: {cause}"))
+    }
+
+    /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
+    pub(super) fn root_proxy(&self) -> Sender {
+        self.proxy_as(0)
+    }
+}
