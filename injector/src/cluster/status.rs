@@ -124,28 +124,26 @@ impl StatusReporter {
         Self { status, events }
     }
 
+    /// Logs a change before it is published: what a reader of the status sees is in the log already. Each part has one
+    /// task that reports it.
     pub(super) fn report(&self, component: &'static str, of: impl Fn(&mut Status) -> &mut Part, part: &Part) {
-        let mut old = Part::Off;
-        let changed = self.status.send_if_modified(|status| {
-            let slot = of(status);
-            let changed = slot != part;
-            if changed {
-                old = std::mem::replace(slot, part.clone());
-            }
-            changed
-        });
+        let old = of(&mut self.status.borrow().clone()).clone();
+        if old == *part {
+            return;
+        }
         match (part, part.problem()) {
-            (_, Some(problem)) if changed && old.problem() != Some(problem) => {
+            (_, Some(problem)) if old.problem() != Some(problem) => {
                 let stale = matches!(part, Part::Stale(_));
                 let message =
                     if stale { "unavailable, the last valid state stays active" } else { "unavailable" };
                 self.warn(component, message, problem);
             }
-            (Part::Good, _) if changed && old.problem().is_some() => {
+            (Part::Good, _) if old.problem().is_some() => {
                 self.info(component, "available again", "");
             }
             _ => {}
         }
+        self.status.send_modify(|status| of(status).clone_from(part));
     }
 
     pub(super) fn count(&self, counter: impl Fn(&mut Status) -> &mut u64) {
@@ -158,5 +156,33 @@ impl StatusReporter {
 
     pub(super) fn warn(&self, component: &'static str, message: &'static str, detail: impl Into<String>) {
         (self.events)(Event { level: Level::Warn, component, message, detail: detail.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn change_is_logged_before_it_is_published() {
+        let status = watch::Sender::new(Status::default());
+        let (seen, at_event) = (Arc::new(Mutex::new(Vec::new())), status.subscribe());
+        let collected = Arc::clone(&seen);
+        let events: EventSink = Arc::new(move |event| {
+            let published = at_event.borrow().config.clone();
+            collected.lock().expect("not poisoned").push((event.message, published));
+        });
+        let reporter = StatusReporter::new(status, events);
+        let stale = Part::Stale("template".to_owned());
+        for part in [&Part::Good, &stale, &stale, &Part::Good] {
+            reporter.report("config", |status| &mut status.config, part);
+        }
+        let expected = [
+            ("unavailable, the last valid state stays active", Part::Good),
+            ("available again", stale),
+        ];
+        assert_eq!(*seen.lock().expect("not poisoned"), expected);
     }
 }
