@@ -22,25 +22,25 @@ def become(uid):
     os.setuid(uid)
 
 
-def listen(port, answer):
-    """Listens when it returns; answers in a thread of its own."""
+def listen(port, respond):
+    """Listens when it returns; responds in a thread of its own."""
     listener = socket.create_server(("0.0.0.0", port))
 
     def serve():
         while True:
             connection, caller = listener.accept()
             with connection:
-                answer(connection, caller)
+                respond(connection, caller)
 
     threading.Thread(target=serve).start()
 
 
 def app(name, ports):
-    def answer(connection, caller):
+    def respond(connection, caller):
         connection.sendall(f"{name} here, called by {caller[0]}\n".encode())
 
     for port in ports:
-        listen(port, answer)
+        listen(port, respond)
 
 
 def original_destination(connection):
@@ -51,13 +51,13 @@ def original_destination(connection):
 
 def proxy():
     def passes_on(direction, source):
-        def answer(connection, _caller):
+        def respond(connection, _caller):
             address, port = original_destination(connection)
             connection.sendall(f"proxy ({direction}, for {address}:{port}), then ".encode())
             with socket.create_connection((address, port), 30, (source, 0)) as onward:
                 connection.sendall(onward.makefile("rb").readline())
 
-        return answer
+        return respond
 
     listen(15001, passes_on("outbound", "0.0.0.0"))
     listen(15006, passes_on("inbound", INBOUND_SOURCE))

@@ -24,9 +24,9 @@ pub struct Bundle {
     pub facts: Facts,
 }
 
-/// The text of a bundle; `answer` is what `explain --live` says.
+/// The text of a bundle; `report` is what `explain --live` prints.
 #[must_use]
-pub fn write(context: &BundleContext, facts: &Facts, answer: &str) -> String {
+pub fn write(context: &BundleContext, facts: &Facts, report: &str) -> String {
     let option = |(key, given): &(Key, Given)| {
         let from = match &given.origin {
             Origin::Document(_) => "config".to_owned(),
@@ -45,7 +45,7 @@ pub fn write(context: &BundleContext, facts: &Facts, answer: &str) -> String {
         ("passwd", lines(passwd)),
         ("group", lines(group)),
         ("resolv.conf", resolv_conf),
-        ("answer", lines(answer)),
+        ("report", lines(report)),
     ];
     let mut text = String::from("{");
     for (name, value) in parts {

@@ -11,7 +11,7 @@ pub const BOLD: &str = "\x1b[1m";
 /// Ends them.
 pub const RESET: &str = "\x1b[0m";
 
-/// Verdicts, as the first words of an answer.
+/// Verdicts, as the first words of a report.
 const VERDICTS: [(&str, &str); 11] = [
     ("captured", GREEN),
     ("equal", GREEN),
@@ -49,14 +49,14 @@ const OUTCOMES: [(&str, &str); 5] = [
     ("  no route", RED),
 ];
 
-/// What follows a verdict that is not the whole answer.
+/// What follows a verdict that is not the whole report.
 const BUT: [&str; 2] = [", but ", "; unless "];
 
-/// An answer with colours.
+/// A report with colours.
 #[must_use]
-pub fn paint(answer: &str) -> String {
-    let mut painted = String::with_capacity(answer.len() + 512);
-    for (number, line) in answer.split_inclusive('\n').enumerate() {
+pub fn paint(report: &str) -> String {
+    let mut painted = String::with_capacity(report.len() + 512);
+    for (number, line) in report.split_inclusive('\n').enumerate() {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
         let styles: &[_] = if number == 0 { &VERDICTS } else { &LINES };
         let whole = styles.iter().find(|(start, _)| line.starts_with(start)).map(|(_, style)| *style);
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn lines_have_the_colour_of_their_meaning() {
-        let answer = "not captured: excluded (-x)\n  goes to  10.0.0.1:80\n  note     other rules\n\nnat OUTPUT\n> -j RETURN  matches\n";
+        let report = "not captured: excluded (-x)\n  goes to  10.0.0.1:80\n  note     other rules\n\nnat OUTPUT\n> -j RETURN  matches\n";
         let expected = "\x1b[33mnot captured: excluded (-x)\x1b[0m\n  goes to  10.0.0.1:80\n\x1b[33m  note     other rules\x1b[0m\n\n\
                         \x1b[1mnat OUTPUT\x1b[0m\n\x1b[32m> -j RETURN  matches\x1b[0m\n";
-        assert_eq!(paint(answer), expected);
+        assert_eq!(paint(report), expected);
     }
 
     #[test]
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn without_colours_the_text_is_the_same() {
-        let answer = "different from what these options make: 1 chain or setting\n\nnat A (IPv4)\n-   1  -j X\n+   2  -j Y\n\nüber\n\n";
+        let report = "different from what these options make: 1 chain or setting\n\nnat A (IPv4)\n-   1  -j X\n+   2  -j Y\n\nüber\n\n";
         let plain =
-            [GREEN, RED, YELLOW, BOLD, RESET].iter().fold(paint(answer), |text, code| text.replace(code, ""));
-        assert_eq!(plain, answer);
+            [GREEN, RED, YELLOW, BOLD, RESET].iter().fold(paint(report), |text, code| text.replace(code, ""));
+        assert_eq!(plain, report);
         assert_eq!(paint(""), "");
     }
 }

@@ -28,7 +28,7 @@ pub struct Connections {
     pub may_begin: BTreeSet<Family>,
     /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
     pub from_passthrough: usize,
-    /// Connections whose answers are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
+    /// Connections whose replies are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
     /// application, under the client's address.
     pub marked: PerFamily<usize>,
     /// Connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not.

@@ -28,19 +28,19 @@ pub struct DiffContext {
     pub network: Network,
 }
 
-/// Compares two rule sets. Returns the answer, and the exit code: nothing but 0 means that they are equal.
+/// Compares two rule sets. Returns the report, and the exit code: nothing but 0 means that they are equal.
 ///
 /// # Errors
 /// One of them cannot be read.
 pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Result<(String, Exit), Failure> {
     let [a, b] = &query.sides;
     let sides = [side(host, a, query, context)?, side(host, b, query, context)?];
-    let (answer, conclusion) = diff::answer(&sides, &context.network, query.output);
+    let (report, conclusion) = diff::report(&sides, &context.network, query.output);
     let exit = match conclusion {
         Conclusion::Equal => Exit::Done,
         Conclusion::Different | Conclusion::NotProved => Exit::Different,
     };
-    Ok((answer, exit))
+    Ok((report, exit))
 }
 
 /// Compares the rules of the options with the live rules, without foreign rules, which `check` lists.
@@ -55,7 +55,7 @@ pub fn options_and_live(host: &impl Host, context: &DiffContext) -> Result<(Stri
         .rules
         .iter()
         .fold(Side::new("live".to_owned()), |side, (family, rules)| side.rules(*family, rules));
-    Ok(diff::answer(&[wanted, live], &context.network, Output::Text))
+    Ok(diff::report(&[wanted, live], &context.network, Output::Text))
 }
 
 fn side(host: &impl Host, name: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {

@@ -28,7 +28,7 @@ pub fn warn_of_options(traffic: &Traffic) {
 }
 
 fn warn(option: &str, name: &str, is_there: impl Fn(&Links) -> bool) {
-    // Where links cannot be listed, the answer does not depend on them.
+    // Where links cannot be listed, the report does not depend on them.
     let Ok(links) = Rtnetlink::open().and_then(|mut socket| socket.links()) else { return };
     if !is_there(&links) {
         let names: Vec<_> = links.each.iter().map(|link| one_line(&link.name)).collect();

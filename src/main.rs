@@ -68,8 +68,8 @@ fn outcome() -> Result<(String, Exit), Failure> {
     let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match config::resolve(&raw, &files) {
         Ok(resolved) if messages.is_empty() => {
-            let answer = run::run(&machine, resolved);
-            return recording::missing().map_or(answer, |fact| Err(bundle::lacks(&raw, &fact)));
+            let report = run::run(&machine, resolved);
+            return recording::missing().map_or(report, |fact| Err(bundle::lacks(&raw, &fact)));
         }
         Ok(_) => {}
         Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),

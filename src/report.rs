@@ -27,7 +27,7 @@ impl Failure {
         Self { exit, what: what.into(), details: Vec::new(), hint: None, missing_modules: Vec::new() }
     }
 
-    /// Standard output is closed, or cannot take all of an answer.
+    /// Standard output is closed, or cannot take all of a report.
     #[must_use]
     pub fn no_output(error: &io::Error) -> Self {
         Self::new(Exit::CannotCreate, format!("cannot write to standard output: {error}"))

@@ -13,7 +13,7 @@ use crate::reconcile::{Change, limited_save_mark, marks_in_use};
 pub struct Transition {
     /// Another rule set of ours is live that marks packets, as TPROXY does. A packet that it hands to the proxy leaves
     /// its PREROUTING by ACCEPT, which ends that base chain only: a save rule of the next set would store the mark in
-    /// the connection, and every answer would be routed back into the pod. The flows that need the stored mark, the
+    /// the connection, and every reply would be routed back into the pod. The flows that need the stored mark, the
     /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
     pub limit_save_mark: bool,
     /// Connections are open that connection tracking does not know, or knows in the wrong direction: TCP is exempt until it does; see

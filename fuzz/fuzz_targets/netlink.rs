@@ -1,4 +1,4 @@
-//! Whatever the kernel answers: reading it never panics.
+//! Whatever the kernel replies: reading it never panics.
 #![no_main]
 
 use istio_iptables::kernel::conntrack::Entry;

@@ -1,4 +1,4 @@
-//! Whatever is on the command line or in the config file: an answer or errors, never a panic.
+//! Whatever is on the command line or in the config file: options or errors, never a panic.
 #![no_main]
 
 use std::ffi::OsString;

@@ -17,7 +17,7 @@ use crate::model::{
 use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
 
-/// Timeout of an answer through the hooks of the kernel.
+/// Timeout of a reply through the hooks of the kernel.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
@@ -50,7 +50,7 @@ pub(super) fn entries_during_capture(
     let captures_dns =
         |rules: &FamilyRules| rules.tables.values().any(|table| table.chains.contains_key(&Chain::OutputDns));
     let first = *before == TrackingState::None && desired.rules.values().any(captures_dns);
-    // Who reads no list of sockets gets the safe answer.
+    // Without a list of sockets, the safe choice.
     (first && sock_diag::is_udp_in_use().unwrap_or(true)).then(read_note)
 }
 
@@ -133,7 +133,7 @@ impl Table {
         let unfinished = delete_on_syn::change_all(table, |entry| {
             marked.extend(marks.contains(&(entry.family, Mark(entry.mark))).then_some(*entry));
             let change = change(stale, entry);
-            if change == Some(Change::Delete) && has_answers_in_its_zone(entry) {
+            if change == Some(Change::Delete) && has_replies_in_its_zone(entry) {
                 foreign.push(*entry);
                 return None;
             }
@@ -146,7 +146,7 @@ impl Table {
         }
         // All of them may be of forwarded queries.
         if !foreign.is_empty() {
-            table.delete_keeping_answers(&foreign)?;
+            table.delete_keeping_replies(&foreign)?;
             thread::sleep(UNDER_WAY);
             table.delete_against(&foreign)?;
         }
@@ -187,7 +187,7 @@ fn change(StaleEntries { dns, tcp }: &StaleEntries, entry: &Entry) -> Option<Cha
 /// Whether an entry of a query has to go, in whatever zone rules before ours have put it.
 fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
     let Tuple { source, destination } = entry.original;
-    // What an earlier run has left for answers.
+    // What an earlier run has left for replies.
     if source.port() == DNS_PORT.number() && entry.reply.destination.port() == 0 {
         return flows.contains(true);
     }
@@ -196,14 +196,14 @@ fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
         entry.reply.source.port() == DNS_CAPTURE_PORT.number()
     } else {
         // Without a zone, or in that of the proxy's queries, it is of no use to any captured query, and may be waiting for an
-        // answer that a firewall lets in for its sake.
+        // reply that a firewall lets in for its sake.
         !matches!(entry.zone, Zone::Both(0 | PROXY_TO_SERVER_ZONE))
     };
     destination.port() == DNS_PORT.number() && is_stale && flows.contains(is_translated)
 }
 
-/// Whether the answers to queries that are not captured are tracked in the same zone: not where it is ours.
-fn has_answers_in_its_zone(entry: &Entry) -> bool {
+/// Whether the replies to queries that are not captured are tracked in the same zone: not where it is ours.
+fn has_replies_in_its_zone(entry: &Entry) -> bool {
     entry.zone != Zone::Both(APP_TO_PROXY_ZONE)
         && entry.original.destination.port() == DNS_PORT.number()
         && !entry.status.destination_translated()

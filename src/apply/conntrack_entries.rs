@@ -16,7 +16,7 @@ use crate::kernel::netlink::Outcome;
 use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections};
 use crate::model::{Family, Transport};
 
-/// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
+/// How long a run waits for open handshakes: the reply to a SYN that no rule has seen may still come. A SYN that is sent
 /// again is looked up in the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
 /// Interval between two queries for them.
@@ -79,7 +79,7 @@ impl<'a> Tracking<'a> {
             tracked.extend(open);
             waiting = still;
         }
-        // Those that the pod has answered; there is no entry for the others.
+        // Those that the pod has replied to; there is no entry for the others.
         self.make(&waiting).map_err(|error| failed(error, waiting.len()))?;
         self.settle(&tracked).map_err(|error| failed(error, 0))?;
         Ok(self.made)
@@ -104,14 +104,14 @@ impl<'a> Tracking<'a> {
                 return Some(Change::Delete);
             }
             if !is_unfinished(entry) {
-                return Some(Change::Resume { closing: false, answered: false });
+                return Some(Change::Resume { closing: false, seen_reply: false });
             }
             unfinished.extend((!local_ends(direction, entry).is_empty()).then_some(*entry));
             // What is translated was tracked all the time, or is cut off.
             let is_translated = entry.status.destination_translated();
             let closing = !is_translated && both_ends(entry).iter().any(|ends| half_closed.contains(ends));
-            let answered = both_ends(entry).iter().any(|ends| connected.contains(ends));
-            Some(Change::Resume { closing, answered })
+            let seen_reply = both_ends(entry).iter().any(|ends| connected.contains(ends));
+            Some(Change::Resume { closing, seen_reply })
         })?;
         self.finish_ended_unseen(&unfinished)?;
         flagged.finish(&mut self.table)
@@ -159,7 +159,7 @@ impl<'a> Tracking<'a> {
             if now.tcp_state == Some(TcpState::Established) {
                 self.table.delete(entry)?;
             } else if is_unfinished(&now) {
-                self.table.change(&[now], Change::Resume { closing: true, answered: false })?;
+                self.table.change(&[now], Change::Resume { closing: true, seen_reply: false })?;
             }
         }
         Ok(())

@@ -59,7 +59,7 @@ impl OriginalDirection {
         if began { outgoing } else { outgoing.reversed() }
     }
 
-    /// The entry of an open connection, or of one that the pod has answered.
+    /// The entry of an open connection, or of one that the pod has replied to.
     pub(super) fn entry(&self, socket: &InetSocket) -> Option<NewEntry> {
         let (state, timeout) = match socket.state {
             State::Established => (TcpState::Established, ESTABLISHED),
@@ -74,14 +74,14 @@ impl OriginalDirection {
         Some(NewEntry { original: self.original(socket), state, timeout })
     }
 
-    /// Whether the answering side can be the source of this entry, and no packet depends on that: it is neither forwarded nor
+    /// Whether the replying side can be the source of this entry, and no packet depends on that: it is neither forwarded nor
     /// within the pod.
     fn may_be_reversed(&self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
         self.is_local(source) != self.is_local(destination) && may_be_reversed(entry)
     }
 
-    /// Whether the answering side is the source, by the listeners.
+    /// Whether the replying side is the source, by the listeners.
     fn has_listener_at_source(&self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
         if self.is_local(source) {
@@ -122,12 +122,12 @@ impl OriginalDirection {
             }
             made.push(found);
         }
-        table.change(&ended, Change::Resume { closing: true, answered: false })?;
+        table.change(&ended, Change::Resume { closing: true, seen_reply: false })?;
         Ok(made)
     }
 
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
-    /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
+    /// reply, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
     /// direction, so each is looked at again; and so are the sockets where an entry was deleted, since a connection may have begun
     /// along it that has none now. Returns the entries made.
@@ -151,7 +151,7 @@ impl OriginalDirection {
             let (mut replaced, mut absent) = (Vec::new(), std::mem::take(&mut deleted));
             for entry in &entries {
                 match open.get(&entry.original.reversed()) {
-                    // It is not answered yet: its next packet would be a new connection.
+                    // No reply yet: its next packet would be a new connection.
                     Some(None) => {}
                     Some(new @ Some(_)) => replaced.push((*entry, *new)),
                     None if self.is_connected(&mut lookup, entry.original)? => {}

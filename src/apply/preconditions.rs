@@ -195,7 +195,7 @@ pub(super) fn ipv6_is_off() -> Failure {
 /// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
 ///
 /// # Errors
-/// The kernel drops them, or their answers.
+/// The kernel drops them, or their replies.
 pub fn require_delivery(
     desired: &DesiredState,
     current: &CurrentState,

@@ -36,11 +36,11 @@ thread_local! {
 fn reset_when_listed(server: TcpStream) {
     ENDING.set(Some(server));
     netlink::intercept(Some(|protocol, request, ask| {
-        let answer = ask()?;
-        if is_list_of_connections(protocol, request) && !answer.is_empty() {
+        let reply = ask()?;
+        if is_list_of_connections(protocol, request) && !reply.is_empty() {
             ENDING.take().iter().for_each(socket::reset);
         }
-        Ok(answer)
+        Ok(reply)
     }));
 }
 
@@ -91,7 +91,7 @@ fn mark_of_an_open_connection_is_not_cleared() {
     }
 }
 
-/// A connection of which the tracker saw the answering side first.
+/// A connection of which the tracker saw the replying side first.
 struct Reversed<'a> {
     table: Conntrack,
     entry: Entry,

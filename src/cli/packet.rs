@@ -26,7 +26,7 @@ pub enum PacketKey {
     Connmark,
     /// The state of its connection.
     State,
-    /// How the answer is written.
+    /// How the report is written.
     Output,
     /// Whether text has colours.
     Color,
@@ -91,7 +91,7 @@ impl PacketKey {
                 "bundle",
                 "FILE",
                 "",
-                "Answer for the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
+                "Report on the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
             ),
         }
     }

@@ -34,7 +34,7 @@ pub struct PacketQuery {
     pub connmark: Mark,
     /// The state of its connection.
     pub state: ConnectionState,
-    /// How the answer is written.
+    /// How the report is written.
     pub output: Output,
     /// The diagram in which it is written, in the place of text.
     pub diagram: Option<Diagram>,

@@ -5,7 +5,7 @@ use crate::facts::{self, Files, NameServers};
 
 use super::error::{ConfigError, Expected};
 
-/// How an answer is written.
+/// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// For programs: one JSON object.
@@ -14,7 +14,7 @@ pub enum Output {
     Text,
 }
 
-/// Whether an answer has colours.
+/// Whether a report has colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Color {
     /// Always.
@@ -29,7 +29,7 @@ pub enum Color {
 /// What a bundle has besides what is read from the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleContext {
-    /// The options in force that answers depend on.
+    /// The options in force that reports depend on.
     pub options: Vec<(Key, Given)>,
     /// The lines of files that they refer to.
     pub files: Files,
@@ -38,13 +38,13 @@ pub struct BundleContext {
 /// A question about the live rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// All that answers depend on, to be answered elsewhere.
+    /// All that reports depend on, to be answered elsewhere.
     Bundle(Box<BundleContext>),
     /// How they differ from those of the options.
     Check(Output),
     /// What they have counted.
     Show {
-        /// How the answer is written.
+        /// How the report is written.
         output: Output,
         /// Again and again, with rates.
         watch: bool,
@@ -56,7 +56,7 @@ pub enum Question {
 pub struct DiffQuery {
     /// `options`, `live` or a path, twice.
     pub sides: [String; 2],
-    /// How the answer is written.
+    /// How the report is written.
     pub output: Output,
     /// Files of the pod, for options in a file.
     pub files: Files,
@@ -89,7 +89,7 @@ pub(super) fn read(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError
     }
 }
 
-/// Options that answers depend on, and what they refer to in files: nothing else of these leaves the machine.
+/// Options that reports depend on, and what they refer to in files: nothing else of these leaves the machine.
 fn context(raw: &RawOptions, files: &Files) -> BundleContext {
     let decides = |key: Key| {
         matches!(

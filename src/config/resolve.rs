@@ -29,7 +29,7 @@ pub struct Resolved {
     pub question: Option<Question>,
     /// The rule sets that are to be compared; `None` in a run.
     pub diff: Option<DiffQuery>,
-    /// Whether the answer has colours.
+    /// Whether the report has colours.
     pub color: Color,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,

@@ -5,9 +5,9 @@ use std::fmt;
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsFlows {
-    /// Those that bypassed the proxy. Their answers need no entry, so none is lost.
+    /// Those that bypassed the proxy. Their replies need no entry, so none is lost.
     Direct,
-    /// Those that went to the proxy. Answers to queries that are waiting are lost: they need the entry.
+    /// Those that went to the proxy. Replies to queries that are waiting are lost: they need the entry.
     Captured,
     /// Both.
     All,

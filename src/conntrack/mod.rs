@@ -37,7 +37,7 @@ pub enum Step {
     /// Deletes entries that the previous rules made, after the last commit of rules, and then the note.
     DeleteStale(StaleEntries),
     /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
-    /// two rule sets were live: every answer on it is routed back into the pod. The proxy's own connections keep it.
+    /// two rule sets were live: every reply on it is routed back into the pod. The proxy's own connections keep it.
     ClearForeignMark(Family, Mark),
 }
 
@@ -161,8 +161,8 @@ pub struct Live<'a> {
 }
 
 /// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
-/// the entries created in between can be deleted. Each of these queries gets its answer. With the redirection
-/// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
+/// the entries created in between can be deleted. Each of these queries gets its reply. With the redirection
+/// first, a query is tracked in one zone and its reply in another one; without a deletion that is the lesser evil.
 #[must_use]
 pub fn commit_raw_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
     matches!(live.entries, TrackingState::Some | TrackingState::Interrupted(_))

@@ -1,4 +1,4 @@
-//! The answer as JSON.
+//! The report as JSON.
 
 use serde_json::{Value, json};
 

@@ -137,9 +137,9 @@ impl Compared<'_> {
     }
 }
 
-/// Compares two rule sets; `network` is where the example packets come from. Returns the answer as it is printed.
+/// Compares two rule sets; `network` is where the example packets come from. Returns the report as it is printed.
 #[must_use]
-pub fn answer(sides: &[Side; 2], network: &Network, output: Output) -> (String, Conclusion) {
+pub fn report(sides: &[Side; 2], network: &Network, output: Output) -> (String, Conclusion) {
     let compared = compared(sides, network);
     let text = match output {
         Output::Text => text::text(&compared),

@@ -1,4 +1,4 @@
-//! The answer as text.
+//! The report as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ const MOST: usize = 8;
 const MOST_RANGES: usize = 4;
 
 /// What the proof does not cover, whatever the rules are.
-pub(super) const NOT_COVERED: &str = "counters, comments, the order of rules where it changes nothing; answers within translated \
+pub(super) const NOT_COVERED: &str = "counters, comments, the order of rules where it changes nothing; replies within translated \
      connections; connections that a helper announces (RELATED); interfaces, routes and policy rules, of which one is assumed: \
      the mark that TPROXY sets is routed to lo; whether the proxy listens";
 

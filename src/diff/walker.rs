@@ -4,7 +4,7 @@ use super::field::{Class, Field, UNTRACKED};
 use super::program::Action;
 use super::set::Set;
 
-/// Most classes at a time. Beyond, an answer would take too long.
+/// Most classes at a time. Beyond, a report would take too long.
 pub(super) const MOST_CLASSES: usize = 100_000;
 
 /// The rules make more classes than can be followed.

@@ -34,7 +34,7 @@ impl BpfProgram {
         self.family.is_none_or(|family| family == packet.family())
             && match self.packets {
                 Seen::All => goes_on,
-                // Answers over UDP are looked up, too, if their socket is not connected.
+                // Replies over UDP are looked up, too, if their socket is not connected.
                 Seen::Received => {
                     let is_udp = packet.transport == Transport::Udp;
                     goes_on && (is_captured || packet.is_inbound || packet.is_local || is_udp)

@@ -11,17 +11,17 @@ use crate::parse::matches::{ASSURED, CONFIRMED, DYING, EXPECTED, SEEN_REPLY, STA
 pub(super) struct Connection {
     /// Source and destination of the first packet.
     pub(super) original: (SocketAddr, SocketAddr),
-    /// Source and destination of answers; the second one is not known where the first packet has passed `POSTROUTING`.
+    /// Source and destination of replies; the second one is not known where the first packet has passed `POSTROUTING`.
     pub(super) reply: (SocketAddr, Option<SocketAddr>),
-    /// Whether the packet is an answer.
-    pub(super) is_answer: bool,
+    /// Whether the packet is a reply.
+    pub(super) is_reply: bool,
 }
 
 impl Connection {
     /// Of a packet that begins one, with the destination that it has by now.
     pub(super) fn begun((source, destination): (SocketAddr, SocketAddr), at: &AtHook) -> Self {
         let reply = (at.destination, Some(source).filter(|_| !is_behind_postrouting(at)));
-        Self { original: (source, destination), reply, is_answer: false }
+        Self { original: (source, destination), reply, is_reply: false }
     }
 
     fn is_redirected(&self) -> bool {

@@ -1,5 +1,5 @@
 //! Default values of a packet: a client, a server and a client's port that no foreign rule names and to which routes lead. A value that
-//! a rule names is that of few clients, and the answer would be theirs.
+//! a rule names is that of few clients, and the report would be theirs.
 
 use std::net::IpAddr;
 

@@ -14,7 +14,7 @@ pub(super) fn may_decide(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Vec
     let is_sent = packet.is_inbound || !matches!(walk.verdict, Verdict::Dropped | Verdict::NoRoute);
     let at = |device: &str| device == interface(packet, walk);
     let met = live.devices.iter().filter(|hook| is_sent && at(&hook.interface));
-    let hooks = met.map(|hook| format!("{} takes it or its answers", one_line(&hook.words())));
+    let hooks = met.map(|hook| format!("{} takes it or its replies", one_line(&hook.words())));
     programs
         .map(|program| program.words.clone())
         .chain(policies)

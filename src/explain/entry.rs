@@ -57,7 +57,7 @@ impl Entry {
         Self { is_native: true, handle, ..Self::foreign(family, (number, text)) }
     }
 
-    /// Whether it answers with an error in place of the receiver.
+    /// Whether it replies with an error in place of the receiver.
     pub(super) fn rejects(&self) -> bool {
         parse::target_words(&self.text()).is_some_and(|words| words.iter().any(|word| word == "REJECT"))
     }

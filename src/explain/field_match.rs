@@ -101,7 +101,7 @@ fn of_connection(test: &FieldMatch, part: Part, packet: &AtHook, facts: Facts<'_
             };
         }
         (_, None) => None,
-        (Part::Direction, Some(connection)) => Some(connection.is_answer.into()),
+        (Part::Direction, Some(connection)) => Some(connection.is_reply.into()),
         (Part::End(direction, end), Some(Connection { original, reply, .. })) => {
             let (source, destination) = match direction {
                 Direction::Original => (Some(original.0), Some(original.1)),
@@ -260,7 +260,7 @@ const fn part_name(part: Part) -> &'static str {
         Part::Protocol => "the protocol",
         Part::End(Direction::Original, End::Source | End::SourcePort) => "the source",
         Part::End(Direction::Original, End::Destination | End::DestinationPort) => "the destination",
-        Part::End(Direction::Reply, End::Source | End::SourcePort) => "the source of answers",
-        Part::End(Direction::Reply, End::Destination | End::DestinationPort) => "the destination of answers",
+        Part::End(Direction::Reply, End::Source | End::SourcePort) => "the source of replies",
+        Part::End(Direction::Reply, End::Destination | End::DestinationPort) => "the destination of replies",
     }
 }

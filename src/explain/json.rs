@@ -1,11 +1,11 @@
-//! An answer as JSON.
+//! A report as JSON.
 
 use serde_json::{Map, Value, json};
 
-use super::answers;
 use super::devices_and_ipsec;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
+use super::replies;
 use super::routing;
 use super::row::Row;
 use super::runtime::{self, ProxyPort};
@@ -14,7 +14,7 @@ use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, Live, Pod, RunningProcess};
 use crate::model::Why;
 
-/// The answer about one packet.
+/// The report about one packet.
 pub(super) fn packet(
     packet: &Packet,
     walk: &Walk<'_>,
@@ -23,7 +23,7 @@ pub(super) fn packet(
 ) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
-    object.insert("problem".to_owned(), answers::problem(packet, walk, pod).into());
+    object.insert("problem".to_owned(), replies::problem(packet, walk, pod).into());
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {
         let unsure = looked.lookup.uncertain.iter().map(routing::words);

@@ -103,10 +103,10 @@ fn outbound(matcher: &Matcher, target: Target, proxy: &[Owner]) -> Option<Why> {
 
 /// The reason for a rule that puts DNS into a zone of connection tracking.
 fn zone(chain: Chain, matcher: &Matcher) -> Why {
-    let is_answer = matcher.protocol.as_ref().is_some_and(|protocol| protocol.source.is_some());
-    match (chain, is_answer, matcher.owners.is_empty()) {
-        (Chain::Inbound, ..) => Why::DnsZoneServerAnswer,
-        (_, true, _) => Why::DnsZoneProxyAnswer,
+    let is_reply = matcher.protocol.as_ref().is_some_and(|protocol| protocol.source.is_some());
+    match (chain, is_reply, matcher.owners.is_empty()) {
+        (Chain::Inbound, ..) => Why::DnsZoneServerResponse,
+        (_, true, _) => Why::DnsZoneProxyResponse,
         (_, false, true) => Why::DnsZoneAppQuery,
         (_, false, false) => Why::DnsZoneProxyQuery,
     }

@@ -3,7 +3,6 @@
 //! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones among them;
 //! this is one more interpreter of them.
 
-mod answers;
 mod arrival;
 mod bpf_program;
 mod connection;
@@ -26,6 +25,7 @@ mod packet;
 mod problems;
 mod reach;
 mod reason;
+mod replies;
 mod routing;
 mod row;
 mod rules;
@@ -58,7 +58,7 @@ pub use rules::{Listed, Rules};
 pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
-/// What an answer is about: a pod, and how its traffic is, or would be, captured.
+/// What a report is about: a pod, and how its traffic is, or would be, captured.
 #[derive(Clone, Debug)]
 pub struct Pod<'a> {
     /// What the options ask for.
@@ -167,9 +167,9 @@ impl Pod<'_> {
     }
 }
 
-/// The answer to a question, as it is printed.
+/// The report to a question, as it is printed.
 #[must_use]
-pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
+pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
     let (rules, none) = (pod.rules(), Rules::default());
     let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
     let explain = |packet: &Packet| {

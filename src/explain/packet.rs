@@ -24,12 +24,12 @@ const ACK: u128 = 16;
 pub(super) const KNOWN_FLAGS: u128 = FIN | SYN | RST | ACK;
 /// Of the first packet of a connection.
 pub(super) const OPENING: TcpFlags = &[SYN];
-/// Of its answer.
+/// Of its reply.
 pub(super) const ACCEPTING: TcpFlags = &[SYN | ACK];
 /// Of those behind these two. SYN comes with ACK, and without FIN and RST.
 pub(super) const FOLLOWING: TcpFlags = &[ACK, FIN | ACK];
-/// Of answers without which there is no connection.
-pub(super) const ANSWERING: TcpFlags = &[SYN | ACK, ACK, FIN | ACK];
+/// Of replies without which there is no connection.
+pub(super) const REPLYING: TcpFlags = &[SYN | ACK, ACK, FIN | ACK];
 /// Of any packet behind the first one.
 const LATER: TcpFlags = &[SYN | ACK, ACK, FIN | ACK, RST | ACK];
 

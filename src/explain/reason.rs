@@ -240,9 +240,9 @@ const fn option(why: Why) -> Option<Key> {
         Why::DnsTraffic
         | Why::DnsToProxy
         | Why::DnsZoneProxyQuery
-        | Why::DnsZoneProxyAnswer
+        | Why::DnsZoneProxyResponse
         | Why::DnsZoneAppQuery
-        | Why::DnsZoneServerAnswer => Key::RedirectDns,
+        | Why::DnsZoneServerResponse => Key::RedirectDns,
         Why::LoopbackDestination => Key::OutboundIpv4LoopbackCidr,
         Why::ExcludedRange => Key::ServiceExcludeCidr,
         Why::IncludedOutboundPort => Key::OutboundPorts,

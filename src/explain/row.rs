@@ -1,8 +1,8 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
-use super::answers;
 use super::packet::Packet;
 use super::reason::Reason;
+use super::replies;
 use super::walk::{Match, Sent, Step, Verdict, Walk};
 use super::{Live, Pod};
 use crate::model::{Family, Transport};
@@ -44,7 +44,7 @@ fn problems(
     live: &Live,
     pod: &Pod<'_>,
 ) -> Vec<Problem> {
-    let behind = answers::problems(packet, walk, pod);
+    let behind = replies::problems(packet, walk, pod);
     let all = || if behind.is_empty() { reason.sentence.clone() } else { behind.join("; ") };
     let here = match walk.verdict {
         Verdict::Dropped => Some(format!("is lost: {}", reason.sentence)),

@@ -41,12 +41,12 @@ pub(super) fn packets(live: &Live, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     packets
 }
 
-/// Whose packets, and whether a rule tests them or their answers.
+/// Whose packets, and whether a rule tests them or their replies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     App,
     Client,
-    /// Answers of the app.
+    /// Replies of the app.
     ToClient,
     /// The proxy to a server, in the app's place.
     ToServer,
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    const fn is_answer(self) -> bool {
+    const fn is_reply(self) -> bool {
         matches!(self, Self::FromServer | Self::FromApp | Self::ToClient)
     }
 
@@ -136,8 +136,8 @@ impl Question {
         let value = test.values.first()?.0;
         let port = || value.try_into().ok();
         let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
-        let is_answer = self.kind.is_answer();
-        match if is_answer { answered(test.field) } else { test.field } {
+        let is_reply = self.kind.is_reply();
+        match if is_reply { opposite(test.field) } else { test.field } {
             Field::Protocol => self.query.transport = transport(value)?,
             Field::Destination | Field::Connection(Part::End(Direction::Original, End::Destination), _) => {
                 let address = first_address(test)?;
@@ -158,8 +158,8 @@ impl Question {
                 self.query.source = first_address(test);
             }
             Field::SourcePort if !self.kind.is_of_proxy() => self.query.source_port = Some(port()?),
-            Field::Uid if !is_answer => self.owned_by(Sender::Uid(value.try_into().ok()?), pod)?,
-            Field::Gid if !is_answer => self.owned_by(Sender::Gid(value.try_into().ok()?), pod)?,
+            Field::Uid if !is_reply => self.owned_by(Sender::Uid(value.try_into().ok()?), pod)?,
+            Field::Gid if !is_reply => self.owned_by(Sender::Gid(value.try_into().ok()?), pod)?,
             Field::Source
             | Field::SourcePort
             | Field::Uid
@@ -226,8 +226,8 @@ impl Question {
     }
 }
 
-/// The field of a packet that an answer has on its other end.
-fn answered(field: Field) -> Field {
+/// The field of a packet that a reply has on its other end.
+fn opposite(field: Field) -> Field {
     let ends = [(Field::Source, Field::Destination), (Field::SourcePort, Field::DestinationPort)];
     let others = ends.into_iter().flat_map(|(one, other)| [(one, other), (other, one)]);
     { others }.find(|(one, _)| *one == field).map_or(field, |(_, other)| other)

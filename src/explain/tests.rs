@@ -51,7 +51,7 @@ fn ask(options: &str, question: &str) -> String {
     let resolved = resolved(options, question);
     let (config, _) = resolved.intent.decide(&network());
     let (network, query) = (network(), resolved.query.expect("a question"));
-    answer(&query, &Pod { config: &config, given: &resolved.given, network: &network, live: None })
+    report(&query, &Pod { config: &config, given: &resolved.given, network: &network, live: None })
 }
 
 const ALL: &str = "-i * -b * -d 15020,15090 -x 10.96.0.0/12 -o 9000 -u 1337";
@@ -113,40 +113,40 @@ const VERDICTS: &[(&str, &str, &str, &str)] = &[
 #[test]
 fn verdict_names_port_reason_and_option() {
     for (options, question, verdict, because) in VERDICTS {
-        let answer = ask(options, question);
-        let mut lines = answer.lines();
+        let report = ask(options, question);
+        let mut lines = report.lines();
         let first = lines.next().unwrap_or_default();
-        assert!(first.starts_with(verdict), "{options} {question}: {answer}");
+        assert!(first.starts_with(verdict), "{options} {question}: {report}");
         // What is not captured says so with the reason.
         let is_captured = !first.starts_with("not captured") && !first.starts_with("dropped");
         let reason = if is_captured { lines.next().unwrap_or_default() } else { first };
-        assert!(reason.contains(because), "{options} {question}: {answer}");
-        assert!(!is_captured || reason.starts_with("  because  "), "{options} {question}: {answer}");
+        assert!(reason.contains(because), "{options} {question}: {report}");
+        assert!(!is_captured || reason.starts_with("  because  "), "{options} {question}: {report}");
     }
 }
 
 #[test]
 fn option_is_named_with_its_origin_and_annotation() {
-    let answer = ask("-b * -d 15020", "--from outside --to 10.1.0.5:15020");
+    let report = ask("-b * -d 15020", "--from outside --to 10.1.0.5:15020");
     let option = "--istio-local-exclude-ports (-d) is 15020; pod annotation: traffic.sidecar.istio.io/excludeInboundPorts";
-    assert!(answer.contains(option), "{answer}");
-    let answer = ask("-b *", "--to 9.9.9.9:80");
-    assert!(answer.contains("--istio-service-cidr (-i) is not given"), "{answer}");
+    assert!(report.contains(option), "{report}");
+    let report = ask("-b *", "--to 9.9.9.9:80");
+    assert!(report.contains("--istio-service-cidr (-i) is not given"), "{report}");
 }
 
 #[test]
 fn long_lists_are_shortened() {
     let ranges: Vec<String> = (0..100).map(|third| format!("10.9.{third}.0/24")).collect();
-    let answer = ask(&format!("-i * -x {}", ranges.join(",")), "--to 8.8.8.8:443");
-    assert!(answer.contains("more rules that are not for this packet"), "{answer}");
-    assert!(answer.lines().count() < 40, "{answer}");
+    let report = ask(&format!("-i * -x {}", ranges.join(",")), "--to 8.8.8.8:443");
+    assert!(report.contains("more rules that are not for this packet"), "{report}");
+    assert!(report.lines().count() < 40, "{report}");
     let last = ask(&format!("-i * -x {}", ranges.join(",")), "--to 10.9.99.1:443");
     assert!(last.contains("rule     nat ISTIO_OUTPUT -d 10.9.99.0/24 -j RETURN"), "{last}");
 }
 
 #[test]
 fn every_kind_of_traffic_is_listed() {
-    let answer = ask("-i * -b * -d 15020 -x 10.96.0.0/12 --redirect-dns", "");
+    let report = ask("-i * -b * -d 15020 -x 10.96.0.0/12 --redirect-dns", "");
     for row in [
         "client to the app, port 8080",
         "client to the app, port 15020",
@@ -155,7 +155,7 @@ fn every_kind_of_traffic_is_listed() {
         "app to a name server, UDP",
         "app to a server, IPv6",
     ] {
-        assert!(answer.contains(row), "{row}: {answer}");
+        assert!(report.contains(row), "{row}: {report}");
     }
 }
 

@@ -1,11 +1,11 @@
-//! An answer as text.
+//! A report as text.
 
 use std::fmt::Write as _;
 
-use super::answers;
 use super::devices_and_ipsec;
 use super::packet::Packet;
 use super::reason::Reason;
+use super::replies;
 use super::routing;
 use super::row::Row;
 use super::runtime::{self, ProxyPort};
@@ -116,7 +116,7 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 /// What becomes of the packet, and why if it is not what capture is for.
 pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let sentence = &reason.sentence;
-    let problem = answers::problem(packet, walk, pod);
+    let problem = replies::problem(packet, walk, pod);
     let verdict = match walk.verdict {
         Verdict::Captured(port) => {
             let name = runtime::port_name(port, pod.config);

@@ -13,7 +13,7 @@ use crate::config::{PacketQuery, ProxyOwner, Sender};
 use crate::model::{Mark, Owner, PolicyRule};
 use crate::parse::matches::{self, Field};
 
-/// Most walks for one answer.
+/// Most walks for one report.
 const MOST: usize = 64;
 
 /// A condition that the question leaves open, and what becomes of a packet that fulfils it.

@@ -5,7 +5,7 @@
 pub(crate) struct Zone {
     /// Of what goes in the direction of the first packet.
     pub(super) original: u16,
-    /// Of the answers.
+    /// Of the replies.
     pub(super) reply: u16,
 }
 

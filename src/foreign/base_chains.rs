@@ -12,7 +12,7 @@ use nfnetlink::nftables::{
 };
 
 use super::concern::Captured;
-use super::{ANSWERS_ON_LO, DNS_IN_ZONES, IN_A_ZONE, UNTRACKED, ports_of_proxy};
+use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
 use crate::model::{
     self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
 };
@@ -79,7 +79,7 @@ impl fmt::Display for BaseChain {
                     ("decides before ours", "")
                 };
                 let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
-                let answers = if *drops_sources { ANSWERS_ON_LO } else { "" };
+                let replies = if *drops_sources { REPLIES_ON_LO } else { "" };
                 let takes =
                     self.does.iter().any(|word| word != CT_ZONE && !(*is_by_tproxy && word == NOTRACK));
                 let taken = if takes { "packets that it takes are not captured; " } else { "" };
@@ -95,7 +95,7 @@ impl fmt::Display for BaseChain {
                 write!(
                     f,
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{untracked}{zone}\
-                     {advice}, if that is not intended{answers}{dns}"
+                     {advice}, if that is not intended{replies}{dns}"
                 )
             }
         }

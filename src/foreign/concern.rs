@@ -142,7 +142,7 @@ fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
     }
 }
 
-/// Whether a rule for UDP may match queries, answers, or those to and from the proxy.
+/// Whether a rule for UDP may match queries, replies, or those to and from the proxy.
 fn may_be_dns(tests: &[FieldMatch]) -> bool {
     let is_port = |test: &&FieldMatch| {
         [Field::SourcePort, Field::DestinationPort, Field::EitherPort].contains(&test.field)

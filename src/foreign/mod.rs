@@ -59,9 +59,9 @@ pub struct DecidesFirst {
     is_by_tproxy: bool,
 }
 
-/// A translated answer has another address or port than those by which our rules know answers, so it is looked up in another zone
+/// A translated response has another address or port than those by which our rules know responses, so it is looked up in another zone
 /// than its query.
-const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no answer while DNS is captured (--redirect-dns): let it \
+const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no response while DNS is captured (--redirect-dns): let it \
                             translate none, or capture no DNS";
 
 /// TPROXY needs no connection tracking to capture, and has no other way to know an open connection.
@@ -70,11 +70,11 @@ const UNTRACKED: &str = "packets that it exempts from connection tracking belong
 
 /// What a conntrack zone of another program means.
 const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the proxy without their original destination, which the \
-                         kernel looks up in the default zone, and get no answer if one direction only has it; DNS queries over UDP of \
+                         kernel looks up in the default zone, and get no reply if one direction only has it; DNS queries over UDP of \
                          the pod and of the proxy are not told apart in it; ";
 
-/// The proxy answers captured programs of the pod under the server's address.
-const ANSWERS_ON_LO: &str = "; the proxy's answers to programs of the pod arrive on lo with the address of the server: insert a rule \
+/// The proxy replies to captured programs of the pod from the server's address.
+const REPLIES_ON_LO: &str = "; the proxy's replies to programs of the pod arrive on lo with the address of the server: insert a rule \
                              before it that accepts packets arriving on lo, if it drops them";
 
 impl DecidesFirst {
@@ -112,7 +112,7 @@ impl fmt::Display for DecidesFirst {
         };
         let dns = if self.translates_dns { DNS_IN_ZONES } else { "" };
         let is_of_sources = text.starts_with("-A PREROUTING") && text.contains(" --src-type ");
-        let answers = if is_of_sources && target.contains("DROP") { ANSWERS_ON_LO } else { "" };
+        let replies = if is_of_sources && target.contains("DROP") { REPLIES_ON_LO } else { "" };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.
@@ -125,7 +125,7 @@ impl fmt::Display for DecidesFirst {
         } else {
             write!(f, "packets that it hands to {target} {are} captured{those}; ")?;
         }
-        write!(f, "{mend}, if that is not intended{answers}{dns}")
+        write!(f, "{mend}, if that is not intended{replies}{dns}")
     }
 }
 

@@ -37,13 +37,13 @@ fn has_nft_compat() -> bool {
     let asked = Socket::open(Protocol::Netfilter).and_then(|mut socket| socket.request(&message));
     match asked {
         Ok(()) => true,
-        Err(error) => is_answer(&error),
+        Err(error) => is_reply(&error),
     }
 }
 
-/// Whether an error is the answer of the module: it has no such target (`ENOENT`), or another version of it
+/// Whether an error is the reply of the module: it has no such target (`ENOENT`), or another version of it
 /// (`EPROTONOSUPPORT`).
-fn is_answer(error: &io::Error) -> bool {
+fn is_reply(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPROTONOSUPPORT))
 }
 

@@ -102,7 +102,7 @@ impl Namespace {
     /// What identifies it.
     ///
     /// # Errors
-    /// The file system does not answer.
+    /// The file system does not respond.
     pub fn id(&self) -> io::Result<NamespaceId> {
         Ok(NamespaceId::of(&self.file.metadata()?))
     }

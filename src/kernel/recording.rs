@@ -1,7 +1,7 @@
 //! Where facts of the machine come from: from the machine itself, or from an earlier recording of one.
 //!
-//! Everything that answers about live rules depend on passes here as text: answers of netlink, files of `/proc`, what the tools
-//! print. So the same code that reads a machine reads a recording, and nothing is recorded that no answer needs.
+//! Everything that reports about live rules depend on passes here as text: replies of netlink, files of `/proc`, what the tools
+//! print. So the same code that reads a machine reads a recording, and nothing is recorded that no report needs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ thread_local! {
 /// Keeps what this thread reads from now on.
 pub fn start() {
     SOURCE.set(Source::Recording(Facts::new()));
-    netlink::intercept(Some(netlink_answer));
+    netlink::intercept(Some(netlink_reply));
 }
 
 /// What was read since [`start`]. The machine is read again from now on.
@@ -58,7 +58,7 @@ pub fn finish() -> Facts {
 /// Takes every fact that this thread reads from now on from a recording.
 pub fn replay(facts: Facts) {
     SOURCE.set(Source::Recorded(facts, None));
-    netlink::intercept(Some(netlink_answer));
+    netlink::intercept(Some(netlink_reply));
 }
 
 /// Whether facts come from a recording.
@@ -76,7 +76,7 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// What recordings of earlier versions lack, and answers can do without: that is an error of `read` alone.
+/// What recordings of earlier versions lack, and reports can do without: that is an error of `read` alone.
 ///
 /// # Errors
 /// That of `read`.
@@ -103,7 +103,7 @@ pub(super) fn is_off() -> bool {
 pub fn text(name: &str, read: &mut dyn FnMut() -> io::Result<String>) -> io::Result<String> {
     // While it is read, what that reads is not a fact of its own.
     let mut source = SOURCE.take();
-    let answer = match &mut source {
+    let result = match &mut source {
         Source::Machine => read(),
         Source::Recording(facts) => facts.entry(name.to_owned()).or_insert_with(|| Fact::of(read())).result(),
         Source::Recorded(facts, missing) => facts.get(name).map_or_else(
@@ -115,7 +115,7 @@ pub fn text(name: &str, read: &mut dyn FnMut() -> io::Result<String>) -> io::Res
         ),
     };
     SOURCE.set(source);
-    answer
+    result
 }
 
 impl Fact {
@@ -135,8 +135,8 @@ impl Fact {
     }
 }
 
-/// What the kernel answers to a query or a dump.
-fn netlink_answer(
+/// What the kernel replies to a query or a dump.
+fn netlink_reply(
     protocol: Protocol,
     request: &[u8],
     ask: &mut dyn FnMut() -> io::Result<Vec<u8>>,
@@ -151,8 +151,8 @@ fn netlink_answer(
         Protocol::Xfrm => "netlink xfrm ",
     };
     let name = [protocol, &encode(request)].concat();
-    let answer = text(&name, &mut || ask().map(|bytes| encode(&block::compress_prepend_size(&bytes))))?;
-    decode(&answer)
+    let reply = text(&name, &mut || ask().map(|bytes| encode(&block::compress_prepend_size(&bytes))))?;
+    decode(&reply)
         .and_then(|packed| unpacked(&packed))
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_answers_as_the_machine_did() {
+    fn a_recording_replies_as_the_machine_did() {
         start();
         let error = || Err(io::Error::from_raw_os_error(libc::EACCES));
         assert_eq!(text("a", &mut || Ok("1\n".to_owned())).unwrap(), "1\n");

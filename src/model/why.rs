@@ -117,15 +117,15 @@ reasons! {
     /// Conntrack zone of the proxy's own queries.
     DnsZoneProxyQuery, "dns-zone-proxy-query",
         "the proxy's own DNS queries are tracked apart from the app's, which may use the same UDP source port";
-    /// Conntrack zone of the proxy's answers.
-    DnsZoneProxyAnswer, "dns-zone-proxy-answer",
-        "the proxy's DNS answers are tracked in the zone of the app's queries, so that conntrack pairs them";
+    /// Conntrack zone of the proxy's DNS responses.
+    DnsZoneProxyResponse, "dns-zone-proxy-response",
+        "the proxy's DNS responses are tracked in the zone of the app's queries, so conntrack pairs them";
     /// Conntrack zone of the app's queries.
     DnsZoneAppQuery, "dns-zone-app-query",
         "the app's DNS queries are tracked apart from the proxy's, which may use the same UDP source port";
-    /// Conntrack zone of the servers' answers.
-    DnsZoneServerAnswer, "dns-zone-server-answer",
-        "the servers' DNS answers are tracked in the zone of the proxy's queries, so that conntrack pairs them";
+    /// Conntrack zone of the servers' responses.
+    DnsZoneServerResponse, "dns-zone-server-response",
+        "the servers' DNS responses are tracked in the zone of the proxy's queries, so conntrack pairs them";
     /// Loopback destination.
     LoopbackDestination, "loopback-destination",
         "traffic to the loopback range is never treated as outbound";
@@ -143,16 +143,16 @@ reasons! {
         "everything else that leaves the pod is captured (-i '*')";
     /// TPROXY: remember the mark.
     SaveMark, "save-mark",
-        "the connection keeps the mark, so that answers to it can be recognised";
+        "the connection keeps the mark, so that replies to it can be recognised";
     /// TPROXY: a marked packet on lo.
     MarkedLoopback, "marked-loopback",
         "a marked packet on loopback is routed already";
     /// TPROXY: mark of the proxy's loopback calls.
     ProxyLoopbackMark, "proxy-loopback-mark",
         "the proxy's calls to the pod's own service get a mark that inbound capture recognises";
-    /// TPROXY: mark of answers.
+    /// TPROXY: mark of replies.
     RestoreMark, "restore-mark",
-        "answers of a TPROXY connection get its mark back and so are routed to the proxy";
+        "replies of a TPROXY connection get its mark back and so are routed to the proxy";
     /// TPROXY: already marked inbound packet.
     AlreadyMarked, "already-marked",
         "a packet that carries the mark is captured already";

@@ -46,8 +46,8 @@ fn zones(config: &CaptureConfig, servers: &Servers, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
         let query = when().protocol(Protocol::to(Transport::Udp, DNS_PORT)).by(Match::Is(owner));
         rules.append(Table::Raw, Chain::OutputDns, query.then(PROXY_TO_SERVER, Why::DnsZoneProxyQuery));
-        let answer = when().protocol(Protocol::from(Transport::Udp, DNS_CAPTURE_PORT)).by(Match::Is(owner));
-        rules.append(Table::Raw, Chain::OutputDns, answer.then(APP_TO_PROXY, Why::DnsZoneProxyAnswer));
+        let response = when().protocol(Protocol::from(Transport::Udp, DNS_CAPTURE_PORT)).by(Match::Is(owner));
+        rules.append(Table::Raw, Chain::OutputDns, response.then(APP_TO_PROXY, Why::DnsZoneProxyResponse));
     }
     let jump = when().then(Target::Jump(Chain::Inbound), Why::DnsTraffic);
     for jump in servers.in_families(&jump) {
@@ -56,9 +56,9 @@ fn zones(config: &CaptureConfig, servers: &Servers, rules: &mut Ruleset) {
     for server in servers.each() {
         let query = to(server).protocol(Protocol::to(Transport::Udp, DNS_PORT));
         rules.append(Table::Raw, Chain::OutputDns, query.then(APP_TO_PROXY, Why::DnsZoneAppQuery));
-        let answer = server.map_or_else(when, |server| when().source(server));
-        let answer = answer.protocol(Protocol::from(Transport::Udp, DNS_PORT));
-        rules.append(Table::Raw, Chain::Inbound, answer.then(PROXY_TO_SERVER, Why::DnsZoneServerAnswer));
+        let response = server.map_or_else(when, |server| when().source(server));
+        let response = response.protocol(Protocol::from(Transport::Udp, DNS_PORT));
+        rules.append(Table::Raw, Chain::Inbound, response.then(PROXY_TO_SERVER, Why::DnsZoneServerResponse));
     }
 }
 

@@ -80,7 +80,7 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<String> {
         }
     }
     found.push(format!(
-        "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's answers to \
+        "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's replies to \
          connections that the proxy makes from the client's address leave the pod; run istio-iptables again"
     ));
     found

@@ -41,14 +41,14 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<D
             }));
             found.extend(inherits_mark(links).map(|why| {
                 dropping(format!(
-                    "connections that arrive on {name} get no answer ({family}, mark {mark} of TPROXY): {why}"
+                    "connections that arrive on {name} get no reply ({family}, mark {mark} of TPROXY): {why}"
                 ))
             }));
             let why = validates_by_mark(family, link, links.all);
-            let answers = if marks_answers(rules) { ", and answers to the pod's own" } else { "" };
+            let replies = if marks_replies(rules) { ", and replies to the pod's own" } else { "" };
             found.extend(why.map(|why| {
                 dropping(format!(
-                    "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){answers}: {why}"
+                    "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){replies}: {why}"
                 ))
             }));
         }
@@ -68,7 +68,7 @@ fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
     routes.filter(|route| route.kind == RouteKind::Unicast).filter_map(|route| route.interface.as_ref())
 }
 
-/// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's answers.
+/// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's replies.
 fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Dropping> {
     let family = rules.family;
     let redirects = jumps(rules, Chain::Output, Chain::Redirect);
@@ -107,17 +107,17 @@ pub fn is_local(fib: Option<&Fib>, address: IpAddr) -> Option<bool> {
     Some(fib?.routes.iter().any(delivers))
 }
 
-/// Why the kernel drops a captured packet that arrives on this interface, or its answers, if it does.
+/// Why the kernel drops a captured packet that arrives on this interface, or its replies, if it does.
 #[must_use]
 pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Option<String> {
     let link = links.named(name)?;
     let dropped =
         if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) };
-    let unanswered = || inherits_mark(links).filter(|_| is_tproxy);
+    let unreplied = || inherits_mark(links).filter(|_| is_tproxy);
     if let Some(why) = loses_socket(family, link, links).filter(|_| is_tproxy) {
         return Some(why);
     }
-    dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unanswered)
+    dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unreplied)
 }
 
 /// The rules are then evaluated in the bridge, which hands the packet on without the socket that TPROXY gave it.
@@ -137,7 +137,7 @@ fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
 /// The proxy's socket has the mark of the packet that TPROXY gave it.
 fn inherits_mark(links: &Links) -> Option<String> {
     links.inherits_mark.then(|| {
-        "with net.ipv4.tcp_fwmark_accept=1 the proxy's answers have TPROXY's mark and its policy rule sends them to lo; set it to 0, or \
+        "with net.ipv4.tcp_fwmark_accept=1 the proxy's replies have TPROXY's mark and its policy rule sends them to lo; set it to 0, or \
          use REDIRECT"
             .to_owned()
     })
@@ -182,7 +182,7 @@ fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
 }
 
 /// Whether every later packet that arrives gets the mark, of connections that the pod makes too: where all ports are captured.
-fn marks_answers(rules: &FamilyRules) -> bool {
+fn marks_replies(rules: &FamilyRules) -> bool {
     let chains = rules.tables.get(&Table::Mangle).into_iter();
     let mut marking = chains.flat_map(|table| table.rules()).map(|rule| &rule.statement);
     marking.any(|says| {

@@ -21,7 +21,7 @@ use crate::policy;
 use crate::report::Failure;
 use crate::routing;
 use namespace::{enter, network, require_net_admin, require_other_namespace};
-use questions::{answer, explain};
+use questions::{explain, report};
 use validation::validate;
 
 /// The time for which a run waits for another one in the same namespace.
@@ -38,21 +38,21 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         Color::Auto => terminal::is_terminal(),
         Color::Never => false,
     };
-    let paint = |answer: String| if has_colors { color::paint(&answer) } else { answer };
+    let paint = |report: String| if has_colors { color::paint(&report) } else { report };
     for warning in &warnings {
         log::warn!("{warning}");
     }
     if let Some(query) = query {
-        return explain(host, &query, intent, &run, &given).map(|answer| (paint(answer), Exit::Done));
+        return explain(host, &query, intent, &run, &given).map(|report| (paint(report), Exit::Done));
     }
     if let Some(question) = question {
-        return answer(host, question, intent, &run, scope, &paint)
-            .map(|(answer, exit)| (paint(answer), exit));
+        return report(host, question, intent, &run, scope, &paint)
+            .map(|(report, exit)| (paint(report), exit));
     }
     if let Some(query) = diff {
         enter(&run)?;
         let known = diff_inputs::DiffContext { intent, run, network: network()? };
-        return diff_inputs::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
+        return diff_inputs::diff(host, &query, &known).map(|(report, exit)| (paint(report), exit));
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -145,8 +145,8 @@ pub fn check_packets(
         run.backend = BackendChoice::Nftables;
     }
     let known = diff_inputs::DiffContext { intent, run, network: network()? };
-    let (answer, conclusion) = diff_inputs::options_and_live(host, &known)?;
-    Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(answer) })
+    let (report, conclusion) = diff_inputs::options_and_live(host, &known)?;
+    Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(report) })
 }
 
 /// Excludes other runs from the namespace until the end of this one.

@@ -18,8 +18,8 @@ use crate::kernel::recording::{self, Facts};
 use crate::report::Failure;
 use crate::show_watch;
 
-/// Answers a question about the live rules. Nothing is changed.
-pub(super) fn answer(
+/// Reports on the live rules. Nothing is changed.
+pub(super) fn report(
     host: &impl Host,
     question: Question,
     intent: Intent,
@@ -31,8 +31,8 @@ pub(super) fn answer(
     enter(run)?;
     match question {
         Question::Bundle(context) => {
-            let (facts, answer) = record(host, &intent, run);
-            Ok((bundle::write(&context, &facts, &answer), Exit::Done))
+            let (facts, report) = record(host, &intent, run);
+            Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
             let Checked { config, options, live } = checked(host, intent, run, scope)?;
@@ -115,7 +115,7 @@ fn checked(
 /// How often a machine is recorded whose rules change meanwhile.
 const RECORDINGS: usize = 5;
 
-/// Reads all that answers about this network namespace depend on, with the answer about all kinds of traffic. What cannot be
+/// Reads all that reports on this network namespace depend on, with the report on all kinds of traffic. What cannot be
 /// read is recorded as that.
 fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String) {
     let query = PacketQuery { live: true, ..explain::query(Sender::App) };
@@ -124,20 +124,20 @@ fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String
         let generation = observe::generation().ok();
         recording::start();
         apply::runtime::record_owners();
-        // Answers are read by what they are made by. A backend may be asked for elsewhere that is not here.
-        let answers = [run.backend].into_iter().chain(BackendChoice::ALL).map(|backend| {
+        // A report is read by what wrote it. A backend may be asked for elsewhere that is not here.
+        let reports = [run.backend].into_iter().chain(BackendChoice::ALL).map(|backend| {
             let run = RunOptions { backend, network_namespace: None, cni_mode: false, ..run.clone() };
-            let answer = explain(host, &query, intent.clone(), &run, &[]);
+            let report = explain(host, &query, intent.clone(), &run, &[]);
             let _ = apply::show::rules(host, backend);
             if let Ok(network) = network() {
                 let (config, _) = intent.clone().decide(&network);
                 let desired = desired(&config, Action::Apply, false);
                 let _ = apply::differences::differences(host, &desired, &run);
             }
-            answer.unwrap_or_else(|failure| failure.to_string())
+            report.unwrap_or_else(|failure| failure.to_string())
         });
-        let answer = answers.reduce(|first, _| first).unwrap_or_default();
-        recorded = (recording::finish(), answer);
+        let report = reports.reduce(|first, _| first).unwrap_or_default();
+        recorded = (recording::finish(), report);
         if observe::generation().ok() == generation {
             return recorded;
         }
@@ -163,7 +163,7 @@ pub(super) fn explain(
     if !query.live {
         if run.network_namespace.is_some() {
             log::warn!(
-                "the rules of this network namespace are not read: the answer is about the options given; add --live"
+                "the rules of this network namespace are not read: the report is about the options given; add --live"
             );
         }
         for notice in notices {
@@ -181,5 +181,5 @@ pub(super) fn explain(
     } else {
         (config, None)
     };
-    Ok(explain::answer(query, &explain::Pod { config: &config, given, network: &network, live }))
+    Ok(explain::report(query, &explain::Pod { config: &config, given, network: &network, live }))
 }

@@ -52,17 +52,17 @@ def injected(annotations, **cni):
 def traffic(netns, addresses, mapped=None):
     """Who gets the pod's connections, in both directions, and its queries of a name server."""
     streams, datagrams = {"proxy": [15001, 15006], "app": [8000]}, {"proxy": [15053]}
-    answers = {}
+    results = {}
     with Servers(netns, streams, datagrams):
         for gateway, own in zip((GATEWAY, GATEWAY6), addresses):
             family = "IPv6" if ":" in own else "IPv4"
-            answers[f"outbound {family}"] = call(netns, gateway, 8080)
-            answers[f"inbound {family}"] = call(None, own, 8000)
-            answers[f"outbound {family} of the proxy"] = call(netns, gateway, 8080, PROXY)
-            answers[f"DNS {family}"] = ask(netns, gateway, 53)
+            results[f"outbound {family}"] = call(netns, gateway, 8080)
+            results[f"inbound {family}"] = call(None, own, 8000)
+            results[f"outbound {family} of the proxy"] = call(netns, gateway, 8080, PROXY)
+            results[f"DNS {family}"] = ask(netns, gateway, 53)
         if mapped is not None:
-            answers["port of the node"] = call(None, GATEWAY, mapped)
-    return answers
+            results["port of the node"] = call(None, GATEWAY, mapped)
+    return results
 
 
 def shown(address, port):
@@ -70,17 +70,17 @@ def shown(address, port):
 
 
 def wanted(addresses, captured, dns=False, mapped=None):
-    answers = {}
+    results = {}
     for gateway, own in zip((GATEWAY, GATEWAY6), addresses):
         family = "IPv6" if ":" in own else "IPv4"
         outbound, inbound = ("proxy 15001", "proxy 15006") if captured else ("world 8080", "app 8000")
-        answers[f"outbound {family}"] = f"{outbound} for {shown(gateway, 8080)}"
-        answers[f"inbound {family}"] = f"{inbound} for {shown(own, 8000)}"
-        answers[f"outbound {family} of the proxy"] = f"world 8080 for {shown(gateway, 8080)}"
-        answers[f"DNS {family}"] = "proxy 15053" if dns else "world 53"
+        results[f"outbound {family}"] = f"{outbound} for {shown(gateway, 8080)}"
+        results[f"inbound {family}"] = f"{inbound} for {shown(own, 8000)}"
+        results[f"outbound {family} of the proxy"] = f"world 8080 for {shown(gateway, 8080)}"
+        results[f"DNS {family}"] = "proxy 15053" if dns else "world 53"
     if mapped is not None:
-        answers["port of the node"] = f"{inbound} for {shown(addresses[0], 8000)}"
-    return answers
+        results["port of the node"] = f"{inbound} for {shown(addresses[0], 8000)}"
+    return results
 
 
 def expect_traffic(what, pod, captured, dns=False, mapped=None):

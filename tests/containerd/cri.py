@@ -82,7 +82,7 @@ def _classes():
 
 
 class CriError(Exception):
-    """What the runtime answered instead: its message, as kubelet puts it into an event."""
+    """The runtime's response instead: its message, as kubelet puts it into an event."""
 
 
 class Cri:
@@ -104,10 +104,10 @@ class Cri:
         call, request = self.methods[method]
         try:
             # The runtime may be starting.
-            answer = call(json_format.ParseDict(fields, request()), timeout=timeout, wait_for_ready=True)
+            response = call(json_format.ParseDict(fields, request()), timeout=timeout, wait_for_ready=True)
         except grpc.RpcError as error:
             raise CriError(error.details() or str(error.code())) from None
-        return json_format.MessageToDict(answer, preserving_proto_field_name=True)
+        return json_format.MessageToDict(response, preserving_proto_field_name=True)
 
     def close(self):
         self.channel.close()

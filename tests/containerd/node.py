@@ -257,10 +257,10 @@ class Sandbox:
 
     def run(self):
         self.id = self.node.cri.call("RunPodSandbox", config=self.config)["pod_sandbox_id"]
-        answer = self.node.cri.call("PodSandboxStatus", pod_sandbox_id=self.id, verbose=True)
-        network = answer["status"]["network"]
+        response = self.node.cri.call("PodSandboxStatus", pod_sandbox_id=self.id, verbose=True)
+        network = response["status"]["network"]
         self.addresses = [network["ip"], *(more["ip"] for more in network.get("additional_ips", []))]
-        namespaces = json.loads(answer["info"]["info"])["runtimeSpec"]["linux"]["namespaces"]
+        namespaces = json.loads(response["info"]["info"])["runtimeSpec"]["linux"]["namespaces"]
         self.netns = next(one["path"] for one in namespaces if one["type"] == "network")
         return self
 

@@ -73,8 +73,8 @@ def _original_destination(connection, family):
 
 
 class Servers:
-    """Servers of both families in a namespace: `{"name": ports}`. Each answers `name PORT for DESTINATION`; a UDP server, in
-    `datagrams`, answers `name PORT`. That of the proxy is on loopback, as the proxy's name server is."""
+    """Servers of both families in a namespace: `{"name": ports}`. Each responds with `name PORT for DESTINATION`; a UDP server, in
+    `datagrams`, with `name PORT`. That of the proxy is on loopback, as the proxy's name server is."""
 
     def __init__(self, netns, streams, datagrams=None):
         self.sockets = []
@@ -103,7 +103,7 @@ class Servers:
 
         server = inside(netns, bind, SERVER_OF_PROXY if name == "proxy" else APP)
         self.sockets.append(server)
-        serve = self._accept if kind == socket.SOCK_STREAM else self._answer
+        serve = self._accept if kind == socket.SOCK_STREAM else self._respond
         threading.Thread(target=serve, args=(server, family, f"{name} {port}"), daemon=True).start()
 
     @staticmethod
@@ -117,11 +117,11 @@ class Servers:
                 try:
                     connection.sendall(f"{name} for {_destination(connection, family)}".encode())
                 except OSError as error:
-                    # The caller sees an answer that it does not expect.
+                    # The caller sees a response that it does not expect.
                     connection.sendall(f"{name}: {error}".encode())
 
     @staticmethod
-    def _answer(server, _family, name):
+    def _respond(server, _family, name):
         while True:
             try:
                 _, caller = server.recvfrom(64)
@@ -144,7 +144,7 @@ class Servers:
 
 
 def call(netns, address, port, user=APP):
-    """What a server answers to a TCP connection."""
+    """What a server responds to a TCP connection."""
 
     def connect():
         made = socket.socket(_family(address), socket.SOCK_STREAM)
@@ -154,16 +154,16 @@ def call(netns, address, port, user=APP):
 
     try:
         with inside(netns, connect, user) as made:
-            answer = b""
+            response = b""
             while chunk := made.recv(256):
-                answer += chunk
-            return answer.decode()
+                response += chunk
+            return response.decode()
     except OSError as error:
-        return f"no answer: {error}"
+        return f"no response: {error}"
 
 
 def ask(netns, address, port, user=APP):
-    """What a server answers to a UDP datagram."""
+    """What a server responds to a UDP datagram."""
 
     def connect():
         made = socket.socket(_family(address), socket.SOCK_DGRAM)
@@ -176,4 +176,4 @@ def ask(netns, address, port, user=APP):
         with inside(netns, connect, user) as made:
             return made.recv(256).decode()
     except OSError as error:
-        return f"no answer: {error}"
+        return f"no response: {error}"

@@ -15,7 +15,7 @@ const SAVED: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:ISTIO_INBOUND - [0:0]\n-A 
      -A ISTIO_INBOUND -p tcp -j REDIRECT --to-ports 15006\nCOMMIT\n";
 
 #[test]
-fn changed_annotation_is_answered_by_the_simplest_packet() {
+fn changed_annotation_is_reported_with_the_simplest_packet() {
     let directory = tempfile::tempdir().unwrap();
     let before = file(&directory, "before.json", r#"{"istio-service-cidr": "*", "ip-family": "ipv4"}"#);
     let after =

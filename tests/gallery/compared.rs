@@ -38,7 +38,7 @@ fn read_back(made: &Made) -> Side {
 
 fn compared(sides: &[Side; 2]) -> (String, Conclusion) {
     let network = Network { addresses: Vec::new(), ipv6: true };
-    diff::answer(sides, &network, Output::Text)
+    diff::report(sides, &network, Output::Text)
 }
 
 #[test]

@@ -239,13 +239,13 @@ fn checked(
     let other = saved(family, "mutated", &mutated.text);
     let network = Network { addresses: Vec::new(), ipv6: true };
     let sides = [original.side.clone(), other.side.clone()];
-    let (answer, _) = diff::answer(&sides, &network, Output::Json);
-    let answer: Value = serde_json::from_str(&answer).expect("JSON");
-    assert_ne!(answer["result"], "not-proved", "{}: {answer}", mutated.what);
-    let (back, _) = diff::answer(&[other.side.clone(), original.side.clone()], &network, Output::Json);
+    let (report, _) = diff::report(&sides, &network, Output::Json);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_ne!(report["result"], "not-proved", "{}: {report}", mutated.what);
+    let (back, _) = diff::report(&[other.side.clone(), original.side.clone()], &network, Output::Json);
     let back: Value = serde_json::from_str(&back).expect("JSON");
-    assert_eq!(answer["result"], back["result"], "the order of the sides: {}", mutated.what);
-    let differences = answer["differences"].as_array().expect("a list");
+    assert_eq!(report["result"], back["result"], "the order of the sides: {}", mutated.what);
+    let differences = report["differences"].as_array().expect("a list");
     for difference in differences {
         let Some(packet) = packet(&difference["packet"]) else { continue };
         assert!(can_be_sent(&packet, [original, &other]), "{}: {difference:#}", mutated.what);
@@ -272,7 +272,7 @@ fn checked(
             })
         });
         let is_known = verdicts[0] == verdicts[1] || kinds.into_iter().any(|kind| kind == verdicts);
-        assert!(is_known, "{}: {verdicts:?} for {packet:?}: {answer:#}", mutated.what);
+        assert!(is_known, "{}: {verdicts:?} for {packet:?}: {report:#}", mutated.what);
     }
     differences.len()
 }

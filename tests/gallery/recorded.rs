@@ -107,7 +107,7 @@ fn rules_of_istios_binary_are_equal_to_ours_for_all_packets() {
         let network = network(&case);
         let ours = ours(&case, &network).unwrap_or_else(|| panic!("{name}: our options"));
         for side in ours {
-            let (text, conclusion) = diff::answer(&[recorded(state), side], &network, Output::Text);
+            let (text, conclusion) = diff::report(&[recorded(state), side], &network, Output::Text);
             assert_eq!(conclusion, Conclusion::Equal, "{name}: {text}");
         }
         compared += 1;

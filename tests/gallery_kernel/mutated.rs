@@ -113,9 +113,9 @@ impl Form {
             ipv6: true,
         };
         let sides = [self.side("original", original), self.side("mutated", mutated)];
-        let (answer, _) = diff::answer(&sides, &network, Output::Json);
-        let answer: Value = serde_json::from_str(&answer).expect("JSON");
-        answer["differences"].as_array().expect("a list").clone()
+        let (report, _) = diff::report(&sides, &network, Output::Json);
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        report["differences"].as_array().expect("a list").clone()
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) fn connected(form: &Form, interface: &str, routes: &str) -> (Namespac
     (pod, neighbour)
 }
 
-/// Who answers, on which port, with these rules and the routes of the scenario.
+/// Which server responds, on which port, with these rules and the routes of the scenario.
 fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, u16)> {
     let (pod, neighbour) = connected(form, "eth0", routes);
     pod.run(|| run_with_input(form.load[0], &form.load[1..], rules));
@@ -255,13 +255,13 @@ fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, 
     let binding = Binding { source: Some(source), spoofed_mark };
     let outcome = User::new(from, flow.uid, flow.gid).run(|| call_here(flow.destination, binding));
     match outcome {
-        Outcome::Answered(answer) => Some((answer.server, answer.port)),
+        Outcome::Responded(response) => Some((response.server, response.port)),
         Outcome::Refused => None,
         Outcome::TimedOut | Outcome::Failed(_) => panic!("{}: {outcome:?} with\n{rules}", flow.words),
     }
 }
 
-/// Where the first datagram goes: with changed rules the answer may be lost in another zone of connection tracking.
+/// Where the first datagram goes: with changed rules the reply may be lost in another zone of connection tracking.
 fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
     let packet = format!("udp sport {}", flow.source.port());
     pod.run(|| run_with_input("nft", &["-f", "-"], &observer::table(&packet, "")));

@@ -59,8 +59,8 @@ fn explained(scenario: &Scenario, packet: &Packet) -> (Option<u64>, CaptureConfi
     let query = resolved.query.expect("a question");
     let (config, _) = resolved.intent.decide(scenario.network());
     let pod = Pod { config: &config, given: &resolved.given, network: scenario.network(), live: None };
-    let answer: Value = serde_json::from_str(&explain::answer(&query, &pod)).expect("JSON");
-    (answer.get("port").and_then(Value::as_u64), config)
+    let report: Value = serde_json::from_str(&explain::report(&query, &pod)).expect("JSON");
+    (report.get("port").and_then(Value::as_u64), config)
 }
 
 /// A pod with the scenario's addresses and rules, and a neighbour that has every other address of IPv4, and those of IPv6 in the files.
@@ -155,10 +155,12 @@ fn packets_of_each_scenario_are_explained_as_the_kernel_decides() {
             let (explained, config) = explained(&scenario, packet);
             let outcome = sender(packet, &config, &namespaces).call(packet.to);
             let found = match &outcome {
-                Outcome::Answered(answer) if answer.server == "proxy" && packet.to.port() != answer.port => {
-                    Some(u64::from(answer.port))
+                Outcome::Responded(response)
+                    if response.server == "proxy" && packet.to.port() != response.port =>
+                {
+                    Some(u64::from(response.port))
                 }
-                Outcome::Answered(_) => None,
+                Outcome::Responded(_) => None,
                 Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => Some(0),
             };
             if explained != packet.port || found != packet.port {

@@ -77,7 +77,7 @@ fn send(namespace: &Namespace, step: &'static Step) {
             return;
         }
         let binding = Binding { source: Some(source.into()), ..Binding::default() };
-        // Whether a server answers does not matter here.
+        // Whether a server responds does not matter here.
         let _ = socket::connect_tcp(destination.into(), binding, Duration::from_secs(2));
     });
 }

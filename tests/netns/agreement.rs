@@ -309,11 +309,17 @@ fn inbound(outside: &User) -> Vec<(SocketAddr, Outcome)> {
     targets.map(|target| (target, outside.call(target))).collect()
 }
 
-/// Who answered on which port, for which destination, and the address that it saw; the caller's port is of no interest.
+/// Which server responded on which port, for which destination, and the address that it saw; the caller's port is of no interest.
 fn verdict(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Answered(answer) => {
-            format!("{} {} for {} from {}", answer.server, answer.port, answer.original, answer.source.ip())
+        Outcome::Responded(response) => {
+            format!(
+                "{} {} for {} from {}",
+                response.server,
+                response.port,
+                response.original,
+                response.source.ip()
+            )
         }
         Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => format!("{outcome:?}"),
     }

@@ -1,4 +1,4 @@
-//! `bundle`: questions about the file have the same answers as on the machine, byte by byte.
+//! `bundle`: questions about the file have the same reports as on the machine, byte by byte.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use crate::lab::program::{Program, try_tool};
 use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
-    redirected_pod_with_foreign_rules_is_answered_alike,
-    pod_with_tproxy_and_foreign_routes_is_answered_alike,
-    pod_without_rules_is_answered_alike,
+    redirected_pod_with_foreign_rules_is_reported_alike,
+    pod_with_tproxy_and_foreign_routes_is_reported_alike,
+    pod_without_rules_is_reported_alike,
     what_older_bundles_lack_is_named,
-    damaged_bundles_end_with_one_error_or_an_answer
+    damaged_bundles_end_with_one_error_or_a_report
 );
 
 const QUESTIONS: [&[&str]; 12] = [
@@ -49,8 +49,8 @@ fn bundle(pod: &Pod, options: &[&str]) -> tempfile::NamedTempFile {
 /// How often a bundle is made of a pod whose counters go on meanwhile.
 const ATTEMPTS: usize = 40;
 
-/// The answers on the machine: exit code and standard output.
-fn answers_there(pod: &Pod, options: &[&str]) -> Vec<(i32, String)> {
+/// The reports on the machine: exit code and standard output.
+fn reports_there(pod: &Pod, options: &[&str]) -> Vec<(i32, String)> {
     let ask = |question: &&[&str]| {
         let asked = pod.plain_istio_iptables(&[question, options].concat());
         let asked = asked.env("ISTIO_LOCAL_EXCLUDE_PORTS", "15020");
@@ -60,13 +60,13 @@ fn answers_there(pod: &Pod, options: &[&str]) -> Vec<(i32, String)> {
     QUESTIONS.iter().map(ask).collect()
 }
 
-/// Each question has the same answer and exit code, there and here.
-fn answers_are_equal(pod: &Pod, options: &[&str]) {
-    // Packets of the kernel's own are counted at any time: the answers count if they are the same before and after.
-    let mut before = answers_there(pod, options);
+/// Each question has the same report and exit code, there and here.
+fn reports_are_equal(pod: &Pod, options: &[&str]) {
+    // Packets of the kernel's own are counted at any time: the reports count if they are the same before and after.
+    let mut before = reports_there(pod, options);
     let quiet = (0..ATTEMPTS).find_map(|_| {
         let file = bundle(pod, options);
-        let after = answers_there(pod, options);
+        let after = reports_there(pod, options);
         let is_same = before == after;
         before = after;
         is_same.then_some(file)
@@ -82,13 +82,13 @@ fn answers_are_equal(pod: &Pod, options: &[&str]) {
         assert_eq!(&(here.code(), here.stdout()), there, "{question:?}");
         assert!([0, 1].contains(&here.code()), "{question:?}: {}", here.output());
     }
-    // The answer about all traffic is in the file, as lines.
+    // The report about all traffic is in the file, as lines.
     let parsed: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let answer = parsed["answer"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-    assert_eq!(answer.collect::<Vec<_>>().join("\n"), before[0].1);
+    let report = parsed["report"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+    assert_eq!(report.collect::<Vec<_>>().join("\n"), before[0].1);
 }
 
-fn redirected_pod_with_foreign_rules_is_answered_alike(fixture: Fixture) {
+fn redirected_pod_with_foreign_rules_is_reported_alike(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let options = ["-i", "*", "-b", "*", "-x", "10.3.0.0/16", "--redirect-dns", "--ip-family", "dual"];
@@ -113,7 +113,7 @@ fn redirected_pod_with_foreign_rules_is_answered_alike(fixture: Fixture) {
         }
     });
     let _program = DeviceProgram::dropping(&pod.namespace, "eth0", (DeviceHookKind::Tcx, 9, false));
-    answers_are_equal(&pod, &options);
+    reports_are_equal(&pod, &options);
 }
 
 const IPSEC: [&str; 2] = [
@@ -150,7 +150,7 @@ fn what_older_bundles_lack_is_named(fixture: Fixture) {
     }
 }
 
-fn pod_with_tproxy_and_foreign_routes_is_answered_alike(fixture: Fixture) {
+fn pod_with_tproxy_and_foreign_routes_is_reported_alike(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     let options = ["-i", "*", "-b", "*", "-m", "TPROXY", "--ip-family", "dual"];
@@ -159,16 +159,16 @@ fn pod_with_tproxy_and_foreign_routes_is_answered_alike(fixture: Fixture) {
         try_tool("ip", &["rule", "add", "pref", "50", "fwmark", "0x539", "lookup", "200"], "").unwrap();
         try_tool("ip", &["route", "add", "blackhole", "default", "table", "200"], "").unwrap();
     });
-    answers_are_equal(&pod, &options);
+    reports_are_equal(&pod, &options);
 }
 
-fn pod_without_rules_is_answered_alike(fixture: Fixture) {
+fn pod_without_rules_is_reported_alike(fixture: Fixture) {
     let pod = fixture.pod();
-    answers_are_equal(&pod, &["-i", "*"]);
+    reports_are_equal(&pod, &["-i", "*"]);
 }
 
 /// Every fact in turn is taken away, or is of no use.
-fn damaged_bundles_end_with_one_error_or_an_answer(fixture: Fixture) {
+fn damaged_bundles_end_with_one_error_or_a_report(fixture: Fixture) {
     let pod = fixture.pod();
     let options = ["-i", "*", "-b", "*"];
     pod.bare_istio_iptables(&options).run().succeeded();
@@ -193,7 +193,7 @@ fn damaged_bundles_end_with_one_error_or_an_answer(fixture: Fixture) {
             }
         }
     }
-    // Without rules, addresses or the kernel's answers there is no verdict.
+    // Without rules, addresses or the kernel's replies there is no verdict.
     let least = if fixture.backend == Backend::IptablesLegacy { 3 } else { 5 };
     assert!(refused >= least, "{refused} facts are needed");
 }

@@ -179,7 +179,7 @@ impl Caller {
         while !stop.load(Ordering::Relaxed) {
             let outcome = call_here(self.target, Binding::default());
             let captured =
-                matches!(&outcome, Outcome::Answered(a) if a.server == "proxy" && a.original == self.target);
+                matches!(&outcome, Outcome::Responded(a) if a.server == "proxy" && a.original == self.target);
             if !captured {
                 self.strays.lock().expect("no caller panics").push(outcome);
             }

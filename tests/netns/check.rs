@@ -16,7 +16,7 @@ for_each_backend_and_native!(
 
 pub(crate) const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
 
-/// The exit code, and the answer.
+/// The exit code, and the report.
 pub(crate) fn check(pod: &Pod, options: &[&str]) -> (i32, Value) {
     let ended = pod.istio_iptables(&[&["check", "--output", "json"], options].concat()).run();
     let output = ended.output();

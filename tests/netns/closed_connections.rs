@@ -22,8 +22,8 @@ for_each_backend_and_native!(
     connections_that_the_server_resets_after_the_change,
     connections_that_the_server_resets_after_first_capture,
     connections_that_end_while_nothing_is_tracked,
-    entries_that_began_with_an_answer,
-    an_answer_after_the_change_to_a_syn_before_it,
+    entries_that_began_with_a_reply,
+    a_reply_after_the_change_to_a_syn_before_it,
     live_connections_keep_their_entries,
 );
 // The run is held up in its restore tools.
@@ -81,7 +81,7 @@ impl Caller {
         let call = |source| call_here(self.target, Binding { source: Some(source), spoofed_mark: None });
         let outcomes: Vec<_> = self.user.run(|| self.sources().map(call).collect());
         let past: Vec<_> =
-            outcomes.into_iter().filter(|outcome| outcome.answer().server != "proxy").collect();
+            outcomes.into_iter().filter(|outcome| outcome.response().server != "proxy").collect();
         assert!(
             past.is_empty(),
             "{}: {} of {CONNECTIONS} not captured: {:?}",
@@ -107,7 +107,7 @@ impl Caller {
     fn are_reset(&self) {
         self.user.run(|| {
             for source in self.sources() {
-                call_here_reset_by_server(source, self.target).answer();
+                call_here_reset_by_server(source, self.target).response();
             }
         });
     }
@@ -291,7 +291,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// The first packet that connection tracking sees may be the server's: then its entry is the wrong way round.
-fn entries_that_began_with_an_answer(fixture: Fixture) {
+fn entries_that_began_with_a_reply(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
         let _proxy = pod.proxy_listens();
@@ -317,8 +317,8 @@ fn entries_that_began_with_an_answer(fixture: Fixture) {
     }
 }
 
-/// The kernel takes a closed entry into use again when the SYN that it let through is answered, and forgets its flags.
-fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
+/// The kernel takes a closed entry into use again when the SYN that it let through gets a reply, and forgets its flags.
+fn a_reply_after_the_change_to_a_syn_before_it(fixture: Fixture) {
     for (before, after) in
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
     {
@@ -326,7 +326,7 @@ fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(before);
         tracked(&pod);
-        // Within the usual 10 s a busy machine may not get to the answer.
+        // Within the usual 10 s a busy machine may not get to the reply.
         pod.namespace
             .run(|| fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close", "600").unwrap());
         let callers: Vec<_> =

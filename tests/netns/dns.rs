@@ -16,7 +16,7 @@ for_each_fixture_and_native!(
     proxy_may_use_the_source_port_of_a_waiting_app,
     proxy_may_reuse_the_app_source_port,
     app_may_reuse_the_proxy_source_port,
-    a_firewall_that_lets_only_answers_in_lets_dns_answers_in,
+    a_firewall_that_lets_only_responses_in_lets_dns_responses_in,
     other_udp_is_not_captured,
     without_name_servers_dns_is_not_captured_with_a_warning,
     a_missing_resolver_file_is_an_error,
@@ -27,7 +27,7 @@ for_each_fixture_and_native!(
 
 /// Asks the name server over UDP; the proxy asks the real one in turn, from the same port.
 #[track_caller]
-pub(crate) fn answered_through_the_proxy(outcome: &Outcome) {
+pub(crate) fn resolved_through_the_proxy(outcome: &Outcome) {
     outcome.served_by("proxy+outside");
 }
 
@@ -37,7 +37,7 @@ fn queries_to_the_name_server_are_captured(fixture: Fixture) {
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let server = at(family.name_server(), 53);
-        answered_through_the_proxy(&pod.app().ask(server));
+        resolved_through_the_proxy(&pod.app().ask(server));
         pod.app().call(server).captured(15053, server);
     }
 }
@@ -86,7 +86,7 @@ fn name_servers_of_a_process_are_those_of_its_pod(fixture: Fixture) {
     drop(process.stdin.take());
     process.wait().expect("cat ends");
     for server in servers {
-        answered_through_the_proxy(&pod.app().ask(at(server, 53)));
+        resolved_through_the_proxy(&pod.app().ask(at(server, 53)));
     }
 }
 
@@ -98,7 +98,7 @@ fn all_dns_means_any_server(fixture: Fixture) {
     pod.istio_iptables(&args).file("/etc/resolv.conf", "").run().succeeded();
     for family in fixture.families() {
         for server in [at(family.name_server(), 53), at(family.service(), 53)] {
-            answered_through_the_proxy(&pod.app().ask(server));
+            resolved_through_the_proxy(&pod.app().ask(server));
             pod.app().call(server).captured(15053, server);
             pod.proxy().ask(server).served_by("outside").coming_from(family.pod());
         }
@@ -127,8 +127,12 @@ fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
     for family in fixture.families() {
         let from = at(family.pod(), 42_053);
         let outcome = pod.app().ask_from(from, at(family.name_server(), 53));
-        answered_through_the_proxy(&outcome);
-        assert_eq!(outcome.answer().source, from, "the real server must have been asked from the app's port");
+        resolved_through_the_proxy(&outcome);
+        assert_eq!(
+            outcome.response().source,
+            from,
+            "the real server must have been asked from the app's port"
+        );
     }
 }
 
@@ -138,9 +142,9 @@ fn proxy_may_reuse_the_app_source_port(fixture: Fixture) {
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
-        answered_through_the_proxy(&pod.app().ask_from(from, server));
+        resolved_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
-        answered_through_the_proxy(&pod.app().ask_from(from, server));
+        resolved_through_the_proxy(&pod.app().ask_from(from, server));
     }
 }
 
@@ -151,20 +155,20 @@ fn app_may_reuse_the_proxy_source_port(fixture: Fixture) {
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
         pod.proxy().ask_from(from, server).served_by("outside");
-        answered_through_the_proxy(&pod.app().ask_from(from, server));
+        resolved_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
     }
 }
 
-/// Connection tracking must find the question that an answer belongs to, in whatever zone.
-fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(fixture: Fixture) {
+/// Connection tracking must find the question that a response belongs to, in whatever zone.
+fn a_firewall_that_lets_only_responses_in_lets_dns_responses_in(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for &family in fixture.families() {
         pod.iptables(family, "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP");
         let server = at(family.name_server(), 53);
-        answered_through_the_proxy(&pod.app().ask(server));
+        resolved_through_the_proxy(&pod.app().ask(server));
         pod.proxy().ask(server).served_by("outside");
         pod.app().ask(at(family.service(), 53)).served_by("outside");
     }

@@ -123,16 +123,16 @@ fn half_closed_connections_survive_first_capture(fixture: Fixture) {
             pod.apply(options);
             server.write_all(b"late").unwrap();
             drop(server);
-            let mut answer = String::new();
+            let mut reply = String::new();
             caller.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
-            caller.read_to_string(&mut answer).expect("the answer to a half-closed connection");
-            assert_eq!(answer, "late", "{family:?} {options:?}");
+            caller.read_to_string(&mut reply).expect("the reply to a half-closed connection");
+            assert_eq!(reply, "late", "{family:?} {options:?}");
             pod.apply(&["--cleanup-only"]);
         }
     }
 }
 
-/// A client acknowledged what the application had sent before connection tracking began: an entry without an answer, whose next
+/// A client acknowledged what the application had sent before connection tracking began: an entry without a reply, whose next
 /// packet would be that of a new connection.
 fn connections_of_which_only_acknowledgements_were_seen_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
@@ -187,11 +187,11 @@ fn connections_of_a_deferred_accept_survive_first_capture(fixture: Fixture) {
             pod.apply(options);
             caller.write_all(b"first").unwrap();
             let (mut server, _) = listener.accept().expect("a connection of the application");
-            server.write_all(b"answer").unwrap();
+            server.write_all(b"reply").unwrap();
             caller.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
-            let mut received = [0; 6];
-            caller.read_exact(&mut received).expect("the application's answer");
-            assert_eq!(&received, b"answer", "{family:?} {options:?}");
+            let mut received = [0; 5];
+            caller.read_exact(&mut received).expect("the application's reply");
+            assert_eq!(&received, b"reply", "{family:?} {options:?}");
             captures(&pod, &[family]);
             pod.apply(&["--cleanup-only"]);
         }

@@ -1,10 +1,10 @@
-//! `explain --live` of IPv4 packets that the kernel drops because of their addresses: whether it answers them, by a counter.
+//! `explain --live` of IPv4 packets that the kernel drops because of their addresses: whether it replies to them, by a counter.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::explain_live::{Question, answer};
+use crate::explain_live::{Question, report};
 use crate::lab::program::tool;
 use crate::lab::segment::send_syn;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
@@ -14,7 +14,7 @@ for_each_backend_and_native!(packets_with_invalid_addresses_are_dropped);
 /// Ports of clients, one for each packet, and that of the marker behind it.
 const PORTS: u16 = 5000;
 const MARKERS: u16 = 6000;
-/// How long the kernel may take to answer the marker, which it always answers.
+/// How long the kernel may take to reply to the marker, which it always does.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Settings of `eth0`, source, destination, and whether the packet is dropped with REDIRECT and with TPROXY. 8080 is captured, 7000 is not.
@@ -60,9 +60,9 @@ fn packets_with_invalid_addresses_are_dropped(fixture: Fixture) {
             settings.split_whitespace().for_each(|name| set(&pod, &format!("eth0.{name}"), 1));
             let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
             let packet = format!("{mode} {settings} {from} to {to}");
-            assert_eq!(is_answered(&pod, number, from, to), !is_dropped, "{packet}");
+            assert_eq!(gets_reply(&pod, number, from, to), !is_dropped, "{packet}");
             let question = Question { from: "outside", to: to.into(), is_udp: false };
-            let explained = answer(&pod, &["--in", "eth0", "--src", &from.to_string()], &question);
+            let explained = report(&pod, &["--in", "eth0", "--src", &from.to_string()], &question);
             assert_eq!(explained["verdict"] == "dropped", *is_dropped, "{packet}: {explained:#}");
             let because = explained["because"].as_str().unwrap_or_default();
             assert_eq!(because.contains("the kernel "), *is_dropped, "{packet}: {because}");
@@ -77,12 +77,12 @@ fn set(pod: &Pod, name: &str, value: u8) {
     pod.namespace.run(|| std::fs::write(&path, value.to_string()).expect("a setting"));
 }
 
-/// Whether the pod answers a SYN. One behind it is answered in any case.
-fn is_answered(pod: &Pod, number: u16, from: Ipv4Addr, to: SocketAddrV4) -> bool {
+/// Whether the pod replies to a SYN. One behind it gets a reply in any case.
+fn gets_reply(pod: &Pod, number: u16, from: Ipv4Addr, to: SocketAddrV4) -> bool {
     let (port, marker) = (PORTS + number, MARKERS + number);
     let count = |port| format!("tcp flags & (syn | ack) == syn | ack tcp dport {port} counter; ");
     let table = format!(
-        "table inet answers {{ }}; delete table inet answers; table inet answers {{ chain out {{ type filter hook output priority 300; {}{} }}; }}",
+        "table inet replies {{ }}; delete table inet replies; table inet replies {{ chain out {{ type filter hook output priority 300; {}{} }}; }}",
         count(port),
         count(marker)
     );
@@ -97,7 +97,7 @@ fn is_answered(pod: &Pod, number: u16, from: Ipv4Addr, to: SocketAddrV4) -> bool
     });
     let end = Instant::now() + LIMIT;
     loop {
-        let listed = pod.namespace.run(|| tool("nft", &["list", "table", "inet", "answers"], ""));
+        let listed = pod.namespace.run(|| tool("nft", &["list", "table", "inet", "replies"], ""));
         let is_counted = |port: u16| {
             let rule = listed.lines().find(|line| line.contains(&format!("dport {port} ")));
             !rule.expect("a rule").contains("packets 0 ")
@@ -105,7 +105,7 @@ fn is_answered(pod: &Pod, number: u16, from: Ipv4Addr, to: SocketAddrV4) -> bool
         if is_counted(marker) {
             return is_counted(port);
         }
-        assert!(Instant::now() < end, "the marker was not answered");
+        assert!(Instant::now() < end, "the marker got no reply");
         thread::sleep(Duration::from_millis(5));
     }
 }

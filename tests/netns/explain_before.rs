@@ -2,7 +2,7 @@
 
 use netlab::socket::{self, Binding};
 
-use crate::explain_live::{Question, answer};
+use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
@@ -23,11 +23,11 @@ fn nft(pod: &Pod, commands: &str) {
 }
 
 /// Whether a connection comes to be; what takes it elsewhere finds no listener there.
-fn is_answered(pod: &Pod, from: &str, to: std::net::SocketAddr) -> bool {
+fn gets_reply(pod: &Pod, from: &str, to: std::net::SocketAddr) -> bool {
     let user = if from == "outside" { pod.outside() } else { pod.app() };
     let Ok(attempt) = user.run(|| socket::start_connect(to, Binding::default())) else { return false };
     // Later packets have come through.
-    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), 7000)).answer();
+    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), 7000)).response();
     attempt.peer_addr().is_ok()
 }
 
@@ -54,8 +54,8 @@ fn base_chains_before_our_rules_are_walked(fixture: Fixture) {
         nft(&pod, &format!("table inet agent {{ chain early {{ {chain}; }}; }}"));
         for &family in fixture.families() {
             let to = at(if from == "app" { family.service() } else { family.pod() }, port);
-            assert_eq!(is_answered(&pod, from, to), verdict == "captured", "{chain}: {from} to {to}");
-            let explained = answer(&pod, &[], &Question { from, to, is_udp: false });
+            assert_eq!(gets_reply(&pod, from, to), verdict == "captured", "{chain}: {from} to {to}");
+            let explained = report(&pod, &[], &Question { from, to, is_udp: false });
             assert_eq!(explained["verdict"], verdict, "{chain}: {explained:#}");
             let because = explained["because"].as_str().unwrap_or_default();
             assert!(verdict == "captured" || because.contains("dport"), "{chain}: {explained:#}");
@@ -73,7 +73,7 @@ fn base_chain_of_the_same_priority_may_decide(fixture: Fixture) {
     );
     for &family in fixture.families() {
         let question = Question { from: "app", to: at(family.service(), 80), is_udp: false };
-        let explained = answer(&pod, &[], &question);
+        let explained = report(&pod, &[], &question);
         assert_eq!(explained["verdict"], "captured", "{explained:#}");
         assert!(explained["may_decide"].to_string().contains("9999"), "{explained:#}");
     }

@@ -47,7 +47,7 @@ fn programs_that_choose_sockets_are_named(fixture: Fixture) {
         let of_proxy = ["explain", "--live", "--from", "proxy", "--to", &service.to_string()];
         let line = first_line(&pod, &of_proxy);
         assert!(!line.contains("BPF"), "{line}");
-        // The answer to a query finds its socket by itself only if that is connected.
+        // The response to a query finds its socket by itself only if that is connected.
         let server = at(family.name_server(), 53);
         let is_lost = pod.proxy().run(|| {
             let any: IpAddr =
@@ -55,7 +55,7 @@ fn programs_that_choose_sockets_are_named(fixture: Fixture) {
             let socket = UdpSocket::bind((any, 0)).expect("a socket");
             socket.set_nonblocking(true).expect("no waiting");
             socket.send_to(b"?", server).expect("send a query");
-            ask_here(server, Binding::default()).answer();
+            ask_here(server, Binding::default()).response();
             socket.recv(&mut [0; 512]).is_err()
         });
         assert!(is_lost, "{server}");

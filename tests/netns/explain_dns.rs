@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use netlab::{Listen, User};
 
-use crate::dns::{answered_through_the_proxy, with_name_server};
-use crate::explain_live::{Question, answer};
+use crate::dns::{resolved_through_the_proxy, with_name_server};
+use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
-    queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer,
-    queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer,
-    stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy,
+    queries_that_a_foreign_rule_sends_to_the_name_server_get_no_response,
+    queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_response,
+    stateful_firewall_drops_responses_of_unlisted_servers_to_the_proxy,
     foreign_accept_is_the_cause_only_where_queries_are_captured,
 );
 
@@ -35,15 +35,15 @@ fn query_to(user: &User, family: Family, to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Whether a query that a foreign rule sends to the name server is answered before that server's answer to a later one.
-fn is_answered(pod: &Pod, family: Family) -> bool {
+/// Whether a query that a foreign rule sends to the name server gets a response before that server's response to a later one.
+fn gets_response(pod: &Pod, family: Family) -> bool {
     let socket = query(&pod.app(), family);
     pod.proxy().ask(at(family.name_server(), 53)).served_by("outside");
     socket.set_nonblocking(true).expect("a socket that does not wait");
     socket.recv(&mut [0; 64]).is_ok()
 }
 
-/// Whether the proxy's query is answered rather than its answer dropped by the firewall, whichever happens.
+/// Whether the proxy's query gets a response, or the firewall drops it by the firewall, whichever happens.
 fn is_accepted(pod: &Pod, family: Family) -> bool {
     let dropped = || {
         let listed = pod.namespace.run(|| tool("nft", &["list", "chain", "inet", "firewall", "in"], ""));
@@ -69,8 +69,8 @@ fn is_accepted(pod: &Pod, family: Family) -> bool {
     panic!("the query got neither through nor dropped");
 }
 
-/// While DNS is captured, answers of the name server are looked for in another zone.
-fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: Fixture) {
+/// While DNS is captured, replies of the name server are looked for in another zone.
+fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_response(fixture: Fixture) {
     for (options, is_lost) in [(&["-i", "*", "--redirect-dns"][..], true), (&["-i", "*"], false)] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
@@ -82,12 +82,12 @@ fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: F
                 "table {ip} agent {{ chain out {{ type nat hook output priority -110; {ip} daddr {service} udp dport 53 dnat to {server}; }}; }}"
             );
             pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
-            assert_eq!(is_answered(&pod, family), !is_lost, "{options:?} {family:?}");
+            assert_eq!(gets_response(&pod, family), !is_lost, "{options:?} {family:?}");
             let question = Question { from: "app", to: at(service, 53), is_udp: true };
-            let explained = answer(&pod, &[], &question);
+            let explained = report(&pod, &[], &question);
             assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
             let problem = explained["problem"].as_str().unwrap_or_default();
-            let says = "its answers are looked for in another conntrack zone than their connection";
+            let says = "its replies are looked for in another conntrack zone than their connection";
             assert_eq!(problem.starts_with(says), is_lost, "{options:?} {family:?}: {explained:#}");
             assert_eq!(problem.is_empty(), !is_lost, "{explained:#}");
         }
@@ -95,7 +95,7 @@ fn queries_that_a_foreign_rule_sends_to_the_name_server_get_no_answer(fixture: F
 }
 
 /// So are those of a server in the pod, as that of Docker on 127.0.0.11.
-fn queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer(fixture: Fixture) {
+fn queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_response(fixture: Fixture) {
     for (options, is_lost) in [(&["-i", "*", "--redirect-dns"][..], true), (&["-i", "*"], false)] {
         let pod = fixture.pod();
         with_name_server(&pod, options).run().succeeded();
@@ -112,22 +112,22 @@ fn queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_answer(fixtur
             );
             pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
             let socket = query_to(&pod.app(), family, to);
-            // The server answers one query after the other.
+            // The server responds to one query after the other.
             pod.app().ask(server).served_by("app");
             socket.set_nonblocking(true).expect("a socket that does not wait");
             assert_eq!(socket.recv(&mut [0; 64]).is_err(), is_lost, "{options:?} {family:?}");
-            let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: true });
+            let explained = report(&pod, &[], &Question { from: "app", to, is_udp: true });
             assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
             let problem = explained["problem"].as_str().unwrap_or_default();
-            let says = "its answers are looked for in another conntrack zone than their connection";
+            let says = "its replies are looked for in another conntrack zone than their connection";
             assert_eq!(problem.starts_with(says), is_lost, "{options:?} {family:?}: {explained:#}");
             assert_eq!(problem.is_empty(), !is_lost, "{explained:#}");
         }
     }
 }
 
-/// Answers of servers that are not in `/etc/resolv.conf` are tracked in another zone than the proxy's query, so their state is NEW.
-fn stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy(fixture: Fixture) {
+/// Responses of servers that are not in `/etc/resolv.conf` are tracked in another zone than the proxy's query, so their state is NEW.
+fn stateful_firewall_drops_responses_of_unlisted_servers_to_the_proxy(fixture: Fixture) {
     const FIREWALL: &str = "table inet firewall {
         chain in { type filter hook input priority 0; ct state established,related accept; udp sport 53 counter drop; }
     }";
@@ -142,7 +142,7 @@ fn stateful_firewall_drops_answers_of_unlisted_servers_to_the_proxy(fixture: Fix
             for &family in fixture.families() {
                 assert_eq!(is_accepted(&pod, family), !is_lost, "{when} {options:?} {family:?}");
                 let question = Question { from: "proxy", to: at(family.service(), 53), is_udp: true };
-                let explained = answer(&pod, &[], &question);
+                let explained = report(&pod, &[], &question);
                 assert_eq!(explained["verdict"], "not-captured", "{explained:#}");
                 let problem = explained["problem"].as_str().unwrap_or_default();
                 let says = if is_lost { "do not arrive: " } else { "" };
@@ -178,7 +178,7 @@ fn foreign_accept_is_the_cause_only_where_queries_are_captured(fixture: Fixture)
             let server = at(family.name_server(), 53);
             let range = if family == Family::V4 { "10.0.0.0/8" } else { "fd00::/16" };
             let reason = || {
-                let explained = answer(&pod, &[], &Question { from: "app", to: server, is_udp: true });
+                let explained = report(&pod, &[], &Question { from: "app", to: server, is_udp: true });
                 (explained["verdict"].as_str().unwrap().to_owned(), explained["because"].to_string())
             };
             for rule in [&format!("-d {range}")[..], "-p udp --dport 53"] {
@@ -186,7 +186,7 @@ fn foreign_accept_is_the_cause_only_where_queries_are_captured(fixture: Fixture)
                 let asked = pod.app().ask(server);
                 let (verdict, reason) = reason();
                 if is_captured && !is_accepted {
-                    answered_through_the_proxy(&asked);
+                    resolved_through_the_proxy(&asked);
                     assert_eq!(verdict, "captured", "{rule}: {reason}");
                     continue;
                 }

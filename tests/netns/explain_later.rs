@@ -3,7 +3,7 @@
 use netlab::socket::{self, Binding};
 use netlab::{DeviceHookKind, DeviceProgram};
 
-use crate::explain_live::{Question, answer};
+use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
@@ -24,12 +24,12 @@ fn nft(pod: &Pod, commands: &str) -> String {
     pod.namespace.run(|| tool("nft", &["-f", "-"], commands))
 }
 
-/// Whether the first packet of a connection is answered.
-fn is_answered(pod: &Pod, from: &str, to: std::net::SocketAddr) -> bool {
+/// Whether the first packet of a connection gets a reply.
+fn gets_reply(pod: &Pod, from: &str, to: std::net::SocketAddr) -> bool {
     let user = if from == "outside" { pod.outside() } else { pod.app() };
     let Ok(attempt) = user.run(|| socket::start_connect(to, Binding::default())) else { return false };
     // Later packets have come through.
-    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), 7000)).answer();
+    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), 7000)).response();
     attempt.peer_addr().is_ok()
 }
 
@@ -70,8 +70,8 @@ fn what_drops_packets_behind_our_rules_is_the_verdict(fixture: Fixture) {
                 ("outside", at(family.pod(), 15020), drops_in),
                 ("outside", at(family.pod(), 8080), rules.contains("--dport 15006")),
             ] {
-                assert_eq!(is_answered(&pod, from, to), !is_dropped, "{rules}: {from} to {to}");
-                let explained = answer(&pod, &[], &Question { from, to, is_udp: false });
+                assert_eq!(gets_reply(&pod, from, to), !is_dropped, "{rules}: {from} to {to}");
+                let explained = report(&pod, &[], &Question { from, to, is_udp: false });
                 let is_said = explained["verdict"] == "dropped";
                 assert_eq!(is_said, is_dropped, "{rules}: {from} to {to}: {explained:#}");
                 let because = explained["because"].as_str().unwrap_or_default().to_lowercase();
@@ -93,8 +93,8 @@ fn table_security_of_legacy_is_read(fixture: Fixture) {
     }
     for family in fixture.families() {
         let to = at(family.pod(), 8080);
-        assert!(!is_answered(&pod, "outside", to));
-        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        assert!(!gets_reply(&pod, "outside", to));
+        let explained = report(&pod, &[], &Question { from: "outside", to, is_udp: false });
         assert_eq!(explained["verdict"], "dropped", "{explained:#}");
         assert!(explained["notices"].to_string().contains("security"), "{explained:#}");
     }
@@ -117,12 +117,12 @@ fn chains_at_devices_are_named(fixture: Fixture) {
         );
         let to = at(Family::V4.pod(), 8080);
         let question = Question { from: "outside", to, is_udp: false };
-        assert!(is_answered(&pod, "outside", to));
-        let explained = answer(&pod, &[], &question);
+        assert!(gets_reply(&pod, "outside", to));
+        let explained = report(&pod, &[], &question);
         assert!(!explained["notices"].to_string().contains("agent"), "an empty chain: {explained:#}");
         nft(&pod, &format!("add rule {family} agent early jump other"));
-        assert!(!is_answered(&pod, "outside", to));
-        let explained = answer(&pod, &[], &question);
+        assert!(!gets_reply(&pod, "outside", to));
+        let explained = report(&pod, &[], &question);
         let note = format!("may decide before ours: {family} agent early (ingress of eth0, priority 0)");
         assert!(explained["notices"].to_string().contains(&note), "{explained:#}");
         let outside = explained["may_decide_outside_of_rules"].to_string();
@@ -134,7 +134,7 @@ fn chains_at_devices_are_named(fixture: Fixture) {
     }
 }
 
-/// What the first line of an answer names, the first line about all traffic and `check` name, too.
+/// What the first line of a report names, the first line about all traffic and `check` name, too.
 fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
     let options = ["-i", "*", "-b", "*", "-d", "7000"];
     for (kind, named) in [
@@ -155,7 +155,7 @@ fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
             said.stdout().lines().next().unwrap_or_default().to_owned()
         };
         let from_outside = ["--from", "outside", "--to", &to.to_string()];
-        assert!(is_answered(&pod, "outside", to));
+        assert!(gets_reply(&pod, "outside", to));
         for words in [&from_outside[..], &[]] {
             assert!(!first_line(words).contains(" at eth0"), "{}", first_line(words));
         }
@@ -170,7 +170,7 @@ fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
                 None
             }
         };
-        assert!(!is_answered(&pod, "outside", to));
+        assert!(!gets_reply(&pod, "outside", to));
         let said = first_line(&from_outside);
         assert!(said.contains(&format!("; unless {named}")) && said.contains("at eth0 (ingress)"), "{said}");
         let said = first_line(&[]);
@@ -179,7 +179,7 @@ fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
         check.output_contains(named);
         // It goes to the proxy over lo.
         let to_a_server = ["--to", &at(Family::V4.service(), 80).to_string()];
-        assert!(is_answered(&pod, "app", at(Family::V4.service(), 80)));
+        assert!(gets_reply(&pod, "app", at(Family::V4.service(), 80)));
         assert!(!first_line(&to_a_server).contains("unless"), "{}", first_line(&to_a_server));
     }
 }
@@ -196,10 +196,10 @@ fn negated_owner_does_not_match_without_a_socket(fixture: Fixture) {
         assert!(matches!(outcome, Outcome::Refused), "the reset comes through: {outcome:?}");
         let question = Question { from: "kernel", to: client, is_udp: false };
         let source = closed.to_string();
-        let explained = answer(&pod, &["--src", &source, "--state", "established"], &question);
+        let explained = report(&pod, &["--src", &source, "--state", "established"], &question);
         assert_ne!(explained["verdict"], "dropped", "{explained:#}");
         let question = Question { from: "uid:1000,gid:1000", ..question };
-        let explained = answer(&pod, &["--src", &source, "--state", "established"], &question);
+        let explained = report(&pod, &["--src", &source, "--state", "established"], &question);
         assert_eq!(explained["verdict"], "dropped", "{explained:#}");
     }
 }
@@ -242,7 +242,7 @@ fn other_values_of_what_was_not_asked_about_are_named(fixture: Fixture) {
             let is_inbound = chain == "PREROUTING";
             let to = if is_inbound { at(family.pod(), 8080) } else { at(family.service(), 80) };
             let from = if is_inbound { "outside" } else { "app" };
-            let open = answer(&pod, &[], &Question { from, to, is_udp: false });
+            let open = report(&pod, &[], &Question { from, to, is_udp: false });
             let lines = open["unless"].as_array().unwrap_or_else(|| panic!("{open:#}"));
             let line = lines.iter().find(|line| line["if"] == condition.as_str());
             let Some(line) = line else {
@@ -256,12 +256,12 @@ fn other_values_of_what_was_not_asked_about_are_named(fixture: Fixture) {
                 (false, "uid:77,gid:78") => pod.user(77, 78).call(to),
                 (false, _) => pod.user(1000, 5).call(to),
             };
-            let by_proxy = outcome.answer().server == "proxy";
+            let by_proxy = outcome.response().server == "proxy";
             assert_eq!(line["verdict"] == "captured", by_proxy, "{condition}: {open:#}");
             let source = at(outside, 40_022).to_string();
             let given = if is_inbound { source.as_str() } else { value };
             let (args, from) = if flag == "--src" { (vec![flag, given], from) } else { (Vec::new(), given) };
-            let asked = answer(&pod, &args, &Question { from, to, is_udp: false });
+            let asked = report(&pod, &args, &Question { from, to, is_udp: false });
             assert_eq!(asked["verdict"] == "captured", by_proxy, "{condition}: {asked:#}");
             let text = pod.bare_istio_iptables(&[
                 "explain",

@@ -31,15 +31,15 @@ fn legacy(pod: &Pod, family: Family, rule: &str) {
     pod.namespace.run(|| tool(program, &words, ""));
 }
 
-/// The port that answers the first packet of a connection, if one does.
-fn answering_port(pod: &Pod, from: &str, to: SocketAddr) -> Option<u16> {
+/// The port that replies to the first packet of a connection, if one does.
+fn replying_port(pod: &Pod, from: &str, to: SocketAddr) -> Option<u16> {
     let user = if from == "outside" { pod.outside() } else { pod.app() };
     let attempt = user.run(|| socket::start_connect(to, Binding::default())).ok()?;
     // Later packets have come through.
-    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), MARKER)).answer();
+    pod.outside().call(at(if to.is_ipv4() { Family::V4 } else { Family::V6 }.pod(), MARKER)).response();
     attempt.peer_addr().ok()?;
     match user.call(to) {
-        Outcome::Answered(answer) => Some(answer.port),
+        Outcome::Responded(response) => Some(response.port),
         Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
     }
 }
@@ -90,7 +90,7 @@ fn legacy_rules_beside_ours_are_walked(fixture: Fixture) {
         for &family in fixture.families() {
             legacy(&pod, family, rule);
             let to = at(if from == "outside" { family.pod() } else { family.service() }, port);
-            let (kernel, line) = (answering_port(&pod, from, to), first_line(&pod, from, to));
+            let (kernel, line) = (replying_port(&pod, from, to), first_line(&pod, from, to));
             assert!(line.contains(says), "{rule}, {from} to {to}: {kernel:?}: {line}");
             let is_true = match kernel {
                 Some(15001 | 15006) => line.starts_with("captured: "),
@@ -108,7 +108,7 @@ fn filter_of_both_variants_is_walked(fixture: Fixture) {
         legacy(&pod, family, "filter -A INPUT -p tcp --dport 9 -j DROP");
         pod.iptables(family, "-t filter -A INPUT -p tcp --dport 15006 -j DROP");
         let to = at(family.pod(), 8080);
-        let (kernel, line) = (answering_port(&pod, "outside", to), first_line(&pod, "outside", to));
+        let (kernel, line) = (replying_port(&pod, "outside", to), first_line(&pod, "outside", to));
         assert_eq!(kernel, None, "{line}");
         assert!(line.starts_with("dropped: "), "{line}");
     }

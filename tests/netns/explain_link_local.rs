@@ -37,8 +37,8 @@ fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) 
         let said = said.run().succeeded().stdout();
         let first = said.lines().next().unwrap_or_default();
         if is_excluded {
-            let answered = pod.app().run(|| Conversation::go_on(attempt)).expect("an answer");
-            assert_eq!(answered.greeting.server, "outside");
+            let conversation = pod.app().run(|| Conversation::go_on(attempt)).expect("a reply");
+            assert_eq!(conversation.greeting.server, "outside");
             assert!(first.starts_with("not captured: this outbound range"), "{first}");
         } else {
             attempt.peer_addr().expect_err("it is connected");

@@ -16,11 +16,11 @@ for_each_backend_and_native!(
     listeners_on_one_interface_take_what_arrives_there,
     listeners_for_ipv6_only_take_no_ipv4_packet,
     tproxy_looks_for_a_listener_at_the_first_address_of_the_interface,
-    answers_with_tproxy_have_the_user_of_the_listener
+    replies_with_tproxy_have_the_user_of_the_listener
 );
 
 const REDIRECT: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "9000"];
-/// The kernel answers at once, whether it connects or refuses.
+/// The kernel replies at once, whether it connects or refuses.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn second_address(family: Family) -> IpAddr {
@@ -88,14 +88,14 @@ fn listeners_on_one_interface_take_what_arrives_there(fixture: Fixture) {
     for &family in fixture.families() {
         let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
         let any: IpAddr = any.parse().expect("an address");
-        // In IPv6 the answer of a listener on lo has no route to an address of another interface.
+        // In IPv6 the reply of a listener on lo has no route to an address of another interface.
         let connected = ["eth0", "lo"].map(|interface| {
             let listeners = [15001, 15006].map(|port| listens(&pod.proxy(), any, port));
             for listener in &listeners {
                 socket::bind_to_interface(listener, interface);
             }
-            let has_answer = (family, interface) != (Family::V6, "lo");
-            let outbound = !has_answer || is_connected(&pod, "app", at(family.service(), 80));
+            let has_reply = (family, interface) != (Family::V6, "lo");
+            let outbound = !has_reply || is_connected(&pod, "app", at(family.service(), 80));
             (outbound, is_connected(&pod, "outside", at(family.pod(), 8080)))
         });
         assert_eq!(connected, [(false, true), (true, false)]);
@@ -144,7 +144,7 @@ fn tproxy_looks_for_a_listener_at_the_first_address_of_the_interface(fixture: Fi
     }
 }
 
-fn answers_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
+fn replies_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
     let pod = with_second_address(fixture, &[&REDIRECT[..], &["-m", "TPROXY"]].concat());
     let _servers = (pod.app_listens(&[7000]), pod.outside_listens(&[9000]));
     let root = pod.user(0, 1337);
@@ -161,7 +161,7 @@ fn answers_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
             later_packets_come_through(&pod, family);
             assert_eq!(attempt.peer_addr().is_ok(), arrives, "{rule}");
             let line = first_line(&pod, "outside", to);
-            assert_eq!(!line.contains("answers do not arrive"), arrives, "{rule}: {line}");
+            assert_eq!(!line.contains("replies do not arrive"), arrives, "{rule}: {line}");
             pod.iptables(family, &format!("-t filter -D {rule}"));
         }
     }

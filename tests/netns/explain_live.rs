@@ -44,7 +44,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// What `explain --live` says of a packet.
-pub(crate) fn answer(pod: &Pod, args: &[&str], question: &Question<'_>) -> Value {
+pub(crate) fn report(pod: &Pod, args: &[&str], question: &Question<'_>) -> Value {
     let (to, proto) = (question.to.to_string(), if question.is_udp { "udp" } else { "tcp" });
     let words =
         ["explain", "--live", "--from", question.from, "--to", &to, "--proto", proto, "--output", "json"];
@@ -54,7 +54,7 @@ pub(crate) fn answer(pod: &Pod, args: &[&str], question: &Question<'_>) -> Value
 }
 
 fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
-    answer(pod, args, &Question { from: &flow.from, to: flow.to, is_udp: flow.is_udp })
+    report(pod, args, &Question { from: &flow.from, to: flow.to, is_udp: flow.is_udp })
 }
 
 /// The connection, and what `explain` reports of it, agree on whether the proxy gets it.
@@ -67,8 +67,8 @@ fn agrees(pod: &Pod, flow: &Flow) -> Value {
     let outcome = user.call(flow.to);
     let explained = explain(pod, &[], flow);
     let by_proxy = match &outcome {
-        Outcome::Answered(answer) if answer.server == "proxy" => Some(u64::from(answer.port)),
-        Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
+        Outcome::Responded(response) if response.server == "proxy" => Some(u64::from(response.port)),
+        Outcome::Responded(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
     };
     assert_eq!(explained["port"].as_u64(), by_proxy, "{flow}: {outcome:?}: {explained:#}");
     explained
@@ -157,7 +157,7 @@ fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
                 "*raw\n-I PREROUTING -p tcp -m tcp --dport 8080 -j CT --notrack\n",
                 "*mangle\n-I OUTPUT -p tcp -j NFQUEUE --queue-num 5 --queue-bypass\n",
             ] {
-                // With REDIRECT, answers to what is not tracked are lost: a wait without a verdict.
+                // With REDIRECT, replies to what is not tracked are lost: a wait without a verdict.
                 if rules.contains("notrack") && mode == "REDIRECT" {
                     continue;
                 }
@@ -166,8 +166,10 @@ fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
                     let user = if flow.from == "app" { pod.app() } else { pod.outside() };
                     let outcome = user.call(flow.to);
                     let by_proxy = match &outcome {
-                        Outcome::Answered(answer) if answer.server == "proxy" => Some(u64::from(answer.port)),
-                        Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => {
+                        Outcome::Responded(response) if response.server == "proxy" => {
+                            Some(u64::from(response.port))
+                        }
+                        Outcome::Responded(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => {
                             None
                         }
                     };
@@ -218,7 +220,7 @@ fn queues_take_packets_or_may_take_them(fixture: Fixture) {
     }
 }
 
-/// With REDIRECT: what the kernel does with answers that are not tracked, or to packets that are not.
+/// With REDIRECT: what the kernel does with replies that are not tracked, or to packets that are not.
 fn connections_that_are_tracked_in_one_direction_do_not_work(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80, 443]));
@@ -234,12 +236,12 @@ fn connections_that_are_tracked_in_one_direction_do_not_work(fixture: Fixture) {
         [
             (flow("outside", family.pod(), 8080), "go to the proxy's port 15001"),
             (flow("app", family.service(), 80), "go to the proxy's port 15006"),
-            (flow("outside", family.pod(), 7001), "the proxy's answers are not tracked"),
+            (flow("outside", family.pod(), 7001), "the proxy's replies are not tracked"),
             (flow("app", family.service(), 443), ""),
         ]
     };
     let flows: Vec<_> = fixture.families().iter().flat_map(|family| flows(*family)).collect();
-    // Some wait for an answer that does not come.
+    // Some wait for a reply that does not come.
     thread::scope(|scope| {
         for (flow, expected) in &flows {
             let pod = &pod;
@@ -249,7 +251,7 @@ fn connections_that_are_tracked_in_one_direction_do_not_work(fixture: Fixture) {
                 let explained = explain(pod, &[], flow);
                 let problem = explained["problem"].as_str().unwrap_or_default();
                 assert!(problem.contains(expected), "{flow}: {outcome:?}: {explained:#}");
-                let works = matches!(outcome, Outcome::Answered(_));
+                let works = matches!(outcome, Outcome::Responded(_));
                 assert_eq!(works, problem.is_empty(), "{flow}: {outcome:?}: {explained:#}");
             });
         }
@@ -309,7 +311,7 @@ fn base_chains_that_change_packets_are_named(fixture: Fixture) {
     }
 }
 
-/// Rules of our native tables are walked as the kernel holds them: each change made by `nft` is seen in the traffic and in the answer.
+/// Rules of our native tables are walked as the kernel holds them: each change made by `nft` is seen in the traffic and in the report.
 fn changed_native_rules_change_the_verdict(fixture: Fixture) {
     for mode in ["REDIRECT", "TPROXY"] {
         let pod = fixture.pod();

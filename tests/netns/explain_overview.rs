@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::explain_beside::{address, set_up};
-use crate::explain_live::{Question, answer};
+use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
 
@@ -19,9 +19,9 @@ struct Change {
     commands: [&'static str; 2],
     /// The sender, the name of an address and a port.
     flow: (&'static str, &'static str, u16),
-    /// The program that answers, and its port; [`NO_REPLY`] with a port of the same server that answers.
+    /// The program that responds, and its port; [`NO_REPLY`] with a port of the same server that responds.
     by: Option<(&'static str, u16)>,
-    /// Words of both answers, with iptables and with native rules; without any there is no problem.
+    /// Words of both reports, with iptables and with native rules; without any there is no problem.
     says: [&'static str; 2],
 }
 
@@ -139,7 +139,7 @@ fn problems_of_the_pod_are_those_of_its_packets(fixture: Fixture) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the answers and the kernel do not have alike.
+/// What the reports and the kernel do not have alike.
 fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
     let is_native = usize::from(fixture.backend == Backend::Native);
     let Change { options, commands, flow: (from, to, port), by, says } = case;
@@ -166,20 +166,20 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
         let found = check();
         expect(found.code() == 1 && found.output().contains(says), format!("check: {}", found.output()));
     }
-    let call = |family: Family| (family, at(address(to, family), *port), answerer(case, &pod, family));
-    // Some wait for an answer that does not come.
+    let call = |family: Family| (family, at(address(to, family), *port), responder(case, &pod, family));
+    // Some wait for a reply that does not come.
     let calls: Vec<_> = thread::scope(|scope| {
         let calls = fixture.families().iter().map(|family| scope.spawn(|| call(*family)));
         let calls: Vec<_> = calls.collect();
         calls.into_iter().map(|call| call.join().expect("a call ends")).collect()
     });
-    for (family, to, answered) in calls {
-        let server = answered.as_ref().map(|(server, port)| (server.as_str(), *port));
-        expect(server == *by, format!("{from} to {to}: {answered:?}"));
+    for (family, to, responder) in calls {
+        let server = responder.as_ref().map(|(server, port)| (server.as_str(), *port));
+        expect(server == *by, format!("{from} to {to}: {responder:?}"));
         let source = family.passthrough().to_string();
         let (args, from) =
             if *from == "passthrough" { (vec!["--src", &source], "proxy") } else { (Vec::new(), *from) };
-        let words = words(&answer(&pod, &args, &Question { from, to, is_udp: false }));
+        let words = words(&report(&pod, &args, &Question { from, to, is_udp: false }));
         let is_of_other = commands.contains(if family == Family::V4 { "ip -6" } else { "ip -4" });
         let says = if is_of_other { "" } else { says };
         let is_said = words.contains(says) && words.is_empty() == says.is_empty();
@@ -188,8 +188,8 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
     wrong
 }
 
-/// The program that answers a packet, and its port.
-fn answerer(case: &Change, pod: &Pod, family: Family) -> Option<(String, u16)> {
+/// The program that responds to a packet, and its port.
+fn responder(case: &Change, pod: &Pod, family: Family) -> Option<(String, u16)> {
     let (from, to, port) = case.flow;
     let to = at(address(to, family), port);
     if let Some((NO_REPLY, marker)) = case.by {
@@ -203,7 +203,7 @@ fn answerer(case: &Change, pod: &Pod, family: Family) -> Option<(String, u16)> {
         _ => pod.app().call(to),
     };
     match outcome {
-        Outcome::Answered(answer) => Some((answer.server, answer.port)),
+        Outcome::Responded(response) => Some((response.server, response.port)),
         Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
     }
 }

@@ -7,7 +7,7 @@ use netlab::User;
 use netlab::socket::{self, Binding};
 use serde_json::Value;
 
-use crate::explain_live::{Question, answer};
+use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, for_each_backend_and_native};
@@ -18,8 +18,8 @@ for_each_backend_and_native!(
     rejected_packets_are_not_sent,
     packets_without_a_route_are_not_sent,
     packets_from_loopback_are_not_sent_to_other_hosts,
-    answers_to_an_address_without_a_local_route_leave_the_pod,
-    policy_rules_of_a_user_may_decide_over_answers,
+    replies_to_an_address_without_a_local_route_leave_the_pod,
+    policy_rules_of_a_user_may_decide_over_replies,
     packets_to_a_local_route_stay_in_the_pod,
     connections_to_several_hosts_are_not_made,
     packets_within_the_pod_need_the_loopback_interface,
@@ -30,7 +30,7 @@ for_each_backend_and_native!(
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
-/// Commands of `ip`, and whether they keep packets with our mark from the proxy: the app's answers, and calls to an address that
+/// Commands of `ip`, and whether they keep packets with our mark from the proxy: the app's replies, and calls to an address that
 /// is only routed to the pod.
 const COMMANDS: [(&str, bool, bool); 19] = [
     ("rule add pref 50 fwmark 0x539 lookup 200", false, false),
@@ -64,7 +64,7 @@ fn start(user: &User, to: SocketAddr, binding: Binding) -> Option<TcpStream> {
 }
 
 fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
-    for (commands, keeps_answers, keeps_calls) in &COMMANDS {
+    for (commands, keeps_replies, keeps_calls) in &COMMANDS {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 9090]));
         pod.apply(&TPROXY);
@@ -79,35 +79,35 @@ fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
             let (own, routed) = (at(family.pod(), 8080), at(family.routed_to_pod(), 8080));
             // The proxy hands a call to the app, from the caller's address.
             let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
-            let answered = start(&pod.user(0, 1337), own, caller);
+            let replied = start(&pod.user(0, 1337), own, caller);
             let called = start(&pod.outside(), routed, Binding::default());
             // Later packets have come through.
             pod.outside().call(own).captured(15006, own);
             pod.app().call(at(family.loopback(), 9090)).served_by("app");
             let is_open =
                 |connection: Option<TcpStream>| connection.is_some_and(|one| one.peer_addr().is_ok());
-            let by_kernel = (is_open(answered), is_open(called));
-            assert_eq!(by_kernel, (!keeps_answers, !keeps_calls), "{commands}, {family:?}");
+            let by_kernel = (is_open(replied), is_open(called));
+            assert_eq!(by_kernel, (!keeps_replies, !keeps_calls), "{commands}, {family:?}");
 
             let client = at(family.outside(), 40_000);
             let (from, source) = (own.to_string(), at(family.outside(), 50_000).to_string());
-            let answer_of_app = Question { from: "app", to: client, is_udp: false };
+            let reply_of_app = Question { from: "app", to: client, is_udp: false };
             let options = ["--src", &from, "--state", "established", "--connmark", "1337"];
-            let explained = answer(&pod, &options, &answer_of_app);
+            let explained = report(&pod, &options, &reply_of_app);
             assert_eq!(explained["verdict"] == "captured-by-mark", by_kernel.0, "{commands}: {explained:#}");
             let call = Question { from: "outside", to: routed, is_udp: false };
-            let explained = answer(&pod, &["--src", &source, "--in", "eth0"], &call);
+            let explained = report(&pod, &["--src", &source, "--in", "eth0"], &call);
             assert_eq!(explained["port"] == 15006, by_kernel.1, "{commands}: {explained:#}");
             let to_pod = Question { from: "outside", to: own, is_udp: false };
-            let explained = answer(&pod, &["--src", &source], &to_pod);
+            let explained = report(&pod, &["--src", &source], &to_pod);
             assert_eq!(explained["port"], 15006, "{commands}");
             let problem = explained["problem"].as_str().unwrap_or_default();
-            assert_eq!(problem.contains("answers"), *keeps_answers, "{commands}: {explained:#}");
+            assert_eq!(problem.contains("replies"), *keeps_replies, "{commands}: {explained:#}");
         }
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
         let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
         let first = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
-        if *keeps_answers || *keeps_calls {
+        if *keeps_replies || *keeps_calls {
             assert_eq!(check.code(), 1, "{commands}: {}", check.output());
             assert!(
                 first.contains("policy rule") || first.contains("foreign route"),
@@ -131,7 +131,7 @@ fn marked_packets_to_own_addresses_are_delivered(fixture: Fixture) {
             let marked = Binding { source: None, spoofed_mark: Some(1337) };
             pod.user(0, 0).call_bound(to, marked).served_by("app");
             let question = Question { from: "uid:0,gid:0", to, is_udp: false };
-            let explained = answer(&pod, &["--mark", "1337"], &question);
+            let explained = report(&pod, &["--mark", "1337"], &question);
             assert_eq!(explained["verdict"], "not-captured", "{explained:#}");
         }
     }
@@ -148,12 +148,12 @@ fn rejected_packets_are_not_sent(fixture: Fixture) {
         let to = at(family.service(), 80);
         let refused = pod.app().run(|| socket::start_connect(to, Binding::default()));
         assert!(refused.is_err(), "{refused:?}");
-        let explained = answer(&pod, &[], &Question { from: "uid:1000,gid:1000", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "uid:1000,gid:1000", to, is_udp: false });
         assert_eq!(explained["verdict"], "dropped", "{explained:#}");
         let because = explained["because"].as_str().unwrap_or_default().to_owned();
         assert!(because.contains("prohibit"), "{explained:#}");
         pod.user(1001, 1001).call(to).captured(15001, to);
-        let explained: Value = answer(&pod, &[], &Question { from: "uid:1001,gid:1001", to, is_udp: false });
+        let explained: Value = report(&pod, &[], &Question { from: "uid:1001,gid:1001", to, is_udp: false });
         assert_eq!(explained["port"], 15001, "{explained:#}");
     }
 }
@@ -168,7 +168,7 @@ fn packets_from_loopback_are_not_sent_to_other_hosts(fixture: Fixture) {
         let source = Some(SocketAddr::from(([127, 0, 0, 9], 0)));
         pod.app().run(|| socket::start_connect(to, Binding { source, ..Binding::default() }))
     };
-    let explained = || answer(&pod, &["--src", "127.0.0.9"], &Question { from: "app", to, is_udp: false });
+    let explained = || report(&pod, &["--src", "127.0.0.9"], &Question { from: "app", to, is_udp: false });
     assert_eq!(connect().unwrap_err().raw_os_error(), Some(22), "EINVAL");
     let said = explained();
     assert_eq!(said["verdict"], "dropped", "{said:#}");
@@ -179,8 +179,8 @@ fn packets_from_loopback_are_not_sent_to_other_hosts(fixture: Fixture) {
     assert_eq!(explained()["port"], 15001, "{:#}", explained());
 }
 
-/// The proxy answers a program of the pod under the pod's address.
-fn answers_to_an_address_without_a_local_route_leave_the_pod(fixture: Fixture) {
+/// The proxy replies to a program of the pod from the pod's address.
+fn replies_to_an_address_without_a_local_route_leave_the_pod(fixture: Fixture) {
     for mode in ["REDIRECT", "TPROXY"] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
@@ -188,16 +188,16 @@ fn answers_to_an_address_without_a_local_route_leave_the_pod(fixture: Fixture) {
         for &family in fixture.families() {
             let to = at(family.service(), 80);
             pod.app().call(to).captured(15001, to);
-            let explained = || answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+            let explained = || report(&pod, &[], &Question { from: "app", to, is_udp: false });
             assert_eq!(explained()["problem"].as_str(), None, "{:#}", explained());
             let flag = if family == Family::V4 { "-4" } else { "-6" };
             pod.ip(&format!("{flag} route del local {} table local", family.pod()));
             let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
-            pod.app().call(at(family.loopback(), 7000)).answer();
+            pod.app().call(at(family.loopback(), 7000)).response();
             assert!(attempt.is_err() || attempt.is_ok_and(|attempt| attempt.peer_addr().is_err()));
             let said = explained();
             let problem = said["problem"].as_str().unwrap_or_default();
-            assert!(problem.contains("the proxy's answers do not arrive"), "{said:#}");
+            assert!(problem.contains("the proxy's replies do not arrive"), "{said:#}");
         }
     }
 }
@@ -214,7 +214,7 @@ fn packets_without_a_route_are_not_sent(fixture: Fixture) {
         pod.ip(&format!("{flag} route del default"));
         let refused = pod.app().run(|| socket::start_connect(to, Binding::default())).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(101), "ENETUNREACH: {refused}");
-        let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "app", to, is_udp: false });
         assert_eq!(explained["verdict"], "no-route", "{explained:#}");
         let text = pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]).run().succeeded();
         text.output_contains(&format!("no route: no policy rule leads to a route to {}", to.ip()));
@@ -222,14 +222,14 @@ fn packets_without_a_route_are_not_sent(fixture: Fixture) {
 }
 
 /// The kernel asks about packets that were marked by a rule without their user in IPv4, and with it in IPv6.
-fn policy_rules_of_a_user_may_decide_over_answers(fixture: Fixture) {
+fn policy_rules_of_a_user_may_decide_over_replies(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&TPROXY);
     pod.ip("-4 rule add pref 50 fwmark 0x539 uidrange 1000-1000 blackhole");
     let question = Question { from: "app", to: at(Family::V4.outside(), 40_000), is_udp: false };
     let source = at(Family::V4.pod(), 8080).to_string();
     let options = ["--src", &source, "--state", "established", "--connmark", "1337"];
-    let explained = answer(&pod, &options, &question);
+    let explained = report(&pod, &options, &question);
     let named = explained["routed"].to_string();
     assert!(named.contains("may_decide") && named.contains("uidrange 1000-1000"), "{explained:#}");
     let words = ["explain", "--live", "--to", &question.to.to_string()];
@@ -275,7 +275,7 @@ fn connections_to_several_hosts_are_not_made(fixture: Fixture) {
         let to: SocketAddr = to.parse().expect("an address");
         let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
         assert!(attempt.is_err(), "{to}: {attempt:?}");
-        let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "app", to, is_udp: false });
         assert_eq!(explained["verdict"], "no-route", "{explained:#}");
         assert!(explained["because"].to_string().contains("is for several hosts"), "{explained:#}");
     }
@@ -321,7 +321,7 @@ fn what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed(fixtu
             pod.outside().run(|| socket::start_connect(to, Binding::default())).expect("a connection begins");
         pod.outside().call(at(family.pod(), 7000)).served_by("app");
         assert_eq!(attempt.peer_addr().is_ok(), is_routed);
-        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "outside", to, is_udp: false });
         assert_eq!(explained["verdict"], "taken-by-foreign-rule", "{explained:#}");
         let problem = explained["problem"].as_str().unwrap_or_default();
         let says =
@@ -330,7 +330,7 @@ fn what_a_foreign_rule_sends_to_loopback_arrives_only_where_that_is_routed(fixtu
     }
 }
 
-/// The mark of the proxy's answers brings them back; the filter looks for a way without it.
+/// The mark of the proxy's replies brings them back; the filter looks for a way without it.
 fn clients_to_which_another_way_leads_are_dropped_by_a_strict_reverse_path_filter(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[7000, 8080]));
@@ -356,14 +356,14 @@ fn clients_to_which_another_way_leads_are_dropped_by_a_strict_reverse_path_filte
         let elsewhere = Binding { source: Some(at(family.service(), 0)), spoofed_mark: None };
         pod.outside().call_bound(at(family.pod(), 7000), elsewhere).served_by("app");
         assert_eq!(attempt.peer_addr().is_ok(), is_valid, "{filter}");
-        let explained = answer(&pod, &["--src", &client], &Question { from: "outside", to, is_udp: false });
+        let explained = report(&pod, &["--src", &client], &Question { from: "outside", to, is_udp: false });
         let verdict = if is_valid { "captured" } else { "dropped" };
         assert_eq!(explained["verdict"], verdict, "{filter}: {explained:#}");
         let because = explained["because"].as_str().unwrap_or_default();
         assert_eq!(because.contains("net.ipv4.conf.eth0.rp_filter=1"), !is_valid, "{explained:#}");
         assert_eq!(explained["problem"].as_str(), None, "{explained:#}");
         // Without a client of its own the question is about one that the interface leads to.
-        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "outside", to, is_udp: false });
         assert_eq!(explained["verdict"], "captured", "{filter}: {explained:#}");
     }
 }
@@ -377,7 +377,7 @@ fn default_client_is_a_neighbour_where_no_route_leads_to_others(fixture: Fixture
         pod.ip(&format!("{flag} route del default"));
         let to = at(family.pod(), 8080);
         pod.outside().call(to).captured(15006, to);
-        let explained = answer(&pod, &[], &Question { from: "outside", to, is_udp: false });
+        let explained = report(&pod, &[], &Question { from: "outside", to, is_udp: false });
         assert_eq!(explained["port"], 15006, "{explained:#}");
         assert_eq!(explained["problem"].as_str(), None, "{explained:#}");
     }

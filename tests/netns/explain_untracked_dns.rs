@@ -1,7 +1,7 @@
 //! DNS queries that a foreign rule exempts from connection tracking, and what `explain --live` says about them.
 
-use crate::dns::{answered_through_the_proxy, with_name_server};
-use crate::explain_live::{Question, answer};
+use crate::dns::{resolved_through_the_proxy, with_name_server};
+use crate::explain_live::{Question, report};
 use crate::foreign::insert;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
@@ -29,9 +29,9 @@ fn zone_of_nftables_replaces_notrack_unlike_that_of_iptables(fixture: Fixture) {
         for family in fixture.families() {
             let server = at(family.name_server(), 53);
             let asked = pod.app().ask(server);
-            let explained = answer(&pod, &[], &Question { from: "app", to: server, is_udp: true });
+            let explained = report(&pod, &[], &Question { from: "app", to: server, is_udp: true });
             if fixture.backend == Backend::Native {
-                answered_through_the_proxy(&asked);
+                resolved_through_the_proxy(&asked);
                 assert_eq!(explained["verdict"], "captured", "{explained:#}");
             } else {
                 asked.served_by("outside");

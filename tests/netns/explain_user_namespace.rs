@@ -11,7 +11,7 @@ use crate::lab::pod::{APP, PROXY};
 use crate::lab::program::Program;
 use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
 
-for_each_backend_and_native!(answers_from_the_node_are_those_inside);
+for_each_backend_and_native!(reports_from_the_node_are_those_inside);
 
 /// The pod's first user, as the node has it.
 const FIRST: u32 = 100_000;
@@ -44,7 +44,7 @@ fn started(pod: &Pod, uid: u32) -> Child {
     })
 }
 
-fn answers_from_the_node_are_those_inside(fixture: Fixture) {
+fn reports_from_the_node_are_those_inside(fixture: Fixture) {
     let none: [(&str, &str); 0] = [];
     let holder = Holder::new(Kinds { user: true, net: true, mount: false }, "true", none);
     let pod = Pod::with(Namespace::of_process(holder.pid()), fixture, Topology::Plain);
@@ -77,12 +77,12 @@ fn answers_from_the_node_are_those_inside(fixture: Fixture) {
             let line = said.lines().next().unwrap_or_default();
             assert!(line.starts_with(first) && !line.contains(", but"), "{from}: {said}");
             // What cannot be read inside is in a note.
-            let answer = inside(&holder, &[&question[..], &["--backend", backend]].concat());
+            let report = inside(&holder, &[&question[..], &["--backend", backend]].concat());
             let lines = |text: &str| -> Vec<String> {
                 let is_note = |line: &&str| line.starts_with("  note ");
                 text.lines().filter(|line| !is_note(line)).map(str::to_owned).collect()
             };
-            assert_eq!(lines(&said), lines(&answer), "{from}");
+            assert_eq!(lines(&said), lines(&report), "{from}");
         }
     }
     let said = overview(&pod);

@@ -38,16 +38,16 @@ pub(crate) struct Explainer {
 impl Explainer {
     /// The proxy's port that the packet goes to; `None` if it is not captured.
     pub(crate) fn port(&self, flow: &Flow) -> Option<u64> {
-        let answer = self.answer(flow);
-        let port = answer["port"].as_u64();
-        match answer["verdict"].as_str() {
+        let report = self.report(flow);
+        let port = report["port"].as_u64();
+        match report["verdict"].as_str() {
             Some("captured") => Some(port.expect("a captured packet has a port")),
             Some("not-captured") => None,
-            _ => panic!("{flow}: {answer}"),
+            _ => panic!("{flow}: {report}"),
         }
     }
 
-    fn answer(&self, flow: &Flow) -> serde_json::Value {
+    fn report(&self, flow: &Flow) -> serde_json::Value {
         let (to, proto) = (flow.to.to_string(), if flow.is_udp { "udp" } else { "tcp" });
         let question = ["--from", &flow.from, "--to", &to, "--proto", proto, "--output", "json"];
         let program = ["istio-iptables", "explain"].into_iter();
@@ -66,7 +66,7 @@ impl Explainer {
         let query = resolved.query.expect("a question");
         let (config, _) = resolved.intent.decide(&self.network);
         let pod = Pod { config: &config, given: &resolved.given, network: &self.network, live: None };
-        let text = explain::answer(&query, &pod);
+        let text = explain::report(&query, &pod);
         serde_json::from_str(&text).expect("JSON")
     }
 }

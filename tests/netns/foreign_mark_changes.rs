@@ -36,7 +36,7 @@ fn named(output: &str) -> String {
 fn decided_by_packets(pod: &Pod, harms: &str, what: &str) {
     for family in FAMILIES {
         let (app, marker) = (at(family.pod(), 8080), at(family.pod(), 15020));
-        let server = |outcome: Outcome| outcome.answer().server.clone();
+        let server = |outcome: Outcome| outcome.response().server.clone();
         let is_harmed = |harm: char| harms.contains(harm);
         let expected =
             |harm, without: &str, with: &str| if is_harmed(harm) { with } else { without }.to_owned();
@@ -48,10 +48,7 @@ fn decided_by_packets(pod: &Pod, harms: &str, what: &str) {
         if is_harmed('a') {
             let begun = proxy.run(|| socket::start_connect(app, of_client).expect("start to connect"));
             pod.outside().call(marker).served_by("app");
-            assert!(
-                !socket::is_ready(&begun),
-                "{family:?} {what}: {harms}: a client's address gets an answer"
-            );
+            assert!(!socket::is_ready(&begun), "{family:?} {what}: {harms}: a client's address gets a reply");
         } else {
             proxy.call_bound(app, of_client).served_by("app").coming_from(family.outside());
         }

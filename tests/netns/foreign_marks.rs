@@ -83,12 +83,12 @@ fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixtu
         } else {
             insert(&pod, how);
         }
-        let is_answered = || {
+        let gets_reply = || {
             for family in FAMILIES {
                 pod.proxy().call(at(family.service(), 80)).served_by("outside");
             }
         };
-        is_answered();
+        gets_reply();
         // Beside native nftables the tables of iptables are other programs' tables.
         let chain = shown.starts_with("-j ") && fixture.backend == Backend::Native;
         in_every_run_are_named(&pod, count, if chain { "mangle " } else { shown });
@@ -101,12 +101,12 @@ fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixtu
             let [marked, other] = [80, 443].map(|port| at(family.service(), port));
             let is_lost = || pod.proxy().gets_no_reply(marked, other);
             // It may begin, and end with its next packet.
-            assert!(is_lost() || !matches!(pod.proxy().call(marked), Outcome::Answered(_)), "{how}");
+            assert!(is_lost() || !matches!(pod.proxy().call(marked), Outcome::Responded(_)), "{how}");
         }
         // Another mark is the remedy.
         let other = [&TPROXY[..], &["-t", "1400"]].concat();
         assert_eq!(named(&pod, &other), [""; 0]);
-        is_answered();
+        gets_reply();
     }
 }
 

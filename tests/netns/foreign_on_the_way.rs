@@ -93,7 +93,7 @@ fn what_keeps_captured_packets_from_the_proxy_is_named(fixture: Fixture) {
             };
             let attempt =
                 user.run(|| socket::start_connect(to, Binding::default()).expect("start to connect"));
-            // A later packet has come through: the proxy's own, where nothing drops its answers.
+            // A later packet has come through: the proxy's own, where nothing drops its replies.
             if shown == "drop" && !how.contains("INPUT") {
                 pod.proxy().call(at(family.service(), 80)).served_by("outside");
             }

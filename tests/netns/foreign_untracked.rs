@@ -31,7 +31,7 @@ fn open_connections_without_tracking_end_with_tproxy_which_is_named(fixture: Fix
     insert(&pod, "-t raw -A OUTPUT -p tcp --sport 8080 -j NOTRACK");
     let open = FAMILIES.map(|family| {
         let mut open = pod.outside().connect(at(family.pod(), 8080)).expect("connect to the app");
-        open.echo("before").expect("an answer");
+        open.echo("before").expect("a reply");
         open
     });
     are_named(&pod);
@@ -39,8 +39,8 @@ fn open_connections_without_tracking_end_with_tproxy_which_is_named(fixture: Fix
         let [untracked, tracked] = [8080, 8081].map(|port| at(family.pod(), port));
         pod.outside().call(untracked).captured(15006, untracked);
         pod.outside().call(tracked).captured(15006, tracked);
-        let answer = open.echo_within("after", Duration::from_secs(10));
-        answer.expect_err("it goes on: then the warning is untrue");
+        let reply = open.echo_within("after", Duration::from_secs(10));
+        reply.expect_err("it goes on: then the warning is untrue");
     }
 }
 

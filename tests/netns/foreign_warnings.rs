@@ -18,7 +18,7 @@ for_each_backend!(
 
 for_these_fixtures!(
     dns_nft: IptablesNft Dual, dns_legacy: IptablesLegacy Dual, dns_native: Native Dual;
-    [dns_that_another_program_translates_gets_no_answer_and_is_named]
+    [dns_that_another_program_translates_gets_no_response_and_is_named]
 );
 
 for_these_fixtures!(beside_legacy_nft: IptablesNft Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
@@ -208,7 +208,7 @@ fn rules_of_iptables_legacy_beside_another_backend_are_named(fixture: Fixture) {
     }
 }
 
-/// A connection that is in another zone in one direction gets no answer: the rule is named, and the kernel shows it.
+/// A connection that is in another zone in one direction gets no reply: the rule is named, and the kernel shows it.
 fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
     for backend in [Backend::IptablesNft, Backend::IptablesLegacy] {
         let pod = fixture.pod();
@@ -240,11 +240,11 @@ fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
     }
 }
 
-/// Answers come from where the foreign rule sends the queries: that is another conntrack zone than that of the query.
-fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixture) {
+/// Responses come from where the foreign rule sends the queries: that is another conntrack zone than that of the query.
+fn dns_that_another_program_translates_gets_no_response_and_is_named(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
-    let words = "DNS queries over UDP that it translates get no answer while DNS is captured";
+    let words = "DNS queries over UDP that it translates get no response while DNS is captured";
     for family in fixture.families() {
         let (server, other) = (at(family.name_server(), 53), at(family.service(), 53));
         pod.iptables(
@@ -255,7 +255,7 @@ fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixt
             ),
         );
     }
-    let is_answered = |family: Family| {
+    let gets_response = |family: Family| {
         pod.app().run(|| {
             let asked = [at(family.name_server(), 53), at(family.service(), 53)].map(|server| {
                 let socket = UdpSocket::bind(at(family.unspecified(), 0)).unwrap();
@@ -263,7 +263,7 @@ fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixt
                 socket.send(b"query").unwrap();
                 socket
             });
-            // The same server answers both, one after the other.
+            // The same server responds to both, one after the other.
             asked[1].set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             asked[1].recv(&mut [0; 512]).unwrap();
             asked[0].set_nonblocking(true).unwrap();
@@ -272,10 +272,10 @@ fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixt
     };
     let run = pod.apply(&EVERYTHING).output();
     assert!(!run.contains(words), "{run}");
-    assert!(fixture.families().iter().all(|family| is_answered(*family)));
+    assert!(fixture.families().iter().all(|family| gets_response(*family)));
     let run = pod.apply(&[&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat()).output();
     assert!(run.contains(words), "{run}");
     // Ours decide first in native nftables, whose chains are newer; then the queries of the proxy are translated.
     let is_captured = fixture.backend == Backend::Native;
-    assert!(fixture.families().iter().all(|family| is_answered(*family) == is_captured));
+    assert!(fixture.families().iter().all(|family| gets_response(*family) == is_captured));
 }

@@ -1,7 +1,7 @@
 //! Calls to the pod: what goes to the proxy's inbound port and what goes straight to the app.
 
 use crate::lab::fixture::at;
-use crate::lab::segment::stray_fin_is_answered;
+use crate::lab::segment::stray_fin_is_reset;
 use crate::lab::server::Listen;
 use crate::lab::socket::Binding;
 use crate::lab::{Fixture, for_each_fixture_and_native};
@@ -14,7 +14,7 @@ for_each_fixture_and_native!(
     connections_to_two_ports_from_one_client_port_are_captured,
     the_tunnel_port_is_not_redirected,
     other_inbound_and_tunnel_ports_can_be_chosen,
-    invalid_packets_are_answered_unless_they_are_to_be_dropped,
+    invalid_packets_are_reset_unless_they_are_to_be_dropped,
 );
 
 fn an_inbound_call_reaches_the_proxy_with_its_destination(fixture: Fixture) {
@@ -83,8 +83,8 @@ fn the_tunnel_port_is_not_redirected(fixture: Fixture) {
     let _servers = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
-        let answer = pod.outside().call(at(family.pod(), 15008));
-        answer.captured(15008, at(family.pod(), 15008));
+        let response = pod.outside().call(at(family.pod(), 15008));
+        response.captured(15008, at(family.pod(), 15008));
     }
 }
 
@@ -102,16 +102,16 @@ fn other_inbound_and_tunnel_ports_can_be_chosen(fixture: Fixture) {
     }
 }
 
-/// A FIN out of nowhere is INVALID to conntrack; the host answers it with a reset, unless it never gets there.
-fn invalid_packets_are_answered_unless_they_are_to_be_dropped(fixture: Fixture) {
+/// A FIN out of nowhere is INVALID to conntrack; the host replies with a reset, unless it never gets there.
+fn invalid_packets_are_reset_unless_they_are_to_be_dropped(fixture: Fixture) {
     for (args, expected) in [(&["-b", "*"][..], true), (&["-b", "*", "--drop-invalid"], false)] {
         let pod = fixture.pod();
         let _servers = pod.proxy_listens();
         pod.apply(args);
         for family in fixture.families() {
             let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 8080));
-            let answered = pod.outside().run(|| stray_fin_is_answered(from, to)).expect("send a raw segment");
-            assert_eq!(answered, expected, "a stray FIN was answered, with {args:?}, {family:?}");
+            let is_reset = pod.outside().run(|| stray_fin_is_reset(from, to)).expect("send a raw segment");
+            assert_eq!(is_reset, expected, "a stray FIN was reset, with {args:?}, {family:?}");
             // What is not invalid still gets through.
             pod.outside().call(to).captured(15006, to);
         }

@@ -12,7 +12,7 @@ for_each_backend_and_native!(
     redirect_drops_connections_by_an_interface_without_address,
     captured_connections_need_the_loopback_interface,
     connections_of_an_interface_without_carrier_are_lost,
-    sockets_that_inherit_the_mark_of_tproxy_do_not_answer,
+    sockets_that_inherit_the_mark_of_tproxy_do_not_reply,
     tproxy_has_no_effect_on_packets_that_the_bridge_filters,
     connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy,
 );
@@ -28,14 +28,14 @@ fn set(pod: &Pod, settings: &str) {
     }
 }
 
-/// The first line of the overview, and that of the answer about a client's connection.
+/// The first line of the overview, and that of the report about a client's connection.
 fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
     let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
     let of_pod = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
     let to = at(family.pod(), 8080).to_string();
     let words = ["explain", "--live", "--from", "outside", "--in", interface, "--to", &to];
-    let answer = pod.bare_istio_iptables(&words).run().succeeded().output();
-    (of_pod.to_owned(), answer.lines().next().unwrap_or_default().to_owned())
+    let report = pod.bare_istio_iptables(&words).run().succeeded().output();
+    (of_pod.to_owned(), report.lines().next().unwrap_or_default().to_owned())
 }
 
 fn first_line(pod: &Pod, packet: &[&str]) -> String {
@@ -69,8 +69,8 @@ fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
             }
             let (captured, excluded) = (at(family.service(), 80), at(family.service(), 81));
             assert_eq!(pod.app().gets_no_reply(captured, excluded), is_dropped, "{change}, {family:?}");
-            let answer = first_line(&pod, &["--to", &captured.to_string()]);
-            assert_eq!(answer.contains(why), is_dropped, "{change}: {answer}");
+            let report = first_line(&pod, &["--to", &captured.to_string()]);
+            assert_eq!(report.contains(why), is_dropped, "{change}: {report}");
             assert_eq!(first_line(&pod, &[]).matches(why).count(), families.len(), "{change}");
         }
     }
@@ -112,7 +112,7 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let (app, marker) = (at(Family::V4.pod(), 8080), at(Family::V6.pod(), 8080));
     let [outside, outside_marker] = [Family::V4, Family::V6].map(|family| at(family.service(), 80));
-    let answers = "and answers to the pod's own";
+    let of_replies = "and replies to the pod's own";
     let message = "connections that arrive on eth0 are dropped (IPv4, mark 1337 of TPROXY)";
     let states = [
         (
@@ -133,21 +133,21 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
         assert_eq!(by_kernel, is_dropped, "{settings}");
         let output = pod.apply(&TPROXY).output();
         assert_eq!(output.contains(message), is_dropped, "{settings}: {output}");
-        assert_eq!(pod.proxy().gets_no_reply(outside, outside_marker), is_dropped, "{settings}: answers");
-        assert_eq!(output.contains(answers), is_dropped, "{settings}: {output}");
+        assert_eq!(pod.proxy().gets_no_reply(outside, outside_marker), is_dropped, "{settings}: replies");
+        assert_eq!(output.contains(of_replies), is_dropped, "{settings}: {output}");
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
         assert_eq!(check.output().contains(message), is_dropped, "{settings}: {}", check.output());
         assert_eq!(check.code(), i32::from(is_dropped), "{settings}");
-        let (of_pod, answer) = explained(&pod, Family::V4, "eth0");
+        let (of_pod, report) = explained(&pod, Family::V4, "eth0");
         assert_eq!(of_pod.contains(message), is_dropped, "{settings}: {of_pod}");
-        assert_eq!(answer.contains("src_valid_mark=1"), is_dropped, "{settings}: {answer}");
-        assert!(answer.starts_with("captured: goes to the proxy's inbound port 15006"), "{answer}");
+        assert_eq!(report.contains("src_valid_mark=1"), is_dropped, "{settings}: {report}");
+        assert!(report.starts_with("captured: goes to the proxy's inbound port 15006"), "{report}");
     }
     set(&pod, "all.src_valid_mark=1");
     // Of listed ports only these packets are marked.
     let output = pod.apply(&["-b", "8080", "-i", "*", "-m", "TPROXY"]).output();
     assert!(output.contains(message), "{output}");
-    assert!(!output.contains(answers), "{output}");
+    assert!(!output.contains(of_replies), "{output}");
     pod.proxy().call(outside).served_by("outside");
     // Without TPROXY the mark is not set.
     assert!(!pod.apply(&EVERYTHING).output().contains("src_valid_mark"));
@@ -174,16 +174,16 @@ fn redirect_drops_connections_by_an_interface_without_address(fixture: Fixture) 
         assert_eq!(pod.outside().gets_no_reply(app, marker), is_dropped, "{options:?}");
         assert_eq!(run.contains(words), is_dropped, "{options:?}: {run}");
         assert_eq!(check.contains(words), is_dropped, "{options:?}: {check}");
-        let (of_pod, answer) = explained(&pod, family, "eth0");
+        let (of_pod, report) = explained(&pod, family, "eth0");
         assert_eq!(of_pod.contains(words), is_dropped, "{options:?}: {of_pod}");
-        assert_eq!(answer.contains("REDIRECT needs an"), is_dropped, "{options:?}: {answer}");
+        assert_eq!(report.contains("REDIRECT needs an"), is_dropped, "{options:?}: {report}");
         // That of the other interface has an address.
         assert!(!run.contains("connections that arrive on eth1"), "{run}");
     }
 }
 
 /// `tcp_fwmark_accept` gives the proxy's sockets the mark by which packets are routed to `lo`.
-fn sockets_that_inherit_the_mark_of_tproxy_do_not_answer(fixture: Fixture) {
+fn sockets_that_inherit_the_mark_of_tproxy_do_not_reply(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 15020]));
     let options = [&TPROXY[..], &["-d", "15020"]].concat();
@@ -200,12 +200,12 @@ fn sockets_that_inherit_the_mark_of_tproxy_do_not_answer(fixture: Fixture) {
                 assert_eq!(pod.outside().gets_no_reply(app, marker), is_silent, "{options:?} {family:?}");
                 let name = if family == Family::V4 { "IPv4" } else { "IPv6" };
                 let words =
-                    format!("connections that arrive on eth0 get no answer ({name}, mark 1337 of TPROXY)");
+                    format!("connections that arrive on eth0 get no reply ({name}, mark 1337 of TPROXY)");
                 for output in [&run, &check.output()] {
                     assert_eq!(output.contains(&words), is_silent, "{options:?}: {output}");
                 }
-                let (_, answer) = explained(&pod, family, "eth0");
-                assert_eq!(answer.contains("tcp_fwmark_accept=1"), is_silent, "{options:?}: {answer}");
+                let (_, report) = explained(&pod, family, "eth0");
+                assert_eq!(report.contains("tcp_fwmark_accept=1"), is_silent, "{options:?}: {report}");
             }
         }
     }
@@ -242,8 +242,8 @@ fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
                 }
                 let guest = at(family.guest(), 40000).to_string();
                 let packet = ["--from", "outside", "--in", "br0", "--src", &guest, "--to", &app.to_string()];
-                let answer = first_line(&pod, &packet);
-                assert_eq!(answer.contains("TPROXY has no effect"), is_ineffective, "{options:?}: {answer}");
+                let report = first_line(&pod, &packet);
+                assert_eq!(report.contains("TPROXY has no effect"), is_ineffective, "{options:?}: {report}");
             }
         }
     }
@@ -258,7 +258,10 @@ fn connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy(fixture: Fix
     for &family in fixture.families() {
         let (app, other) = (at(family.pod(), 8080), at(family.pod(), 9090));
         pod.apply(&TPROXY);
-        assert!(!matches!(pod.outside().call(app), Outcome::Answered(_)), "{family:?}: no cookie of the app");
+        assert!(
+            !matches!(pod.outside().call(app), Outcome::Responded(_)),
+            "{family:?}: no cookie of the app"
+        );
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
         pod.outside().call(app).served_by("app");
         pod.apply(&EVERYTHING);

@@ -1,7 +1,7 @@
 //! The lab must be able to tell captured from not captured; without these, a broken lab would pass every test.
 
 use crate::lab::fixture::at;
-use crate::lab::segment::stray_fin_is_answered;
+use crate::lab::segment::stray_fin_is_reset;
 use crate::lab::{Fixture, Outcome, Topology, for_each_fixture, for_these_fixtures};
 
 for_each_fixture!(
@@ -24,7 +24,7 @@ fn without_rules_no_call_is_captured(fixture: Fixture) {
         pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         pod.app().ask(at(family.name_server(), 53)).served_by("outside");
         let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 9999));
-        assert!(pod.outside().run(|| stray_fin_is_answered(from, to)).expect("send a raw segment"));
+        assert!(pod.outside().run(|| stray_fin_is_reset(from, to)).expect("send a raw segment"));
     }
     assert!(pod.state().is_empty(), "an untouched pod has no state: {:?}", pod.state());
 }

@@ -258,7 +258,7 @@ fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
     }
 }
 
-/// The proxy of a TPROXY pod calls the application under the client's address; the answers find back by a mark.
+/// The proxy of a TPROXY pod calls the application under the client's address; the replies find back by a mark.
 fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

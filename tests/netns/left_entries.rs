@@ -131,7 +131,7 @@ fn direct_connection_on_ports_that_the_proxy_marked_survives_the_next_capture(fi
     let spoofed = |(_, source, target, _): &Call| {
         let binding = Binding { source: Some(*source), spoofed_mark: Some(1337) };
         let mut call = pod.user(0, 1337).connect_bound(*target, binding).expect("a call of the proxy");
-        call.echo("the mark is saved").expect("an answer");
+        call.echo("the mark is saved").expect("a reply");
         call
     };
     let marked: Vec<_> = inbound.iter().map(spoofed).collect();

@@ -216,7 +216,7 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(fixtur
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
     for (flow, conversation) in &mut held {
         match (flow.name.starts_with(INBOUND), flow.to) {
-            // The kernel answered the misrouted answer with a reset. Nothing of it is left for the next connection.
+            // The kernel replied to the misrouted reply with a reset. Nothing of it is left for the next connection.
             (true, SocketAddr::V6(_)) => {
                 conversation.hear("first").expect_err("a reset");
                 let source = conversation.greeting.source;
@@ -243,7 +243,7 @@ fn stop_inbound(pod: &Pod, held: &mut [(&Flow, Conversation)]) {
             tool(&to.tool(family, "-restore"), &["--noflush"], &saved)
         });
     }
-    // Packets of the caller are enough to mark its connection; then no answer arrives any more.
+    // Packets of the caller are enough to mark its connection; then no reply arrives any more.
     for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.name.starts_with(INBOUND)) {
         conversation.say("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
     }

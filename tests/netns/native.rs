@@ -15,14 +15,14 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_fixture_and_na
 
 for_each_fixture_and_native!(a_negated_owner_matches_packets_without_a_socket);
 
-/// No socket listens here: the kernel answers with a RST that no socket sent.
+/// No socket listens here: the kernel replies with a RST that no socket sent.
 const CLOSED: u16 = 81;
 const OF_APP: u16 = 82;
 const OF_PROXY: u16 = 83;
 /// No socket listens here either, and no rule matches it.
 const OTHER: u16 = 84;
 
-/// TCP from this port that is not of the proxy, and what happens to it: the answers of a server.
+/// TCP from this port that is not of the proxy, and what happens to it: the replies of a server.
 fn not_of_the_proxy(port: u16, target: Target) -> Rule {
     let port = Port::new(port).unwrap();
     let matcher = Matcher {
@@ -33,7 +33,7 @@ fn not_of_the_proxy(port: u16, target: Target) -> Rule {
     Rule { statement: Statement { matcher, target }, only: None, why: Why::AppLoopback }
 }
 
-/// Drops, in mangle OUTPUT, the answers from these ports unless the proxy sends them.
+/// Drops, in mangle OUTPUT, the replies from these ports unless the proxy sends them.
 fn drops(family: ModelFamily) -> FamilyRules {
     let tail = [CLOSED, OF_APP, OF_PROXY].map(|port| not_of_the_proxy(port, Target::Drop)).to_vec();
     let hooks = [(Hook::Output, HookRules { head: Vec::new(), tail })].into();
@@ -59,7 +59,7 @@ fn put(pod: &Pod, fixture: Fixture) {
 }
 
 /// Which of the ports give a sign of life to a caller outside.
-fn answering(pod: &Pod, family: Family) -> Vec<u16> {
+fn replying(pod: &Pod, family: Family) -> Vec<u16> {
     let marker = at(family.pod(), OTHER + 1);
     let silent = |port: &u16| pod.outside().gets_no_reply(at(family.pod(), *port), marker);
     [CLOSED, OF_APP, OF_PROXY, OTHER].into_iter().filter(|port| !silent(port)).collect()
@@ -70,12 +70,12 @@ fn a_negated_owner_matches_packets_without_a_socket(fixture: Fixture) {
     let marker = OTHER + 1;
     let _servers = (pod.app_listens(&[OF_APP, marker]), pod.proxy().serve("proxy", &[Listen::Tcp(OF_PROXY)]));
     for family in fixture.families() {
-        assert_eq!(answering(&pod, *family), [CLOSED, OF_APP, OF_PROXY, OTHER], "without rules, {family:?}");
+        assert_eq!(replying(&pod, *family), [CLOSED, OF_APP, OF_PROXY, OTHER], "without rules, {family:?}");
         assert!(matches!(pod.outside().call(at(family.pod(), CLOSED)), Outcome::Refused));
     }
     put(&pod, fixture);
     for family in fixture.families() {
-        assert_eq!(answering(&pod, *family), [OF_PROXY, OTHER], "with rules, {family:?}");
+        assert_eq!(replying(&pod, *family), [OF_PROXY, OTHER], "with rules, {family:?}");
         pod.outside().call(at(family.pod(), OF_PROXY)).served_by("proxy");
     }
 }
@@ -91,7 +91,7 @@ fn nft_negation_of_an_owner_misses_packets_without_a_socket() {
          tcp sport {{ {CLOSED}, {OF_APP} }} meta skuid != {PROXY} drop; }}\n}}\n"
     );
     pod.namespace.run(|| tool("nft", &["-f", "-"], &rules));
-    let ports = answering(&pod, Family::V4);
+    let ports = replying(&pod, Family::V4);
     assert!(ports.contains(&CLOSED) && !ports.contains(&OF_APP), "{ports:?}");
 }
 

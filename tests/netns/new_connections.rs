@@ -18,7 +18,7 @@ use crate::lab::{Family, Fixture, Outcome, Pod, User, for_each_backend_and_nativ
 for_each_backend_and_native!(
     first_capture_has_no_gap_for_new_connections,
     first_capture_of_a_second_family_leaves_no_gap_in_the_first_one,
-    entry_that_began_with_an_answer_does_not_bypass_the_proxy,
+    entry_that_began_with_a_reply_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_is_deleted_by_a_change_of_options,
 );
@@ -65,7 +65,7 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
     }
 }
 
-/// Until the run has turned the entries round that began with an answer, the proxy would ask one of them where a new
+/// Until the run has turned the entries round that began with a reply, the proxy would ask one of them where a new
 /// connection was for.
 fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
@@ -103,8 +103,8 @@ fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixtur
             tools.go_on();
             run.join().expect("the run was started");
             for (outcome, to) in outcomes {
-                let Outcome::Answered(answer) = outcome else { panic!("{options:?}: {outcome:?}") };
-                assert!(answer.server == "app" || answer.original == to, "{options:?}: {answer:?}");
+                let Outcome::Responded(response) = outcome else { panic!("{options:?}: {outcome:?}") };
+                assert!(response.server == "app" || response.original == to, "{options:?}: {response:?}");
             }
         });
         for family in fixture.families() {
@@ -115,7 +115,7 @@ fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixtur
 }
 
 /// As connection tracking makes it if the first packet that it sees is the server's.
-fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
+fn entry_that_began_with_a_reply_does_not_bypass_the_proxy(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
@@ -269,8 +269,8 @@ impl Caller {
             let must = must_be_captured.load(Ordering::SeqCst) || was_captured;
             let outcome = call_here(self.target, Binding::default());
             let captured =
-                matches!(&outcome, Outcome::Answered(a) if a.server == "proxy" && a.original == self.target);
-            let direct = matches!(&outcome, Outcome::Answered(a) if a.server == self.direct);
+                matches!(&outcome, Outcome::Responded(a) if a.server == "proxy" && a.original == self.target);
+            let direct = matches!(&outcome, Outcome::Responded(a) if a.server == self.direct);
             if !(captured || direct && !must) {
                 self.wrong.lock().unwrap().push(outcome);
             }

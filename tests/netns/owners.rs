@@ -44,7 +44,7 @@ fn calls(pod: &Pod, expected: &[(u32, bool)]) {
         let seen: Vec<_> = expected
             .iter()
             .map(|&(gid, _)| match pod.user(1000, gid).call(target) {
-                Outcome::Answered(answer) => (gid, answer.port == 15001),
+                Outcome::Responded(response) => (gid, response.port == 15001),
                 other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => {
                     panic!("gid {gid}: {other:?}")
                 }

@@ -52,12 +52,12 @@ fn queries_that_do_not_reach_the_rules_are_named(fixture: Fixture) {
         }
         assert!(overview.lines().next().is_some_and(|first| first.contains(&named)), "{overview}");
         let query = ["explain", "--live", "--proto", "udp", "--to", &server.to_string()];
-        let answer = pod.bare_istio_iptables(&query).run().succeeded().stdout();
+        let report = pod.bare_istio_iptables(&query).run().succeeded().stdout();
         let first =
             format!("not captured: a BPF program at its socket sends it to {backend} before the rules");
-        assert!(answer.starts_with(&first), "{answer}");
-        assert!(answer.contains("--capture-all-dns"), "{answer}");
-        assert!(bundled(&query) == answer, "{answer}\n{}", bundled(&query));
+        assert!(report.starts_with(&first), "{report}");
+        assert!(report.contains("--capture-all-dns"), "{report}");
+        assert!(bundled(&query) == report, "{report}\n{}", bundled(&query));
         // Without a socket there is no translation.
         let kernel = [&query[..], &["--from", "kernel"]].concat();
         pod.bare_istio_iptables(&kernel)

@@ -42,7 +42,7 @@ fn first_line_names_the_cause(fixture: Fixture) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The first line of the answer.
+/// The first line of the report.
 fn ask(pod: &Pod, ticket: &Value) -> String {
     let (options, question) = (text(&ticket["options"]), text(&ticket["question"]));
     if !options.is_empty() {

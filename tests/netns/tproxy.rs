@@ -29,7 +29,7 @@ fn an_inbound_call_keeps_source_and_destination(fixture: Fixture) {
         let target = at(family.pod(), 8080);
         pod.outside().call(target).captured(15006, target).coming_from(family.outside());
         let from = at(family.outside(), 41_234);
-        assert_eq!(pod.outside().call_from(from, target).answer().source, from, "the caller's own port");
+        assert_eq!(pod.outside().call_from(from, target).response().source, from, "the caller's own port");
     }
 }
 
@@ -100,7 +100,7 @@ fn an_open_connection_survives_a_second_run(fixture: Fixture) {
 }
 
 /// The way through: outside → proxy by TPROXY, proxy → app from the caller's own address under the mark. The app's
-/// answers find back to the proxy, although they are addressed to the caller.
+/// replies find back to the proxy, although they are addressed to the caller.
 fn the_app_sees_the_real_caller_through_the_proxy(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -1,6 +1,6 @@
 //! A stand-in for Istio's proxy (`pilot-agent` and Envoy), for tests and the quick start: accepts captured connections, reads their
 //! original destination (`SO_ORIGINAL_DST`) and forwards them as they are. One line of log for each. Listens where Istio's proxy
-//! does, and answers its readiness probe; no configuration, no mTLS, no policy.
+//! does, and responds to its readiness probe; no configuration, no mTLS, no policy.
 //!
 //! `pilot-agent proxy ...` runs it. Other commands (`wait`, `request ... drain`, in the injected hooks) succeed and do nothing.
 
@@ -53,7 +53,7 @@ fn main() -> io::Result<()> {
     }
     for listener in probed {
         let ended = ended.clone();
-        thread::spawn(move || ended.send(answer_probes(&listener)));
+        thread::spawn(move || ended.send(respond_to_probes(&listener)));
     }
     thread::spawn(move || ended.send(ends.wait().map(drop).map_err(io::Error::from)));
     // A listener that cannot accept ends the program, too: the kubelet starts it again.
@@ -137,7 +137,7 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream) {
     to.shutdown(how).ok();
 }
 
-fn answer_probes(listener: &TcpListener) -> io::Result<()> {
+fn respond_to_probes(listener: &TcpListener) -> io::Result<()> {
     for caller in listener.incoming() {
         let mut caller = caller?;
         // Errors are the kubelet's to report: it repeats the probe.

@@ -30,7 +30,7 @@ fn native(rules: &PerFamily<FamilyRules>) -> Side {
 
 fn compared(a: &Side, b: &Side) -> (String, Conclusion) {
     let network = Network { addresses: Vec::new(), ipv6: true };
-    diff::answer(&[a.clone(), b.clone()], &network, Output::Text)
+    diff::report(&[a.clone(), b.clone()], &network, Output::Text)
 }
 
 proptest! {

@@ -11,10 +11,10 @@ const BACKENDS: [&str; 3] = ["nftables", "iptables-nft", "iptables-legacy"];
 
 /// A node with a VPN, or a network plugin that works with marks, has such a setting, and a new namespace inherits it.
 #[test]
-fn pod_whose_interface_drops_marked_packets_or_their_answers_does_not_start() {
+fn pod_whose_interface_drops_marked_packets_or_their_replies_does_not_start() {
     for (setting, what) in [
         ("net.ipv4.conf.all.src_valid_mark=1", "arrive on eth0 are dropped"),
-        ("net.ipv4.tcp_fwmark_accept=1", "arrive on eth0 get no answer"),
+        ("net.ipv4.tcp_fwmark_accept=1", "arrive on eth0 get no reply"),
     ] {
         for backend in BACKENDS {
             let node = Node::new(backend);

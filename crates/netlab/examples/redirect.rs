@@ -10,9 +10,9 @@ fn main() {
     let _app = User::new(&server, 1000, 1000).serve("app", &[Listen::Tcp(8080)]);
     let _proxy = User::new(&server, 1337, 1337).serve("proxy", &[Listen::Tcp(15006)]);
     let (caller, target) = (User::new(&client, 0, 0), ([10, 0, 0, 2], 8080).into());
-    println!("without the rule: {}", caller.call(target).answer());
+    println!("without the rule: {}", caller.call(target).response());
     let rule = "-t nat -A PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006";
     let words: Vec<&str> = rule.split(' ').collect();
     server.run(|| process::run("iptables", &words));
-    println!("with the rule:    {}", caller.call(target).captured(15006, target).answer());
+    println!("with the rule:    {}", caller.call(target).captured(15006, target).response());
 }

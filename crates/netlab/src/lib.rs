@@ -3,7 +3,7 @@
 //! A [`Namespace`] has no name and disappears with its last handle; closures, commands and sockets run inside it, and
 //! the caller's own namespace is never changed. A [`Holder`] is a process that also holds namespaces of other kinds,
 //! for programs that enter them from outside. [`User`]s are clients and servers with their own uid; a [`Server`]
-//! answers with the facts of the call: see [`Answer`].
+//! responds with the facts of the call: see [`Response`].
 //!
 //! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. A panic names what
 //! is missing: a test without it must fail.
@@ -17,13 +17,13 @@
     reason = "for tests, which fail by panicking"
 )]
 
-pub mod answer;
 mod bpf;
 mod device_program;
 mod holder;
 pub mod namespace;
 mod packet_program;
 pub mod process;
+pub mod response;
 mod retransmission;
 pub mod segment;
 pub mod server;
@@ -31,11 +31,11 @@ pub mod socket;
 mod socket_program;
 pub mod user;
 
-pub use answer::{Answer, Outcome};
 pub use device_program::{DeviceHookKind, DeviceProgram};
 pub use holder::{Holder, Kinds};
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
 pub use packet_program::PacketProgram;
+pub use response::{Outcome, Response};
 pub use retransmission::NoRetransmission;
 pub use server::{Listen, Server};
 pub use socket_program::{Cgroup, SocketProgram};

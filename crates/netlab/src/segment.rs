@@ -16,15 +16,15 @@ use crate::socket;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
-/// How long a host may take to answer the marker, which it always answers.
+/// How long a host may take to reply to the marker, which it always does.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Sends a lone FIN, which belongs to no connection and carries flags that no connection has: conntrack calls it
-/// INVALID. A host that gets it answers with RST; true if it did.
+/// INVALID. A host that gets it replies with RST; true if it did.
 ///
-/// A SYN from the next port follows as a marker: its answer shows that the one to the FIN would have arrived. Must run
+/// A SYN from the next port follows as a marker: the reply to it shows that the one to the FIN would have arrived. Must run
 /// as root, on a thread of its own.
-pub fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
+pub fn stray_fin_is_reset(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
     // Packets of one processor keep their order.
     socket::pin_to_current_cpu()?;
     let fd = socket::raw_tcp(to.ip())?;
@@ -35,15 +35,15 @@ pub fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<boo
         sendto(fd.as_raw_fd(), &segment(source, to, flags), &target, MsgFlags::empty())?;
     }
     let end = Instant::now() + LIMIT;
-    let mut answered = false;
+    let mut is_reset = false;
     while Instant::now() < end {
-        match next_answer(&fd, to) {
-            Some((port, flags)) if port == from.port() && flags & RST != 0 => answered = true,
-            Some((port, _)) if port == marker.port() => return Ok(answered),
+        match next_reply(&fd, to) {
+            Some((port, flags)) if port == from.port() && flags & RST != 0 => is_reset = true,
+            Some((port, _)) if port == marker.port() => return Ok(is_reset),
             Some(_) | None => {}
         }
     }
-    Err(io::Error::other("the marker was not answered"))
+    Err(io::Error::other("the marker got no reply"))
 }
 
 /// Sends a SYN over IPv4 with these ends, whichever addresses they have, to the host with the address `by`. Must run as root.
@@ -59,7 +59,7 @@ pub fn send_syn(from: SocketAddrV4, to: SocketAddrV4, by: Ipv4Addr) -> io::Resul
 }
 
 /// The next segment that `from` sends: its destination port and its flags.
-fn next_answer(fd: &OwnedFd, from: SocketAddr) -> Option<(u16, u8)> {
+fn next_reply(fd: &OwnedFd, from: SocketAddr) -> Option<(u16, u8)> {
     let mut buffer = [0; 256];
     let length = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
     // Raw IPv4 sockets hand over the IP header, IPv6 ones do not.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 
-use crate::answer::{Answer, Outcome};
+use crate::response::{Outcome, Response};
 use crate::socket::{self, Binding};
 use crate::user::{self, RESET_REQUEST, User};
 
@@ -27,7 +27,7 @@ pub enum Listen {
     TcpTransparent(u16),
     /// TCP on one address; on `::` for both families where `net.ipv6.bindv6only` is 0.
     TcpAt(SocketAddr),
-    /// UDP on one address, so that the answer leaves from it.
+    /// UDP on one address, so that the response leaves from it.
     Udp(SocketAddr),
     /// UDP on one address; each question is passed on to the second address, as a DNS proxy does, from the very port
     /// that the caller used if the caller shares it. What the server there says comes back with `proxy+` before it.
@@ -122,7 +122,7 @@ fn run(
             user.switch_thread();
             let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{name} at {address}, UDP: {e}"));
             is_ready(socket.as_fd(), ready);
-            answer_until(&socket, name, listen, stop);
+            respond_until(&socket, name, listen, stop);
         }
     }
 }
@@ -148,9 +148,9 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
     stream.set_read_timeout(Some(PATIENCE))?;
     let original = socket::original_destination(&stream)?;
     let mut writer = stream.try_clone()?;
-    let answer = Answer { server: name.to_owned(), port, original, source };
+    let response = Response { server: name.to_owned(), port, original, source };
     // In one call: a formatted write makes a system call of each part, and some of them a segment.
-    writer.write_all(format!("{answer}\n").as_bytes())?;
+    writer.write_all(format!("{response}\n").as_bytes())?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
         if line == RESET_REQUEST {
@@ -162,20 +162,20 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
     Ok(())
 }
 
-fn answer_until(socket: &UdpSocket, name: &str, listen: Listen, stop: &AtomicBool) {
+fn respond_until(socket: &UdpSocket, name: &str, listen: Listen, stop: &AtomicBool) {
     let here = socket.local_addr().unwrap();
     let mut buffer = [0; 512];
     while !stop.load(Ordering::Relaxed) {
         let Ok((_, source)) = socket.recv_from(&mut buffer) else {
             continue;
         };
-        let answer = match listen {
+        let response = match listen {
             Listen::UdpForward(_, onward) => forward(name, source, onward),
             Listen::Udp(_) | Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::TcpAt(_) => {
-                Answer { server: name.to_owned(), port: here.port(), original: here, source }.to_string()
+                Response { server: name.to_owned(), port: here.port(), original: here, source }.to_string()
             }
         };
-        let _ = socket.send_to(answer.as_bytes(), source);
+        let _ = socket.send_to(response.as_bytes(), source);
     }
 }
 
@@ -188,7 +188,7 @@ fn forward(name: &str, caller: SocketAddr, onward: SocketAddr) -> String {
         outcome => outcome,
     };
     match outcome {
-        Outcome::Answered(answer) => format!("{name}+{answer}"),
+        Outcome::Responded(response) => format!("{name}+{response}"),
         other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => format!("{name}: {other:?}"),
     }
 }

@@ -79,7 +79,7 @@ pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
             SocketAddr::V6(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), 0, 0))
         })
     };
-    // Without connection tracking, or under TPROXY, the socket's own address is the answer.
+    // Without connection tracking, or under TPROXY, the socket's own address is the original destination.
     found.or_else(|_| stream.local_addr())
 }
 

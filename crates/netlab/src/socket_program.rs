@@ -1,5 +1,5 @@
 //! Load balancing at sockets, as Cilium and Calico do it with eBPF: a program of the cgroup replaces the address of a service when a
-//! socket is connected, or a datagram is sent, and puts it back when an answer is read. No packet ever has it.
+//! socket is connected, or a datagram is sent, and puts it back when a response is read. No packet ever has it.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub struct SocketProgram(
 
 impl SocketProgram {
     /// Sockets of `namespace` that are connected to `service`, or send to it, get `backend` instead. What asks a socket for its peer,
-    /// or reads an answer, gets `service`. Both are of one family.
+    /// or reads a response, gets `service`. Both are of one family.
     #[must_use]
     pub fn translating(namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
         Self::of(&bpf::root_cgroup(), namespace, service, backend)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::sys::socket::SockType;
 
-use crate::answer::{Answer, Outcome};
 use crate::namespace::Namespace;
+use crate::response::{Outcome, Response};
 use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
@@ -81,16 +81,16 @@ impl User {
     }
 
     /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to `marker` on the
-    /// same path, which must be answered, shows when a reply would have arrived.
+    /// same path, which must get one, shows when a reply would have arrived.
     pub fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
         self.run(|| {
             let attempt = socket::start_connect(to, Binding::default()).expect("start to connect");
-            call_here(marker, Binding::default()).answer();
+            call_here(marker, Binding::default()).response();
             !socket::is_ready(&attempt)
         })
     }
 
-    /// Sends one datagram and waits for the answer, which must come from the address that was asked.
+    /// Sends one datagram and waits for the response, which must come from the address that was asked.
     pub fn ask(&self, to: SocketAddr) -> Outcome {
         self.run(|| ask_here(to, Binding::default()))
     }
@@ -104,7 +104,7 @@ impl User {
 /// One TCP call by the calling thread.
 pub fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
     match Conversation::to(to, binding) {
-        Ok(conversation) => Outcome::Answered(conversation.greeting),
+        Ok(conversation) => Outcome::Responded(conversation.greeting),
         Err(error) => Outcome::of_error(&error),
     }
 }
@@ -117,12 +117,12 @@ pub fn call_here_reset_by_server(source: SocketAddr, to: SocketAddr) -> Outcome 
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(conversation.greeting),
             other => Err(io::Error::other(format!("expected a reset, got {other:?}"))),
         });
-    ended.map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
+    ended.map_or_else(|error| Outcome::of_error(&error), Outcome::Responded)
 }
 
 /// One UDP question by the calling thread.
 pub fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
-    let asked = || -> io::Result<Answer> {
+    let asked = || -> io::Result<Response> {
         let socket = UdpSocket::from(socket::bound(to, binding, SockType::Datagram)?);
         socket.set_read_timeout(Some(CALL_LIMIT))?;
         socket.connect(to)?;
@@ -133,21 +133,21 @@ pub fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
         // another socket with the same addresses gets what is sent from now on.
         socket.connect(SocketAddr::new(to.ip(), 1))?;
         let length = received?;
-        read_answer(&String::from_utf8_lossy(&buffer[..length]))
+        read_response(&String::from_utf8_lossy(&buffer[..length]))
     };
-    asked().map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
+    asked().map_or_else(|error| Outcome::of_error(&error), Outcome::Responded)
 }
 
-fn read_answer(line: &str) -> io::Result<Answer> {
-    Answer::parse(line).ok_or_else(|| io::Error::other(format!("the connection ended with {line:?}")))
+fn read_response(line: &str) -> io::Result<Response> {
+    Response::parse(line).ok_or_else(|| io::Error::other(format!("the connection ended with {line:?}")))
 }
 
 /// An open connection to a server of the lab, which echoes every line.
 #[derive(Debug)]
 pub struct Conversation {
     stream: BufReader<TcpStream>,
-    /// The server's first answer.
-    pub greeting: Answer,
+    /// The server's first response.
+    pub greeting: Response,
 }
 
 /// How a conversation ends.
@@ -167,7 +167,7 @@ impl Conversation {
         Self::open(socket::connect_tcp(to, binding, CALL_LIMIT)?)
     }
 
-    /// Begins one: the first packet is sent, and the answer is not waited for.
+    /// Begins one: the first packet is sent, and its reply is not waited for.
     pub fn begin(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
         socket::start_connect(to, binding)
     }
@@ -197,7 +197,7 @@ impl Conversation {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line)?;
-        Ok(Self { stream, greeting: read_answer(&line)? })
+        Ok(Self { stream, greeting: read_response(&line)? })
     }
 
     /// Says a line and waits for its echo.

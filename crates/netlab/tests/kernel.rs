@@ -35,7 +35,7 @@ fn server_reports_source_and_destination_in_both_families() {
     for (to, from) in [(addresses[0], "10.0.0.1"), (addresses[1], "fd00::1")] {
         for outcome in [caller.call(to), caller.ask(to)] {
             let from = from.parse().expect("an address");
-            assert_eq!(outcome.served_by("app").coming_from(from).answer().original, to);
+            assert_eq!(outcome.served_by("app").coming_from(from).response().original, to);
         }
     }
     assert_eq!(caller.call(([10, 0, 0, 2], 8081).into()), Outcome::Refused);
@@ -104,7 +104,7 @@ fn holder_of_a_user_namespace_maps_ids_and_is_entered_as_root() {
     assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), ["0", "0", "100000", "65536"]);
 }
 
-/// The first one or two segments of a kind are dropped: the SYN, the answer to it, or data of the server.
+/// The first one or two segments of a kind are dropped: the SYN, the reply to it, or data of the server.
 #[test]
 fn without_retransmission_a_connection_shows_that_a_packet_is_lost() {
     let target = SocketAddr::from(([10, 0, 0, 2], 8080));
@@ -129,7 +129,7 @@ fn without_retransmission_a_connection_shows_that_a_packet_is_lost() {
         for (by_client, kind) in kinds {
             scope.spawn(move || {
                 let outcomes = [false, true].map(|without| losing(by_client, kind, without));
-                assert!(matches!(&outcomes[0], Outcome::Answered(_)), "{kind}: {outcomes:?}");
+                assert!(matches!(&outcomes[0], Outcome::Responded(_)), "{kind}: {outcomes:?}");
                 assert_eq!(outcomes[1], Outcome::TimedOut, "{kind}");
             });
         }

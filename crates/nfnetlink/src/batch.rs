@@ -122,7 +122,7 @@ impl Socket {
         })
     }
 
-    /// Reads answers until the acknowledgement of the last message, or the first error; with the offset of the
+    /// Reads replies until the acknowledgement of the last message, or the first error; with the offset of the
     /// attribute at fault.
     fn batch_outcome(&mut self, begin: u32, last: u32) -> Result<(), (BatchError, Option<usize>)> {
         let mut wait = MsgFlags::empty();
@@ -177,7 +177,7 @@ impl Socket {
         getsockopt(&self.descriptor, sockopt::SndBuf).unwrap_or(0)
     }
 
-    /// Throws away the further answers to a refused batch: the kernel reports every message it dislikes.
+    /// Throws away the further replies to a refused batch: the kernel reports every message it dislikes.
     fn drain(&self) {
         let mut scrap = [0; 4096];
         for _ in 0..1_000_000 {

@@ -1,20 +1,20 @@
-//! A hook between queries and the kernel: another function can record or replace the answers.
+//! A hook between queries and the kernel: another function can record or replace the replies.
 
 use std::cell::Cell;
 use std::io;
 
 use crate::{HEADER, Protocol, Reply, aligned};
 
-/// Answers a query or a dump in place of the kernel. It gets the request with sequence number 0, empty where a socket is
-/// opened, and what asks the kernel; it returns the messages of the answer one behind the other.
+/// Replies to a query or a dump in place of the kernel. It gets the request with sequence number 0, empty where a socket is
+/// opened, and what asks the kernel; it returns the messages of the reply one behind the other.
 pub type Interceptor = fn(Protocol, &[u8], &mut dyn FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>>;
 
 thread_local! {
     static INTERCEPTOR: Cell<Option<Interceptor>> = const { Cell::new(None) };
 }
 
-/// Lets `interceptor` answer the queries and dumps of the sockets that this thread opens from now on; with `None` the kernel
-/// answers again. What changes something always goes to the kernel.
+/// Lets `interceptor` reply to the queries and dumps of the sockets that this thread opens from now on; with `None` the kernel
+/// replies again. What changes something always goes to the kernel.
 pub fn intercept(interceptor: Option<Interceptor>) {
     INTERCEPTOR.set(interceptor);
 }
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interceptor_sees_the_answer_of_the_kernel_or_gives_its_own() {
+    fn an_interceptor_sees_the_reply_of_the_kernel_or_gives_its_own() {
         let expected = links(&mut Socket::open(Protocol::Route).unwrap()).unwrap();
         intercept(Some(|_, _, ask| ask()));
         assert_eq!(links(&mut Socket::open(Protocol::Route).unwrap()).unwrap(), expected);

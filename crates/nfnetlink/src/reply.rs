@@ -21,7 +21,7 @@ pub struct Reply<'a> {
     pub kind: u16,
     /// Its flags.
     pub flags: u16,
-    /// The number of the request it answers.
+    /// The number of the request it replies to.
     pub sequence: u32,
     /// Fixed header and attributes.
     pub body: &'a [u8],

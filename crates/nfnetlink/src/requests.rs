@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use crate::reply::{replies, status};
 use crate::{Message, Socket, request_flags};
 
-/// How many requests one send call carries. The kernel answers each refused one with a message of about 1 KiB in the
+/// How many requests one send call carries. The kernel replies to each refused one with a message of about 1 KiB in the
 /// receive buffer, whose default size is 208 KiB.
 const CHUNK: usize = 100;
 
@@ -36,7 +36,7 @@ impl Socket {
     /// Sends `messages`, each carried out or refused on its own. `expected` are errnos that are not failures.
     ///
     /// # Errors
-    /// The socket fails. The kernel's answer to each message is in the outcome.
+    /// The socket fails. The kernel's reply to each message is in the outcome.
     pub fn requests(&mut self, messages: &[Message], expected: &[i32]) -> io::Result<Outcome> {
         let mut outcome = Outcome::default();
         for chunk in messages.chunks(CHUNK) {
@@ -48,7 +48,7 @@ impl Socket {
         Ok(outcome)
     }
 
-    /// Reads answers up to that of the last message: an acknowledgement or an error. The others answer only if they
+    /// Reads replies up to that of the last message: an acknowledgement or an error. The others get a reply only if they
     /// are refused.
     fn chunk_outcome(
         &mut self,
@@ -62,8 +62,8 @@ impl Socket {
             let length = self.receive()?;
             for reply in replies(self.received(length)) {
                 let index = reply.sequence.wrapping_sub(first);
-                let Some(answer) = status(&reply).filter(|_| index < count) else { continue };
-                if let Err(errno) = answer {
+                let Some(result) = status(&reply).filter(|_| index < count) else { continue };
+                if let Err(errno) = result {
                     refused += 1;
                     if expected.contains(&(errno as i32)) {
                         outcome.expected += 1;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_waits_for_no_answer() {
+    fn no_request_waits_for_no_reply() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         assert_eq!(socket.requests(&[], &[]).unwrap().done().unwrap(), 0);
     }

@@ -18,15 +18,15 @@ use crate::{Message, Reply, request_flags};
 /// A dump that changes under our hands is read again this many times.
 const DUMP_ATTEMPTS: usize = 16;
 
-/// Timeout of an answer. The kernel answers within the send call, so this only turns a lost answer into an
+/// Timeout of a reply. The kernel replies within the send call, so this only turns a lost reply into an
 /// error rather than a hang.
-const ANSWER_SECONDS: i64 = 30;
+const REPLY_SECONDS: i64 = 30;
 /// What the buffer holds at least, in bytes. For a list, the kernel makes datagrams as large as the buffer, up to 32 KiB: fewer of them.
-/// Most other answers fit into little, and memory costs time where it is first used.
+/// Most other replies fit into little, and memory costs time where it is first used.
 const LIST_BUFFER: usize = 32 * 1024;
-const ANSWER_BUFFER: usize = 4 * 1024;
+const REPLY_BUFFER: usize = 4 * 1024;
 
-const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";
+const REPLY_LOST: &str = "the kernel's reply to a netlink request is lost";
 
 /// Lets the kernel pick what a dump asks for, instead of listing everything: one table out of many routes.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ struct ExtendedAck;
 
 nix::setsockopt_impl!(ExtendedAck, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, bool, sockopt::SetBool);
 
-/// Leaves the request out of answers to it.
+/// Leaves the request out of replies to it.
 #[derive(Clone, Copy, Debug)]
 struct CappedAck;
 
@@ -77,7 +77,7 @@ impl Socket {
     pub fn open(protocol: Protocol) -> io::Result<Self> {
         let Some(interceptor) = intercept::interceptor() else { return Self::open_in_kernel(protocol) };
         interceptor(protocol, &[], &mut || Self::open_in_kernel(protocol).map(|_| Vec::new()))?;
-        // What answers may know of a protocol that this kernel lacks.
+        // What replies may know of a protocol that this kernel lacks.
         let socket = Self::open_in_kernel(protocol).or_else(|_| Self::open_in_kernel(Protocol::Route))?;
         Ok(Self { protocol, interceptor: Some(interceptor), ..socket })
     }
@@ -94,7 +94,7 @@ impl Socket {
             Some(kind) => socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, kind)?,
             None => xfrm_socket()?,
         };
-        setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
+        setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_SECONDS, 0))?;
         match protocol {
             // Since 4.20; without it everything is listed, and the readers pick.
             Protocol::Route => {
@@ -147,14 +147,14 @@ impl Socket {
         }
     }
 
-    /// Sends one message and returns what `read` makes of the first answer to it.
+    /// Sends one message and returns what `read` makes of the first reply to it.
     ///
     /// # Errors
     /// The kernel's errno, as it is.
     pub fn query<T>(&mut self, message: &Message, read: impl Fn(&Reply<'_>) -> T) -> io::Result<T> {
-        let mut answer = None;
-        self.first_answer(message, &mut |reply| answer = Some(read(reply)))?;
-        answer.ok_or_else(|| Errno::ENODATA.into())
+        let mut result = None;
+        self.first_reply(message, &mut |reply| result = Some(read(reply)))?;
+        result.ok_or_else(|| Errno::ENODATA.into())
     }
 
     /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins again
@@ -175,9 +175,9 @@ impl Socket {
         Ok(state)
     }
 
-    // The work is in functions that are compiled once, not for each kind of answer.
+    // The work is in functions that are compiled once, not for each kind of reply.
 
-    fn first_answer(&mut self, message: &Message, read: &mut dyn FnMut(&Reply<'_>)) -> io::Result<()> {
+    fn first_reply(&mut self, message: &Message, read: &mut dyn FnMut(&Reply<'_>)) -> io::Result<()> {
         if let Some(interceptor) = self.interceptor {
             let bytes = self.intercepted(interceptor, message, false)?;
             replies(&bytes).take(1).for_each(|reply| read(&reply));
@@ -186,7 +186,7 @@ impl Socket {
         let sequence = self.next_sequence(1);
         let mut bytes = Vec::new();
         message.write(&mut bytes, request_flags(0), sequence)?;
-        self.enlarge_buffer(ANSWER_BUFFER);
+        self.enlarge_buffer(REPLY_BUFFER);
         self.send(&bytes)?;
         loop {
             let Some(length) = self.receive_once_only(MsgFlags::empty())? else {
@@ -229,7 +229,7 @@ impl Socket {
         )))
     }
 
-    /// Has a query or a dump answered by the interceptor, which may ask the kernel.
+    /// Lets the interceptor reply to a query or a dump, which may ask the kernel.
     fn intercepted(
         &mut self,
         interceptor: Interceptor,
@@ -240,7 +240,7 @@ impl Socket {
         let flags = request_flags(if is_dump { libc::NLM_F_DUMP } else { 0 });
         message.write(&mut request, flags, 0)?;
         self.interceptor = None;
-        let answer = interceptor(self.protocol, &request, &mut || {
+        let reply = interceptor(self.protocol, &request, &mut || {
             if is_dump {
                 return self.dump(message, intercept::push);
             }
@@ -251,7 +251,7 @@ impl Socket {
             })
         });
         self.interceptor = Some(interceptor);
-        answer
+        reply
     }
 
     /// Reads a dump to its end; false if it was not consistent.
@@ -349,7 +349,7 @@ impl Socket {
             match recvmsg::<NetlinkAddr>(self.descriptor.as_raw_fd(), &mut parts, None, flags) {
                 Ok(message) => return Ok((message.bytes, message.address.map(|address| address.pid()))),
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, UNANSWERED)),
+                Err(Errno::EAGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, REPLY_LOST)),
                 Err(errno) => return Err(errno.into()),
             }
         }

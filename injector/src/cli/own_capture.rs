@@ -192,12 +192,12 @@ fn explained(pod: &Value, resolved: &Resolved, warnings: &mut Vec<String>) -> (S
             .filter(|notice| notice.level() == log::Level::Warn)
             .map(|notice| notice.to_string()),
     );
-    let answer = |output: Output| {
+    let report = |output: Output| {
         let about = explain::Pod { config: &config, given: &resolved.given, network: &network, live: None };
-        explain::answer(&PacketQuery { output, ..explain::query(Sender::App) }, &about)
+        explain::report(&PacketQuery { output, ..explain::query(Sender::App) }, &about)
     };
-    let traffic: Value = serde_json::from_str(&answer(Output::Json)).unwrap_or_default();
-    (answer(Output::Text), traffic.get("traffic").cloned().unwrap_or_default())
+    let traffic: Value = serde_json::from_str(&report(Output::Json)).unwrap_or_default();
+    (report(Output::Text), traffic.get("traffic").cloned().unwrap_or_default())
 }
 
 fn addresses(pod: &Value) -> Vec<IpAddr> {

@@ -259,7 +259,7 @@ fn everything_wrong_is_reported_at_once() {
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(32))]
 
-    /// Whatever is written, the answer is an answer, and an error is one line.
+    /// Any text gives options or errors, and each error is one line.
     #[test]
     fn any_text_is_accepted_or_refused_in_one_line(text in "(?s).{0,20}", list in "[0-9a-f:./*, x-]{0,20}") {
         for key in cli::Key::ALL.iter().filter(|key| **key != cli::Key::Config) {

@@ -64,7 +64,7 @@ impl<'a> Walker<'a, '_> {
 
     /// A later packet gets the destination that its connection got by its first one.
     fn translated_as_before(&mut self, hook: Hook) {
-        let Some(connection) = self.connection.filter(|connection| !connection.is_answer) else { return };
+        let Some(connection) = self.connection.filter(|connection| !connection.is_reply) else { return };
         if !self.at.has_connection() || self.at.destination != connection.original.1 {
             return;
         }

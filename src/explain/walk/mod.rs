@@ -236,9 +236,9 @@ impl<'a> Walker<'a, '_> {
         interface.unwrap_or_else(|| self.packet.interface.clone())
     }
 
-    /// An answer gets the address back that the connection was for, in `POSTROUTING`.
+    /// A reply gets the address back that the connection was for, in `POSTROUTING`.
     pub(super) fn untranslated(&mut self) {
-        let Some(connection) = self.connection.filter(|connection| connection.is_answer) else { return };
+        let Some(connection) = self.connection.filter(|connection| connection.is_reply) else { return };
         if connection.reply.0 == self.at.source {
             self.at.source = connection.original.1;
         }

@@ -141,8 +141,8 @@ impl MarkPath {
 
 /// All paths, for this mark of TPROXY.
 pub(super) fn mark_paths(mark: Mark) -> Vec<MarkPath> {
-    let [sent, saved, answered, restored] = of_client_address(mark);
-    // Captured packets carry the mark. Saved in the connection, it would be restored in the proxy's answers and route them to `lo`.
+    let [sent, saved, replied, restored] = of_client_address(mark);
+    // Captured packets carry the mark. Saved in the connection, it would be restored in the proxy's replies and route them to `lo`.
     let captured = MarkPath {
         affected: Affected::Clients,
         requires: Requirement::ConnectionMarkDiffers,
@@ -163,7 +163,7 @@ pub(super) fn mark_paths(mark: Mark) -> Vec<MarkPath> {
         is_of_proxy: false,
         ..OF_PROXY
     };
-    vec![OF_PROXY, sent, saved, answered, restored, of_others, captured]
+    vec![OF_PROXY, sent, saved, replied, restored, of_others, captured]
 }
 
 /// Packets of the proxy to its own pod.
@@ -181,7 +181,7 @@ const OF_PROXY: MarkPath = MarkPath {
     is_of_proxy: true,
 };
 
-/// Packets of the proxy to the application from the client's address, and the answers.
+/// Packets of the proxy to the application from the client's address, and the replies.
 const fn of_client_address(mark: Mark) -> [MarkPath; 4] {
     use Side::{Before, Behind};
     // The packet carries the mark until our rule saves it in the connection.
@@ -199,8 +199,8 @@ const fn of_client_address(mark: Mark) -> [MarkPath; 4] {
         connmark: mark,
         ..sent
     };
-    // The mark is restored in the answer, which is routed by it once: on `lo` it keeps its route.
-    let answered = MarkPath {
+    // The mark is restored in the reply, which is routed by it once: on `lo` it keeps its route.
+    let replied = MarkPath {
         requires: Requirement::ConnectionMarkStays,
         span: (FIRST, ours(Stage::Output, Before)),
         states: &[ESTABLISHED],
@@ -216,7 +216,7 @@ const fn of_client_address(mark: Mark) -> [MarkPath; 4] {
         requires: Requirement::PacketMarkStays,
         span: (ours(Stage::Output, Behind), END_OF_OUTPUT),
         mark,
-        ..answered
+        ..replied
     };
-    [sent, saved, answered, restored]
+    [sent, saved, replied, restored]
 }

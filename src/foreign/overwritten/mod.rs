@@ -61,7 +61,7 @@ fn consequences(affected: &BTreeSet<Affected>, mark: Mark) -> String {
         }
         Affected::OtherCalls => "connections of other programs to the pod itself are captured".to_owned(),
         Affected::Clients => format!(
-            "captured connections get the mark {mark}, with which the proxy's answers are routed to lo"
+            "captured connections get the mark {mark}, with which the proxy's replies are routed to lo"
         ),
     };
     affected.iter().map(of).collect::<Vec<_>>().join("; ")

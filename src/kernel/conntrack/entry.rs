@@ -16,7 +16,7 @@ pub enum TcpState {
     None,
     /// A SYN was seen.
     SynSent,
-    /// A SYN and its answer were seen.
+    /// A SYN and its reply were seen.
     SynReceived,
     /// Data flows.
     Established,
@@ -138,7 +138,7 @@ pub struct Entry {
     pub transport: Transport,
     /// The packets of the side that began, before any translation.
     pub original: Tuple,
-    /// The packets that are expected in answer.
+    /// The packets that are expected in reply.
     pub reply: Tuple,
     /// Its zone.
     pub zone: Zone,
@@ -162,7 +162,7 @@ impl Entry {
         let family = super::family_of(reply.byte(0))?;
         let attributes = reply.attributes(super::NFGENMSG);
         let original = Side::read(family, attributes.of(root::TUPLE_ORIGINAL)?.nested())?;
-        let answer = Side::read(family, attributes.of(root::TUPLE_REPLY)?.nested())?;
+        let reply = Side::read(family, attributes.of(root::TUPLE_REPLY)?.nested())?;
         let number = |kind| attributes.of(kind).and_then(|attribute| attribute.be32());
         let zone = attributes.of(root::ZONE).and_then(|zone| zone.be16());
         let protocol = attributes.of(root::PROTOCOL_INFO).and_then(|info| info.nested().of(tcp::INFO));
@@ -173,8 +173,8 @@ impl Entry {
             family,
             transport: original.transport,
             original: original.tuple,
-            reply: answer.tuple,
-            zone: match (zone, original.zone, answer.zone) {
+            reply: reply.tuple,
+            zone: match (zone, original.zone, reply.zone) {
                 (None, Some(zone), _) => Zone::Original(zone),
                 (None, None, Some(zone)) => Zone::Reply(zone),
                 (zone, _, _) => Zone::Both(zone.unwrap_or(0)),

@@ -20,8 +20,8 @@ const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 const NFGENMSG: usize = 4;
 /// How many changes are collected before they are sent.
 const CHUNK: usize = 100;
-/// How often answers that come between a deletion and what follows it are tried to be kept from making an entry.
-const ANSWER_ATTEMPTS: usize = 10;
+/// How often replies that come between a deletion and what follows it are tried to be kept from making an entry.
+const REPLY_ATTEMPTS: usize = 10;
 /// Number of entries of this thread's namespace; there as soon as the kernel has connection tracking.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
@@ -100,7 +100,7 @@ pub enum Change {
         closing: bool,
         /// It is established. An entry of which the kernel saw one side only, an acknowledgement for instance, is that of a new
         /// connection until the other side sends: TPROXY would take the packets of its client.
-        answered: bool,
+        seen_reply: bool,
     },
 }
 
@@ -198,28 +198,28 @@ impl Conntrack {
         self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done().map(drop)
     }
 
-    /// Deletes UDP entries that translate nothing. The answers to their queries still come in for a while; without an entry, the first of
+    /// Deletes UDP entries that translate nothing. The replies to their queries still come in for a while; without an entry, the first of
     /// them would make one against the direction of the flow, which its next query would follow instead of the rules.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn delete_keeping_answers(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub fn delete_keeping_replies(&mut self, entries: &[Entry]) -> io::Result<()> {
         for entry in entries {
             let mut old = *entry;
-            for _ in 0..ANSWER_ATTEMPTS {
-                let messages = [request::delete(&old), request::answers(entry)];
+            for _ in 0..REPLY_ATTEMPTS {
+                let messages = [request::delete(&old), request::replies(entry)];
                 if self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done()? == messages.len() {
                     break;
                 }
-                // The flow has ended, or an answer came in between.
+                // The flow has ended, or a reply came in between.
                 old = Entry { original: entry.original.reversed(), id: None, ..*entry };
             }
         }
         Ok(())
     }
 
-    /// Deletes entries against the direction of these flows: an answer makes one that was looked up after the entry of its flow was
-    /// deleted, and comes to its socket after an entry for answers is there. The kernel keeps it for a second, and finds it by the
+    /// Deletes entries against the direction of these flows: a reply makes one that was looked up after the entry of its flow was
+    /// deleted, and comes to its socket after an entry for replies is there. The kernel keeps it for a second, and finds it by the
     /// tuple of a query only.
     ///
     /// # Errors
@@ -319,7 +319,7 @@ impl Change {
         match self {
             Self::Delete => request::delete(entry),
             Self::DeleteOnSyn => request::delete_on_syn(entry),
-            Self::Resume { closing, answered } => request::resume(entry, closing, answered),
+            Self::Resume { closing, seen_reply } => request::resume(entry, closing, seen_reply),
         }
     }
 }
@@ -330,11 +330,11 @@ fn listed(filter: Filter, reply: &Reply<'_>) -> Option<Entry> {
     entry.filter(|entry| filter.admits(entry))
 }
 
-/// The answer to a question for one entry, which may be absent.
-fn present(answer: io::Result<Option<Entry>>) -> io::Result<Option<Entry>> {
-    match answer {
+/// The reply to a query for one entry, which may be absent.
+fn present(reply: io::Result<Option<Entry>>) -> io::Result<Option<Entry>> {
+    match reply {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        answer => answer,
+        reply => reply,
     }
 }
 

@@ -75,7 +75,7 @@ fn push_mark(message: &mut Message, mark: u32) {
 /// An entry to be made, for a TCP connection that is established and was not tracked so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry {
-    /// The packets of the side that began; the answers are expected in the opposite direction.
+    /// The packets of the side that began; the replies are expected in the opposite direction.
     pub original: Tuple,
     /// How far the connection is.
     pub state: TcpState,
@@ -111,9 +111,9 @@ pub(super) fn delete_on_syn(entry: &Entry) -> Message {
 }
 
 /// See [`super::Change::Resume`].
-pub(super) fn resume(entry: &Entry, closing: bool, answered: bool) -> Message {
+pub(super) fn resume(entry: &Entry, closing: bool, seen_reply: bool) -> Message {
     let mut message = existing(Kind::New, entry);
-    if answered {
+    if seen_reply {
         // The kernel refuses to clear a bit.
         message.push_be32(root::STATUS, entry.status.0 | Status::ESTABLISHED.0);
     }
@@ -152,15 +152,15 @@ pub(super) fn set_mark(entry: &Entry, mark: u32) -> Message {
     message
 }
 
-/// How long answers to earlier queries come in. Meanwhile Linux 6.18 refuses queries from the same port that are not captured.
-const ANSWERS_SECONDS: u32 = 2;
+/// How long replies to earlier queries come in. Meanwhile Linux 6.18 refuses queries from the same port that are not captured.
+const REPLIES_SECONDS: u32 = 2;
 
-/// An entry for the answers to the queries of an untranslated UDP entry. Its own answers would go to port 0, so that no query follows it.
-pub(super) fn answers(entry: &Entry) -> Message {
+/// An entry for the replies to the queries of an untranslated UDP entry. Its own replies would go to port 0, so that no query follows it.
+pub(super) fn replies(entry: &Entry) -> Message {
     let mut reply = entry.original;
     let mut message = about(Kind::New, CREATE, entry.transport, &reply.reversed(), entry.zone);
     reply.destination.set_port(0);
-    complete(&mut message, entry.transport, &reply, Status::ESTABLISHED_FOR_A_WHILE, ANSWERS_SECONDS);
+    complete(&mut message, entry.transport, &reply, Status::ESTABLISHED_FOR_A_WHILE, REPLIES_SECONDS);
     message
 }
 

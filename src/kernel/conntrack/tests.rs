@@ -126,7 +126,7 @@ fn entries_are_found_by_protocol_port_and_family_in_all_zones() {
 }
 
 #[test]
-fn a_late_answer_makes_no_entry_that_the_next_query_follows() {
+fn a_late_reply_makes_no_entry_that_the_next_query_follows() {
     for family in Family::ALL {
         in_new_namespace(|| {
             iptables(family, "-t raw -A OUTPUT -p udp -j CT --zone 7");
@@ -141,9 +141,9 @@ fn a_late_answer_makes_no_entry_that_the_next_query_follows() {
             };
             let before = queries(&mut table);
             assert_eq!((before.len(), before[0].zone), (1, Zone::Both(7)), "{before:?}");
-            table.delete_keeping_answers(&before).unwrap();
+            table.delete_keeping_replies(&before).unwrap();
             // It may have ended by itself, too.
-            table.delete_keeping_answers(&before).unwrap();
+            table.delete_keeping_replies(&before).unwrap();
             assert_eq!(queries(&mut table), []);
             server.send_to(b"!", at(2000)).unwrap();
             assert_eq!(client.recv(&mut [0; 8]).unwrap(), 1);

@@ -80,7 +80,7 @@ fn a_transaction_bigger_than_the_default_buffer_is_sent_whole() {
             let named = |n| message(kind, 2).with_text(NFTA_TABLE_NAME, &format!("t{n}"));
             (0..20_000).map(|n| named(n % 100)).collect()
         };
-        // None of them is there: the answers overflow, and the first is still reported.
+        // None of them is there: the replies overflow, and the first is still reported.
         let error = socket.transaction(&many(Kind::DelTable)).unwrap_err();
         assert_eq!((error.message, error.error.raw_os_error()), (Some(0), Some(libc::ENOENT)));
         // The socket is usable afterwards.

@@ -108,7 +108,7 @@ impl fmt::Display for UncapturedProbe {
 /// The event of a probe that was not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No answer.
+    /// No reply.
     Silence,
     /// The connection failed; most often refused, because nothing listens at its destination.
     Failed(Errno),
@@ -121,7 +121,7 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silence => f.write_str("no answer: packets are dropped on the way"),
+            Self::Silence => f.write_str("no reply: packets are dropped on the way"),
             Self::Failed(Errno::ECONNREFUSED) => f.write_str("connection refused: no rule redirected it"),
             Self::Failed(errno) => write!(f, "{}", errno.desc()),
             Self::AcceptedElsewhere => f.write_str("accepted by another process"),

@@ -71,7 +71,7 @@ impl Rtnetlink {
         header[0] = af(family);
         let message = Message::new(libc::RTM_GETROUTE, 0, &header).with(RTA_TABLE, &table.to_ne_bytes());
         let routes = self.socket.dump(&message, |list: &mut Vec<Route>, reply| {
-            // A kernel without IPv6 answers with the routes of the families that it has.
+            // A kernel without IPv6 replies with the routes of the families that it has.
             if reply.kind == libc::RTM_NEWROUTE && reply.byte(0) == af(family) {
                 let wanted = |route: &Route| route.table == table;
                 list.extend(read_route(reply).filter(wanted));

@@ -169,7 +169,7 @@ fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result
 /// counts for both.
 ///
 /// # Errors
-/// The kernel refuses, and `/proc` has no answer.
+/// The kernel refuses, and `/proc` does not have it.
 pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
     // A list walks the table of all namespaces, which takes the kernel some 0.2 ms for each family.
     if counted_in_proc() == Some(0) {

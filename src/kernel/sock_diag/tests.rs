@@ -130,7 +130,7 @@ fn side_that_began_a_connection_is_known() {
             let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
             let ends = [&client, &server].map(|end| plain(end.local_addr().unwrap()));
             // An acknowledgement may be under way.
-            let await_answer = |expected: [Option<bool>; 2]| {
+            let await_state = |expected: [Option<bool>; 2]| {
                 let limit = Instant::now() + Duration::from_secs(60);
                 let began = |end| {
                     let sockets = tcp_connections(&State::CONNECTED).unwrap();
@@ -140,16 +140,16 @@ fn side_that_began_a_connection_is_known() {
                     assert!(Instant::now() < limit, "{address}: {:?}", ends.map(began));
                 }
             };
-            await_answer([Some(true), Some(false)]);
+            await_state([Some(true), Some(false)]);
             for _ in 0..3 {
                 client.write_all(&[1; 20_000]).unwrap();
                 server.write_all(&[2; 5]).unwrap();
                 server.read_exact(&mut [0; 20_000]).unwrap();
                 client.read_exact(&mut [0; 5]).unwrap();
             }
-            await_answer([Some(true), Some(false)]);
+            await_state([Some(true), Some(false)]);
             server.shutdown(Shutdown::Write).unwrap();
-            await_answer([Some(true), None]);
+            await_state([Some(true), None]);
         }
         let plain = tcp_sockets(&State::CONNECTED).unwrap();
         assert!(plain.iter().all(|socket| socket.began.is_none()), "not asked for");

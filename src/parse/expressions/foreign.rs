@@ -293,8 +293,8 @@ fn end(data: &[u8], family: Family) -> Option<Loaded> {
     const KEY: u16 = 2;
     const DIRECTION: u16 = 3;
     let attributes = nfnetlink::Attributes::new(data);
-    let [is_answer] = *attributes.of(DIRECTION)?.payload else { return None };
-    let option = |original, reply| if is_answer == 0 { original } else { reply };
+    let [is_reply] = *attributes.of(DIRECTION)?.payload else { return None };
+    let option = |original, reply| if is_reply == 0 { original } else { reply };
     let bits = if family == Family::V4 { 32 } else { 128 };
     // `NFT_CT_SRC` and the like; from 19 on they are of one family.
     Some(match (attributes.of(KEY)?.be32()?, family) {

@@ -68,7 +68,7 @@ pub enum Limit {
 pub enum Part {
     /// Its status: the test holds if one of the bits of its mask is set.
     Status,
-    /// 1 for answers.
+    /// 1 for replies.
     Direction,
     /// Its protocol's number.
     Protocol,
@@ -81,7 +81,7 @@ pub enum Part {
 pub enum Direction {
     /// As the first one was sent.
     Original,
-    /// As answers arrive.
+    /// As replies arrive.
     Reply,
 }
 

@@ -151,7 +151,7 @@ impl Connections {
                 let opened =
                     Conversation::to(at(family.pod(), 8080), Binding { source, spoofed_mark: Some(mark) });
                 let outcome = match opened {
-                    Ok(conversation) => Outcome::Answered(conversation.greeting),
+                    Ok(conversation) => Outcome::Responded(conversation.greeting),
                     Err(error) => Outcome::of_error(&error),
                 };
                 let end = Instant::now();
@@ -205,7 +205,7 @@ impl Connections {
         let (start, opened) = connect(flow.source(family), flow.target(family));
         let end = Instant::now();
         let outcome = match &opened {
-            Ok(conversation) => Outcome::Answered(conversation.greeting.clone()),
+            Ok(conversation) => Outcome::Responded(conversation.greeting.clone()),
             Err(error) => Outcome::of_error(error),
         };
         self.attempts.lock().unwrap().push(Attempt { flow, family, start, end, outcome });

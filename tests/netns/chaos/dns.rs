@@ -1,4 +1,4 @@
-//! DNS over UDP: servers that answer after a while, and clients that ask at a fixed rate without waiting.
+//! DNS over UDP: servers that respond after a while, and clients that ask at a fixed rate without waiting.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
@@ -21,7 +21,7 @@ use crate::lab::{Family, Pod, User};
 const DELAY: Duration = Duration::from_millis(100);
 /// Time between two queries of one flow.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the last answers may take.
+/// How long the last responses may take.
 const LIMIT: Duration = Duration::from_secs(10);
 /// A client, and which of its queries.
 type Id = (usize, usize);
@@ -33,8 +33,8 @@ pub(super) struct Query {
     pub(super) family: Family,
     /// Before and after it was sent.
     pub(super) sent: (Instant, Instant),
-    /// Who answered; none if it was lost.
-    pub(super) answered_by: Option<String>,
+    /// The server that responded; none if the query was lost.
+    pub(super) responder: Option<String>,
 }
 
 impl Query {
@@ -43,20 +43,20 @@ impl Query {
         Expected::of(&self.flow, self.family, &timeline.between(self.sent.0, self.sent.1))
     }
 
-    /// Whether its answer may have been lost, since capture of the flow ended while it was waiting.
+    /// Whether its response may have been lost, since capture of the flow ended while it was waiting.
     pub(super) fn may_be_lost(&self, timeline: &Timeline, end: Instant) -> bool {
         Expected::of(&self.flow, self.family, &timeline.between(self.sent.0, end)).narrowed
     }
 }
 
-/// What became of each query, as the servers and the clients know it. No clock says when an answer is lost: a later one says it.
+/// What became of each query, as the servers and the clients know it. No clock says when a response is lost: a later one says it.
 #[derive(Debug, Default)]
 struct Log {
     /// Queries that have reached a server.
     reached: BTreeSet<Id>,
-    /// The server of each answer that was sent, and its place among the answers of that server.
-    answered: BTreeMap<Id, (usize, usize)>,
-    /// When answers were received, in the order in which each server sent them, and each client asked.
+    /// The server of each response that was sent, and its place among the responses of that server.
+    responses: BTreeMap<Id, (usize, usize)>,
+    /// When responses were received, in the order in which each server sent them, and each client asked.
     received: BTreeMap<(usize, usize), Instant>,
     received_by: BTreeMap<Id, Instant>,
 }
@@ -65,15 +65,15 @@ impl Log {
     fn receive(&mut self, id: Id) {
         let now = Instant::now();
         self.received_by.insert(id, now);
-        self.answered.get(&id).map(|place| self.received.insert(*place, now));
+        self.responses.get(&id).map(|place| self.received.insert(*place, now));
     }
 
-    /// When an answer to this query, which has none, could no longer be on its way. None if it still can.
+    /// When a response to this query, which has none, could no longer be on its way. None if it still can.
     fn end_of_waiting(&self, id: Id) -> Option<Instant> {
         let next = |of: &BTreeMap<(usize, usize), Instant>, (whose, place): (usize, usize)| {
             of.range((whose, place + 1)..=(whose, usize::MAX)).next().map(|(_, received)| *received)
         };
-        match self.answered.get(&id) {
+        match self.responses.get(&id) {
             Some(place) => next(&self.received, *place),
             None if self.reached.contains(&id) => None,
             None => next(&self.received_by, id),
@@ -91,7 +91,7 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Until when this query, which has no answer, may have been waiting for it.
+    /// Until when this query, which has no response, may have been waiting for it.
     pub(super) fn end_of_waiting(&self, query: &Query) -> Instant {
         self.log.lock().unwrap().end_of_waiting(query.id).unwrap_or_else(Instant::now)
     }
@@ -144,10 +144,10 @@ impl Queries {
             let due = waiting.iter().take_while(|(due, _, _)| *due <= Instant::now()).count();
             for (_, client, id) in waiting.drain(..due) {
                 let place = (server, places.next().expect("endless"));
-                self.log.lock().unwrap().answered.insert(id, place);
-                let answer = format!("{who} {} {}", id.0, id.1);
+                self.log.lock().unwrap().responses.insert(id, place);
+                let response = format!("{who} {} {}", id.0, id.1);
                 // A client that is gone makes the next call fail, not this one.
-                let _ = socket.send_to(answer.as_bytes(), client);
+                let _ = socket.send_to(response.as_bytes(), client);
             }
         }
     }
@@ -226,10 +226,10 @@ impl Client {
         let (socket, waiting) = self.sockets.last_mut().unwrap();
         let id = (self.number, number);
         let before = Instant::now();
-        // An error is that of an earlier query: its answer is missing.
+        // An error is that of an earlier query: its response is missing.
         let _ = socket.send(format!("{} {}", id.0, id.1).as_bytes());
         let sent = (before, Instant::now());
-        let query = Query { id, flow: self.flow, family: self.family, sent, answered_by: None };
+        let query = Query { id, flow: self.flow, family: self.family, sent, responder: None };
         waiting.insert(number, query);
     }
 
@@ -238,12 +238,12 @@ impl Client {
         let mut buffer = [0; 64];
         for (socket, waiting) in &mut self.sockets {
             while let Ok(length) = socket.recv(&mut buffer) {
-                let answer = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                let (who, id) = answer.split_once(' ').expect("a server's answer");
+                let response = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let (who, id) = response.split_once(' ').expect("a server's response");
                 let id = read_id(id);
                 if let Some(query) = waiting.remove(&id.1) {
                     queries.log.lock().unwrap().receive(id);
-                    done.push(Query { answered_by: Some(who.to_owned()), ..query });
+                    done.push(Query { responder: Some(who.to_owned()), ..query });
                 }
             }
         }

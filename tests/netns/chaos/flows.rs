@@ -141,7 +141,7 @@ impl Flow {
         }
     }
 
-    /// Who answers if the flow is not captured.
+    /// The server that responds if the flow is not captured.
     pub(super) fn server(&self) -> &'static str {
         match self.to {
             Destination::Pod | Destination::PodSecondNic => "app",

@@ -177,8 +177,8 @@ impl Step {
         self.says(|line| line.contains("resets") && line.contains("proxied"))
     }
 
-    /// Whether the output says that entries of captured queries were deleted, with which waiting answers are lost.
-    pub(super) fn announces_lost_answers(&self) -> bool {
+    /// Whether the output says that entries of captured queries were deleted, with which waiting responses are lost.
+    pub(super) fn announces_lost_responses(&self) -> bool {
         self.says(|line| {
             let line = line.replace("not captured before", "");
             let Some((count, entries)) = line.split_once(" deleted: conntrack entries of UDP to port 53")

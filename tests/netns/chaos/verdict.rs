@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use netlab::Answer;
+use netlab::Response;
 
 use super::connections::{Attempt, Connections, LostConnection, PassedOn};
 use super::dns::{Queries, Query};
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     /// One that had to be left alone was captured, or arrived at another port of the proxy.
     Misdirected,
     Refused,
-    /// Reset or timed out; a query without an answer.
+    /// Reset or timed out; a query without a response.
     Lost,
     /// An established connection ended, and no run had announced it.
     HeldLost,
@@ -156,19 +156,19 @@ impl Report {
         let Attempt { flow, family, start, end, outcome } = attempt;
         let possible = history.timeline.between(*start, *end);
         let expected = Expected::of(flow, *family, &possible);
-        let right_ends = |answer: &Answer| {
-            answer.original == flow.target(*family) && flow.callers(*family).contains(&answer.source.ip())
+        let right_ends = |response: &Response| {
+            response.original == flow.target(*family) && flow.callers(*family).contains(&response.source.ip())
         };
         let kind = match outcome {
-            Outcome::Answered(answer)
-                if answer.server == "proxy"
-                    && expected.ports.contains(&answer.port)
-                    && right_ends(answer) =>
+            Outcome::Responded(response)
+                if response.server == "proxy"
+                    && expected.ports.contains(&response.port)
+                    && right_ends(response) =>
             {
                 return;
             }
-            Outcome::Answered(answer) if answer.server == flow.server() && expected.direct => return,
-            Outcome::Answered(answer) if answer.server == flow.server() => {
+            Outcome::Responded(response) if response.server == flow.server() && expected.direct => return,
+            Outcome::Responded(response) if response.server == flow.server() => {
                 let announced = |step: &Step| {
                     flow.passing_rule().is_some_and(|rule| step.announces_foreign(*family, rule))
                 };
@@ -179,7 +179,7 @@ impl Report {
                 }
                 Kind::Leaked
             }
-            Outcome::Answered(_) => Kind::Misdirected,
+            Outcome::Responded(_) => Kind::Misdirected,
             Outcome::Refused => Kind::Refused,
             Outcome::TimedOut | Outcome::Failed(_)
                 if history.announced(*start, *end, Step::announces_resets) =>
@@ -203,8 +203,8 @@ impl Report {
                 continue;
             }
             self.count("connections with original source", 1);
-            let right = matches!(outcome, Outcome::Answered(answer)
-                if answer.server == "app" && answer.source.ip() == family.guest());
+            let right = matches!(outcome, Outcome::Responded(response)
+                if response.server == "app" && response.source.ip() == family.guest());
             if !right {
                 let what = format!("{family:?}: {outcome:?} in {:?}", *end - *start);
                 self.fail(Kind::Lost, "proxy with original source", history, *start, &what);
@@ -234,25 +234,25 @@ impl Report {
 
     fn judge_query(&mut self, history: &History, queries: &Queries, query: &Query) {
         let expected = query.expected(history.timeline);
-        let kind = match query.answered_by.as_deref() {
+        let kind = match query.responder.as_deref() {
             Some("proxy") if !expected.ports.is_empty() => return,
             Some("outside") if expected.direct => return,
             Some("outside") => Kind::Leaked,
             Some(_) => Kind::Misdirected,
             None if query.may_be_lost(history.timeline, queries.end_of_waiting(query)) => {
-                return self.count("answers lost where capture of a flow ended", 1);
+                return self.count("responses lost where capture of a flow ended", 1);
             }
             None if history.announced(
                 query.sent.0,
                 queries.end_of_waiting(query),
-                Step::announces_lost_answers,
+                Step::announces_lost_responses,
             ) =>
             {
-                return self.count("answers lost, as announced", 1);
+                return self.count("responses lost, as announced", 1);
             }
             None => Kind::Lost,
         };
-        let what = format!("{:?}: answered by {:?}, expected {expected:?}", query.family, query.answered_by);
+        let what = format!("{:?}: response of {:?}, expected {expected:?}", query.family, query.responder);
         self.fail(kind, query.flow.name, history, query.sent.0, &what);
     }
 }

@@ -1,4 +1,4 @@
-//! Options change while a socket sends DNS queries from one source port, with some always waiting for their answers.
+//! Options change while a socket sends DNS queries from one source port, with some always waiting for their responses.
 
 mod zones;
 
@@ -26,15 +26,15 @@ for_each_backend_and_native!(
     an_excluded_group_is_included,
     an_excluded_port_53_is_included,
     servers_outside_resolv_conf_are_included,
-    a_change_that_concerns_no_query_loses_no_answer,
+    a_change_that_concerns_no_query_loses_no_response,
     dns_capture_is_switched_on_together_with_tproxy,
     dns_capture_is_switched_on_in_a_move_between_backends,
-    a_move_between_backends_loses_no_answer,
-    new_sockets_lose_no_answer_in_a_first_capture,
-    new_sockets_lose_no_answer_when_capture_begins,
-    new_sockets_lose_no_answer_when_capture_gets_wider,
-    captured_queries_lose_no_answer_when_every_server_is_captured,
-    direct_queries_lose_no_answer_when_every_server_is_captured,
+    a_move_between_backends_loses_no_response,
+    new_sockets_lose_no_response_in_a_first_capture,
+    new_sockets_lose_no_response_when_capture_begins,
+    new_sockets_lose_no_response_when_capture_gets_wider,
+    captured_queries_lose_no_response_when_every_server_is_captured,
+    direct_queries_lose_no_response_when_every_server_is_captured,
     a_killed_change_is_completed_by_the_next_run,
 );
 
@@ -42,7 +42,7 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const DNS: [&str; 6] = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
 /// The servers of resolv.conf only.
 const SERVERS_OF_RESOLV_CONF: [&str; 5] = ["-b", "*", "-i", "*", "--redirect-dns"];
-/// How many queries are looked at before and after a change: as many as wait for their answers at a time.
+/// How many queries are looked at before and after a change: as many as wait for their responses at a time.
 const QUERIES: usize = 100;
 /// A run switches everything that comes this long after its end.
 const SETTLED: Duration = Duration::from_millis(50);
@@ -97,7 +97,7 @@ fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Outcomes> {
     for resolver in &resolvers {
         resolver.wait_for(QUERIES);
     }
-    // All at once, because one that lost an answer waits for it for a while.
+    // All at once, because one that lost a response waits for it for a while.
     resolvers.iter().for_each(Queries::stop);
     let outcomes = resolvers.into_iter().zip(begin.into_iter().zip(settled));
     outcomes.map(|(resolver, (begin, settled))| Outcomes::of(resolver, begin, settled)).collect()
@@ -110,7 +110,7 @@ impl Outcomes {
         Self { before, meanwhile, after }
     }
 
-    /// Not captured before, captured after, and every query was answered.
+    /// Not captured before, captured after, and every query got a response.
     #[track_caller]
     fn newly_captured(&self) {
         let Self { before, meanwhile, after } = self;
@@ -124,7 +124,7 @@ impl Outcomes {
         assert_eq!((self.after.proxy, self.after.lost), (0, 0), "{:?}", self.after);
     }
 
-    /// Never captured, and every query was answered.
+    /// Never captured, and every query got a response.
     #[track_caller]
     fn direct_all_the_time(&self) {
         for tally in [&self.before, &self.meanwhile, &self.after] {
@@ -132,7 +132,7 @@ impl Outcomes {
         }
     }
 
-    /// Captured all the time, and every query was answered.
+    /// Captured all the time, and every query got a response.
     #[track_caller]
     fn captured(&self) {
         for tally in [&self.before, &self.meanwhile, &self.after] {
@@ -156,7 +156,7 @@ fn dns_capture_is_switched_off(fixture: Fixture) {
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
     for outcomes in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(&EVERYTHING))) {
-        // The answers that are waited for come by the entry that has to go.
+        // The responses that are waited for come by the entry that has to go.
         assert_eq!(outcomes.before.direct, 0, "{:?}", outcomes.before);
         assert_eq!((outcomes.after.proxy, outcomes.after.lost), (0, 0), "{:?}", outcomes.after);
     }
@@ -285,7 +285,7 @@ fn widening(fixture: Fixture, narrow: impl Fn(Program) -> Program, wide: impl Fn
 }
 
 /// Its own way is no reason to delete an entry that captured queries wait for.
-fn a_change_that_concerns_no_query_loses_no_answer(fixture: Fixture) {
+fn a_change_that_concerns_no_query_loses_no_response(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
@@ -329,7 +329,7 @@ fn dns_capture_is_switched_on_in_a_move_between_backends(fixture: Fixture) {
     outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
-fn a_move_between_backends_loses_no_answer(fixture: Fixture) {
+fn a_move_between_backends_loses_no_response(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
@@ -338,51 +338,51 @@ fn a_move_between_backends_loses_no_answer(fixture: Fixture) {
 }
 
 /// Nothing is tracked in the pod yet.
-fn new_sockets_lose_no_answer_in_a_first_capture(fixture: Fixture) {
+fn new_sockets_lose_no_response_in_a_first_capture(fixture: Fixture) {
     for _ in 0..4 {
         let pod = fixture.pod();
         let _servers = name_servers(&pod);
-        every_new_socket_is_answered(&pod);
+        every_new_socket_gets_responses(&pod);
     }
 }
 
-fn new_sockets_lose_no_answer_when_capture_begins(fixture: Fixture) {
+fn new_sockets_lose_no_response_when_capture_begins(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
-    every_new_socket_is_answered(&pod);
+    every_new_socket_gets_responses(&pod);
 }
 
-fn new_sockets_lose_no_answer_when_capture_gets_wider(fixture: Fixture) {
+fn new_sockets_lose_no_response_when_capture_gets_wider(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
-    every_new_socket_is_answered(&pod);
+    every_new_socket_gets_responses(&pod);
 }
 
-/// No later query of a socket replaces the entry that its answer needs.
-fn captured_queries_lose_no_answer_when_every_server_is_captured(fixture: Fixture) {
+/// No later query of a socket replaces the entry that its response needs.
+fn captured_queries_lose_no_response_when_every_server_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     for start in [Sockets::start, Sockets::start_again] {
         with_name_server(&pod, &SERVERS_OF_RESOLV_CONF).run().succeeded();
-        every_query_is_answered(&pod, start, Family::name_server);
+        every_query_gets_a_response(&pod, start, Family::name_server);
     }
 }
 
-fn direct_queries_lose_no_answer_when_every_server_is_captured(fixture: Fixture) {
+fn direct_queries_lose_no_response_when_every_server_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (name_servers(&pod), other_servers(&pod));
     with_name_server(&pod, &SERVERS_OF_RESOLV_CONF).run().succeeded();
-    every_query_is_answered(&pod, Sockets::start, Family::service);
+    every_query_gets_a_response(&pod, Sockets::start, Family::service);
 }
 
-fn every_new_socket_is_answered(pod: &Pod) {
-    every_query_is_answered(pod, Sockets::start, Family::name_server);
+fn every_new_socket_gets_responses(pod: &Pod) {
+    every_query_gets_a_response(pod, Sockets::start, Family::name_server);
 }
 
 /// Sockets ask once each, before, while and after everything is captured.
-fn every_query_is_answered(
+fn every_query_gets_a_response(
     pod: &Pod,
     start: fn(&User, SocketAddr) -> Sockets,
     server: impl Fn(Family) -> IpAddr,
@@ -393,7 +393,7 @@ fn every_query_is_answered(
     thread::sleep(SETTLED);
     once.iter().for_each(Sockets::stop);
     for sockets in once {
-        assert_eq!(sockets.end(), 0, "queries without an answer");
+        assert_eq!(sockets.end(), 0, "queries without a response");
     }
 }
 

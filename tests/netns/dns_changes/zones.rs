@@ -14,9 +14,9 @@ use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     sockets_in_a_foreign_zone_follow_each_change,
-    answers_that_are_under_way_make_no_entry,
+    responses_that_are_under_way_make_no_entry,
     sockets_in_a_foreign_zone_follow_a_cleanup,
-    answers_in_a_foreign_zone_arrive_after_the_change,
+    responses_in_a_foreign_zone_arrive_after_the_change,
     a_foreign_zone_is_named_with_what_it_means,
 );
 
@@ -30,7 +30,7 @@ fn by_iptables(pod: &Pod) {
     raw(pod, "CT --zone 7");
 }
 
-/// The answers have the zone of an earlier packet of theirs.
+/// The responses have the zone of an earlier packet of theirs.
 fn in_one_direction(pod: &Pod) {
     raw(pod, "CT --zone-orig 7");
 }
@@ -76,9 +76,9 @@ fn sockets_in_a_foreign_zone_follow_each_change(fixture: Fixture) {
     }
 }
 
-/// Answers take long from the hook that looks up their entry to the one that makes a new one known: of one whose entry is deleted
+/// Responses take long from the hook that looks up their entry to the one that makes a new one known: of one whose entry is deleted
 /// meanwhile, the kernel makes an entry against the direction of its flow, which queries follow for a second.
-fn answers_that_are_under_way_make_no_entry(fixture: Fixture) {
+fn responses_that_are_under_way_make_no_entry(fixture: Fixture) {
     const RULES: usize = 1000;
     const PORTS: u16 = 4;
     let rules = "udp sport 1 counter\n".repeat(RULES);
@@ -115,13 +115,13 @@ fn sockets_in_a_foreign_zone_follow_a_cleanup(fixture: Fixture) {
     }
 }
 
-/// Who answers a query from this port.
-fn answering(pod: &Pod, user: u32, family: Family, port: u16) -> String {
+/// The server that responds to a query from this port.
+fn responder(pod: &Pod, user: u32, family: Family, port: u16) -> String {
     let mut buffer = [0; 64];
     let socket = bind(&pod.user(user, user), at(family.pod(), port));
     socket.connect(at(family.name_server(), 53)).expect("connect a UDP socket");
     socket.send(b"query").expect("send a query");
-    let length = socket.recv(&mut buffer).expect("an answer");
+    let length = socket.recv(&mut buffer).expect("a response");
     String::from_utf8_lossy(&buffer[..length]).replace(" query", "")
 }
 
@@ -152,11 +152,11 @@ fn a_foreign_zone_is_named_with_what_it_means(fixture: Fixture) {
             let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
             pod.outside().call(inbound).captured(15006, at(family.pod(), 15006));
             pod.app().call(outbound).captured(15001, at(family.loopback(), 15001));
-            assert_eq!(answering(&pod, 1000, *family, 24_000), "proxy");
-            assert_eq!(answering(&pod, PROXY, *family, 24_001), "direct");
+            assert_eq!(responder(&pod, 1000, *family, 24_000), "proxy");
+            assert_eq!(responder(&pod, PROXY, *family, 24_001), "direct");
             // Of two base chains with the same priority, the one that was made last is first: ours of native nftables.
             let is_ours = priority == -300 && fixture.backend == Backend::Native;
-            assert_eq!(answering(&pod, PROXY, *family, 24_000), if is_ours { "direct" } else { "proxy" });
+            assert_eq!(responder(&pod, PROXY, *family, 24_000), if is_ours { "direct" } else { "proxy" });
         }
         pod.apply(&[&EVERYTHING[..], &["-m", "TPROXY"]].concat());
         for family in fixture.families() {
@@ -168,8 +168,8 @@ fn a_foreign_zone_is_named_with_what_it_means(fixture: Fixture) {
     pod.apply(&DNS);
     let _servers = name_servers(&pod);
     for family in fixture.families() {
-        assert_eq!(answering(&pod, 1000, *family, 24_000), "proxy");
-        assert_eq!(answering(&pod, PROXY, *family, 24_000), "direct");
+        assert_eq!(responder(&pod, 1000, *family, 24_000), "proxy");
+        assert_eq!(responder(&pod, PROXY, *family, 24_000), "direct");
     }
 }
 
@@ -179,9 +179,9 @@ fn bind(user: &User, address: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The only packet of the flow after the change is an answer: it must not become the first packet of a flow that the next query
+/// The only packet of the flow after the change is a response: it must not become the first packet of a flow that the next query
 /// belongs to.
-fn answers_in_a_foreign_zone_arrive_after_the_change(fixture: Fixture) {
+fn responses_in_a_foreign_zone_arrive_after_the_change(fixture: Fixture) {
     for set_zones in FOREIGN {
         let pod = fixture.pod();
         set_zones(&pod);
@@ -201,11 +201,11 @@ fn answers_in_a_foreign_zone_arrive_after_the_change(fixture: Fixture) {
             .collect();
         pod.apply(&DNS);
         for (server, app, from, _proxy) in &sockets {
-            server.send_to(b"late", *from).expect("send an answer");
-            let length = app.recv(&mut buffer).expect("the answer arrives");
+            server.send_to(b"late", *from).expect("send a response");
+            let length = app.recv(&mut buffer).expect("the response arrives");
             assert_eq!(&buffer[..length], b"late");
             app.send(b"second").expect("send a query");
-            let length = app.recv(&mut buffer).expect("an answer to the next query");
+            let length = app.recv(&mut buffer).expect("a response to the next query");
             assert_eq!(&buffer[..length], b"proxy second");
         }
     }

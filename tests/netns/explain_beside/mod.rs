@@ -15,7 +15,7 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_na
 
 for_each_backend_and_native!(
     marks_are_routed_where_they_are_set,
-    zones_of_others_may_keep_answers_from_their_connection,
+    zones_of_others_may_keep_replies_from_their_connection,
     masks_that_are_no_prefix_are_evaluated,
     packets_that_are_untracked_by_their_flags,
     untracked_packets_with_tproxy,
@@ -50,11 +50,11 @@ use Kernel::{Nothing, Proxy, ProxyAlone, Server};
 /// What the kernel does with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
-    /// This port of the proxy answers, and with TPROXY its calls to the app arrive.
+    /// This port of the proxy responds, and with TPROXY its calls to the app arrive.
     Proxy(u16),
-    /// Only the proxy answers.
+    /// Only the proxy responds.
     ProxyAlone(u16),
-    /// What it was for answers.
+    /// What it was for responds.
     Server,
     /// No data arrives.
     Nothing,
@@ -259,14 +259,16 @@ impl<'a> Case<'a> {
             if attempt.peer_addr().is_err() {
                 return Nothing;
             }
-            let answer: io::Result<_> = user.run(|| Conversation::go_on(attempt));
-            answer.map_or(Outcome::TimedOut, |conversation| Outcome::Answered(conversation.greeting))
+            let reply: io::Result<_> = user.run(|| Conversation::go_on(attempt));
+            reply.map_or(Outcome::TimedOut, |conversation| Outcome::Responded(conversation.greeting))
         } else {
             user.call(to)
         };
         match outcome {
-            Outcome::Answered(answer) if answer.server == "proxy" => self.by_proxy(pod, family, answer.port),
-            Outcome::Answered(_) => Server,
+            Outcome::Responded(response) if response.server == "proxy" => {
+                self.by_proxy(pod, family, response.port)
+            }
+            Outcome::Responded(_) => Server,
             Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => Nothing,
         }
     }
@@ -282,12 +284,12 @@ impl<'a> Case<'a> {
         if matches!(self.kernel, ProxyAlone(_)) {
             let attempt = proxy.run(|| socket::start_connect(to, binding)).expect("a connection begins");
             later_packets_come_through(pod, family);
-            pod.app().call(at(family.loopback(), 7000)).answer();
+            pod.app().call(at(family.loopback(), 7000)).response();
             return if attempt.peer_addr().is_ok() { Proxy(port) } else { ProxyAlone(port) };
         }
         match proxy.call_bound(to, binding) {
-            Outcome::Answered(answer) if answer.server == "app" => Proxy(port),
-            Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => {
+            Outcome::Responded(response) if response.server == "app" => Proxy(port),
+            Outcome::Responded(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => {
                 ProxyAlone(port)
             }
         }
@@ -295,8 +297,8 @@ impl<'a> Case<'a> {
 }
 
 pub(crate) fn later_packets_come_through(pod: &Pod, family: Family) {
-    pod.outside().call(at(family.pod(), 7000)).answer();
-    pod.app().call(at(family.service(), 9000)).answer();
+    pod.outside().call(at(family.pod(), 7000)).response();
+    pod.app().call(at(family.service(), 9000)).response();
 }
 
 /// Each in a pod of its own: many wait for data that does not arrive.
@@ -342,7 +344,7 @@ fn values_that_rules_name_are_not_those_of_every_packet(fixture: Fixture) {
     all_hold(fixture, include_str!("defaults.txt"));
 }
 
-fn zones_of_others_may_keep_answers_from_their_connection(fixture: Fixture) {
+fn zones_of_others_may_keep_replies_from_their_connection(fixture: Fixture) {
     all_hold(fixture, include_str!("zones.txt"));
 }
 

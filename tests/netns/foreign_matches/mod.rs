@@ -147,9 +147,9 @@ impl Question {
 /// What became of a packet, in the words of `explain`.
 fn verdict(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Answered(answer) if answer.port == FOREIGN_PORT => "taken-by-foreign-rule".to_owned(),
-        Outcome::Answered(answer) if answer.server == "proxy" => format!("captured {}", answer.port),
-        Outcome::Answered(_) => "not-captured".to_owned(),
+        Outcome::Responded(response) if response.port == FOREIGN_PORT => "taken-by-foreign-rule".to_owned(),
+        Outcome::Responded(response) if response.server == "proxy" => format!("captured {}", response.port),
+        Outcome::Responded(_) => "not-captured".to_owned(),
         Outcome::Refused => "dropped".to_owned(),
         Outcome::TimedOut | Outcome::Failed(_) => format!("{outcome:?}"),
     }

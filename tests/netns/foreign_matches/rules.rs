@@ -307,7 +307,7 @@ impl RuleSet {
         for hook in ["output", "prerouting"] {
             let rules = self.nft.iter().filter(|(of, _)| of == hook);
             let rules: Vec<&str> = rules.map(|(_, rule)| rule.as_str()).collect();
-            // The answers of a connection, resets among them, are not packets that are asked about.
+            // The replies of a connection, resets among them, are not packets that are asked about.
             let first = if self.is_nat { "" } else { "ct state established,related accept" };
             text += &format!(
                 "chain {hook} {{ type {kind} hook {hook} priority {priority};\n{first}\n{}\n}}\n",

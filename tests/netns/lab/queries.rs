@@ -1,4 +1,4 @@
-//! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their answers.
+//! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their responses.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use netlab::user::User;
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
-/// How long a name server takes for an answer.
+/// How long a name server takes for a response.
 const DELAY: Duration = Duration::from_millis(50);
 /// Time between two queries: 2,000 per second.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 const TICK: Duration = Duration::from_millis(20);
 /// How long progress may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// After this time without any answer a query counts as unanswered.
+/// After this time without any response a query counts as lost.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Room for what arrives while a busy machine keeps a thread waiting, in bytes: a full buffer drops packets.
@@ -49,7 +49,7 @@ pub(crate) fn give_room(socket: &UdpSocket) {
     setsockopt(socket, RcvBufForce, &BUFFER).expect("give the socket room");
 }
 
-/// A name server that answers each query with its own name and the query, [`DELAY`] later. It ends when dropped.
+/// A name server that responds to each query with its own name and the query, [`DELAY`] later. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
@@ -59,7 +59,7 @@ impl SlowServer {
         let socket = bind(user, address);
         let thread = thread::spawn({
             let stop = Arc::clone(&stop);
-            move || answer(&socket, name, &stop)
+            move || respond(&socket, name, &stop)
         });
         Self(stop, Some(thread))
     }
@@ -72,7 +72,7 @@ impl Drop for SlowServer {
     }
 }
 
-fn answer(socket: &UdpSocket, name: &str, stop: &AtomicBool) {
+fn respond(socket: &UdpSocket, name: &str, stop: &AtomicBool) {
     let mut waiting: VecDeque<(Instant, SocketAddr, String)> = VecDeque::new();
     let mut buffer = [0; 64];
     while !stop.load(Ordering::Relaxed) {
@@ -100,8 +100,8 @@ pub(crate) struct Queries {
 struct Shared {
     stop: AtomicBool,
     sent: AtomicUsize,
-    /// Who answered each query.
-    answers: Mutex<Vec<Option<String>>>,
+    /// The server that responded to each query.
+    responses: Mutex<Vec<Option<String>>>,
 }
 
 /// What became of the queries in question.
@@ -142,7 +142,7 @@ impl Queries {
         }
     }
 
-    /// Sends no more; answers are still received.
+    /// Sends no more; responses are still received.
     pub(crate) fn stop(&self) {
         self.shared.stop.store(true, Ordering::SeqCst);
     }
@@ -153,11 +153,11 @@ impl Queries {
         for thread in self.threads.drain(..) {
             thread.join().expect("a thread of the resolver");
         }
-        let answers = self.shared.answers.lock().unwrap();
+        let responses = self.shared.responses.lock().unwrap();
         ranges.map(|range| {
             let mut tally = Tally::default();
             for number in range {
-                match answers.get(number).and_then(Option::as_deref) {
+                match responses.get(number).and_then(Option::as_deref) {
                     Some("proxy") => tally.proxy += 1,
                     Some(_) => tally.direct += 1,
                     None => tally.lost += 1,
@@ -184,27 +184,27 @@ fn send(socket: &UdpSocket, shared: &Shared) {
     }
 }
 
-/// Ends once every query is answered, or after a long silence.
+/// Ends once every query has a response, or after a long silence.
 fn receive(socket: &UdpSocket, shared: &Shared) {
     let mut buffer = [0; 64];
     let mut quiet = Instant::now();
-    let mut answered = 0;
-    let finished = |answered: usize, quiet: Instant| {
-        let all = answered >= shared.sent.load(Ordering::SeqCst);
+    let mut responded = 0;
+    let finished = |responded: usize, quiet: Instant| {
+        let all = responded >= shared.sent.load(Ordering::SeqCst);
         shared.stop.load(Ordering::SeqCst) && (all || quiet.elapsed() > SILENCE)
     };
-    while !finished(answered, quiet) {
+    while !finished(responded, quiet) {
         let Ok(length) = socket.recv(&mut buffer) else { continue };
-        answered += 1;
+        responded += 1;
         quiet = Instant::now();
         let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
         let (name, number) = text.split_once(' ').expect("a server's name and the query");
         let number: usize = number.parse().expect("the query's number");
-        let mut answers = shared.answers.lock().unwrap();
-        if answers.len() <= number {
-            answers.resize(number + 1, None);
+        let mut responses = shared.responses.lock().unwrap();
+        if responses.len() <= number {
+            responses.resize(number + 1, None);
         }
-        answers[number] = Some(name.to_owned());
+        responses[number] = Some(name.to_owned());
     }
 }
 
@@ -217,12 +217,12 @@ fn ask(to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Whether an answer comes soon; a new link drops packets until it is ready.
-fn is_answered(socket: &UdpSocket) -> bool {
-    has_answer_within(socket, 4 * DELAY)
+/// Whether a response comes soon; a new link drops packets until it is ready.
+fn gets_response(socket: &UdpSocket) -> bool {
+    has_response_within(socket, 4 * DELAY)
 }
 
-fn has_answer_within(socket: &UdpSocket, limit: Duration) -> bool {
+fn has_response_within(socket: &UdpSocket, limit: Duration) -> bool {
     socket.set_read_timeout(Some(limit)).unwrap();
     socket.recv(&mut [0; 64]).is_ok()
 }
@@ -235,17 +235,17 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Begins to ask `to`, once it answers; some queries are on their way when this returns.
+    /// Begins to ask `to`, once it responds; some queries are on their way when this returns.
     pub(crate) fn start(user: &User, to: SocketAddr) -> Self {
         Self::of(user, to, move || iter::repeat_with(move || ask(to)).take(20_000))
     }
 
-    /// The same with sockets that had an answer already: their conntrack entries have seen both directions.
+    /// The same with sockets that had a response already: their conntrack entries have seen both directions.
     pub(crate) fn start_again(user: &User, to: SocketAddr) -> Self {
         Self::of(user, to, move || {
             let sockets: Vec<_> = iter::repeat_with(|| ask(to)).take(2_000).collect();
-            let is_answered = |socket: &UdpSocket| has_answer_within(socket, SILENCE);
-            assert!(sockets.iter().all(is_answered), "first queries are answered");
+            let gets_response = |socket: &UdpSocket| has_response_within(socket, SILENCE);
+            assert!(sockets.iter().all(gets_response), "first queries get responses");
             sockets.into_iter().inspect(|socket| {
                 socket.send(b"again").expect("send a query");
             })
@@ -262,7 +262,7 @@ impl Sockets {
             let (user, stop, sent) = (user.clone(), Arc::clone(&stop), Arc::clone(&sent));
             move || {
                 user.switch_thread();
-                while !is_answered(&ask(to)) {}
+                while !gets_response(&ask(to)) {}
                 let mut sockets = Vec::new();
                 for socket in queries() {
                     sockets.push(socket);
@@ -288,10 +288,10 @@ impl Sockets {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// Ends, and returns how many queries got no answer.
+    /// Ends, and returns how many queries got no response.
     pub(crate) fn end(self) -> usize {
         self.stop();
         let sockets = self.thread.join().expect("the thread that asks");
-        sockets.iter().filter(|socket| !has_answer_within(socket, SILENCE)).count()
+        sockets.iter().filter(|socket| !has_response_within(socket, SILENCE)).count()
     }
 }

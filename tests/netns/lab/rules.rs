@@ -65,9 +65,9 @@ impl Pod {
         let tables = self.namespace.run(|| {
             let mut client = Client::open().expect("nf_tables");
             let names = match client.tables() {
-                // What nfnetlink answers for a subsystem that the kernel lacks: legacy tables do without nf_tables.
+                // What nfnetlink replies for a subsystem that the kernel lacks: legacy tables do without nf_tables.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) && legacy => return Vec::new(),
-                answer => answer.expect("tables"),
+                reply => reply.expect("tables"),
             };
             let inet = names.into_iter().filter(|table| table.family == NftFamily::Inet);
             inet.filter_map(|name| client.table(&name).expect("a table")).collect::<Vec<_>>()

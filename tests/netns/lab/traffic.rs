@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use netlab::socket::{self, Binding};
 use netlab::user::{Conversation, User};
 
-/// Timeout of an answer.
+/// Timeout of a response.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time between two exchanges.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -27,7 +27,7 @@ pub(crate) struct Flow {
     pub(crate) from: User,
     pub(crate) binding: Binding,
     pub(crate) to: SocketAddr,
-    /// The server that has to answer: its name and its port.
+    /// The server that has to respond: its name and its port.
     pub(crate) server: (&'static str, u16),
 }
 
@@ -40,11 +40,11 @@ impl Flow {
     /// Connects as the calling thread, which has to be the flow's user already.
     fn connect(&self) -> io::Result<Conversation> {
         let conversation = Conversation::open(socket::connect_tcp(self.to, self.binding, LIMIT)?)?;
-        let answer = &conversation.greeting;
-        if (answer.server.as_str(), answer.port) == self.server {
+        let response = &conversation.greeting;
+        if (response.server.as_str(), response.port) == self.server {
             Ok(conversation)
         } else {
-            Err(io::Error::other(format!("arrived at {answer}")))
+            Err(io::Error::other(format!("arrived at {response}")))
         }
     }
 }

@@ -24,7 +24,7 @@ for_each_backend_and_native!(
     ambient_mode_is_refused_and_keeps_its_rules,
     ambient_mode_with_nftables_is_refused_and_keeps_its_rules,
     firewalld_that_filters_forwarded_packets_only_passes_tproxy,
-    wg_quick_that_accepts_what_arrives_on_lo_passes_answers,
+    wg_quick_that_accepts_what_arrives_on_lo_passes_replies,
 );
 
 impl Program {
@@ -120,7 +120,7 @@ impl Program {
             } else {
                 pod.outside().call(to_app).captured(inbound, to_app);
             }
-            if self.routes == Routes::DropAnswers {
+            if self.routes == Routes::DropReplies {
                 let marker = at(family.pod(), 8080);
                 assert!(pod.app().gets_no_reply(to_service, marker), "{}: {family:?}", self.name);
             } else {
@@ -242,7 +242,7 @@ fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture)
 }
 
 /// The remedy that the warning and docs/operations.md name.
-fn wg_quick_that_accepts_what_arrives_on_lo_passes_answers(fixture: Fixture) {
+fn wg_quick_that_accepts_what_arrives_on_lo_passes_replies(fixture: Fixture) {
     for program in &OF_NETWORKS[..2] {
         let with_remedy = |args: &[&str]| {
             let pod = fixture.pod();
@@ -255,7 +255,7 @@ fn wg_quick_that_accepts_what_arrives_on_lo_passes_answers(fixture: Fixture) {
         let pod = with_remedy(&EVERYTHING);
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
         Program { routes: Routes::Elsewhere, ..*program }.captures(&pod, false);
-        // A proxy that answers queries by itself: the name server is behind the tunnel.
+        // A proxy that responds to queries by itself: the name server is behind the tunnel.
         let pod = with_remedy(&[&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat());
         let listen = fixture.families().iter().map(|family| Listen::Udp(at(family.loopback(), 15053)));
         let _proxy = pod.proxy().serve("proxy", &listen.collect::<Vec<_>>());

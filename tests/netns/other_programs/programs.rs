@@ -37,9 +37,9 @@ pub(super) enum Routes {
     Services,
     /// Into a tunnel.
     Elsewhere,
-    /// The same, and answers from other addresses than those in the pod have to come out of it. Those of the proxy carry the
+    /// The same, and replies from other addresses than those in the pod have to come out of it. Those of the proxy carry the
     /// service's address, and come from `lo`.
-    DropAnswers,
+    DropReplies,
 }
 
 const fn program(name: &'static str, rules: Rules, named: &'static [&'static str]) -> Program {
@@ -128,12 +128,12 @@ const WIREGUARD: &str = include_str!("wg_quick.ip");
 pub(super) const OF_NETWORKS: [Program; 4] = [
     Program {
         network: WIREGUARD,
-        routes: Routes::DropAnswers,
+        routes: Routes::DropReplies,
         ..program("wg-quick, iptables", iptables!("wg_quick"), &["raw PREROUTING"])
     },
     Program {
         network: WIREGUARD,
-        routes: Routes::DropAnswers,
+        routes: Routes::DropReplies,
         ..program("wg-quick, nftables", nft!("wg_quick"), &["wg-quick-wg0 preraw"])
     },
     Program {

@@ -23,7 +23,7 @@ for_these_fixtures!(
     ]
 );
 
-/// Reachable in every situation, around the proxy: what is sent before its answer has been answered too.
+/// Reachable in every situation, around the proxy: what is sent before its reply has got one, too.
 const MARKER: u16 = 7000;
 const EXCLUDED: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "7000"];
 
@@ -137,14 +137,16 @@ fn send(pod: &Pod, family: Family, packet: &str) -> Kernel {
         Err(_) => return Kernel::Silence,
     };
     let marker = pod.outside().call(at(family.pod(), MARKER));
-    assert!(matches!(marker, Outcome::Answered(_)), "{packet}: the marker: {marker:?}");
+    assert!(matches!(marker, Outcome::Responded(_)), "{packet}: the marker: {marker:?}");
     if !socket::is_ready(&attempt) {
         return Kernel::Silence;
     }
     drop(attempt);
     match user.call(to) {
-        Outcome::Answered(answer) if [15001, 15006].contains(&answer.port) => Kernel::Proxy(answer.port),
-        Outcome::Answered(_) => Kernel::Direct,
+        Outcome::Responded(response) if [15001, 15006].contains(&response.port) => {
+            Kernel::Proxy(response.port)
+        }
+        Outcome::Responded(_) => Kernel::Direct,
         Outcome::Refused => Kernel::Refused,
         Outcome::TimedOut | Outcome::Failed(_) => Kernel::Silence,
     }

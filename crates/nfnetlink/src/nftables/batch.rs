@@ -55,7 +55,7 @@ impl fmt::Display for Origin {
 pub struct CommitError {
     /// The object at fault; `None` if it was the transaction as a whole.
     pub origin: Option<Box<Origin>>,
-    /// The kernel's answer.
+    /// The kernel's reply.
     pub error: BatchError,
 }
 

@@ -182,7 +182,7 @@ fn redirection(extension: Extension<'_>) -> Option<String> {
     Some(format!("-j REDIRECT{ports}{}", found.options()?))
 }
 
-/// The answer in place of the receiver, by its number in `enum ipt_reject_with` or `enum ip6t_reject_with`.
+/// The reply in place of the receiver, by its number in `enum ipt_reject_with` or `enum ip6t_reject_with`.
 fn rejection(family: Family, number: u32) -> Option<String> {
     const V4: [&str; 9] = [
         "icmp-net-unreachable",

@@ -1,4 +1,4 @@
-//! Connection attempts without an answer leave an entry for two minutes, which a later attempt on the same ports would follow.
+//! Connection attempts without a reply leave an entry for two minutes, which a later attempt on the same ports would follow.
 
 use std::net::TcpStream;
 use std::thread;
@@ -16,8 +16,8 @@ for_each_backend_and_native!(
     attempts_that_were_given_up_before_first_capture,
     handshakes_that_a_client_never_completes,
     handshakes_that_neither_side_completes,
-    attempts_that_are_answered_after_the_change,
-    attempts_that_are_answered_while_nothing_is_tracked,
+    attempts_that_get_a_reply_after_the_change,
+    attempts_that_get_a_reply_while_nothing_is_tracked,
 );
 
 /// As long as this is dropped, the network outside loses what comes in.
@@ -72,8 +72,8 @@ fn give_up_after(fixture: Fixture, track: impl Fn(&Pod)) {
     }
 }
 
-/// As long as this is dropped, the network outside loses what the application answers.
-const LOSS_OF_ANSWERS: &str = "add table inet loss
+/// As long as this is dropped, the network outside loses the replies of the application.
+const LOSS_OF_REPLIES: &str = "add table inet loss
     add chain inet loss in { type filter hook prerouting priority -300; }
     add rule inet loss in tcp sport 8080 drop\n";
 
@@ -93,7 +93,7 @@ fn handshakes(fixture: Fixture, restarted: bool) {
         let _proxy = pod.proxy_listens();
         let mut app = Some(pod.app_listens(&[8080]));
         pod.apply(&NARROW);
-        nft(&pod, LOSS_OF_ANSWERS);
+        nft(&pod, LOSS_OF_REPLIES);
         let inbound: Vec<_> =
             Caller::all(&pod).into_iter().filter(|caller| caller.name.starts_with("inbound")).collect();
         let begun: Vec<_> = inbound.iter().flat_map(Caller::begin_all).collect();
@@ -117,8 +117,8 @@ fn handshakes(fixture: Fixture, restarted: bool) {
     }
 }
 
-/// Their answers find their entries.
-fn attempts_that_are_answered_after_the_change(fixture: Fixture) {
+/// Their replies find their entries.
+fn attempts_that_get_a_reply_after_the_change(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&NARROW);
@@ -129,8 +129,8 @@ fn attempts_that_are_answered_after_the_change(fixture: Fixture) {
     }
 }
 
-/// Without a change of its entry, a connection that was answered meanwhile is invalid.
-fn attempts_that_are_answered_while_nothing_is_tracked(fixture: Fixture) {
+/// Without a change of its entry, a connection that got a reply meanwhile is invalid.
+fn attempts_that_get_a_reply_while_nothing_is_tracked(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&NARROW);
@@ -147,7 +147,7 @@ fn attempts_that_are_answered_while_nothing_is_tracked(fixture: Fixture) {
 }
 
 fn speaks_to_the_server(attempt: TcpStream) -> Conversation {
-    let conversation = Conversation::go_on(attempt).expect("an answer");
+    let conversation = Conversation::go_on(attempt).expect("a reply");
     assert_eq!(conversation.greeting.server, "outside");
     conversation
 }

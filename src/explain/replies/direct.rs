@@ -1,16 +1,16 @@
-//! The packets that follow one that goes to its destination, or where a foreign rule sends it: their answers.
+//! The packets that follow one that goes to its destination, or where a foreign rule sends it: their replies.
 
 use std::net::IpAddr;
 
 use super::super::arrival::to_no_host;
-use super::super::packet::{ACCEPTING, ANSWERING, FOLLOWING};
+use super::super::packet::{ACCEPTING, FOLLOWING, REPLYING};
 use super::super::walk::{Verdict, Walk};
 use super::{Conversation, mark};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{DNS_PORT, Hook, Mark, Transport};
 
 impl<'a> Conversation<'a> {
-    /// What is wrong behind a packet that no rule takes: its answers may be taken for the beginning of a connection, or be lost.
+    /// What is wrong behind a packet that no rule takes: its replies may be taken for the beginning of a connection, or be lost.
     pub(super) fn behind_the_rules(&self) -> Option<String> {
         let has_source = !self.packet.source.ip().is_unspecified();
         if self.packet.state != ConnectionState::New || !has_source {
@@ -33,11 +33,11 @@ impl<'a> Conversation<'a> {
             return self.behind_a_query(&query, hook, &delivered);
         }
         [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
-            let answer = self.answer(&query, flags, self.taken.end.connmark)?;
-            match self.is_apart(&answer.walk, hook) {
-                Some(why) => self.behind_answers(&why, &answer.walk, &query),
-                None => self.undelivered("its answers", &answer, &delivered).or_else(|| {
-                    let connmark = answer.walk.end.connmark;
+            let reply = self.reply(&query, flags, self.taken.end.connmark)?;
+            match self.is_apart(&reply.walk, hook) {
+                Some(why) => self.behind_replies(&why, &reply.walk, &query),
+                None => self.undelivered("its replies", &reply, &delivered).or_else(|| {
+                    let connmark = reply.walk.end.connmark;
                     let later =
                         self.later_packet(connmark).filter(|_| connmark != self.taken.end.connmark)?;
                     self.lost_later(&later)
@@ -46,21 +46,21 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// What is wrong behind a DNS query over UDP that no rule takes. An answer that does not belong to it arrives, too, unless a rule asks for
+    /// What is wrong behind a DNS query over UDP that no rule takes. A reply that does not belong to it arrives, too, unless a rule asks for
     /// that.
     fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<String> {
-        let answer = self.answer(query, &[], self.taken.end.connmark)?;
-        let Some(why) = self.is_apart(&answer.walk, hook) else {
-            return self.undelivered("its answers", &answer, delivered);
+        let reply = self.reply(query, &[], self.taken.end.connmark)?;
+        let Some(why) = self.is_apart(&reply.walk, hook) else {
+            return self.undelivered("its replies", &reply, delivered);
         };
         let query = PacketQuery { state: ConnectionState::New, ..query.clone() };
-        let answer = self.follow(&query, self.packet.source, &[], (Mark(0), None))?;
+        let reply = self.follow(&query, self.packet.source, &[], (Mark(0), None))?;
         let delivered = [Verdict::NotCaptured, Verdict::ToProxySocket];
-        self.undelivered(&format!("its answers {why}, and"), &answer, &delivered)
+        self.undelivered(&format!("its replies {why}, and"), &reply, &delivered)
     }
 
-    /// What is wrong behind answers that do not belong to the connection.
-    fn behind_answers(&self, why: &str, answer: &Walk<'_>, query: &PacketQuery) -> Option<String> {
+    /// What is wrong behind replies that do not belong to the connection.
+    fn behind_replies(&self, why: &str, reply: &Walk<'_>, query: &PacketQuery) -> Option<String> {
         let follow = |state, flags| {
             let query = PacketQuery { state, ..query.clone() };
             self.follow(&query, self.packet.source, flags, (Mark(0), None))
@@ -70,12 +70,12 @@ impl<'a> Conversation<'a> {
             |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
         if is_dropped(&first.walk) {
             return Some(format!(
-                "its answers {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: no \
+                "its replies {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: no \
                  connection is made"
             ));
         }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
-        // The answer can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
+        // The reply can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
         let mut is_begun = self.taken.end.is_tracked;
         let state = if is_begun { ConnectionState::Invalid } else { ConnectionState::New };
         let mut own = self.own_packet(state)?;
@@ -86,17 +86,17 @@ impl<'a> Conversation<'a> {
             is_begun = false;
             own = self.own_packet(ConnectionState::New)?;
         }
-        let belongs = self.answer(query, FOLLOWING, self.taken.end.connmark)?;
+        let belongs = self.reply(query, FOLLOWING, self.taken.end.connmark)?;
         let is_in_its_zone = belongs.walk.end.zone.reply == own.walk.end.zone.reply;
-        let next = if (is_begun && !answer.end.is_tracked)
+        let next = if (is_begun && !reply.end.is_tracked)
             || (!is_begun && own.walk.end.is_tracked && is_in_its_zone)
         {
             belongs
         } else {
             follow(ConnectionState::New, FOLLOWING)?
         };
-        let own_words = format!("its answers {why}, and its later packets");
-        for (what, walk) in [(format!("its answers {why},"), &next.walk), (own_words, &own.walk)] {
+        let own_words = format!("its replies {why}, and its later packets");
+        for (what, walk) in [(format!("its replies {why},"), &next.walk), (own_words, &own.walk)] {
             if let Verdict::Captured(port) = walk.verdict {
                 return Some(format!(
                     "{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
@@ -106,11 +106,11 @@ impl<'a> Conversation<'a> {
         let later = || self.undelivered("its later packets", &own, &delivered);
         [first, next]
             .iter()
-            .find_map(|answer| self.undelivered("its answers", answer, &delivered))
+            .find_map(|reply| self.undelivered("its replies", reply, &delivered))
             .or_else(later)
     }
 
-    /// What a foreign rule has sent elsewhere is answered from there: by another host, or by a process of the pod. Answers in another
+    /// What a foreign rule has sent elsewhere gets its replies from there: from another host, or from a process of the pod. Replies in another
     /// zone keep that address.
     pub(super) fn behind_translation(&self) -> Option<String> {
         let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
@@ -135,15 +135,15 @@ impl<'a> Conversation<'a> {
             return Some(format!("nothing listens on {to}"));
         }
         let query = self.query(sender, to, ConnectionState::Established);
-        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
-        match self.is_apart(&answer.walk, hook) {
+        let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
+        match self.is_apart(&reply.walk, hook) {
             Some(why) => {
                 let receiver = if self.packet.is_inbound { "client" } else { "app" };
-                Some(format!("its answers {why}, and so keep the address {to}: the {receiver} gets none"))
+                Some(format!("its replies {why}, and so keep the address {to}: the {receiver} gets none"))
             }
             None => {
                 let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];
-                self.undelivered("its answers", &answer, &delivered)
+                self.undelivered("its replies", &reply, &delivered)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The answer to a call, and assertions about it.
+//! The response to a call, and assertions about it.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A server's account of the connection or datagram that it got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// The name of the server: `proxy`, `app`, `outside`, ...
     pub server: String,
     /// The port that the server listens on.
@@ -17,32 +17,32 @@ pub struct Answer {
     pub source: SocketAddr,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} {}", self.server, self.port, self.original, self.source)
     }
 }
 
-impl Answer {
+impl Response {
     /// Reads what `Display` wrote.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
-        let answer = Self {
+        let response = Self {
             server: words.next()?.to_owned(),
             port: words.next()?.parse().ok()?,
             original: words.next()?.parse().ok()?,
             source: words.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some(answer)
+        words.next().is_none().then_some(response)
     }
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// By a server's answer.
-    Answered(Answer),
+    /// By a server's response.
+    Responded(Response),
     /// By a refusal: a reset, or a port that is closed.
     Refused,
     /// Without any reply within the limit.
@@ -63,12 +63,12 @@ impl Outcome {
         }
     }
 
-    /// The answer; there must be one.
+    /// The response; there must be one.
     #[track_caller]
-    pub fn answer(&self) -> &Answer {
+    pub fn response(&self) -> &Response {
         match self {
-            Self::Answered(answer) => answer,
-            Self::Refused | Self::TimedOut | Self::Failed(_) => panic!("expected an answer, got {self:?}"),
+            Self::Responded(response) => response,
+            Self::Refused | Self::TimedOut | Self::Failed(_) => panic!("expected a response, got {self:?}"),
         }
     }
 
@@ -76,13 +76,13 @@ impl Outcome {
     #[track_caller]
     pub fn captured(&self, port: u16, original: SocketAddr) -> &Self {
         let expected = format!("captured to {port}, original destination {original}");
-        let answer = match self {
-            Self::Answered(answer) => answer,
+        let response = match self {
+            Self::Responded(response) => response,
             Self::Refused | Self::TimedOut | Self::Failed(_) => panic!("expected {expected}, got {self:?}"),
         };
         assert!(
-            (answer.server.as_str(), answer.port, answer.original) == ("proxy", port, original),
-            "expected {expected}, got {answer:?}"
+            (response.server.as_str(), response.port, response.original) == ("proxy", port, original),
+            "expected {expected}, got {response:?}"
         );
         self
     }
@@ -91,8 +91,8 @@ impl Outcome {
     #[track_caller]
     pub fn served_by(&self, server: &str) -> &Self {
         match self {
-            Self::Answered(answer) if answer.server == server => self,
-            Self::Answered(_) | Self::Refused | Self::TimedOut | Self::Failed(_) => {
+            Self::Responded(response) if response.server == server => self,
+            Self::Responded(_) | Self::Refused | Self::TimedOut | Self::Failed(_) => {
                 panic!("expected to reach {server} itself, got {self:?}")
             }
         }
@@ -101,7 +101,7 @@ impl Outcome {
     /// The server must have seen the call come from `address`.
     #[track_caller]
     pub fn coming_from(&self, address: IpAddr) -> &Self {
-        assert_eq!(self.answer().source.ip(), address, "source address as the server sees it, in {self:?}");
+        assert_eq!(self.response().source.ip(), address, "source address as the server sees it, in {self:?}");
         self
     }
 }

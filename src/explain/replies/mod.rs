@@ -97,10 +97,10 @@ impl<'a> Conversation<'a> {
         match by_tproxy {
             Some(mark) => {
                 problems.extend(self.invalid_packets());
-                problems.extend(self.transparent_answers());
+                problems.extend(self.transparent_replies());
                 problems.extend(self.to_the_app(mark));
             }
-            None => problems.extend(self.translated_answers()),
+            None => problems.extend(self.translated_replies()),
         }
         if problems.is_empty() {
             problems.extend(self.later_packets());
@@ -149,23 +149,23 @@ impl<'a> Conversation<'a> {
         let state = ConnectionState::Established;
         let packet = Packet { state, tcp_flags: Some(FOLLOWING), connmark, ..self.packet.clone() };
         let reply = (end.destination, Some(source));
-        let connection = Connection { original: (source, destination), reply, is_answer: false };
+        let connection = Connection { original: (source, destination), reply, is_reply: false };
         let (family, connection) = (packet.family(), Some(connection));
         let routing = live.routing(family);
         let walk = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection }.walk();
         Some(Followed { packet, walk })
     }
 
-    /// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they belong to its connection.
-    fn translated_answers(&self) -> Option<String> {
+    /// With REDIRECT the proxy's replies get back the address that the packet was sent to, if they belong to its connection.
+    fn translated_replies(&self) -> Option<String> {
         let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
         [(ACCEPTING, "connection is made"), (FOLLOWING, "data arrives")].into_iter().find_map(
             |(flags, what)| {
-                let answer = self.answer(&query, flags, self.taken.end.connmark)?;
-                if let Some(why) = self.is_apart(&answer.walk, Hook::Output) {
-                    return Some(format!("the proxy's answers {why}, and so keep its address: no {what}"));
+                let reply = self.reply(&query, flags, self.taken.end.connmark)?;
+                if let Some(why) = self.is_apart(&reply.walk, Hook::Output) {
+                    return Some(format!("the proxy's replies {why}, and so keep its address: no {what}"));
                 }
-                self.undelivered("the proxy's answers", &answer, &[Verdict::LikeItsConnection])
+                self.undelivered("the proxy's replies", &reply, &[Verdict::LikeItsConnection])
             },
         )
     }
@@ -195,7 +195,7 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// The proxy that has taken the packet: its answers have the user of the socket that listens.
+    /// The proxy that has taken the packet: its replies have the user of the socket that listens.
     fn accepting(&self) -> Sender {
         let Verdict::Captured(port) = self.taken.verdict else { return self.root_proxy() };
         let listener = self.listener(SocketAddr::new(self.packet.destination.ip(), port.number()));
@@ -220,11 +220,11 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// An answer: it belongs to the connection, if it is not looked for elsewhere.
-    fn answer(&self, query: &PacketQuery, flags: TcpFlags, connmark: Mark) -> Option<Followed<'a>> {
+    /// A reply: it belongs to the connection, if it is not looked for elsewhere.
+    fn reply(&self, query: &PacketQuery, flags: TcpFlags, connmark: Mark) -> Option<Followed<'a>> {
         let Packet { source, destination, .. } = *self.packet;
         let reply = (self.taken.end.destination, Some(source));
-        let connection = Connection { original: (source, destination), reply, is_answer: true };
+        let connection = Connection { original: (source, destination), reply, is_reply: true };
         self.follow(query, source, flags, (connmark, Some(connection)))
     }
 
@@ -250,17 +250,17 @@ impl<'a> Conversation<'a> {
         Some(Followed { packet, walk })
     }
 
-    /// Why answers do not belong to the connection, if they do not.
-    fn is_apart(&self, answer: &Walk<'_>, hook: Hook) -> Option<String> {
-        let (sent, back) = (&self.taken.end, &answer.end);
+    /// Why replies do not belong to the connection, if they do not.
+    fn is_apart(&self, reply: &Walk<'_>, hook: Hook) -> Option<String> {
+        let (sent, back) = (&self.taken.end, &reply.end);
         let rule = || {
             let is_its = |step: &&Step<'_>| step.hook == hook.name() && assigns(step);
-            let here = answer.steps.iter().find(is_its);
+            let here = reply.steps.iter().find(is_its);
             here.or_else(|| self.taken.steps.iter().find(assigns))
         };
         let why = match (sent.is_tracked, back.is_tracked) {
             (_, false) => "are not tracked",
-            (false, true) => "belong to no connection, since what they answer is not tracked",
+            (false, true) => "belong to no connection, since the packets that they reply to are not tracked",
             (true, true) if sent.zone.reply != back.zone.reply => {
                 "are looked for in another conntrack zone than their connection"
             }

@@ -1,9 +1,9 @@
-//! The packets that follow one that TPROXY gave to the proxy: answers, and the proxy's own connection to the app.
+//! The packets that follow one that TPROXY gave to the proxy: replies, and the proxy's own connection to the app.
 //!
-//! The proxy connects to the app from the client's address. The app's answers are for the client, and policy routing brings them to
+//! The proxy connects to the app from the client's address. The app's replies are for the client, and policy routing brings them to
 //! the proxy by the mark of their connection.
 
-use super::super::packet::{ACCEPTING, ANSWERING, OPENING};
+use super::super::packet::{ACCEPTING, OPENING, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
 use super::super::walk::Verdict;
@@ -12,7 +12,7 @@ use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
 
 impl Conversation<'_> {
-    /// A socket of TPROXY answers from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
+    /// A socket of TPROXY replies from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
     /// the connection by their own destination, and finds the listener, which resets them.
     pub(super) fn reset_behind_tproxy(&self) -> Option<String> {
         let translating = self.taken.steps.get(self.taken.translated_by?)?;
@@ -25,31 +25,31 @@ impl Conversation<'_> {
         })
     }
 
-    /// With TPROXY the proxy answers from the address that the packet was sent to.
-    pub(super) fn transparent_answers(&self) -> Option<String> {
+    /// With TPROXY the proxy replies from the address that the packet was sent to.
+    pub(super) fn transparent_replies(&self) -> Option<String> {
         if !self.packet.is_inbound {
             return None;
         }
         let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, ANSWERING, self.taken.end.connmark)?;
+        let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
-        self.undelivered("the proxy's answers", &answer, &delivered)
+        self.undelivered("the proxy's replies", &reply, &delivered)
     }
 
-    /// Later packets belong to no connection if the answers belong to another one.
+    /// Later packets belong to no connection if the replies belong to another one.
     pub(super) fn invalid_packets(&self) -> Option<String> {
         let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
-        let answer = self.answer(&query, ACCEPTING, self.taken.end.connmark)?;
-        let why = self.is_apart(&answer.walk, Hook::Output)?;
+        let reply = self.reply(&query, ACCEPTING, self.taken.end.connmark)?;
+        let why = self.is_apart(&reply.walk, Hook::Output)?;
         let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
         let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
         is_lost.then(|| {
             let because = reason(&packet, &walk, self.pod).sentence;
-            format!("answers {why}, so that later packets are invalid and are dropped: {because}")
+            format!("replies {why}, so that later packets are invalid and are dropped: {because}")
         })
     }
 
-    /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's answers.
+    /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's replies.
     pub(super) fn to_the_app(&self, mark: Mark) -> Option<String> {
         if !self.packet.is_inbound {
             return None;
@@ -66,28 +66,28 @@ impl Conversation<'_> {
         let mut connmark = if is_own { call.walk.end.connmark } else { mark };
         let mut apart = None;
         let conversation = Conversation { packet: &call.packet, taken: &call.walk, pod: self.pod };
-        let answer = conversation.answer(&query, ANSWERING, connmark)?;
+        let reply = conversation.reply(&query, REPLYING, connmark)?;
         if is_own {
-            apart = conversation.is_apart(&answer.walk, Hook::Output);
+            apart = conversation.is_apart(&reply.walk, Hook::Output);
         }
         if apart.is_some() {
             (query.state, connmark) = (ConnectionState::Invalid, Mark(0));
         }
-        let answer = conversation.answer(&query, ANSWERING, connmark)?;
+        let reply = conversation.reply(&query, REPLYING, connmark)?;
         // The kernel finds the pod's own addresses first, whatever the mark.
-        if answer.packet.is_local {
+        if reply.packet.is_local {
             return None;
         }
-        if let (Some(why), false) = (&apart, answer.walk.verdict == Verdict::ToProxySocket) {
+        if let (Some(why), false) = (&apart, reply.walk.verdict == Verdict::ToProxySocket) {
             return Some(format!(
-                "the app's answers {why}, and so have no mark: they do not reach the proxy"
+                "the app's replies {why}, and so have no mark: they do not reach the proxy"
             ));
         }
-        let cause = match (answer.walk.verdict, answer.walk.unsure()) {
+        let cause = match (reply.walk.verdict, reply.walk.unsure()) {
             (Verdict::ToProxySocket, None) => return None,
-            (_, Some(unsure)) => return Some(format!("the app's answers may not reach the proxy: {unsure}")),
+            (_, Some(unsure)) => return Some(format!("the app's replies may not reach the proxy: {unsure}")),
             (Verdict::Misrouted, None) => {
-                let decisive = answer.walk.routed.last().and_then(routing::Looked::words);
+                let decisive = reply.walk.routed.last().and_then(routing::Looked::words);
                 decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
             }
             (Verdict::LikeItsConnection | Verdict::NotCaptured, None) => {
@@ -96,9 +96,9 @@ impl Conversation<'_> {
             (
                 Verdict::Captured(_) | Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule,
                 None,
-            ) => reason(&answer.packet, &answer.walk, self.pod).sentence,
+            ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
-        Some(format!("the app's answers do not reach the proxy: {cause}"))
+        Some(format!("the app's replies do not reach the proxy: {cause}"))
     }
 
     /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
