@@ -7,7 +7,7 @@ use std::time::Duration;
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{Pods, TAINT};
-use istio_cni::lookup::{Answer, Query};
+use istio_cni::lookup::{Query, Response};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::{self, json};
 use kube::api::{Patch, PatchParams};
@@ -135,7 +135,7 @@ impl Pods for NodePods {
         self.wait(remove_taint(&self.nodes(), &self.node))
     }
 
-    fn find(&self, query: &Query) -> Answer {
+    fn find(&self, query: &Query) -> Response {
         // Without a uid, the pod may be an earlier one of the same name.
         if !query.refresh && !query.uid.is_empty() {
             let cached = self.cached.borrow();
@@ -144,27 +144,27 @@ impl Pods for NodePods {
                 .as_ref()
                 .and_then(|all| all.get(&format!("{}/{}", query.namespace, query.name)));
             if let Some(known) = found.map(|pod| &pod.known).filter(|known| known.has_uid(&query.uid)) {
-                return Answer::Pod(Box::new(known.clone()));
+                return Response::Pod(Box::new(known.clone()));
             }
         }
         let api = Api::<Pod>::namespaced(self.client.clone(), &query.namespace);
         let wait = Duration::from_millis(query.wait_ms).min(LONGEST);
         match self.runtime.block_on(async { tokio::time::timeout(wait, api.get(&query.name)).await }) {
-            Ok(Ok(pod)) => Answer::Pod(Box::new(known(pod))),
+            Ok(Ok(pod)) => Response::Pod(Box::new(known(pod))),
             // Anything else with this status is not the API server's, a proxy's for instance.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.reason == "NotFound" => {
-                Answer::NotFound
+                Response::NotFound
             }
             // The message of a pod's event has no room for the API server's.
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 let problem = describe(&kube::Error::Api(status));
                 let problem = format!("missing permission to get pods: {problem}");
                 log::warn!("{problem}");
-                Answer::Unknown(problem)
+                Response::Unknown(problem)
             }
-            Ok(Err(error)) => Answer::Unknown(describe(&error)),
+            Ok(Err(error)) => Response::Unknown(describe(&error)),
             Err(_) => {
-                Answer::Unknown(format!("no response from the API server within {} ms", wait.as_millis()))
+                Response::Unknown(format!("no response from the API server within {} ms", wait.as_millis()))
             }
         }
     }

@@ -210,7 +210,7 @@ const OWN: &str = r#"{"version":1,"options":{"istio-inbound-ports":"*"}}"#;
 const PROXY_ALONE: &str = r#"{"initContainers":null,"containers":["istio-proxy"]}"#;
 
 #[test]
-fn options_of_the_injector_without_its_status_are_no_answer() {
+fn options_of_the_injector_without_its_status_do_not_decide() {
     let pod = annotated(&[(CAPTURE_ANNOTATION, OWN)]);
     let Decision::Refuse(Refusal::Unknown(problem)) = decided(&pod) else { panic!("{:?}", decided(&pod)) };
     assert!(problem.contains(CAPTURE_ANNOTATION) && problem.contains(STATUS), "{problem}");

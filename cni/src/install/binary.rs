@@ -23,7 +23,7 @@ const CALL: Duration = Duration::from_secs(250);
 /// Timeout of `VERSION`. It takes milliseconds; a node that has just booted is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Puts the plugin's program into the directory, by a temporary file that has answered VERSION. Returns its path, and whether it was
+/// Puts the plugin's program into the directory, by a temporary file that has run VERSION. Returns its path, and whether it was
 /// written: the same bytes are not written again.
 ///
 /// # Errors
@@ -66,10 +66,10 @@ pub fn is_replaced(source: &Path, dir: &Path) -> Result<bool, InstallError> {
     })
 }
 
-/// Checks that a program answers VERSION as this one does.
+/// Checks that a program's output of VERSION is that of this one.
 ///
 /// # Errors
-/// It cannot be run, or answers something else.
+/// It cannot be run, or prints something else.
 pub fn version(host: &SystemHost, path: &Path) -> Result<(), InstallError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde_json::{Map, Value};
 
 use super::dry_add::POD as DRY_ADD;
-use crate::lookup::Answer;
+use crate::lookup::Response;
 
 /// A family of counters: name and help.
 type Family = (&'static str, &'static str);
@@ -28,8 +28,7 @@ const ERRORS: Family = (
     "istio_cni_errors_total",
     "Calls by the runtime that failed, by the error's code, from the plugin's log lines.",
 );
-const ANSWERS: Family =
-    ("istio_cni_pod_answers_total", "Lookups of a pod by the plugin, by the agent's answer.");
+const LOOKUPS: Family = ("istio_cni_pod_lookups_total", "Lookups of a pod by the plugin, by result.");
 
 /// Of the pods of this node.
 const UNCAPTURED: Family =
@@ -66,14 +65,14 @@ impl Metrics {
         self.add(CONFLICTS, String::new());
     }
 
-    /// The agent has answered a question.
-    pub fn answer(&self, answer: &Answer) {
-        let answer = match answer {
-            Answer::Pod(_) => "pod",
-            Answer::NotFound => "not_found",
-            Answer::Unknown(_) => "unknown",
+    /// The agent has responded to a lookup.
+    pub fn lookup(&self, response: &Response) {
+        let result = match response {
+            Response::Pod(_) => "pod",
+            Response::NotFound => "not_found",
+            Response::Unknown(_) => "unknown",
         };
-        self.add(ANSWERS, format!("{{answer=\"{answer}\"}}"));
+        self.add(LOOKUPS, format!("{{result=\"{result}\"}}"));
     }
 
     /// The plugin has sent a log line. Lines of the test run are not those of a pod.
@@ -141,7 +140,7 @@ mod tests {
         metrics.installation(true);
         metrics.installation(false);
         metrics.installation(false);
-        metrics.answer(&Answer::NotFound);
+        metrics.lookup(&Response::NotFound);
         line(&metrics, &json!({"msg": "captured", "outcome": "captured", "pod": "a/b"}));
         line(&metrics, &json!({"level": "error", "command": "ADD", "code": 11, "pod": "a/b"}));
         line(&metrics, &json!({"level": "error", "command": "STATUS", "code": 50}));
@@ -155,7 +154,7 @@ mod tests {
             "istio_cni_adds_total{outcome=\"failed\"} 1",
             "istio_cni_errors_total{command=\"ADD\",code=\"11\"} 1",
             "istio_cni_errors_total{command=\"STATUS\",code=\"50\"} 1",
-            "istio_cni_pod_answers_total{answer=\"not_found\"} 1",
+            "istio_cni_pod_lookups_total{result=\"not_found\"} 1",
         ] {
             assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
         }

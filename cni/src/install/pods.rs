@@ -13,9 +13,9 @@ use istio_iptables::text::path_shown;
 use super::error::InstallError;
 use super::metrics::Metrics;
 use super::socket::{self, Unlocked};
-use crate::lookup::{self, Answer, Query, VERSION};
+use crate::lookup::{self, Query, Response, VERSION};
 
-/// Questions that are answered at a time: more than pods that start at once. Further ones wait in the socket's queue.
+/// Lookups at a time: more than pods that start at once. Further ones wait in the socket's queue.
 const LIMIT: usize = 256;
 /// The taint of nodes on which no plugin captures pods yet. Istio's control plane removes it as well.
 pub const TAINT: &str = "cni.istio.io/not-ready";
@@ -24,10 +24,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the API server knows of this node: its pods, and its Node object.
 pub trait Pods: Send + Sync {
-    /// Answers a question.
-    fn find(&self, query: &Query) -> Answer;
+    /// Looks a pod up.
+    fn find(&self, query: &Query) -> Response;
 
-    /// Why questions cannot be answered yet.
+    /// Why lookups fail for now.
     fn problem(&self) -> Option<String>;
 
     /// The number of injected pods of the node that have started without capture.
@@ -46,33 +46,33 @@ pub trait Pods: Send + Sync {
     fn remove_taint(&self) -> Result<bool, String>;
 }
 
-/// Answers questions until the process ends, as soon as no other agent does.
+/// Serves lookups until the process ends, as soon as no other agent does.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
     let open = Arc::new(AtomicUsize::new(0));
     let metrics = Arc::clone(metrics);
-    let answer = move |stream: UnixStream, question: Vec<u8>| {
+    let respond = move |stream: UnixStream, question: Vec<u8>| {
         while open.load(Ordering::SeqCst) >= LIMIT {
             thread::sleep(PAUSE);
         }
         open.fetch_add(1, Ordering::SeqCst);
         let (pods, metrics, counter) = (Arc::clone(&pods), Arc::clone(&metrics), Arc::clone(&open));
-        let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name("pod".to_owned()).spawn(move || {
             let _open = Open(counter);
             if let Err(error) = respond(stream, &question, pods.as_ref(), &metrics) {
-                log::debug!("a lookup of a pod was not answered: {error}");
+                log::debug!("a lookup of a pod got no response: {error}");
             }
         });
-        if answered.is_err() {
+        if started.is_err() {
             open.fetch_sub(1, Ordering::SeqCst);
         }
     };
-    socket::serve(&lookup::socket(run_dir), "pods", Unlocked::Replace, |_, has_ended| has_ended, answer)
+    socket::serve(&lookup::socket(run_dir), "pods", Unlocked::Replace, |_, has_ended| has_ended, respond)
 }
 
-/// Why the plugin's questions cannot be answered.
+/// Why the plugin's lookups fail.
 pub fn problem(run_dir: &Path, pods: &dyn Pods) -> Option<String> {
     let socket = lookup::socket(run_dir);
     let removed = || {
@@ -84,7 +84,7 @@ pub fn problem(run_dir: &Path, pods: &dyn Pods) -> Option<String> {
     pods.problem().or_else(|| (!socket.exists()).then(removed))
 }
 
-/// Counts a question until it is answered.
+/// Counts a lookup until it has its response.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {
@@ -94,16 +94,16 @@ impl Drop for Open {
 }
 
 fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &Metrics) -> io::Result<()> {
-    let answer = match serde_json::from_slice::<Query>(question) {
+    let response = match serde_json::from_slice::<Query>(question) {
         Ok(query) if query.version == VERSION => pods.find(&query),
-        Ok(query) => Answer::Unknown(format!(
+        Ok(query) => Response::Unknown(format!(
             "version {} of the protocol is not supported, expected {VERSION}: plugin and agent have different versions",
             query.version
         )),
-        Err(error) => Answer::Unknown(format!("the lookup is invalid: {error}")),
+        Err(error) => Response::Unknown(format!("the lookup is invalid: {error}")),
     };
-    metrics.answer(&answer);
-    stream.write_all(&serde_json::to_vec(&answer)?)
+    metrics.lookup(&response);
+    stream.write_all(&serde_json::to_vec(&response)?)
 }
 
 #[cfg(test)]
@@ -111,11 +111,11 @@ fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &M
 mod tests {
     use super::*;
 
-    struct Known;
+    struct NoPods;
 
-    impl Pods for Known {
-        fn find(&self, _: &Query) -> Answer {
-            Answer::NotFound
+    impl Pods for NoPods {
+        fn find(&self, _: &Query) -> Response {
+            Response::NotFound
         }
 
         fn problem(&self) -> Option<String> {
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn agent_without_its_socket_is_not_ready() {
         let run_dir = tempfile::tempdir().unwrap();
-        let found = problem(run_dir.path(), &Known);
+        let found = problem(run_dir.path(), &NoPods);
         assert!(found.as_ref().is_some_and(|problem| problem.contains("agent.sock: removed")), "{found:?}");
-        serve(run_dir.path(), Arc::new(Known), &Arc::new(Metrics::default())).unwrap();
-        assert_eq!(problem(run_dir.path(), &Known), None);
+        serve(run_dir.path(), Arc::new(NoPods), &Arc::new(Metrics::default())).unwrap();
+        assert_eq!(problem(run_dir.path(), &NoPods), None);
     }
 }

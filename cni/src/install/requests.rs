@@ -150,7 +150,7 @@ impl Connection {
     }
 }
 
-/// What a connection is while it is answered.
+/// What a connection is while its response is written.
 fn limit(stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TIMEOUT))

@@ -263,19 +263,19 @@ mod tests {
         let has_ended = |_: &[u8], has_ended| has_ended;
         let echo = |mut stream: UnixStream, bytes: Vec<u8>| drop(stream.write_all(&bytes));
         serve(&path, "echo", Unlocked::Replace, has_ended, echo).unwrap();
-        let answers = || -> io::Result<()> {
+        let responds = || -> io::Result<()> {
             let mut stream = UnixStream::connect(&path)?;
-            // A socket that another process has bound answers nothing.
+            // A socket that another process has bound does not respond.
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             stream.write_all(b"x")?;
             stream.shutdown(Shutdown::Write)?;
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer)?;
-            if answer == b"x" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response)?;
+            if response == b"x" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
         };
         let comes_back = || {
             let begin = Instant::now();
-            while let Err(error) = answers() {
+            while let Err(error) = responds() {
                 assert!(begin.elapsed() < Duration::from_secs(120), "{error}");
                 thread::sleep(Duration::from_millis(20));
             }

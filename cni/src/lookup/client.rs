@@ -1,4 +1,4 @@
-//! The plugin's side of the agent's socket. Nothing blocks: neither an agent that does not accept nor one that does not answer
+//! The plugin's side of the agent's socket. Nothing blocks: neither an agent that does not accept nor one that does not respond
 //! is waited for longer than its time.
 
 use std::io::{self, Read as _, Write as _};
@@ -13,12 +13,12 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
 
-use super::{Answer, KnownPod, LARGEST, Query, VERSION};
+use super::{KnownPod, LARGEST, Query, Response, VERSION};
 use crate::deadline::{Deadline, Interrupted};
 use crate::environment::PodName;
 use crate::unix_socket::connect_nonblocking;
 
-/// How much earlier than the plugin the agent gives up, so that its answer says why.
+/// How much earlier than the plugin the agent gives up, so that its response says why.
 const MARGIN: Duration = Duration::from_millis(50);
 
 /// The time to wait before a connection to an agent that accepts none is tried again.
@@ -58,7 +58,7 @@ struct Session<'a> {
 /// Asks the agent for a pod. With `refresh` the agent asks the API server, whatever it knows.
 ///
 /// # Errors
-/// There is no answer about this pod within the time, or it does not exist.
+/// There is no response about this pod within the time, or it does not exist.
 pub fn ask(
     run_dir: &Path,
     pod: &PodName,
@@ -78,14 +78,14 @@ pub fn ask(
         wait_ms: u64::try_from(within.saturating_sub(MARGIN).as_millis()).unwrap_or(u64::MAX),
     };
     match session.exchange(&query)? {
-        Answer::Pod(known) if known.is(pod) => Ok(*known),
+        Response::Pod(known) if known.is(pod) => Ok(*known),
         // The event may have no room for the names, which are in it already.
-        Answer::Pod(known) => Err(Failure::Problem(format!(
-            "the runtime starts uid {:?}, the answer is about uid {:?} of pod {}/{}",
+        Response::Pod(known) => Err(Failure::Problem(format!(
+            "the runtime starts uid {:?}, the response is about uid {:?} of pod {}/{}",
             pod.uid, known.uid, known.namespace, known.name
         ))),
-        Answer::NotFound => Err(Failure::NotFound),
-        Answer::Unknown(problem) => Err(Failure::Problem(one_line(&problem).into_owned())),
+        Response::NotFound => Err(Failure::NotFound),
+        Response::Unknown(problem) => Err(Failure::Problem(one_line(&problem).into_owned())),
     }
 }
 
@@ -105,14 +105,14 @@ pub fn connects(run_dir: &Path, deadline: &Deadline) -> Result<(), String> {
 }
 
 impl Session<'_> {
-    fn exchange(&self, query: &Query) -> Result<Answer, Failure> {
+    fn exchange(&self, query: &Query) -> Result<Response, Failure> {
         let mut stream = self.connect()?;
         let text = serde_json::to_vec(query).map_err(io::Error::from)?;
         self.write(&mut stream, &text)?;
         stream.shutdown(std::net::Shutdown::Write)?;
         let bytes = self.read(&mut stream)?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Problem(format!("the agent's answer is invalid: {error}")))
+            .map_err(|error| Failure::Problem(format!("the agent's response is invalid: {error}")))
     }
 
     fn connect(&self) -> Result<UnixStream, Failure> {
@@ -151,7 +151,7 @@ impl Session<'_> {
     }
 
     fn late(&self) -> Failure {
-        Failure::Problem(format!("no answer within {} ms", self.within.as_millis()))
+        Failure::Problem(format!("no response within {} ms", self.within.as_millis()))
     }
 
     fn wait(&self, stream: &UnixStream, events: PollFlags) -> Result<(), Failure> {
@@ -184,7 +184,7 @@ impl Session<'_> {
                 Err(error) => return Err(error.into()),
             }
             if bytes.len() > LARGEST {
-                let problem = format!("the agent's answer is larger than {} KiB", LARGEST >> 10);
+                let problem = format!("the agent's response is larger than {} KiB", LARGEST >> 10);
                 return Err(Failure::Problem(problem));
             }
             // An agent that sends without end keeps the socket readable.

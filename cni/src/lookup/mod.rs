@@ -1,4 +1,4 @@
-//! The protocol of the agent's socket: the plugin asks for one pod, the agent answers. One JSON object each way, then the end
+//! The protocol of the agent's socket: the plugin asks for one pod, the agent responds. One JSON object each way, then the end
 //! of the stream.
 
 mod client;
@@ -45,10 +45,10 @@ pub struct Query {
     pub wait_ms: u64,
 }
 
-/// What the agent answers.
+/// The response of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
+pub enum Response {
     /// The pod.
     Pod(Box<KnownPod>),
     /// The API server knows no such pod.
@@ -154,7 +154,7 @@ mod tests {
         };
         let text = r#"{"version":1,"namespace":"a","name":"b","uid":"u","refresh":false,"waitMs":450}"#;
         assert_eq!(serde_json::to_string(&query).unwrap(), text);
-        assert_eq!(serde_json::to_string(&Answer::NotFound).unwrap(), r#""notFound""#);
-        assert_eq!(serde_json::to_string(&Answer::Unknown("x".to_owned())).unwrap(), r#"{"unknown":"x"}"#);
+        assert_eq!(serde_json::to_string(&Response::NotFound).unwrap(), r#""notFound""#);
+        assert_eq!(serde_json::to_string(&Response::Unknown("x".to_owned())).unwrap(), r#"{"unknown":"x"}"#);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netlab::process::{command, run};
 use serde_json::{Value, json};
 
-use crate::common::{Answer, INJECTED, Pod, call, plugin};
+use crate::common::{INJECTED, PluginOutput, Pod, call, plugin};
 use crate::runtime::Node;
 
 /// The tables of a pod, without counters.
@@ -20,9 +20,9 @@ fn log_line_of_a_captured_pod_says_what_was_done_and_how_long_it_took() {
     for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
         let node = Node::new(backend);
         let pod = Pod::new("logged", &[INJECTED]);
-        let answer = node.ours(&pod, "ADD", &json!({"cniVersion": "1.0.0"}));
-        answer.printed();
-        let lines = answer.stderr.lines().map(|line| serde_json::from_str(line).unwrap());
+        let output = node.ours(&pod, "ADD", &json!({"cniVersion": "1.0.0"}));
+        output.printed();
+        let lines = output.stderr.lines().map(|line| serde_json::from_str(line).unwrap());
         let lines: Vec<Value> = lines.collect();
         // Lines of several pods are mixed in the agent's log.
         for line in &lines {
@@ -84,7 +84,7 @@ fn add_waits_for_the_loopback_interface() {
 }
 
 /// ADD of our plugin alone, with more variables.
-fn add_with(node: &Node, pod: &Pod, more: &[(&str, &str)]) -> Answer {
+fn add_with(node: &Node, pod: &Pod, more: &[(&str, &str)]) -> PluginOutput {
     let mut input = node.configuration();
     input["prevResult"] = json!({"cniVersion": "1.1.0"});
     input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
@@ -104,9 +104,9 @@ fn add_for_the_loopback_interface_does_not_wait_for_itself() {
     let mut node = Node::new("nftables");
     node.set("plugin_log_level", json!("debug"));
     let pod = Pod::new("own", &[INJECTED]);
-    let answer = add_with(&node, &pod, &[("CNI_IFNAME", "lo")]);
-    answer.printed();
-    assert!(!answer.stderr.contains("lo is still down"), "{}", answer.stderr);
+    let output = add_with(&node, &pod, &[("CNI_IFNAME", "lo")]);
+    output.printed();
+    assert!(!output.stderr.contains("lo is still down"), "{}", output.stderr);
     assert!(tables(&pod).contains("redirect to :15006"));
 }
 
@@ -115,18 +115,18 @@ fn add_for_the_loopback_interface_does_not_wait_for_itself() {
 fn error_of_add_has_no_details_which_are_logged() {
     let node = Node::new("iptables-legacy");
     let pod = Pod::new("refused", &[INJECTED]);
-    let answer = add_with(&node, &pod, &[("CNI_IFNAME", "eth0"), ("PATH", "/nonexistent")]);
-    let message = answer.error(102);
+    let output = add_with(&node, &pod, &[("CNI_IFNAME", "eth0"), ("PATH", "/nonexistent")]);
+    let message = output.error(102);
     assert!(message.starts_with("--backend iptables-legacy cannot be used"), "{message}");
-    let document: Value = serde_json::from_str(&answer.stdout).unwrap();
+    let document: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(document.get("details"), None, "{document}");
-    let lines = answer.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let detailed: Vec<Value> = lines.filter(|line| line["details"] != Value::Null).collect();
     assert!(
         matches!(detailed.as_slice(), [line] if line["level"] == "error"
             && line["details"].as_str().unwrap().contains("what to do: put the package `iptables`")),
         "{}",
-        answer.stderr
+        output.stderr
     );
 }
 
@@ -135,11 +135,11 @@ fn pod_that_cannot_be_captured_does_not_start() {
     let node = Node::new("nftables");
     let refused = |annotations: &[(&str, &str)], code: u64| {
         let pod = Pod::new("refused", annotations);
-        let answer = node.try_add(&pod);
+        let output = node.try_add(&pod);
         assert_eq!(tables(&pod), "", "nothing is half applied");
         assert!(node.state().is_empty());
         node.delete(&pod, &Value::Null);
-        answer.error(code)
+        output.error(code)
     };
     let bad = refused(&[INJECTED, ("traffic.sidecar.istio.io/excludeInboundPorts", "80,http")], 7);
     assert!(
@@ -178,8 +178,8 @@ fn namespace_of_the_node_is_refused() {
             ("CNI_IFNAME", "eth0"),
             ("CNI_ARGS", &pod.args),
         ];
-        let answer = node.namespace.run(|| call(plugin(), &variables, input.to_string().as_bytes()));
-        assert!(answer.error(4).contains(part), "{answer:?}");
+        let output = node.namespace.run(|| call(plugin(), &variables, input.to_string().as_bytes()));
+        assert!(output.error(4).contains(part), "{output:?}");
     }
 }
 
@@ -214,8 +214,8 @@ fn hundred_pods_at_once_are_captured() {
                 })
             })
             .collect();
-        for answer in added {
-            assert_eq!(answer.join().unwrap().printed(), result.to_string());
+        for output in added {
+            assert_eq!(output.join().unwrap().printed(), result.to_string());
         }
     });
     assert_eq!(node.state().len(), PODS);

@@ -11,8 +11,8 @@ use crate::runtime::{GATEWAY_V4, Node};
 
 /// A pod without annotations of the runtime, and an agent that reports it like this.
 fn unannotated(node: &Node, name: &str, annotations: &Value, proxy: &Value) -> Pod {
-    let answer = pod(name, &format!("u-{name}"), annotations, proxy);
-    serve(&node.folder.path().join("run"), move |_| json_reply(&answer));
+    let reply = pod(name, &format!("u-{name}"), annotations, proxy);
+    serve(&node.folder.path().join("run"), move |_| json_reply(&reply));
     let mut pod = Pod::new(name, &[]);
     pod.annotations = None;
     pod

@@ -141,9 +141,9 @@ fn check_succeeds_beside_what_does_not_decide_over_capture() {
         let pod = Pod::new("checked", &[INJECTED]);
         let result = node.add(&pod);
         let check = |case: &str| {
-            let answer = node.ours(&pod, "CHECK", &result);
-            assert_eq!(answer.printed(), "", "{backend}: {case}");
-            answer.stderr
+            let output = node.ours(&pod, "CHECK", &result);
+            assert_eq!(output.printed(), "", "{backend}: {case}");
+            output.stderr
         };
         let nft = |text: &str| pod.netns.run(|| netlab::process::run_with_input("nft", &["-f", "-"], text));
         nft("add table netdev other\n\
@@ -169,8 +169,8 @@ fn check_of_rules_in_an_earlier_backend_succeeds() {
             let mut input = node.configuration();
             input["backend"] = json!(after);
             input["prevResult"] = result.clone();
-            let answer = node.namespace.run(|| pod.plugin("CHECK", &input));
-            assert_eq!(answer.printed(), "", "{before}, then {after}");
+            let output = node.namespace.run(|| pod.plugin("CHECK", &input));
+            assert_eq!(output.printed(), "", "{before}, then {after}");
         }
     }
 }

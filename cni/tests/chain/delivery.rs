@@ -59,9 +59,9 @@ fn other_interface_that_drops_is_logged() {
         run("ip", &["link", "set", "net1", "up"]);
         run("ip", &["route", "add", "10.99.0.0/16", "dev", "net1"]);
     });
-    let answer = node.try_add(&pod);
-    answer.printed();
-    let lines: Vec<Value> = answer.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let output = node.try_add(&pod);
+    output.printed();
+    let lines: Vec<Value> = output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let warned = lines.iter().any(|line| {
         line["level"] == "warn"
             && line["msg"].as_str().is_some_and(|text| text.contains("arrive on net1 are dropped"))

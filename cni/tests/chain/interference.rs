@@ -12,7 +12,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{Answer, INJECTED, Pod, call, plugin};
+use crate::common::{INJECTED, PluginOutput, Pod, call, plugin};
 use crate::runtime::Node;
 
 const CHAIN: [&str; 3] = ["inet", "istio-proxy-nat", "istio-output"];
@@ -33,10 +33,10 @@ fn add(node: &Node, pod: &Pod) -> (String, [(&'static str, String); 5]) {
 }
 
 #[track_caller]
-fn expect_difference(node: &Node, pod: &Pod, chain: &str, answer: &Answer) {
-    let message = answer.error(102);
+fn expect_difference(node: &Node, pod: &Pod, chain: &str, output: &PluginOutput) {
+    let message = output.error(102);
     assert!(message.contains("do not match the options"), "{message}");
-    let lines = answer.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let errors: Vec<Value> = lines.filter(|line| line["level"] == "error").collect();
     let [error] = errors.as_slice() else { panic!("{errors:?}") };
     assert!(error["details"].as_str().is_some_and(|details| details.contains(chain)), "{error}");
@@ -65,8 +65,8 @@ fn rules_of_iptables_that_another_program_changes_are_an_error() {
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
         let mut variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         variables.push(("PATH", &path));
-        let answer = node.namespace.run(|| call(plugin(), &variables, input.as_bytes()));
-        expect_difference(&node, &pod, "ISTIO_OUTPUT", &answer);
+        let output = node.namespace.run(|| call(plugin(), &variables, input.as_bytes()));
+        expect_difference(&node, &pod, "ISTIO_OUTPUT", &output);
     }
 }
 
@@ -85,16 +85,20 @@ fn rules_of_native_nftables_that_another_program_changes_are_an_error() {
             written.status.success()
         })
     };
-    let answer = node.namespace.run(|| {
+    let output = node.namespace.run(|| {
         let mut command = Command::new(plugin());
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).envs(variables);
         stopped_after_each_message(&mut command, input.as_bytes(), change)
     });
-    expect_difference(&node, &pod, CHAIN[2], &answer);
+    expect_difference(&node, &pod, CHAIN[2], &output);
 }
 
 /// Runs the plugin, stopped after each system call that sends a message, until `done`.
-fn stopped_after_each_message(command: &mut Command, input: &[u8], mut done: impl FnMut() -> bool) -> Answer {
+fn stopped_after_each_message(
+    command: &mut Command,
+    input: &[u8],
+    mut done: impl FnMut() -> bool,
+) -> PluginOutput {
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().unwrap();
     let main = Pid::from_raw(child.id().cast_signed());
@@ -137,7 +141,7 @@ fn stopped_after_each_message(command: &mut Command, input: &[u8], mut done: imp
     let (stdout, stderr) = (text(&mut child.stdout.take().unwrap()), text(&mut child.stderr.take().unwrap()));
     // Its end has been collected already.
     let _ = child.wait();
-    Answer { success: success == Some(true), stdout, stderr }
+    PluginOutput { success: success == Some(true), stdout, stderr }
 }
 
 /// Whether the thread stands at the beginning or the end of a call that sends a message.

@@ -7,7 +7,7 @@ use netlab::Namespace;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{Answer, DEBIAN, Pod, plugin};
+use crate::common::{DEBIAN, PluginOutput, Pod, plugin};
 
 /// A node: its namespace, its plugins and their state.
 pub(crate) struct Node {
@@ -57,16 +57,16 @@ impl Node {
     }
 
     /// ADD by all plugins up to the first that fails.
-    pub(crate) fn try_add(&self, pod: &Pod) -> Answer {
+    pub(crate) fn try_add(&self, pod: &Pod) -> PluginOutput {
         let mut result = Value::Null;
         let mut last = None;
         for entry in &self.plugins {
-            let answer = self.run(entry, pod, "ADD", &result);
-            if !answer.success {
-                return answer;
+            let output = self.run(entry, pod, "ADD", &result);
+            if !output.success {
+                return output;
             }
-            result = serde_json::from_str(&answer.stdout).unwrap();
-            last = Some(answer);
+            result = serde_json::from_str(&output.stdout).unwrap();
+            last = Some(output);
         }
         last.unwrap()
     }
@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// A command by our plugin alone.
-    pub(crate) fn ours(&self, pod: &Pod, command: &str, result: &Value) -> Answer {
+    pub(crate) fn ours(&self, pod: &Pod, command: &str, result: &Value) -> PluginOutput {
         let ours = self.plugins.iter().find(|entry| entry["type"] == "istio-cni").unwrap();
         self.run(ours, pod, command, result)
     }
@@ -102,7 +102,7 @@ impl Node {
         names
     }
 
-    fn run(&self, entry: &Value, pod: &Pod, command: &str, result: &Value) -> Answer {
+    fn run(&self, entry: &Value, pod: &Pod, command: &str, result: &Value) -> PluginOutput {
         let mut input = entry.clone();
         input["name"] = json!("pods");
         input["cniVersion"] = json!("1.0.0"); // the newest that Debian's plugins know

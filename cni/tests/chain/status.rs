@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::plugin;
 
-/// STATUS in a mount namespace, in which the run directory is a file system that a script prepares. Returns the answer, and what
+/// STATUS in a mount namespace, in which the run directory is a file system that a script prepares. Returns what it prints, and what
 /// is in the directory `state` afterwards.
 fn status(options: &str, prepare: &str) -> (bool, String, String) {
     let folder = tempfile::tempdir().unwrap();
@@ -32,8 +32,8 @@ fn status(options: &str, prepare: &str) -> (bool, String, String) {
     child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let (answer, names) = text.split_once('\n').unwrap_or_else(|| panic!("{text}"));
-    (output.status.success(), answer.to_owned(), names.trim().to_owned())
+    let (printed, names) = text.split_once('\n').unwrap_or_else(|| panic!("{text}"));
+    (output.status.success(), printed.to_owned(), names.trim().to_owned())
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn status_fails_where_state_files_cannot_be_written() {
         ("nr_inodes=20", files, "No space left on device"),
         ("size=64k", "mount -o remount,ro \"$PWD\"", "Read-only file system"),
     ] {
-        let (success, answer, _) = status(options, prepare);
-        assert!(!success, "{part}: {answer}");
-        let error: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer}"));
-        assert_eq!(error["code"], 50, "{answer}");
+        let (success, printed, _) = status(options, prepare);
+        assert!(!success, "{part}: {printed}");
+        let error: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+        assert_eq!(error["code"], 50, "{printed}");
         let message = error["msg"].as_str().unwrap();
         assert!(message.contains(part) && message.contains("cni_agent_run_dir"), "{message}");
     }

@@ -1,4 +1,4 @@
-//! A process that listens on the agent's socket, and answers as a test wants it to.
+//! A process that listens on the agent's socket, and responds as a test wants it to.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 pub(crate) enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// The connection stays open without an answer.
+    /// The connection stays open without a response.
     Silence,
-    /// An answer without end.
+    /// A response without end.
     Endless,
 }
 
-/// An answer.
-pub(crate) fn json_reply(answer: &Value) -> Reply {
-    Reply::Bytes(answer.to_string().into_bytes())
+/// A response.
+pub(crate) fn json_reply(reply: &Value) -> Reply {
+    Reply::Bytes(reply.to_string().into_bytes())
 }
 
 /// A pod as the agent reports it.

@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json};
 /// Where Debian's package containernetworking-plugins has its programs.
 pub(crate) const DEBIAN: &str = "/usr/lib/cni";
 
-/// What a plugin answered.
+/// What a plugin printed.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PluginOutput {
     pub(crate) success: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Answer {
+impl PluginOutput {
     /// The error; there must be one, with this code. Returns its message.
     #[track_caller]
     pub(crate) fn error(&self, code: u64) -> String {
@@ -41,7 +41,7 @@ impl Answer {
 }
 
 /// Runs a program with these variables alone, and `PATH`.
-pub(crate) fn call(program: &Path, variables: &[(&str, &str)], input: &[u8]) -> Answer {
+pub(crate) fn call(program: &Path, variables: &[(&str, &str)], input: &[u8]) -> PluginOutput {
     let mut child = Command::new(program)
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
@@ -60,7 +60,7 @@ pub(crate) fn call(program: &Path, variables: &[(&str, &str)], input: &[u8]) -> 
         child.wait_with_output().unwrap()
     });
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Answer { success: status.success(), stdout: text(stdout), stderr: text(stderr) }
+    PluginOutput { success: status.success(), stdout: text(stdout), stderr: text(stderr) }
 }
 
 /// Our plugin.
@@ -96,7 +96,7 @@ impl Pod {
     }
 
     /// Calls a program of the list.
-    pub(crate) fn call(&self, program: &Path, command: &str, input: &Value) -> Answer {
+    pub(crate) fn call(&self, program: &Path, command: &str, input: &Value) -> PluginOutput {
         let netns = self.netns.path();
         let variables = [
             ("CNI_COMMAND", command),
@@ -110,7 +110,7 @@ impl Pod {
     }
 
     /// Calls our plugin alone.
-    pub(crate) fn plugin(&self, command: &str, input: &Value) -> Answer {
+    pub(crate) fn plugin(&self, command: &str, input: &Value) -> PluginOutput {
         let mut input = input.clone();
         if let Some(annotations) = &self.annotations {
             input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": annotations});

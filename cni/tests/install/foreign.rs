@@ -16,7 +16,7 @@ fn list_with(entry: &str) -> String {
     LIST.replace("\n  ]", &format!(",\n    {entry}\n  ]"))
 }
 
-/// A program that answers nothing, as large as Istio's.
+/// A program that prints nothing, as large as Istio's.
 fn write_program(node: &Node) -> Vec<u8> {
     let mut bytes = b"#!/bin/sh\nexit 1\n".to_vec();
     bytes.resize(65 << 20, 0);

@@ -68,17 +68,17 @@ fn any_input_gets_one_document_or_none() {
     runner
         .run(&(commands, input), |(command, input)| {
             let variables = [&[("CNI_COMMAND", command)], &GOOD[..]].concat();
-            let answer = call(plugin(), &variables, &input);
-            let has_result = !(answer.success && matches!(command, "CHECK" | "DEL" | "GC" | "STATUS"));
+            let output = call(plugin(), &variables, &input);
+            let has_result = !(output.success && matches!(command, "CHECK" | "DEL" | "GC" | "STATUS"));
             if has_result {
-                let document: Result<Value, _> = serde_json::from_str(&answer.stdout);
-                prop_assert!(document.is_ok_and(|document| document.is_object()), "{command} {answer:?}");
+                let document: Result<Value, _> = serde_json::from_str(&output.stdout);
+                prop_assert!(document.is_ok_and(|document| document.is_object()), "{command} {output:?}");
             } else {
-                prop_assert_eq!(&answer.stdout, "");
+                prop_assert_eq!(&output.stdout, "");
             }
             prop_assert!(
-                !answer.stderr.contains("defect") && !answer.stdout.contains("\"code\":100"),
-                "{answer:?}"
+                !output.stderr.contains("defect") && !output.stdout.contains("\"code\":100"),
+                "{output:?}"
             );
             Ok(())
         })

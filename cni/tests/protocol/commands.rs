@@ -1,4 +1,4 @@
-//! What each command needs of variables and configuration, and what it answers.
+//! What each command needs of variables and configuration, and what it prints.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::common::{call, plugin};
 use crate::{GOOD, conf, run};
 
 #[test]
-fn version_is_answered_whatever_the_input_is() {
+fn version_is_printed_whatever_the_input_is() {
     for (input, version) in [
         ("", "1.1.0"),
         ("no JSON", "1.1.0"),
@@ -15,9 +15,9 @@ fn version_is_answered_whatever_the_input_is() {
         (r#"{"cniVersion":"\"x"}"#, "1.1.0"),
         (r#"{"cniVersion":7}"#, "1.1.0"),
     ] {
-        let answer: Value = serde_json::from_str(run("VERSION", input).printed()).unwrap();
+        let output: Value = serde_json::from_str(run("VERSION", input).printed()).unwrap();
         let supported = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-        assert_eq!(answer, json!({"cniVersion": version, "supportedVersions": supported}), "{input}");
+        assert_eq!(output, json!({"cniVersion": version, "supportedVersions": supported}), "{input}");
     }
 }
 
@@ -25,17 +25,17 @@ fn version_is_answered_whatever_the_input_is() {
 fn variables_are_checked_before_anything_else() {
     let folder = tempfile::tempdir().unwrap();
     let input = conf(&folder, &json!({})).to_string();
-    let answer = |variables: &[(&str, &str)]| call(plugin(), variables, input.as_bytes());
-    assert!(answer(&[]).error(4).contains("CNI_COMMAND"));
-    assert!(answer(&[("CNI_COMMAND", "ERASE")]).error(4).contains("\"ERASE\" is not accepted"));
+    let call_with = |variables: &[(&str, &str)]| call(plugin(), variables, input.as_bytes());
+    assert!(call_with(&[]).error(4).contains("CNI_COMMAND"));
+    assert!(call_with(&[("CNI_COMMAND", "ERASE")]).error(4).contains("\"ERASE\" is not accepted"));
     for command in ["ADD", "CHECK"] {
         for (name, _) in &GOOD[..3] {
             let others = GOOD.iter().copied().filter(|(other, _)| other != name);
             let variables: Vec<_> = [("CNI_COMMAND", command)].into_iter().chain(others).collect();
-            assert!(answer(&variables).error(4).contains(name), "{command}: {name}");
+            assert!(call_with(&variables).error(4).contains(name), "{command}: {name}");
         }
         let escaping = [("CNI_COMMAND", command), ("CNI_CONTAINERID", "../../etc/x"), GOOD[1], GOOD[2]];
-        assert!(answer(&escaping).error(4).contains("CNI_CONTAINERID"));
+        assert!(call_with(&escaping).error(4).contains("CNI_CONTAINERID"));
     }
 }
 
@@ -59,11 +59,11 @@ fn versions_decide_which_commands_there_are() {
                 "capabilities": {"io.kubernetes.cri.pod-annotations": true},
                 "runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"kubernetes.io/config.source": "api"}}
             });
-            let answer = run(command, &conf(&folder, &more).to_string());
+            let output = run(command, &conf(&folder, &more).to_string());
             if at >= since && at < versions.len() - 1 {
-                answer.printed();
+                output.printed();
             } else {
-                assert!(answer.error(1).contains(version), "{command} {version}");
+                assert!(output.error(1).contains(version), "{command} {version}");
             }
         }
     }
@@ -139,9 +139,9 @@ fn what_has_no_name_starts_only_if_nothing_says_that_it_is_to_be_captured() {
     for args in [None, Some(""), Some("IgnoreUnknown=1"), Some("K8S_POD_NAME=b"), Some("K8S_POD_NAMESPACE=")]
     {
         for annotations in [&Value::Null, &of_kubelet, &by_init] {
-            let answer = add(args, annotations, &json!({}));
-            assert_eq!(answer.printed(), r#"{"cniVersion":"1.1.0"}"#, "{args:?} {annotations}");
-            assert!(answer.stderr.contains(r#""outcome":"not_captured""#), "{}", answer.stderr);
+            let output = add(args, annotations, &json!({}));
+            assert_eq!(output.printed(), r#"{"cniVersion":"1.1.0"}"#, "{args:?} {annotations}");
+            assert!(output.stderr.contains(r#""outcome":"not_captured""#), "{}", output.stderr);
         }
         for annotations in [
             &injected,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::common::{Answer, call, plugin};
+use crate::common::{PluginOutput, call, plugin};
 use crate::{GOOD, conf, run};
 
 #[test]
@@ -61,10 +61,10 @@ fn wait_until_watching(child: &std::process::Child) {
     }
 }
 
-fn answered(child: std::process::Child) -> Answer {
+fn output_of(child: std::process::Child) -> PluginOutput {
     let output = child.wait_with_output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    Answer { success: output.status.success(), stdout, stderr: String::new() }
+    PluginOutput { success: output.status.success(), stdout, stderr: String::new() }
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn input_that_does_not_end_meets_the_deadline() {
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"{\"cniVersion\":").unwrap();
     // wait_with_output would close it.
-    let answer = answered(child);
-    assert!(answer.error(11).contains("not done after 30000 ms"), "{answer:?}");
+    let output = output_of(child);
+    assert!(output.error(11).contains("not done after 30000 ms"), "{output:?}");
     drop(input);
 }
 
@@ -89,8 +89,8 @@ fn sigterm_is_reported_as_an_error() {
         nix::sys::signal::Signal::SIGTERM,
     )
     .unwrap();
-    let answer = answered(child);
-    assert!(answer.error(11).contains("SIGTERM"), "{answer:?}");
+    let output = output_of(child);
+    assert!(output.error(11).contains("SIGTERM"), "{output:?}");
     drop(input);
 }
 
@@ -106,9 +106,9 @@ fn version_and_del_do_not_wait_for_input_that_does_not_end() {
         let mut child = pending_command(command);
         let mut input = child.stdin.take().unwrap();
         input.write_all(conf.as_bytes()).unwrap();
-        // The end is not before the answer, however long that takes.
-        let answer = answered(child);
-        assert!(answer.printed().contains(wanted), "{answer:?}");
+        // The end is not before the output, however long that takes.
+        let output = output_of(child);
+        assert!(output.printed().contains(wanted), "{output:?}");
         drop(input);
     }
     assert!(!state.join("c1.eth0.json").exists(), "the configuration that came was used");
@@ -131,6 +131,6 @@ fn del_of_a_process_that_is_stopped_for_long_uses_its_configuration() {
     drop(input);
     std::thread::sleep(std::time::Duration::from_secs(2));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
-    assert_eq!(answered(child).printed(), "");
+    assert_eq!(output_of(child).printed(), "");
     assert!(!state.join("c1.eth0.json").exists(), "the configuration was used");
 }

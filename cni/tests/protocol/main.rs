@@ -17,7 +17,7 @@ mod input;
 mod logs;
 mod output;
 
-use common::{Answer, call, plugin};
+use common::{PluginOutput, call, plugin};
 use serde_json::{Value, json};
 
 const GOOD: [(&str, &str); 4] = [
@@ -27,7 +27,7 @@ const GOOD: [(&str, &str); 4] = [
     ("CNI_ARGS", "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"),
 ];
 
-fn run(command: &str, input: &str) -> Answer {
+fn run(command: &str, input: &str) -> PluginOutput {
     let variables = [&[("CNI_COMMAND", command)], &GOOD[..]].concat();
     call(plugin(), &variables, input.as_bytes())
 }

@@ -17,7 +17,7 @@ mod common;
 use std::path::PathBuf;
 
 use agent::{Reply, json_reply, pod, proxy, serve};
-use common::{Answer, INJECTED, call, plugin};
+use common::{INJECTED, PluginOutput, call, plugin};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -49,10 +49,10 @@ impl Case {
         self
     }
 
-    fn command(&self, command: &str) -> Answer {
+    fn command(&self, command: &str) -> PluginOutput {
         let mut conf = json!({
             "cniVersion": "1.1.0", "name": "net", "type": "istio-cni", "cni_agent_run_dir": self.run_dir(),
-            "prevResult": serde_json::from_str::<Value>(RESULT).unwrap(), // Others use the processors, too: no answer is late.
+            "prevResult": serde_json::from_str::<Value>(RESULT).unwrap(), // Others use the processors, too: no response is late.
             "deadline_ms": 120_000
         });
         conf.as_object_mut().unwrap().extend(self.more.as_object().unwrap().clone());
@@ -71,13 +71,13 @@ impl Case {
     /// ADD fails so that kubelet tries again. Returns the message.
     #[track_caller]
     fn refused(&self) -> String {
-        let answer = self.command("ADD");
+        let output = self.command("ADD");
         let state = self.run_dir().join("state");
         assert!(!state.exists() || std::fs::read_dir(state).unwrap().next().is_none());
-        answer.error(11)
+        output.error(11)
     }
 
-    /// What the sources answer is that the pod is captured.
+    /// What the sources respond is that the pod is captured.
     #[track_caller]
     fn captured(&self) {
         let problem = self.command("ADD").error(4);
@@ -123,10 +123,10 @@ fn agent_that_has_ended_is_reported() {
 }
 
 #[test]
-fn agent_that_never_answers_is_not_waited_for() {
+fn agent_that_never_responds_is_not_waited_for() {
     let problem = Case::with(short()).serve(|_| Reply::Silence).refused();
     // For the API server everything is left but what rules need.
-    assert!(problem.contains("agent: no answer within 200 ms; api: no answer within "), "{problem}");
+    assert!(problem.contains("agent: no response within 200 ms; api: no response within "), "{problem}");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn agent_that_never_accepts_is_not_waited_for() {
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let problem = case.refused();
-    assert!(problem.contains("agent: no answer within 200 ms; api: no answer within "), "{problem}");
+    assert!(problem.contains("agent: no response within 200 ms; api: no response within "), "{problem}");
     drop(waiting);
 }
 
@@ -156,20 +156,20 @@ fn garbage_is_rejected() {
         (b"\"notFound\" \"notFound\"", "trailing"),
     ] {
         let problem = Case::new().serve(|_| Reply::Bytes(garbage.to_vec())).refused();
-        let wanted = "agent, api: the agent's answer is invalid: ";
+        let wanted = "agent, api: the agent's response is invalid: ";
         assert!(problem.contains(wanted) && problem.contains(part), "{part}: {problem}");
     }
     let problem = Case::new().serve(|_| Reply::Endless).refused();
-    assert!(problem.contains("agent, api: the agent's answer is larger than 1024 KiB"), "{problem}");
+    assert!(problem.contains("agent, api: the agent's response is larger than 1024 KiB"), "{problem}");
 }
 
 #[test]
-fn answer_about_another_pod_is_rejected() {
+fn response_about_another_pod_is_rejected() {
     let other = pod("web-1", UID, &json!({}), &proxy());
-    for (answer, uid) in [(injected("u-0"), "u-0"), (injected(""), ""), (other, UID)] {
-        let problem = Case::new().serve(move |_| json_reply(&answer)).refused();
+    for (reply, uid) in [(injected("u-0"), "u-0"), (injected(""), ""), (other, UID)] {
+        let problem = Case::new().serve(move |_| json_reply(&reply)).refused();
         let wanted = format!(
-            "agent, api: the runtime starts uid \"u-1\", the answer is about uid {uid:?} of pod default/web-"
+            "agent, api: the runtime starts uid \"u-1\", the response is about uid {uid:?} of pod default/web-"
         );
         assert!(problem.contains(&wanted), "{problem}");
     }
@@ -228,9 +228,9 @@ fn annotation_that_disables_injection_of_an_injected_pod_is_decided_by_the_agent
     let annotations = json!({INJECTED.0: INJECTED.1, INJECT: "false"});
     let runtime = json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}});
     let labelled = |labels: Value| {
-        let mut answer = pod("web-0", UID, &annotations, &proxy());
-        answer["pod"]["pod"]["labels"] = labels;
-        answer
+        let mut reply = pod("web-0", UID, &annotations, &proxy());
+        reply["pod"]["pod"]["labels"] = labels;
+        reply
     };
     let (enabled, absent) = (labelled(json!({INJECT: "true"})), labelled(json!({})));
     Case::with(runtime.clone()).serve(move |_| json_reply(&enabled)).captured();

@@ -42,13 +42,13 @@ impl Client {
         self.stream.flush()
     }
 
-    /// Sends a request and waits for the whole answer.
+    /// Sends a request and waits for the whole response.
     pub(crate) fn ask(&mut self, request: &[u8]) -> io::Result<Response> {
         self.send(request)?;
         self.receive()
     }
 
-    /// Waits for an answer.
+    /// Waits for a response.
     pub(crate) fn receive(&mut self) -> io::Result<Response> {
         self.buffer.clear();
         let head = loop {

@@ -1,4 +1,4 @@
-//! Load: at a fixed rate, or as fast as answers come.
+//! Load: at a fixed rate, or as fast as responses come.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::server::Server;
 pub(crate) struct LoadResult {
     /// Each request's time, sorted.
     pub(crate) latencies: Vec<Duration>,
-    /// From the first request to the last answer.
+    /// From the first request to the last response.
     pub(crate) elapsed: Duration,
     /// The server's processor time, per request.
     pub(crate) cpu: Duration,
@@ -39,11 +39,11 @@ impl LoadResult {
 pub(crate) enum Pace {
     /// So many a second. A request that has to wait for a free connection counts from when it was due.
     Rate(u32),
-    /// The next one when an answer has come.
+    /// The next one when a response has come.
     Closed,
 }
 
-/// Sends requests over so many connections. Every answer must have the status; another one ends the run.
+/// Sends requests over so many connections. Every response must have the status; another one ends the run.
 pub(crate) fn run(
     server: &Server,
     request: &[u8],

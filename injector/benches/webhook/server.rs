@@ -35,7 +35,7 @@ pub(crate) enum Watched {
 }
 
 impl Server {
-    /// Starts it and waits until it answers.
+    /// Starts it and waits until it responds.
     pub(crate) fn start(options: &Options, watched: Watched) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut params = CertificateParams::default();
@@ -77,9 +77,9 @@ impl Server {
             match asked {
                 Ok(response) if response.status == 200 => return Ok(()),
                 Ok(response) => {
-                    return Err(format!("the first review was answered with {}", response.status));
+                    return Err(format!("the response to the first review was {}", response.status));
                 }
-                Err(error) if Instant::now() > limit => return Err(format!("it does not answer: {error}")),
+                Err(error) if Instant::now() > limit => return Err(format!("it does not respond: {error}")),
                 Err(_) => {}
             }
             if let Ok(Some(status)) = self.child.try_wait() {

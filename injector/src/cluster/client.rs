@@ -222,7 +222,7 @@ pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Re
             code: 0,
             problem: format!("no response from the API server within {} s", RESPONSE.as_secs()),
         }),
-        Ok(Ok(answer)) => Ok(answer),
+        Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => {
             let code = if let kube::Error::Api(status) = &error { status.code } else { 0 };
             Err(RequestFailed { code, problem: describe(&error) })

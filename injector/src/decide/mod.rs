@@ -157,7 +157,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Decides about a pod (or pod template) in a namespace. The first step with an answer wins.
+/// Decides about a pod (or pod template) in a namespace. The first step with a decision wins.
 #[must_use]
 pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
     let start = Decision { steps: Vec::new(), warnings: Vec::new() };

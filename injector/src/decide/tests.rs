@@ -7,7 +7,7 @@ fn rules(policy: &str) -> Rules {
 }
 
 #[test]
-fn the_first_answer_wins() {
+fn the_first_decision_wins() {
     let pod = json!({
         "metadata": {"labels": {INJECT: "true"}, "annotations": {INJECT: "false"}}, "spec": {"hostNetwork": true},
     });
@@ -31,7 +31,7 @@ fn copies_of_static_pods_are_not_injected() {
 }
 
 #[test]
-fn empty_answer_is_silent_and_a_bad_one_is_not() {
+fn empty_value_is_silent_and_a_bad_one_is_not() {
     let pod = |value: &str| json!({"metadata": {"annotations": {INJECT: value}}});
     assert!(decide(&pod(""), "", &rules("enabled")).warnings.is_empty());
     let odd = decide(&pod("yes"), "", &rules("enabled"));

@@ -42,7 +42,7 @@ impl Injector {
         prometheus::announce_secure_port(pod);
         let port = annotation(pod, keys::STATUS_PORT).and_then(|port| port.parse().ok());
         let port = port.unwrap_or(status_port);
-        // Port 0 means that the agent has none: nothing would answer there, and Kubernetes rejects such a probe.
+        // Port 0 means that the agent has none: nothing would respond there, and Kubernetes rejects such a probe.
         if port != 0 && self.rewrites_probes(pod) {
             probes::rewrite(pod, port, status_port);
         }

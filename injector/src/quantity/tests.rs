@@ -65,7 +65,7 @@ proptest! {
 
 /// `tests/oracle/quantities.json` was recorded with `kubectl set resources --local`.
 #[test]
-fn recorded_answers_of_kubernetes() {
+fn recorded_results_of_kubernetes() {
     let recorded: Vec<(String, String)> =
         serde_json::from_str(include_str!("../../tests/oracle/quantities.json")).expect("the recording");
     assert!(recorded.len() > 100, "{}", recorded.len());

@@ -86,9 +86,9 @@ pub(super) fn settle_items(items: &mut Vec<Value>, path: &Path<'_>) -> Result<()
     settled
 }
 
-/// The answer, or `false` and the error for later.
-fn stays(answer: Result<bool, MergeError>, failed: &mut Result<(), MergeError>) -> bool {
-    answer.unwrap_or_else(|error| {
+/// The result, or `false` and the error for later.
+fn stays(result: Result<bool, MergeError>, failed: &mut Result<(), MergeError>) -> bool {
+    result.unwrap_or_else(|error| {
         *failed = Err(error);
         false
     })

@@ -1,6 +1,6 @@
 //! Functions over annotations, labels and the mesh config.
 
-use super::{Answer, field, map_of, sprint_one, str_arg, types};
+use super::{ValueResult, field, map_of, sprint_one, str_arg, types};
 use gotemplate::{Call, Functions, Map, Str, TextBuilder, Type, Value, arg};
 use serde_json::Value as Json;
 
@@ -28,7 +28,7 @@ pub(super) fn register(f: &mut Functions) {
 }
 
 /// Adds a network to the list that Multus reads: JSON or comma-separated.
-fn multus<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn multus<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let (Value::Str(old), Value::Str(network)) = (arg(args, 0), arg(args, 1)) else {
         return Ok(Value::Nil);
     };
@@ -74,7 +74,7 @@ fn multus<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 /// OpenTelemetry's resource attributes of the workload, if a tracing provider of the mesh requires them.
-fn otel<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn otel<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     if !wants_attributes(arg(args, 0)) {
         return Ok(Value::string(""));
     }

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use crate::yaml;
 
-type Answer<'a> = Result<Value<'a>, String>;
+type ValueResult<'a> = Result<Value<'a>, String>;
 
 /// Go's names of the struct types that the functions take.
 mod types {
@@ -140,14 +140,14 @@ fn str_arg<'v>(args: &'v [Value<'_>], index: usize) -> &'v str {
     args.get(index).and_then(Value::as_str).map_or("", Str::as_str)
 }
 
-fn object_json<'a>(call: &mut Call<'_>, value: &Value<'a>) -> Answer<'a> {
+fn object_json<'a>(call: &mut Call<'_>, value: &Value<'a>) -> ValueResult<'a> {
     Ok(Value::string(match to_json(call, value)? {
         Json::Null => "{}".to_owned(),
         json => encode(&json, COMPACT),
     }))
 }
 
-fn proto_json<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn proto_json<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let message = arg(args, 0);
     let mut json = to_json(call, message)?;
     let is_proxy_config = matches!(message, Value::Struct(s) if s.schema.name == types::PROXY_CONFIG);
@@ -162,7 +162,7 @@ fn proto_json<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 /// Leaves the first line alone; every other one, also an empty one, gets the blanks.
-fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let (Value::Int(width, _), Value::Str(text)) = (arg(args, 0), arg(args, 1)) else {
         return Ok(Value::Nil);
     };

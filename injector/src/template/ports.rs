@@ -1,6 +1,6 @@
 //! Functions over ports and interfaces.
 
-use super::{Answer, field, sprint_one, str_arg, types};
+use super::{ValueResult, field, sprint_one, str_arg, types};
 use gotemplate::{Call, Functions, Str, Type, Value, arg};
 
 pub(super) fn register(f: &mut Functions) {
@@ -40,7 +40,7 @@ fn ports<'a>(containers: &Value<'a>, wanted: fn(&str) -> bool) -> Value<'a> {
 }
 
 /// Adds a port to a list of ports unless it is there, written just so. Port 0 and none change nothing.
-fn exclude<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn exclude<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let Value::Str(list) = arg(args, 1) else {
         return Ok(Value::Nil);
     };

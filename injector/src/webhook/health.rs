@@ -24,7 +24,7 @@ pub(super) struct Health {
     pub config: Arc<ConfigStore>,
     /// A valid certificate is served.
     pub serving: Arc<CertResolver>,
-    /// The admission port answers.
+    /// The admission port responds.
     pub probe: Probe,
     /// What is needed of the cluster has been read.
     pub cluster: Option<watch::Receiver<Status>>,

@@ -1,4 +1,4 @@
-//! A probe of our own admission port over TLS: the only proof that it answers.
+//! A probe of our own admission port over TLS: the only proof that it responds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Probe {
 impl Probe {
     /// For the port that is listened on at this address.
     pub(super) fn new(listening: SocketAddr, serving: Arc<CertResolver>) -> Self {
-        // A socket for all addresses of both families answers on this one too.
+        // A socket for all addresses of both families listens on this one too.
         let unspecified = listening.ip().is_unspecified();
         let ip = if unspecified { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listening.ip() };
         Self { address: SocketAddr::new(ip, listening.port()), serving }
@@ -40,7 +40,7 @@ impl Probe {
     pub(super) async fn call(&self) -> Result<(), String> {
         match tokio::time::timeout(PROBE_TIMEOUT, self.try_call()).await {
             Ok(result) => result.map_err(|error| format!("{}: {error}", self.address)),
-            Err(_) => Err(format!("{}: no answer within {} s", self.address, PROBE_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("{}: no response within {} s", self.address, PROBE_TIMEOUT.as_secs())),
         }
     }
 

@@ -1,11 +1,11 @@
-//! Two agents on one node, as in an upgrade: whichever ends first, the other one answers.
+//! Two agents on one node, as in an upgrade: whichever ends first, the other one responds.
 
 use crate::node::{Node, injected, until};
 use crate::server::{Mode, Server};
 
 /// In containers each agent has process id 1.
 #[test]
-fn agent_that_stays_answers_whichever_ends_first() {
+fn agent_that_stays_responds_whichever_ends_first() {
     for first_ends in [true, false] {
         let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
         let first = Node::start_contained(&server);
@@ -15,7 +15,7 @@ fn agent_that_stays_answers_whichever_ends_first() {
         first.captured("web-0", "u-0");
         let (mut ends, mut stays) = if first_ends { (first, second) } else { (second, first) };
         ends.kill();
-        until("the agent that stays answers", || stays.is_captured("web-0", "u-0"));
+        until("the agent that stays responds", || stays.is_captured("web-0", "u-0"));
         stays.kill();
         assert!(stays.refused("web-0", "u-0").contains("Connection refused"));
     }
@@ -33,6 +33,6 @@ fn agents_that_start_at_once_have_one_socket() {
     while let Some(mut one) = others.pop() {
         one.is_ready();
         one.kill();
-        until("another agent answers", || first.is_captured("web-0", "u-0"));
+        until("another agent responds", || first.is_captured("web-0", "u-0"));
     }
 }

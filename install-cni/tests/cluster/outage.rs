@@ -23,7 +23,7 @@ pub(crate) fn pod_with_the_same_name_is_another_pod(cluster: &Cluster) {
     let problem = node.refused("web-0", &first);
     // An event has no room for two whole uids.
     let (beginning, _) = second.split_at(8);
-    assert!(problem.contains(&format!("the answer is about uid \"{beginning}")), "{problem}");
+    assert!(problem.contains(&format!("the response is about uid \"{beginning}")), "{problem}");
     installation.until_watched(&node, "web-0", &second);
     installation.delete_pod("web-0");
     let problem = node.refused("web-0", "another");
@@ -49,7 +49,7 @@ pub(crate) fn restart_of_the_api_server_is_survived(cluster: &Cluster) {
     node.captured("here", &here);
 }
 
-/// The watch cannot go on where it was: the API server answers 410 Gone, or lists again.
+/// The watch cannot go on where it was: the API server responds 410 Gone, or lists again.
 pub(crate) fn changes_that_etcd_has_compacted_are_listed(cluster: &Cluster) {
     let mut installation = Installation::new(cluster);
     let first = installation.pod("first", NODE);

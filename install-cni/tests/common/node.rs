@@ -67,12 +67,12 @@ impl Node {
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}"#,
         )
         .unwrap();
-        // The plugin's code runs in this process: here it is enough that a program answers VERSION, and names the annotation by
+        // The plugin's code runs in this process: here it is enough that a program responds to VERSION, and names the annotation by
         // which the agent tells it from Istio's.
         let versions = Version::ALL.map(Version::name);
-        let answer = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
+        let response = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
         let plugin = path("program/istio-cni");
-        std::fs::write(&plugin, format!("#!/bin/sh\n# {CAPTURE_ANNOTATION}\necho '{answer}'\n")).unwrap();
+        std::fs::write(&plugin, format!("#!/bin/sh\n# {CAPTURE_ANNOTATION}\necho '{response}'\n")).unwrap();
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_install-cni"), path("program/install-cni")).unwrap();
         let log = Log::default();

@@ -13,7 +13,7 @@ use print::{sprint, sprintln};
 use printf::sprintf;
 use std::cmp::Ordering;
 
-type Answer<'a> = Result<Value<'a>, String>;
+type ValueResult<'a> = Result<Value<'a>, String>;
 
 const ANY: &[Type] = &[Type::Any];
 
@@ -70,7 +70,7 @@ fn register(f: &mut Functions) {
     });
 }
 
-fn ordered<'a>(args: &[Value<'a>], accept: fn(Ordering) -> bool) -> Answer<'a> {
+fn ordered<'a>(args: &[Value<'a>], accept: fn(Ordering) -> bool) -> ValueResult<'a> {
     compare::order(arg(args, 0), arg(args, 1), accept).map(Value::Bool)
 }
 
@@ -85,7 +85,7 @@ fn position(index: &Value<'_>, limit: usize) -> Result<usize, String> {
     }
 }
 
-fn index<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> Answer<'a> {
+fn index<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> ValueResult<'a> {
     if matches!(item, Value::Nil | Value::Null) {
         return Err("index of untyped nil".to_owned());
     }
@@ -110,7 +110,7 @@ fn index<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> Answer<'a> {
     Ok(item)
 }
 
-fn entry<'a>(map: &Map<'a>, key: &Value<'a>) -> Answer<'a> {
+fn entry<'a>(map: &Map<'a>, key: &Value<'a>) -> ValueResult<'a> {
     match key {
         Value::Str(key) => Ok(map.get(key.as_str()).unwrap_or_else(|| map.zero())),
         Value::Nil | Value::Null => Err("value is nil; should be of type string".to_owned()),
@@ -118,7 +118,7 @@ fn entry<'a>(map: &Map<'a>, key: &Value<'a>) -> Answer<'a> {
     }
 }
 
-fn slice<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> Answer<'a> {
+fn slice<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> ValueResult<'a> {
     let length = match item {
         Value::Nil | Value::Null => return Err("slice of untyped nil".to_owned()),
         Value::NilPtr(_) => return Err("slice of nil pointer".to_owned()),
@@ -146,7 +146,7 @@ fn slice<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> Answer<'a> {
     }
 }
 
-fn length<'a>(item: &Value<'a>) -> Answer<'a> {
+fn length<'a>(item: &Value<'a>) -> ValueResult<'a> {
     let length = match item {
         Value::Str(s) => s.as_str().len(),
         Value::List(list) => list.len(),
@@ -158,7 +158,7 @@ fn length<'a>(item: &Value<'a>) -> Answer<'a> {
 }
 
 /// The text of the arguments, put through `escape`.
-fn escaped<'a>(call: &Call<'_>, args: &[Value<'a>], escape: fn(&str) -> String) -> Answer<'a> {
+fn escaped<'a>(call: &Call<'_>, args: &[Value<'a>], escape: fn(&str) -> String) -> ValueResult<'a> {
     let mut out = call.text();
     let shown = |value: &Value<'a>| match value {
         Value::Nil | Value::Null => Value::Str(Str::borrowed("<no value>")),

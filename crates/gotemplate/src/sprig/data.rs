@@ -1,7 +1,7 @@
 //! Merging, copying and digging into nested data.
 
 use super::dicts::{as_map, map, own, reaches};
-use super::{ANY, Answer, DICT, arg};
+use super::{ANY, DICT, ValueResult, arg};
 use crate::functions::{Call, Functions};
 use crate::value::text::Str;
 use crate::value::{Map, Value};
@@ -71,7 +71,7 @@ fn merge<'a>(
     Ok(())
 }
 
-fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Answer<'a> {
+fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> ValueResult<'a> {
     call.nest(depth)?;
     let elem = |name: &str| match name {
         "string" => "string",
@@ -96,7 +96,7 @@ fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Answer<'a> 
 }
 
 /// `dig "a" "b" default dict`
-fn dig<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn dig<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let [keys @ .., default, last] = args else {
         return Err("dig needs at least three arguments".to_owned());
     };

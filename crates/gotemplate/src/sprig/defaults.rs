@@ -1,6 +1,6 @@
 //! Defaults, emptiness, JSON.
 
-use super::{ANY, Answer, STR, arg, text};
+use super::{ANY, STR, ValueResult, arg, text};
 use crate::functions::{Call, Functions, Type};
 use crate::json::{COMPACT, Style, encode, to_json};
 use crate::value::Value;
@@ -44,7 +44,7 @@ pub(crate) fn is_empty(value: &Value<'_>) -> bool {
     !value.is_true()
 }
 
-fn from_json<'a>(call: &mut Call<'_>, args: &[Value<'a>], must: bool) -> Answer<'a> {
+fn from_json<'a>(call: &mut Call<'_>, args: &[Value<'a>], must: bool) -> ValueResult<'a> {
     let source = text(args, 0)?;
     call.spend(source.as_str().len().saturating_mul(16))?;
     match serde_json::from_str::<Json>(source.as_str()) {

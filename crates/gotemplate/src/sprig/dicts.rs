@@ -1,6 +1,6 @@
 //! Dictionaries. Those that a template made are changed in place, as in Go; shared input is not.
 
-use super::{ANY, Answer, DICT, STR, arg, strval, text};
+use super::{ANY, DICT, STR, ValueResult, arg, strval, text};
 use crate::functions::{Call, Functions};
 use crate::value::text::Str;
 use crate::value::{List, Map, OwnMap, Value};
@@ -104,7 +104,7 @@ pub(crate) fn reaches<'a>(
     }
 }
 
-fn selected<'a>(args: &[Value<'a>], wanted: bool) -> Answer<'a> {
+fn selected<'a>(args: &[Value<'a>], wanted: bool) -> ValueResult<'a> {
     let names: Vec<&str> = args.iter().skip(1).filter_map(Value::as_str).map(Str::as_str).collect();
     let kept = map(args, 0)?.entries().into_iter().filter(|(key, _)| names.contains(&key.as_str()) == wanted);
     Ok(Value::dict(kept.collect()))

@@ -2,13 +2,13 @@
 
 use super::convert::{deep_equal, to_int};
 use super::defaults::is_empty;
-use super::{ANY, Answer, INT, arg, int, kind};
+use super::{ANY, INT, ValueResult, arg, int, kind};
 use crate::functions::{Call, Functions};
 use crate::value::schema::Kind;
 use crate::value::{List, Value};
 
 /// A function of a list alone.
-type OfList = for<'a> fn(&mut Call<'_>, &List<'a>) -> Answer<'a>;
+type OfList = for<'a> fn(&mut Call<'_>, &List<'a>) -> ValueResult<'a>;
 
 pub(crate) fn register(f: &mut Functions) {
     for name in ["list", "tuple"] {
@@ -119,7 +119,7 @@ fn contains<'a>(call: &mut Call<'_>, items: &[Value<'a>], wanted: &Value<'a>) ->
     Ok(false)
 }
 
-fn uniq<'a>(call: &mut Call<'_>, list: &List<'a>) -> Answer<'a> {
+fn uniq<'a>(call: &mut Call<'_>, list: &List<'a>) -> ValueResult<'a> {
     let mut kept: Vec<Value<'a>> = Vec::new();
     for item in list.to_vec() {
         if !contains(call, &kept, &item)? {
@@ -129,7 +129,7 @@ fn uniq<'a>(call: &mut Call<'_>, list: &List<'a>) -> Answer<'a> {
     Ok(Value::list(kept))
 }
 
-fn slice<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn slice<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let Value::List(list) = arg(args, 0) else {
         return Err(format!("list should be type of slice or array but {}", kind(arg(args, 0))));
     };

@@ -1,7 +1,7 @@
 //! Arithmetic.
 
 use super::convert::{to_float, to_int};
-use super::{ANY, Answer, INT, arg, int};
+use super::{ANY, INT, ValueResult, arg, int};
 use crate::functions::{Call, Functions, Type};
 use crate::value::Value;
 
@@ -113,7 +113,7 @@ fn steps(call: &mut Call<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i6
     Ok(numbers)
 }
 
-fn seq<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn seq<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let numbers: Vec<i64> = (0..args.len()).map(|i| int(args, i)).collect();
     let (start, step, end) = match numbers.as_slice() {
         [end] => (1, if *end < 1 { -1 } else { 1 }, *end),

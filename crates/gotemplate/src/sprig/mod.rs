@@ -22,7 +22,7 @@ use crate::functions::{Call, Functions, Type, arg};
 use crate::value::Value;
 use crate::value::text::Str;
 
-type Answer<'a> = Result<Value<'a>, String>;
+type ValueResult<'a> = Result<Value<'a>, String>;
 
 /// A change of text.
 type Change = fn(&str) -> String;
@@ -105,7 +105,7 @@ fn strval<'a>(call: &Call<'_>, value: &Value<'a>) -> Result<Str<'a>, String> {
 }
 
 /// Text made out of one source.
-fn made<'a>(text: impl Into<String>, source: &Str<'a>) -> Answer<'a> {
+fn made<'a>(text: impl Into<String>, source: &Str<'a>) -> ValueResult<'a> {
     Ok(Value::Str(Str::derived(text.into(), &[source])))
 }
 

@@ -1,7 +1,7 @@
 //! Slash-separated paths and URLs.
 
 use super::dicts::map;
-use super::{Answer, DICT, STR, add_changes, text};
+use super::{DICT, STR, ValueResult, add_changes, text};
 use crate::functions::Functions;
 use crate::value::Value;
 use crate::value::text::Str;
@@ -42,7 +42,7 @@ fn clean(path: &str) -> String {
     path_clean::clean(path).to_string_lossy().into_owned()
 }
 
-fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
+fn url_parse<'a>(s: &Str<'a>) -> ValueResult<'a> {
     let mut rest = s.as_str();
     if rest.chars().any(|c| c.is_ascii_control()) {
         return Err("unable to parse url: invalid control character in URL".to_owned());
@@ -108,7 +108,7 @@ fn cut_back<'t>(text: &mut &'t str, mark: char) -> &'t str {
     after
 }
 
-fn url_join<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn url_join<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let dict = map(args, 0)?;
     let part = |key: &str| match dict.get(key) {
         None => Ok(Str::borrowed("")),

@@ -1,12 +1,12 @@
 //! Regular expressions: linear time, as Go's; Unicode classes such as `\p{L}` are not known.
 
-use super::{Answer, INT, STR, int, made, text};
+use super::{INT, STR, ValueResult, int, made, text};
 use crate::functions::{Call, Functions};
 use crate::value::Value;
 use crate::value::text::Str;
 use regex_lite::{Regex, RegexBuilder};
 
-type Body = for<'a> fn(&mut Call<'_>, &Regex, &[Value<'a>]) -> Answer<'a>;
+type Body = for<'a> fn(&mut Call<'_>, &Regex, &[Value<'a>]) -> ValueResult<'a>;
 
 pub(crate) fn register(f: &mut Functions) {
     let functions: [(&str, &str, bool, Body); 6] = [
@@ -57,7 +57,7 @@ fn add(f: &mut Functions, name: &str, counts: bool, body: Body) {
     });
 }
 
-fn replace<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>], literal: bool) -> Answer<'a> {
+fn replace<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>], literal: bool) -> ValueResult<'a> {
     let (s, new) = (text(args, 1)?, text(args, 2)?);
     let hits = re.find_iter(s.as_str()).count();
     let each = new.as_str().len().saturating_add(if literal { 0 } else { s.as_str().len() });
@@ -74,7 +74,7 @@ fn replace<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>], literal: boo
 }
 
 /// Go's `Split`: at most `n` pieces, the last one takes the rest.
-fn split<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>]) -> Answer<'a> {
+fn split<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>]) -> ValueResult<'a> {
     let s = text(args, 1)?;
     let whole = s.as_str();
     let Some(limit) = Some(int(args, 2)).filter(|n| *n != 0) else {

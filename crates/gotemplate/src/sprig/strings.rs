@@ -1,6 +1,6 @@
 //! Cutting, padding, quoting, joining.
 
-use super::{ANY, Answer, INT, STR, arg, int, made, size, strval, text};
+use super::{ANY, INT, STR, ValueResult, arg, int, made, size, strval, text};
 use crate::builtin::print::escape;
 use crate::functions::{Call, Functions};
 use crate::value::Value;
@@ -69,7 +69,7 @@ fn pieces_and_lines(f: &mut Functions) {
     });
 }
 
-fn quote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn quote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let mut out = call.text();
     for value in args.iter().filter(|v| !matches!(v, Value::Nil | Value::Null)) {
         let s = strval(call, value)?;
@@ -80,7 +80,7 @@ fn quote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Str(out.finish()))
 }
 
-fn squote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn squote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let mut out = call.text();
     for value in args.iter().filter(|v| !matches!(v, Value::Nil | Value::Null)) {
         out.plain(if out.is_empty() { "'" } else { " '" })?;
@@ -90,13 +90,13 @@ fn squote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Str(out.finish()))
 }
 
-fn trim_all<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn trim_all<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let (cutset, s) = (text(args, 0)?, text(args, 1)?);
     Ok(Value::Str(s.part(s.as_str().trim_matches(|c| cutset.as_str().contains(c)))))
 }
 
 /// Counts bytes, as Go does; a character that would be cut in half goes.
-fn trunc<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn trunc<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let s = text(args, 1)?;
     let (count, length) = (int(args, 0), s.as_str().len());
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -109,7 +109,7 @@ fn trunc<'a>(args: &[Value<'a>]) -> Answer<'a> {
     }))
 }
 
-fn substr<'a>(args: &[Value<'a>]) -> Answer<'a> {
+fn substr<'a>(args: &[Value<'a>]) -> ValueResult<'a> {
     let s = text(args, 2)?;
     let length = s.as_str().len();
     let (start, end) = (usize::try_from(int(args, 0)), usize::try_from(int(args, 1)));
@@ -125,13 +125,13 @@ fn substr<'a>(args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Str(s.slice(start, end)))
 }
 
-fn repeat<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn repeat<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let (count, s) = (size(args, 0, "the repeat count")?, text(args, 1)?);
     call.spend(s.as_str().len().max(1).saturating_mul(count))?;
     made(s.as_str().repeat(count), s)
 }
 
-fn cat<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn cat<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let mut out = call.text();
     let mut first = true;
     for value in args.iter().filter(|v| !matches!(v, Value::Nil | Value::Null)) {
@@ -142,7 +142,7 @@ fn cat<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Str(out.finish()))
 }
 
-fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>], before: &str) -> Answer<'a> {
+fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>], before: &str) -> ValueResult<'a> {
     let (width, s) = (size(args, 0, "the indentation")?, text(args, 1)?);
     let lines = s.as_str().matches('\n').count() + 1;
     call.spend(lines.saturating_mul(width))?;
@@ -157,7 +157,7 @@ fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>], before: &str) -> Answer<'
     Ok(Value::Str(out.finish()))
 }
 
-fn replace<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn replace<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let (old, new, s) = (text(args, 0)?, text(args, 1)?, text(args, 2)?);
     let times = s.as_str().matches(old.as_str()).count();
     call.spend(times.saturating_mul(new.as_str().len()).saturating_add(s.as_str().len()))?;
@@ -178,7 +178,7 @@ pub(crate) fn strslice<'a>(call: &Call<'_>, value: &Value<'a>) -> Result<Vec<Str
     }
 }
 
-fn join<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
+fn join<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> ValueResult<'a> {
     let separator = text(args, 0)?;
     let mut out: TextBuilder<'a> = call.text();
     for (i, item) in strslice(call, arg(args, 1))?.iter().enumerate() {
@@ -218,7 +218,7 @@ fn pieces<'a>(
     Ok(parts)
 }
 
-fn split<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, limit: Option<i64>) -> Answer<'a> {
+fn split<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, limit: Option<i64>) -> ValueResult<'a> {
     let (separator, s) = (text(args, 0)?, text(args, at)?);
     let parts = pieces(call, s, separator.as_str(), limit)?;
     let entries =

@@ -1,6 +1,6 @@
 //! Letter case, words, wrapping.
 
-use super::{Answer, INT, STR, add_changes, cases, int, made, text};
+use super::{INT, STR, ValueResult, add_changes, cases, int, made, text};
 use crate::functions::{Call, Functions};
 use crate::value::Value;
 use crate::value::text::{Str, floor_char};
@@ -71,7 +71,7 @@ fn swapcase(s: &str) -> String {
 }
 
 /// Cuts to `width` bytes with dots where something is missing; with an offset also at the front.
-fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Answer<'a> {
+fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> ValueResult<'a> {
     let s = text(args, at)?;
     let length = s.as_str().len();
     let (Ok(mut offset), Ok(width)) = (usize::try_from(offset.max(0)), usize::try_from(width)) else {
@@ -99,7 +99,13 @@ fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Ans
 }
 
 /// Breaks lines at blanks after at most `width` bytes; longer words stay whole, or are broken anywhere.
-fn wrap<'a>(call: &mut Call<'_>, width: i64, newline: &Str<'a>, s: &Str<'a>, breaks: bool) -> Answer<'a> {
+fn wrap<'a>(
+    call: &mut Call<'_>,
+    width: i64,
+    newline: &Str<'a>,
+    s: &Str<'a>,
+    breaks: bool,
+) -> ValueResult<'a> {
     let width = usize::try_from(width).unwrap_or(1).max(1);
     call.spend(s.as_str().len().saturating_mul(newline.as_str().len() + 1))?;
     let mut rest = s.as_str();

@@ -21,7 +21,7 @@ use super::service::AdmissionService;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// What a connection has at a shutdown to send its first request, which may be on its way.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two HTTP/2 pings, and for the answer to one.
+/// Between two HTTP/2 pings, and for the response to one.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// The largest request head, and what HTTP/1.1 buffers of a connection.
 const MAX_HEAD_BYTES: u32 = 32 << 10;
