@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::{Given, Key, Origin, RawOptions};
+use crate::cli::{Key, OptionValue, Origin, RawOptions};
 use crate::config::BundleContext;
 use crate::exit::Exit;
 use crate::facts::Files;
@@ -17,7 +17,7 @@ const FORMAT: u64 = 2;
 #[derive(Debug)]
 pub struct Bundle {
     /// The options in force when it was made.
-    pub options: Vec<(Key, Given)>,
+    pub options: Vec<(Key, OptionValue)>,
     /// What the options refer to in files.
     pub files: Files,
     /// What was read from the kernel, from `/proc` and by the tools.
@@ -27,7 +27,7 @@ pub struct Bundle {
 /// The text of a bundle; `report` is what `explain --live` prints.
 #[must_use]
 pub fn write(context: &BundleContext, facts: &Facts, report: &str) -> String {
-    let option = |(key, given): &(Key, Given)| {
+    let option = |(key, given): &(Key, OptionValue)| {
         let from = match &given.origin {
             Origin::Document(_) => "config".to_owned(),
             Origin::Flag(_) | Origin::Packet(_) => "flag".to_owned(),
@@ -144,7 +144,7 @@ fn wrong(name: &str) -> String {
     format!("`{}` is missing or has another form", one_line(name))
 }
 
-fn option(name: &str, given: &Value) -> Option<(Key, Given)> {
+fn option(name: &str, given: &Value) -> Option<(Key, OptionValue)> {
     let key = Key::by_name(name)?;
     let from = given.get("from")?.as_str()?;
     let origin = match from.strip_prefix("variable ") {
@@ -152,7 +152,7 @@ fn option(name: &str, given: &Value) -> Option<(Key, Given)> {
         None if from == "config" => Origin::Document(key),
         None => Origin::Flag(key),
     };
-    Some((key, Given { text: given.get("value").and_then(text)?, origin }))
+    Some((key, OptionValue { text: given.get("value").and_then(text)?, origin }))
 }
 
 /// The bundle lacks what a question needs.
@@ -172,7 +172,7 @@ mod tests {
     use std::io;
 
     fn context() -> BundleContext {
-        let given = |text: &str, origin| Given { text: text.to_owned(), origin };
+        let given = |text: &str, origin| OptionValue { text: text.to_owned(), origin };
         let options = vec![
             (Key::InboundPorts, given("*", Origin::Flag(Key::InboundPorts))),
             (Key::ServiceCidr, given("10.0.0.0/8", Origin::Document(Key::ServiceCidr))),

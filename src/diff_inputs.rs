@@ -82,7 +82,7 @@ fn rules(config: &CaptureConfig, backend: BackendChoice) -> PerFamily<Rules> {
         return rules.iter().map(|(family, rules)| (*family, Rules::from(rules))).collect();
     }
     let tables = nft::tables(&rules).iter().map(nft::encode).collect();
-    let live = nft::Live::new(tables, Vec::new());
+    let live = nft::LiveTables::new(tables, Vec::new());
     Family::ALL.into_iter().map(|family| (family, Rules::native(&live, family))).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::cli::{Key, OptionValue, Origin, RawOptions};
 use istio_iptables::config::{
     self, CAPTURE_ANNOTATION, Resolved, is_about_traffic, parse_bool, read_capture_annotation,
 };
@@ -63,9 +63,10 @@ impl CaptureOptions {
     ///
     /// # Errors
     /// What is wrong with the first value that is, with the annotation that set it.
-    pub fn resolve(&self, backend: Option<&(Key, Given)>) -> Result<Resolved, String> {
-        let given =
-            |key: Key, text: &str| (key, Given { text: text.to_owned(), origin: Origin::Document(key) });
+    pub fn resolve(&self, backend: Option<&(Key, OptionValue)>) -> Result<Resolved, String> {
+        let given = |key: Key, text: &str| {
+            (key, OptionValue { text: text.to_owned(), origin: Origin::Document(key) })
+        };
         let of_pod = self.values.iter().map(|(key, text)| given(*key, text));
         let of_run = [given(Key::CniMode, "true"), given(Key::Verify, "true")];
         let raw = RawOptions::of(of_run.into_iter().chain(backend.cloned()).chain(of_pod));

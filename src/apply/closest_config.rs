@@ -121,7 +121,7 @@ impl Own {
         let live = |family: Family| self.rules.get(&family);
         let tables =
             (!self.native.is_empty()).then(|| nft::tables(&wanted).iter().map(nft::encode).collect());
-        let tables = tables.map(|tables| nft::Live::new(tables, Vec::new()));
+        let tables = tables.map(|tables| nft::LiveTables::new(tables, Vec::new()));
         let (mut differing, mut count) = (0, 0);
         for (family, rules) in &wanted {
             // Native rules are compared in the form in which they are read.

@@ -5,7 +5,7 @@
 //! point are executed, and the rest is planned from the live state, as after a run that was stopped there.
 
 use super::connections::Counting;
-use super::execute::{self, Written};
+use super::execute::{self, RunProgress};
 use super::preconditions::{is_by_position, refuse_first, rules_change};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};
@@ -28,7 +28,7 @@ pub(super) fn execute(
     backend: Backend,
     run: &RunOptions,
     locked: bool,
-    written: &mut Written,
+    written: &mut RunProgress,
 ) -> Result<(), Failure> {
     // While two backends hold rules, the choice could be another one.
     let pinned = RunOptions { backend: BackendChoice::only(backend), ..run.clone() };

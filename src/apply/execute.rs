@@ -19,14 +19,14 @@ use crate::text::count;
 
 /// What earlier parts of a run have written.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct RunProgress {
     /// The file of `--rules-file` keeps these too, in order.
     rules: BTreeMap<(Variant, Family), String>,
     /// Whether any step was begun.
     pub(super) is_begun: bool,
 }
 
-impl Written {
+impl RunProgress {
     fn before(&self, step: &Restore) -> &str {
         self.rules.get(&(step.variant, step.family)).map_or("", String::as_str)
     }
@@ -54,7 +54,7 @@ pub(super) fn execute(
     main: Backend,
     run: &RunOptions,
     locked: bool,
-    written: &mut Written,
+    written: &mut RunProgress,
 ) -> Result<(), Failure> {
     let mut prepared = Vec::new();
     for step in restores(steps) {

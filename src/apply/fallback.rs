@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::execute::Written;
+use super::execute::RunProgress;
 use super::inspect::inspect_without;
 use super::rollback::{RolledBack, roll_back};
 use super::{Access, Applied, complete, preconditions};
@@ -32,7 +32,7 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
         // The decision is not made again without the refusals.
         let fallback = (!refused.is_empty())
             .then(|| RunOptions { backend: BackendChoice::only(backend), ..run.clone() });
-        let mut written = Written::default();
+        let mut written = RunProgress::default();
         let run_now = fallback.as_ref().unwrap_or(run);
         let failure = match complete(host, desired, run_now, inspection, &mut written) {
             Err(failure) => failure,

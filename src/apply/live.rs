@@ -5,7 +5,7 @@ use nfnetlink::nftables::{Members, TableName};
 use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
-use crate::explain::{self, Live, Runtime, Tested};
+use crate::explain::{self, LiveState, Runtime, Tested};
 use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
@@ -23,11 +23,11 @@ use crate::routing;
 #[derive(Debug)]
 pub struct Own {
     /// All of them, and what else may decide.
-    pub live: Live,
+    pub live: LiveState,
     /// Ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
     /// The native tables, if they are native ones.
-    pub(super) native: nft::Live,
+    pub(super) native: nft::LiveTables,
 }
 
 impl Own {
@@ -95,7 +95,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let links = current.network.links.clone();
     let runtime = Runtime::default();
     let tested = rules.iter().map(|(family, rules)| (*family, Tested::by(rules))).collect();
-    let live = Live {
+    let live = LiveState {
         rules,
         tested,
         routed_mark,
@@ -169,7 +169,7 @@ struct Foreign {
 }
 
 fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreign {
-    let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
+    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);

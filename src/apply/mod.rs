@@ -34,7 +34,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use connections::Counting;
-use execute::Written;
+use execute::RunProgress;
 
 use crate::commits;
 use crate::config::{Action, RunOptions};
@@ -93,7 +93,7 @@ fn complete(
     desired: &DesiredState,
     run: &RunOptions,
     inspection: Inspection,
-    written: &mut Written,
+    written: &mut RunProgress,
 ) -> Result<Applied, Failure> {
     let ports = connections::redirect_ports(&inspection.current);
     let mut applied = change(host, desired, run, inspection, Counting::OnceCertain, written)?;
@@ -116,7 +116,7 @@ fn change(
     run: &RunOptions,
     mut inspection: Inspection,
     counting: Counting,
-    written: &mut Written,
+    written: &mut RunProgress,
 ) -> Result<Applied, Failure> {
     let backend = inspection.decision.backend;
     let policy = connection_policy(run);

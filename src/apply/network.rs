@@ -6,7 +6,7 @@ use crate::kernel::rtnetlink::{self, Rtnetlink};
 use crate::model::{
     DEFAULT_TABLE, Family, LOCAL_TABLE, MAIN_TABLE, PASSTHROUGH_V6, PolicyAction, PolicyRule, ROUTE_PROTOCOL,
 };
-use crate::nft::Live;
+use crate::nft::LiveTables;
 use crate::routing::{MarkRule, Native, Observed, Route, Step};
 
 /// Unspecified, and those that the kernel fills itself.
@@ -56,7 +56,7 @@ fn mark_rule(family: Family, rule: &PolicyRule) -> Option<MarkRule> {
 }
 
 /// What the tables of a native backend refer to.
-pub(super) fn native(tables: &Live) -> Native {
+pub(super) fn native(tables: &LiveTables) -> Native {
     Native { marks: tables.marks(), passthrough: tables.refers_to(PASSTHROUGH_V6) }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run completes it.
 
-use super::execute::Written;
+use super::execute::RunProgress;
 use super::{Access, Applied, complete, inspect};
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::kernel::process::Host;
@@ -53,5 +53,5 @@ fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applie
         ..run.clone()
     };
     let inspection = inspect(host, backend, Access::MayCreateTables)?;
-    complete(host, &DesiredState::empty(), &cleanup, inspection, &mut Written::default())
+    complete(host, &DesiredState::empty(), &cleanup, inspection, &mut RunProgress::default())
 }

@@ -14,7 +14,7 @@ use super::help;
 use super::man;
 use super::options::{IGNORED, Key};
 use super::packet::{INPUT, PacketKey};
-use super::raw::{Given, Origin, RawOptions, SubCommand};
+use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
 
 thread_local! {
@@ -223,7 +223,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         };
         let origin = Origin::Flag(key);
         match value.to_str() {
-            Some(text) => raw.set_if_stronger(key, Given { text: text.to_owned(), origin }),
+            Some(text) => raw.set_if_stronger(key, OptionValue { text: text.to_owned(), origin }),
             None => errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() }),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::error::UsageError;
 use super::options::Key;
-use super::raw::{Given, Origin, RawOptions};
+use super::raw::{OptionValue, Origin, RawOptions};
 use super::spec::Kind;
 
 /// The members of an object in their order, duplicates too: a map would drop them silently.
@@ -68,7 +68,7 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
         } else {
             seen.push(key);
             match text_of(key.spec().kind, &value) {
-                Ok(text) => raw.set_if_stronger(key, Given { text, origin: Origin::Document(key) }),
+                Ok(text) => raw.set_if_stronger(key, OptionValue { text, origin: Origin::Document(key) }),
                 Err(expected) => {
                     complain(format!("the value of {name:?} is {}; expected {expected}", shown(&value)))
                 }

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use super::error::UsageError;
 use super::options::Key;
 use super::packet::PacketKey;
-use super::raw::{Given, Origin, RawOptions};
+use super::raw::{OptionValue, Origin, RawOptions};
 use crate::text::one_line;
 
 /// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
@@ -38,7 +38,7 @@ pub(super) fn read(
             let origin = Origin::Variable(name);
             match value.into_string() {
                 Ok(text) if text.is_empty() && !EMPTY_COUNTS.contains(&key) => {}
-                Ok(text) => raw.set_if_stronger(key, Given { text, origin }),
+                Ok(text) => raw.set_if_stronger(key, OptionValue { text, origin }),
                 Err(value) => {
                     errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() })
                 }

@@ -22,7 +22,7 @@ pub use environment::known_variables;
 pub use error::UsageError;
 pub use options::Key;
 pub use packet::PacketKey;
-pub use raw::{Given, Origin, RawOptions, SubCommand};
+pub use raw::{OptionValue, Origin, RawOptions, SubCommand};
 pub use spec::{Heading, Kind, OptionSpec, Variables};
 
 /// The result of parsing the command line.

@@ -157,7 +157,7 @@ impl fmt::Display for Origin {
 
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct OptionValue {
     /// The text; lists are separated by commas whatever they came from.
     pub text: String,
     /// Its source.
@@ -169,7 +169,7 @@ pub struct Given {
 pub struct RawOptions {
     /// The sub-command.
     pub command: SubCommand,
-    values: BTreeMap<Key, Given>,
+    values: BTreeMap<Key, OptionValue>,
     packet: BTreeMap<PacketKey, String>,
     /// `explain --live`.
     pub live: bool,
@@ -183,7 +183,7 @@ impl RawOptions {
     /// Options whose text does not come from a command line: a pod's annotations, for instance. Of two values for one
     /// option the first counts.
     #[must_use]
-    pub fn of(values: impl IntoIterator<Item = (Key, Given)>) -> Self {
+    pub fn of(values: impl IntoIterator<Item = (Key, OptionValue)>) -> Self {
         let mut raw = Self::default();
         raw.complete(values);
         raw
@@ -191,12 +191,12 @@ impl RawOptions {
 
     /// The given value of `key`, if any. The text may be empty.
     #[must_use]
-    pub fn given(&self, key: Key) -> Option<&Given> {
+    pub fn given(&self, key: Key) -> Option<&OptionValue> {
         self.values.get(&key)
     }
 
     /// Everything that was given, in the order of the table.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &Given)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &OptionValue)> {
         self.values.iter().map(|(key, given)| (*key, given))
     }
 
@@ -213,7 +213,7 @@ impl RawOptions {
     }
 
     /// Adds options of lower precedence than those that are there.
-    pub fn complete(&mut self, values: impl IntoIterator<Item = (Key, Given)>) {
+    pub fn complete(&mut self, values: impl IntoIterator<Item = (Key, OptionValue)>) {
         for (key, given) in values {
             self.set_if_stronger(key, given);
         }
@@ -225,7 +225,7 @@ impl RawOptions {
     }
 
     /// Takes a value unless one of higher precedence is there already.
-    pub(super) fn set_if_stronger(&mut self, key: Key, given: Given) {
+    pub(super) fn set_if_stronger(&mut self, key: Key, given: OptionValue) {
         self.values.entry(key).or_insert(given);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::cli::{Given, Heading, Key, Origin};
+use crate::cli::{Heading, Key, OptionValue, Origin};
 
 /// The annotation's key.
 pub const CAPTURE_ANNOTATION: &str = "istio-iptables/capture-options";
@@ -65,7 +65,7 @@ pub fn write_capture_annotation<'a>(options: impl IntoIterator<Item = (Key, &'a 
 ///
 /// # Errors
 /// It has another version or form, or options that it may not have.
-pub fn read_capture_annotation(text: &str) -> Result<Vec<(Key, Given)>, CaptureAnnotationError> {
+pub fn read_capture_annotation(text: &str) -> Result<Vec<(Key, OptionValue)>, CaptureAnnotationError> {
     let malformed = |problem: &str| CaptureAnnotationError::Malformed(problem.to_owned());
     let value: Value =
         serde_json::from_str(text).map_err(|error| CaptureAnnotationError::Malformed(error.to_string()))?;
@@ -85,13 +85,13 @@ pub fn read_capture_annotation(text: &str) -> Result<Vec<(Key, Given)>, CaptureA
     options.into_iter().map(option).collect()
 }
 
-fn option((name, value): (String, Value)) -> Result<(Key, Given), CaptureAnnotationError> {
+fn option((name, value): (String, Value)) -> Result<(Key, OptionValue), CaptureAnnotationError> {
     let key = Key::by_name(&name).filter(|key| is_about_traffic(*key));
     let Some(key) = key else { return Err(CaptureAnnotationError::Option(name)) };
     let Value::String(text) = value else {
         return Err(CaptureAnnotationError::Malformed(format!("the value of {name:?} is not a string")));
     };
-    Ok((key, Given { text, origin: Origin::Document(key) }))
+    Ok((key, OptionValue { text, origin: Origin::Document(key) }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The options of `bundle`, `check`, `diff` and `show`, and the output format.
 
-use crate::cli::{Given, Heading, Key, Origin, PacketKey, RawOptions, SubCommand};
+use crate::cli::{Heading, Key, OptionValue, Origin, PacketKey, RawOptions, SubCommand};
 use crate::facts::{self, Files, NameServers};
 
 use super::error::{ConfigError, Expected};
@@ -30,7 +30,7 @@ pub enum Color {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleContext {
     /// The options in force that reports depend on.
-    pub options: Vec<(Key, Given)>,
+    pub options: Vec<(Key, OptionValue)>,
     /// The lines of files that they refer to.
     pub files: Files,
 }

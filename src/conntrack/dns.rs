@@ -2,7 +2,7 @@
 
 use super::dns_decisions::{Decision, compare};
 use super::dns_flows::DnsFlows;
-use super::{Live, Native};
+use super::{Native, ObservedState};
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, PerFamily, Ports,
     Protocol, Rule, Statement, Table, Target, Transport, Variant,
@@ -12,7 +12,7 @@ use crate::parse::{Line, Observed};
 use crate::reconcile::our_rules;
 
 /// The flows of a family that a run to the desired rules sends another way; `None` if there is none.
-pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<DnsFlows> {
+pub(super) fn changed_flows(desired: &FamilyRules, live: &ObservedState<'_>) -> Option<DnsFlows> {
     let after = Path::desired(desired);
     let path = |variant: Variant| live.rules.get(&(variant, desired.family)).map(Path::live);
     let sets: Vec<Path> = Variant::ALL.into_iter().filter_map(path).filter(|path| !path.is_empty()).collect();
@@ -32,7 +32,7 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<Dn
 
 /// The flows that a replacement of native tables sends another way, in each family in which it does.
 #[must_use]
-pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> PerFamily<DnsFlows> {
+pub fn native_flows(live: &nft::LiveTables, desired: &[NativeTable]) -> PerFamily<DnsFlows> {
     let changed = |family: Family| {
         let decisions = |path: Vec<DnsRule>| path.into_iter().map(Decision::native).collect::<Vec<_>>();
         let (before, after) = (live.dns_path(family), nft::dns_path_of(desired, family));

@@ -151,7 +151,7 @@ pub enum Native {
 
 /// The live state on which depends which entries are stale.
 #[derive(Clone, Debug)]
-pub struct Live<'a> {
+pub struct ObservedState<'a> {
     /// The live rules of each variant and family that has chains of ours.
     pub rules: &'a BTreeMap<(Variant, Family), Observed>,
     /// Tables of a native backend.
@@ -164,7 +164,7 @@ pub struct Live<'a> {
 /// the entries created in between can be deleted. Each of these queries gets its reply. With the redirection
 /// first, a query is tracked in one zone and its reply in another one; without a deletion that is the lesser evil.
 #[must_use]
-pub fn commit_raw_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
+pub fn commit_raw_first(desired: &FamilyRules, live: &ObservedState<'_>) -> bool {
     matches!(live.entries, TrackingState::Some | TrackingState::Interrupted(_))
         && dns::changed_flows(desired, live) == Some(DnsFlows::Direct)
 }
@@ -172,7 +172,7 @@ pub fn commit_raw_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
 pub fn plan<'a>(
     desired: impl IntoIterator<Item = &'a FamilyRules>,
-    live: &Live<'_>,
+    live: &ObservedState<'_>,
     changed: BTreeSet<Family>,
 ) -> StaleEntries {
     if *live.entries == TrackingState::None {

@@ -51,7 +51,7 @@ fn stale(
     changed: BTreeSet<Family>,
 ) -> StaleEntries {
     let rules = live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect();
-    plan([&self::rules(after)], &Live { rules: &rules, native: Native::Absent, entries }, changed)
+    plan([&self::rules(after)], &ObservedState { rules: &rules, native: Native::Absent, entries }, changed)
 }
 
 /// The DNS flows that change when these live rules become the desired ones.
@@ -65,7 +65,7 @@ fn flows(before: &str, after: &str) -> Option<DnsFlows> {
 
 fn flows_in_native_tables(before: &str, after: &str) -> Option<DnsFlows> {
     let tables = |words: &str| nft::tables(&[(Family::V4, rules(words))].into());
-    let live = nft::Live::new(tables(before).iter().map(nft::encode).collect(), Vec::new());
+    let live = nft::LiveTables::new(tables(before).iter().map(nft::encode).collect(), Vec::new());
     native_flows(&live, &tables(after)).get(&Family::V4).copied()
 }
 

@@ -11,7 +11,7 @@ use super::row::Row;
 use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
-use super::{Connection, Live, Pod, RunningProcess};
+use super::{Connection, LiveState, Pod, RunningProcess};
 use crate::model::Why;
 
 /// The report about one packet.
@@ -65,7 +65,7 @@ pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> Stri
     line(&Value::Object(object))
 }
 
-fn running(object: &mut Map<String, Value>, live: &Live, pod: &Pod<'_>) {
+fn running(object: &mut Map<String, Value>, live: &LiveState, pod: &Pod<'_>) {
     let listener = |found: ProxyPort| {
         json!({
             "for": found.name,

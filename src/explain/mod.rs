@@ -68,12 +68,12 @@ pub struct Pod<'a> {
     /// Its addresses.
     pub network: &'a Network,
     /// The live rules, if it is about them.
-    pub live: Option<Live>,
+    pub live: Option<LiveState>,
 }
 
 /// The rules that were read from the kernel.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct LiveState {
     /// Of each family.
     pub rules: PerFamily<Rules>,
     /// What the foreign ones among them name.
@@ -102,7 +102,7 @@ pub struct Live {
     pub runtime: Runtime,
 }
 
-impl Live {
+impl LiveState {
     /// What is foreign and decides before our rules, or over packets that they marked.
     fn foreign(&self) -> impl Iterator<Item = &String> {
         self.foreign.iter().chain(self.foreign_routes.values().flatten())

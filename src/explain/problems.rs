@@ -3,7 +3,7 @@
 use super::row::{Problem, Row};
 use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
-use super::{Live, Pod, RunningProcess};
+use super::{LiveState, Pod, RunningProcess};
 use crate::model::{Family, InterfaceAddress};
 use crate::text::one_line;
 
@@ -11,7 +11,7 @@ use crate::text::one_line;
 const MOST: usize = 8;
 
 /// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic, and packets for foreign rules.
-pub(super) fn problems(rows: &[Row], live: &Live, pod: &Pod<'_>) -> Vec<String> {
+pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<String> {
     let (config, network) = (pod.config, pod.network);
     let mut problems = Vec::new();
     if !live.rules.values().any(Rules::has_ours) {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::Live;
+use super::LiveState;
 use super::listener::Listener;
 use super::packet::Packet;
 use super::walk::Walk;
@@ -11,7 +11,11 @@ use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
 /// Why no listener on the port takes a captured packet as it is by then, if each of them is for another address or interface.
-pub(super) fn out_of_reach(packet: &Packet, (taken, port): (&Walk<'_>, Port), live: &Live) -> Option<String> {
+pub(super) fn out_of_reach(
+    packet: &Packet,
+    (taken, port): (&Walk<'_>, Port),
+    live: &LiveState,
+) -> Option<String> {
     let on_port = live.runtime.listeners.iter().flatten().filter(|found| {
         (found.transport, found.address.port()) == (packet.transport, port.number())
             && found.serves(packet.family())

@@ -5,7 +5,7 @@ use std::fmt;
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk};
-use super::{Live, Pod};
+use super::{LiveState, Pod};
 use crate::cli::{Key, Origin};
 use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Family, Transport, Why};
@@ -160,7 +160,7 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
 }
 
 /// The rules do not work, and which of them are missing, as far as that is known.
-fn no_live_rule(packet: &Packet, live: &Live, config: &CaptureConfig) -> String {
+fn no_live_rule(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> String {
     let family = packet.family();
     let broken = live.broken_chains(config, family).into_iter().map(|chain| chain.to_string());
     let causes: Vec<String> = live.dormant.iter().cloned().chain(broken).collect();

@@ -4,7 +4,7 @@ use super::packet::Packet;
 use super::reason::Reason;
 use super::replies;
 use super::walk::{Match, Sent, Step, Verdict, Walk};
-use super::{Live, Pod};
+use super::{LiveState, Pod};
 use crate::model::{Family, Transport};
 use crate::text::one_line;
 
@@ -41,7 +41,7 @@ impl Row {
 fn problems(
     packet: &Packet,
     (walk, reason): (&Walk<'_>, &Reason),
-    live: &Live,
+    live: &LiveState,
     pod: &Pod<'_>,
 ) -> Vec<Problem> {
     let behind = replies::problems(packet, walk, pod);
@@ -83,7 +83,7 @@ fn problems(
 }
 
 /// Whether a foreign rule decides over what is captured without it, or over what the proxy sends.
-fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &Live, pod: &Pod<'_>) -> bool {
+fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &LiveState, pod: &Pod<'_>) -> bool {
     let proxy = &pod.config.traffic.proxy;
     let is_of_proxy = packet.process.is_some_and(|process| proxy.uids.contains(&process.uid));
     let is_taken = walk.verdict == Verdict::TakenByForeignRule && packet.transport == Transport::Tcp;
@@ -92,7 +92,7 @@ fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &Live, pod: &Pod<'_>) -> 
 }
 
 /// Whether the packet is captured where foreign rules have no effect.
-pub(super) fn is_captured_by_ours(packet: &Packet, live: &Live) -> bool {
+pub(super) fn is_captured_by_ours(packet: &Packet, live: &LiveState) -> bool {
     let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
     rules.is_some_and(|rules| Sent { rules, packet, routing, connection: None }.is_captured_by_ours())
 }

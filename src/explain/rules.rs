@@ -144,7 +144,7 @@ impl Rules {
 
     /// The live rules of native nftables, by what the kernel holds.
     #[must_use]
-    pub fn native(live: &nft::Live, family: Family) -> Self {
+    pub fn native(live: &nft::LiveTables, family: Family) -> Self {
         let entries = |lines: Vec<NativeLine>| lines.into_iter().map(Entry::native).collect();
         let chains = |NativeRules { hooks, chains, drops }| Chains {
             hooks: hooks.into_iter().map(|(hook, lines)| (hook, entries(lines))).into_map(),

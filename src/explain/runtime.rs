@@ -10,7 +10,7 @@ use super::overview::query;
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Sent, Verdict};
-use super::{Live, Pod};
+use super::{LiveState, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{
     DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Target, Transport,
@@ -103,7 +103,7 @@ pub(super) fn port_name(port: Port, config: &CaptureConfig) -> Option<&'static s
 }
 
 /// The ports of the proxy in use; empty if sockets cannot be listed.
-pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort> {
+pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<ProxyPort> {
     let Some(listeners) = &live.runtime.listeners else { return Vec::new() };
     let mut ports = Vec::new();
     for (family, rules) in &live.rules {
@@ -259,13 +259,13 @@ fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> O
 }
 
 /// Processes beside the proxy whose traffic is not captured.
-pub(super) fn exempt_processes(live: &Live) -> Vec<&Process> {
+pub(super) fn exempt_processes(live: &LiveState) -> Vec<&Process> {
     live.runtime.processes.iter().filter(|process| process.is_proxy != Some(true)).collect()
 }
 
 /// Connections that would be captured if they began now.
 pub(super) fn older_than_capture<'a>(
-    live: &'a Live,
+    live: &'a LiveState,
     config: &CaptureConfig,
     network: &Network,
 ) -> Vec<&'a Connection> {

@@ -10,7 +10,7 @@ use super::packet::Packet;
 use super::row::is_captured_by_ours;
 use super::rules::{INPUT, Rules};
 use super::unless::addresses;
-use super::{Live, Pod};
+use super::{LiveState, Pod};
 use crate::config::{PacketQuery, Sender};
 use crate::model::{DNS_PORT, Family, Hook, Port, Transport};
 use crate::parse::matches::{self, Direction, End, Field, FieldMatch, Part};
@@ -20,7 +20,7 @@ const MOST: usize = 64;
 
 /// For each family that has rules of ours: packets for each foreign rule that are captured without foreign rules, or that the proxy hands
 /// on then, with the name of the kind of traffic.
-pub(super) fn packets(live: &Live, pod: &Pod<'_>) -> Vec<(String, Packet)> {
+pub(super) fn packets(live: &LiveState, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
         for kinds in [&CAPTURED[..], &PROXY] {
@@ -61,7 +61,7 @@ const PROXY: [Kind; 5] = [Kind::ToServer, Kind::FromServer, Kind::ToApp, Kind::F
 
 impl Kind {
     /// Whether packets of this kind meet a hook where they have the addresses that a rule for them names. `None`: it is not known which.
-    fn meets(self, hook: Option<&str>, live: &Live) -> bool {
+    fn meets(self, hook: Option<&str>, live: &LiveState) -> bool {
         let arrives = hook.is_none_or(|hook| [Hook::Prerouting.name(), INPUT].contains(&hook));
         match self {
             Self::Client | Self::FromServer => arrives,
@@ -194,7 +194,7 @@ impl Question {
     }
 
     /// Whether the packet is captured without foreign rules, or handed on by the proxy then.
-    fn concerns(&self, rules: &Rules, live: &Live, pod: &Pod<'_>) -> bool {
+    fn concerns(&self, rules: &Rules, live: &LiveState, pod: &Pod<'_>) -> bool {
         let captured = match self.kind {
             Kind::ToServer | Kind::FromServer => query(Sender::App),
             Kind::ToApp | Kind::FromApp => query(Sender::Outside),

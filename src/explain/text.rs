@@ -11,7 +11,7 @@ use super::row::Row;
 use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
-use super::{Connection, Live, Pod, RunningProcess};
+use super::{Connection, LiveState, Pod, RunningProcess};
 use crate::model::{DNS_PORT, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
@@ -210,7 +210,7 @@ pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> Stri
 }
 
 /// What runs in the pod, as far as it matters for capture.
-fn running(text: &mut String, live: &Live, pod: &Pod<'_>) {
+fn running(text: &mut String, live: &LiveState, pod: &Pod<'_>) {
     let ports = runtime::proxy_ports(live, pod.config);
     if !ports.is_empty() {
         text.push_str("\nListeners of the proxy\n");

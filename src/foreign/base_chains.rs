@@ -34,7 +34,7 @@ pub struct BaseChain {
     chain: String,
     hook: &'static str,
     priority: i32,
-    place: Place,
+    order: HookOrder,
     does: Vec<String>,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     translates_dns: bool,
@@ -44,35 +44,35 @@ pub struct BaseChain {
     is_by_tproxy: bool,
 }
 
-/// Where a base chain is.
+/// Whether packets meet a base chain before our rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum HookOrder {
     /// Before our last rules in the hook, which have this priority, or with them.
     Before(i32),
     /// Behind them, or in the hook by which packets come to the proxy, which has these ports.
-    Behind(String),
+    After(String),
 }
 
 impl BaseChain {
     /// Whether packets meet it before our rules.
     #[must_use]
     pub const fn is_before(&self) -> bool {
-        matches!(self.place, Place::Before(_))
+        matches!(self.order, HookOrder::Before(_))
     }
 }
 
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, hook, priority, place, does, translates_dns, drops_sources, is_by_tproxy } =
+        let Self { table, chain, hook, priority, order, does, translates_dns, drops_sources, is_by_tproxy } =
             self;
         let does = does.join(", ");
-        match place {
-            Place::Behind(ports) => write!(
+        match order {
+            HookOrder::After(ports) => write!(
                 f,
                 "a foreign base chain applies to packets that our rules capture: {table} {chain} ({hook}, priority {priority}): \
                  {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not intended"
             ),
-            Place::Before(ours) => {
+            HookOrder::Before(ours) => {
                 let (decides, order) = if priority == ours {
                     ("may decide before ours", ", the same as ours: the chain that was created last is first")
                 } else {
@@ -129,7 +129,8 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             };
             let does: Vec<String> = does.into_iter().filter(decides).collect();
             if !does.is_empty() {
-                let place = if is_behind { Place::Behind(ours.ports()) } else { Place::Before(ours.last) };
+                let order =
+                    if is_behind { HookOrder::After(ours.ports()) } else { HookOrder::Before(ours.last) };
                 let drops_sources = hook == Some(Hook::Prerouting)
                     && does.iter().any(|word| word == "drop")
                     && table.chains.iter().flat_map(|chain| &chain.rules).any(looks_up_source);
@@ -146,7 +147,7 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
                     chain,
                     hook: name,
                     priority,
-                    place,
+                    order,
                     does,
                     translates_dns,
                     drops_sources,

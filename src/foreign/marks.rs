@@ -7,7 +7,7 @@ use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, MetaKey, Rule, T
 use super::base_chains::{foreign_chains, hook_of, is_listed};
 use super::concern::Captured;
 use super::overwritten::{self, Network};
-use super::{Live, shown};
+use super::{IptablesRules, shown};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
 use crate::parse::{self, Observed};
 
@@ -27,7 +27,7 @@ const ROUTED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
 pub fn that_mark_like_tproxy(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
-    live: Live<'_>,
+    live: IptablesRules<'_>,
     network: Network<'_>,
     tables: &[Table],
 ) -> Vec<String> {

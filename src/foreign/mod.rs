@@ -131,14 +131,14 @@ impl fmt::Display for DecidesFirst {
 
 /// The live rules in the tables of iptables.
 #[derive(Clone, Copy, Debug)]
-pub struct Live<'a> {
+pub struct IptablesRules<'a> {
     /// Those of each variant and family that has chains of ours, or in whose place they will be.
     pub rules: &'a BTreeMap<(Variant, Family), Observed>,
     /// Those of iptables-legacy, where they are all foreign and another backend holds ours.
     pub legacy: &'a PerFamily<Observed>,
 }
 
-impl<'a> Live<'a> {
+impl<'a> IptablesRules<'a> {
     /// The rules of a family in each variant.
     fn of_family(self, family: Family) -> impl Iterator<Item = (Variant, &'a Observed)> {
         let own = self.rules.iter().filter(move |((_, of), _)| *of == family);
@@ -152,7 +152,7 @@ impl<'a> Live<'a> {
 pub fn that_decide_first(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
-    live: Live<'_>,
+    live: IptablesRules<'_>,
 ) -> Vec<DecidesFirst> {
     let mut found = Vec::new();
     for (family, rules) in desired.iter().filter(|(_, rules)| rules.count() > 0) {

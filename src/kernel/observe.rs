@@ -9,7 +9,7 @@ use super::netlink::{Protocol, Socket};
 use super::nftables::{self, ListedTable, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, Variant};
-use crate::nft::Live;
+use crate::nft::LiveTables;
 use crate::ordered::Ordered as _;
 
 /// Number of rules per chain, per table: of our tables those that exist.
@@ -173,15 +173,15 @@ pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<Str
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn native() -> io::Result<Live> {
-    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Live::default()) };
+pub fn native() -> io::Result<LiveTables> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(LiveTables::default()) };
     let is_native = |table: &ListedTable| {
         table.name.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.name.as_str())
     };
     let listed: Vec<ListedTable> = socket.listed_tables()?.into_iter().filter(is_native).collect();
     let names: Vec<String> = listed.iter().map(|table| table.name.name.clone()).collect();
     let dormant = listed.into_iter().filter(|table| table.is_dormant).map(|table| table.name.name);
-    Ok(Live::new(nftables::read(&mut socket.into_client(), &names)?, dormant.collect()))
+    Ok(LiveTables::new(nftables::read(&mut socket.into_client(), &names)?, dormant.collect()))
 }
 
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.

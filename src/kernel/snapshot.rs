@@ -8,7 +8,7 @@ use super::legacy::{self, LegacyTable};
 use super::nftables::{self, ListedChain, ListedTable, Nftables, TableFamily, TableName};
 use super::observe::ours;
 use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
-use crate::nft::Live;
+use crate::nft::LiveTables;
 use crate::ordered::Ordered as _;
 
 /// The built-in chains that captured packets pass.
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Whether nf_tables is there.
     pub nf_tables: NfTables,
     /// The tables of a native backend.
-    pub native: Live,
+    pub native: LiveTables,
     /// The dormant tables `ip` and `ip6` of nf_tables (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another type, hook or priority.
@@ -151,7 +151,7 @@ impl Snapshot {
 /// What nf_tables holds.
 #[derive(Default)]
 struct NfTablesSnapshot {
-    native: Live,
+    native: LiveTables,
     dormant: Vec<(Family, String)>,
     unsuitable: Vec<(Family, Table, String)>,
     owned: Option<TableName>,
@@ -208,7 +208,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
             snapshot.in_use.insert(family);
         }
     }
-    snapshot.native = Live::new(nftables::read(&mut socket.into_client(), &names)?, ours_dormant);
+    snapshot.native = LiveTables::new(nftables::read(&mut socket.into_client(), &names)?, ours_dormant);
     Ok(snapshot)
 }
 

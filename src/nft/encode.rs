@@ -93,26 +93,26 @@ struct Encoder<'a> {
 
 impl Encoder<'_> {
     fn rule(&mut self, rule: &NativeRule) -> Rule {
-        let mut known = Known::default();
+        let mut tested = TestedFields::default();
         let mut expressions = Vec::new();
         for test in &rule.tests {
-            self.test(&mut expressions, test, &mut known);
+            self.test(&mut expressions, test, &mut tested);
         }
         expressions.push(Expression::counter());
         action(&mut expressions, &rule.action);
         Rule { comment: Comment::new(&rule.comment()), ..Rule::new(expressions) }
     }
 
-    fn test(&mut self, to: &mut Vec<Expression>, test: &Test, known: &mut Known) {
+    fn test(&mut self, to: &mut Vec<Expression>, test: &Test, tested: &mut TestedFields) {
         match test {
-            Test::Family(family) => known.family(to, *family),
-            Test::Field(field, operand) => self.field(to, *field, operand, known),
-            Test::Protocol(transport) => known.transport(to, *transport),
+            Test::Family(family) => tested.family(to, *family),
+            Test::Field(field, operand) => self.field(to, *field, operand, tested),
+            Test::Protocol(transport) => tested.transport(to, *transport),
             Test::Syn(syn) => {
                 const FLAGS: u32 = 13;
                 const FIN_SYN_RST_ACK: u8 = 0x17;
                 const SYN: u8 = 0x02;
-                known.transport(to, Transport::Tcp);
+                tested.transport(to, Transport::Tcp);
                 to.push(Expression::payload(PayloadBase::Transport, FLAGS, 1));
                 to.push(masked(vec![FIN_SYN_RST_ACK]));
                 to.push(compare(operator(syn), vec![SYN]));
@@ -137,10 +137,16 @@ impl Encoder<'_> {
         }
     }
 
-    fn field(&mut self, to: &mut Vec<Expression>, field: Field, operand: &Match<Operand>, known: &mut Known) {
+    fn field(
+        &mut self,
+        to: &mut Vec<Expression>,
+        field: Field,
+        operand: &Match<Operand>,
+        tested: &mut TestedFields,
+    ) {
         let inverted = matches!(operand, Match::Not(_));
         let set = match operand.value() {
-            Operand::One(value) => return one(to, field, value, operator(operand), known),
+            Operand::One(value) => return one(to, field, value, operator(operand), tested),
             Operand::Named(name) => name.clone(),
             Operand::Anonymous(values) => {
                 // The kernel chooses the name; this one is for reference.
@@ -149,7 +155,7 @@ impl Encoder<'_> {
                 name
             }
         };
-        known.implied_by(to, field);
+        tested.implied_by(to, field);
         to.push(load(field, None));
         to.push(Expression::Lookup { set, register: Register::ONE, inverted });
     }
@@ -157,12 +163,12 @@ impl Encoder<'_> {
 
 /// What the expressions of a rule have tested already.
 #[derive(Default)]
-struct Known {
+struct TestedFields {
     family: Option<Family>,
     transport: Option<Transport>,
 }
 
-impl Known {
+impl TestedFields {
     fn family(&mut self, to: &mut Vec<Expression>, family: Family) {
         if self.family.replace(family) != Some(family) {
             let number = match family {
@@ -217,8 +223,8 @@ fn load(field: Field, length: Option<u32>) -> Expression {
 }
 
 /// Compares a field with one value.
-fn one(to: &mut Vec<Expression>, field: Field, value: &Value, operator: Operator, known: &mut Known) {
-    known.implied_by(to, field);
+fn one(to: &mut Vec<Expression>, field: Field, value: &Value, operator: Operator, tested: &mut TestedFields) {
+    tested.implied_by(to, field);
     let constant = match value {
         Value::Interface(name) => interface(name),
         Value::Port(port) => port.number().to_be_bytes().to_vec(),

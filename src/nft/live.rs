@@ -16,13 +16,13 @@ pub const SECOND: &str = ".2";
 
 /// The live tables of a native backend: those with the names of [`crate::model::NATIVE_TABLES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveTables {
     tables: Vec<Table>,
     /// Names of the dormant ones: no packet meets their rules.
     dormant: Vec<String>,
 }
 
-impl Live {
+impl LiveTables {
     /// These tables, as they were read; `dormant` are the names of the dormant ones.
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {

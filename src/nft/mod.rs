@@ -31,7 +31,7 @@ use crate::model::{FamilyRules, PerFamily};
 pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
-pub use live::{Live, SECOND};
+pub use live::{LiveTables, SECOND};
 pub use text::text;
 pub use types::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,

@@ -33,7 +33,7 @@ pub struct CurrentState {
     /// The live rules of each variant and family that has chains of ours.
     pub rules: BTreeMap<(Variant, Family), Observed>,
     /// The tables of a native backend, ours or Istio's.
-    pub native: nft::Live,
+    pub native: nft::LiveTables,
     /// Address, policy rules and routes.
     pub network: routing::Observed,
     /// Connections that are tracked.
@@ -61,7 +61,7 @@ impl CurrentState {
         Self {
             backend,
             rules: BTreeMap::new(),
-            native: nft::Live::default(),
+            native: nft::LiveTables::default(),
             network: routing::Observed::default(),
             entries: conntrack::TrackingState::None,
             connections: Connections::default(),
@@ -106,7 +106,7 @@ impl CurrentState {
     }
 
     /// What decides which conntrack entries are stale.
-    fn tracked(&self, desired: &DesiredState) -> conntrack::Live<'_> {
+    fn tracked(&self, desired: &DesiredState) -> conntrack::ObservedState<'_> {
         let Self { rules, native, entries, .. } = self;
         let flows = || conntrack::native_flows(native, &nft::tables(&desired.rules));
         let native = if native.is_empty() {
@@ -116,7 +116,7 @@ impl CurrentState {
         } else {
             conntrack::Native::Unread
         };
-        conntrack::Live { rules, native, entries }
+        conntrack::ObservedState { rules, native, entries }
     }
 
     /// Whether there are no rules of ours or of Istio's.
@@ -433,7 +433,7 @@ fn add_foreign(
     let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
     let capturing: PerFamily<FamilyRules> =
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
-    let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
+    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
     deciding.extend(first.iter().map(ToString::to_string));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };

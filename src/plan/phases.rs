@@ -54,7 +54,11 @@ struct Plan<'a> {
 }
 
 impl Phases {
-    pub(super) fn of(desired: &DesiredState, current: &CurrentState, tracked: &conntrack::Live<'_>) -> Self {
+    pub(super) fn of(
+        desired: &DesiredState,
+        current: &CurrentState,
+        tracked: &conntrack::ObservedState<'_>,
+    ) -> Self {
         let none = Family::ALL.map(FamilyRules::none);
         let nothing = Family::ALL.map(Observed::empty);
         let plans: Vec<Plan<'_>> = none
@@ -117,7 +121,7 @@ impl Phases {
         plan: &Plan<'_>,
         rewrite: bool,
         current: &CurrentState,
-        tracked: &conntrack::Live<'_>,
+        tracked: &conntrack::ObservedState<'_>,
     ) {
         let Plan { desired, main, others, transition } = plan;
         let family = desired.family;

@@ -114,7 +114,7 @@ fn words_of_line(line: &Line) -> String {
 #[must_use]
 pub fn of_native(
     desired: &[nfnetlink::nftables::Table],
-    live: &nft::Live,
+    live: &nft::LiveTables,
     family: Family,
 ) -> Vec<ChainDifference> {
     let none = NativeRules::default();

@@ -89,7 +89,7 @@ fn table_change(
     };
     let ours = ownership::ours(family, table, observed, record);
     for hook in Hook::ALL {
-        let known = Known {
+        let known = SharedChain {
             lines: observed.hook(hook),
             ours: ours.of(hook),
             ambiguous: ours.ambiguous(hook),
@@ -128,8 +128,8 @@ pub(crate) fn owned(
     ownership::ours(family, table, observed, record).of(hook)
 }
 
-/// Known facts about a shared chain.
-struct Known<'a> {
+/// A shared chain, with what is known of its rules.
+struct SharedChain<'a> {
     lines: &'a [Line],
     ours: BTreeSet<usize>,
     ambiguous: BTreeSet<usize>,
@@ -146,12 +146,12 @@ fn hook_change(
     change: &mut TableChange,
     place: (Family, Table, Hook),
     desired: &TableRules,
-    known: &Known<'_>,
+    known: &SharedChain<'_>,
     record: Option<&Record>,
     rewrite: bool,
 ) {
     let (none, (family, table, hook)) = (HookRules::default(), place);
-    let Known { lines, ours, ambiguous, unwanted, chains: _, unlisted } = known;
+    let SharedChain { lines, ours, ambiguous, unwanted, chains: _, unlisted } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let right = |ours: &&BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);

@@ -31,12 +31,12 @@ pub struct Block {
     /// Digest of the rules in order.
     pub digest: u32,
     /// Where they are, as far as it is known.
-    pub at: Option<Place>,
+    pub at: Option<BlockLocation>,
 }
 
 /// Where recorded rules are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum BlockLocation {
     /// Where they were put, in a table without handles.
     Position(Position),
     /// Written by the run that made the record: their handles are above [`Numbering::highest`].
@@ -110,7 +110,7 @@ pub(crate) fn blocks_of(
                 behind_jump: offset.checked_sub(1).and_then(|before| rules.get(before)).is_some_and(jumps),
                 count: run.len(),
                 digest: digest(run.iter().map(|rule| hash(&rule.statement))),
-                at: chain.map(|chain| Place::Position(Position { before: begin + offset, chain })),
+                at: chain.map(|chain| BlockLocation::Position(Position { before: begin + offset, chain })),
             })
             .collect()
     };

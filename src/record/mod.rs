@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{Family, Table, Variant};
 use crate::ordered::Ordered as _;
 
-pub use block::{Block, ForeignRules, Numbering, Part, Place, Position};
+pub use block::{Block, BlockLocation, ForeignRules, Numbering, Part, Position};
 pub(crate) use block::{blocks_of, chain_digest, digest, hash, hash_of_words, runs};
 pub use text::NotOurs;
 
@@ -227,8 +227,8 @@ impl Record {
         let numbered = |block: Block| {
             let table =
                 block.variant == Variant::Nft && found.numbering.contains_key(&(block.family, block.table));
-            let is_new = table && matches!(block.at, Some(Place::Position(_)));
-            Block { at: if is_new { Some(Place::New) } else { block.at }, ..block }
+            let is_new = table && matches!(block.at, Some(BlockLocation::Position(_)));
+            Block { at: if is_new { Some(BlockLocation::New) } else { block.at }, ..block }
         };
         self.live = self.live.into_iter().map(known).map(numbered).into_set();
         self.numbering.clone_from(&found.numbering);

@@ -70,7 +70,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         log::info!("rules are not changed (--skip-rule-apply)");
         prepare(intent, &run)?
     } else {
-        let Written { config, desired, backend: _ } = write(host, intent, &run)?;
+        let AppliedState { config, desired, backend: _ } = write(host, intent, &run)?;
         (config, desired)
     };
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
@@ -79,9 +79,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     Ok((String::new(), Exit::Done))
 }
 
-/// What was written.
+/// What a run has written.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct AppliedState {
     config: CaptureConfig,
     /// The rules, the address and the routes.
     pub desired: DesiredState,
@@ -93,12 +93,12 @@ pub struct Written {
 ///
 /// # Errors
 /// The first stage that fails.
-pub fn write(host: &impl Host, intent: Intent, run: &RunOptions) -> Result<Written, Failure> {
+pub fn write(host: &impl Host, intent: Intent, run: &RunOptions) -> Result<AppliedState, Failure> {
     require_net_admin()?;
     let (config, desired) = prepare(intent, run)?;
     let _lock = exclusive()?;
     let backend = apply::apply(host, &desired, run)?;
-    Ok(Written { config, desired, backend })
+    Ok(AppliedState { config, desired, backend })
 }
 
 /// Enters the network namespace, and decides on the rules there.

@@ -62,7 +62,7 @@ pub(super) fn report(
 /// Adds policy rules and routes that keep captured packets from the proxy and are not named yet.
 fn add_misrouted(
     found: &mut Differences,
-    live: explain::Live,
+    live: explain::LiveState,
     config: &CaptureConfig,
 ) -> Result<(), Failure> {
     let network = network()?;
@@ -82,7 +82,7 @@ struct Checked {
     /// The options that the rules come from, where none about traffic are given.
     options: Option<AsOptions>,
     /// The live rules, if they were read for that.
-    live: Option<explain::Live>,
+    live: Option<explain::LiveState>,
 }
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
@@ -175,7 +175,7 @@ pub(super) fn explain(
         let config = own.nearest_config(&config);
         own.find_foreign(&config);
         let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
-        let mut live = explain::Live { runtime, ..own.live };
+        let mut live = explain::LiveState { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
         (config, Some(live))
     } else {

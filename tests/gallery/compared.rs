@@ -30,7 +30,7 @@ fn saved(made: &Made) -> Side {
 /// What is read back from the kernel over netlink.
 fn read_back(made: &Made) -> Side {
     let tables = nft::tables(&made.rules).iter().map(nft::encode).collect();
-    let live = nft::Live::new(tables, Vec::new());
+    let live = nft::LiveTables::new(tables, Vec::new());
     Family::ALL.into_iter().fold(Side::new("netlink".to_owned()), |side, family| {
         side.rules(family, &Rules::native(&live, family))
     })

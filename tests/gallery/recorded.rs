@@ -63,7 +63,7 @@ fn ours(case: &Value, network: &Network) -> Option<[Side; 2]> {
     let (config, _) = resolved.intent.decide(network);
     let rules = policy::ruleset(&config);
     let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
-    let live = nft::Live::new(nft::tables(&rules).iter().map(nft::encode).collect(), Vec::new());
+    let live = nft::LiveTables::new(nft::tables(&rules).iter().map(nft::encode).collect(), Vec::new());
     let iptables = rules
         .iter()
         .fold(Side::new("ours".to_owned()), |side, (family, rules)| side.rules(*family, &Rules::from(rules)));

@@ -16,7 +16,7 @@ use nix::sys::socket::SockType;
 use serde_json::Value;
 
 use super::mutation::{self, Mutated};
-use super::observer::{self, Place};
+use super::observer::{self, Delivery};
 use super::scenario;
 
 /// Packets that are sent for each form; `MUTATIONS` gives another number.
@@ -275,9 +275,9 @@ fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
     });
     let seen = observer::observations(pod, false);
     let seen = seen.first().unwrap_or_else(|| panic!("{}: nothing arrived", flow.words));
-    match seen.place {
-        Place::Outside => Some(("outside".to_owned(), seen.port)),
-        Place::Pod | Place::TransparentSocket => {
+    match seen.delivery {
+        Delivery::Outside => Some(("outside".to_owned(), seen.port)),
+        Delivery::Pod | Delivery::TransparentSocket => {
             let own = (seen.port == flow.destination.port()).then_some("app");
             let server = if PROXY.contains(&seen.port) { Some("proxy") } else { own };
             server.map(|server| (server.to_owned(), seen.port))

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::mutated::{Form, connected};
 use super::mutation::{Mutated, Random};
-use super::observer::{self, Observation, Place};
+use super::observer::{self, Delivery, Observation};
 
 /// Mutations of each form of which packets are sent; `MUTATIONS` gives another number.
 const MUTATIONS: usize = 12;
@@ -137,16 +137,16 @@ impl Packet {
         let to = self.destination.port();
         let is_there = match claim.verdict.as_str() {
             "captured" => {
-                Some(one.port) == claim.port || (one.place, one.port) == (Place::TransparentSocket, to)
+                Some(one.port) == claim.port || (one.delivery, one.port) == (Delivery::TransparentSocket, to)
             }
-            "captured-by-mark" => one.place != Place::Outside && Some(one.mark) == routed,
-            "misrouted" => is_to_outside && one.place != Place::Outside && one.port == to,
+            "captured-by-mark" => one.delivery != Delivery::Outside && Some(one.mark) == routed,
+            "misrouted" => is_to_outside && one.delivery != Delivery::Outside && one.port == to,
             "not-captured" | "like-its-connection" => {
-                let place = if is_to_outside { Place::Outside } else { Place::Pod };
+                let delivery = if is_to_outside { Delivery::Outside } else { Delivery::Pod };
                 // The socket of a connection may be a transparent one.
                 one.port == to
-                    && (one.place == place
-                        || (self.is_established && one.place != Place::Outside && !is_to_outside))
+                    && (one.delivery == delivery
+                        || (self.is_established && one.delivery != Delivery::Outside && !is_to_outside))
             }
             _ => false,
         };

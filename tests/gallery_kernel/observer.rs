@@ -17,7 +17,7 @@ const MARKER: u16 = 9;
 /// What the kernel did with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Observation {
-    pub(super) place: Place,
+    pub(super) delivery: Delivery,
     pub(super) mark: u32,
     pub(super) connmark: u32,
     pub(super) port: u16,
@@ -25,7 +25,7 @@ pub(super) struct Observation {
 
 /// Where its way through the hooks ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Delivery {
     Pod,
     /// In the pod, for a socket that TPROXY may have assigned.
     TransparentSocket,
@@ -98,17 +98,17 @@ fn ends(sets: &[Value]) -> BTreeSet<Observation> {
 }
 
 fn of_set(set: &Value) -> Vec<Observation> {
-    let place = match set["name"].as_str() {
-        Some("transparent") => Place::TransparentSocket,
-        Some("delivered") => Place::Pod,
-        _ => Place::Outside,
+    let delivery = match set["name"].as_str() {
+        Some("transparent") => Delivery::TransparentSocket,
+        Some("delivered") => Delivery::Pod,
+        _ => Delivery::Outside,
     };
     let elements = set["elem"].as_array().into_iter().flatten();
     let number = |element: &Value, at: usize| {
         u32::try_from(element["concat"][at].as_u64().unwrap_or_else(|| panic!("{element}"))).expect("32 bits")
     };
     let seen = |element: &Value| Observation {
-        place,
+        delivery,
         mark: number(element, 0),
         connmark: number(element, 1),
         port: u16::try_from(number(element, 2)).expect("a port"),

@@ -22,7 +22,7 @@ fn iptables(rules: &PerFamily<FamilyRules>) -> Side {
 }
 
 fn native(rules: &PerFamily<FamilyRules>) -> Side {
-    let live = nft::Live::new(nft::tables(rules).iter().map(nft::encode).collect(), Vec::new());
+    let live = nft::LiveTables::new(nft::tables(rules).iter().map(nft::encode).collect(), Vec::new());
     Family::ALL.into_iter().fold(Side::new("native".to_owned()), |side, family| {
         side.rules(family, &Rules::native(&live, family))
     })

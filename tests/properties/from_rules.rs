@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::cli::{Key, OptionValue, Origin, RawOptions};
 use istio_iptables::config::{
     self, AsOptions, CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, Traffic,
 };
@@ -46,7 +46,7 @@ fn tables(rules: &PerFamily<FamilyRules>) -> Vec<Table> {
 
 /// Rules as they are read from native tables.
 fn native(rules: &PerFamily<FamilyRules>) -> PerFamily<FamilyRules> {
-    let live = nft::Live::new(nft::tables(rules).iter().map(nft::encode).collect(), Vec::new());
+    let live = nft::LiveTables::new(nft::tables(rules).iter().map(nft::encode).collect(), Vec::new());
     let own = |family| (family, Rules::native(&live, family).own(family));
     Family::ALL.into_iter().map(own).filter(|(_, rules)| rules.count() > 0).collect()
 }
@@ -54,7 +54,7 @@ fn native(rules: &PerFamily<FamilyRules>) -> PerFamily<FamilyRules> {
 /// What options give, on a machine that has no addresses but IPv6.
 fn resolved(options: &[(Key, String)], servers: &str) -> CaptureConfig {
     let given =
-        |(key, text): &(Key, String)| (*key, Given { text: text.clone(), origin: Origin::Flag(*key) });
+        |(key, text): &(Key, String)| (*key, OptionValue { text: text.clone(), origin: Origin::Flag(*key) });
     let raw = RawOptions::of(options.iter().map(given));
     let files = Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(servers.to_owned()) };
     let resolved = config::resolve(&raw, &files).unwrap_or_else(|errors| panic!("{options:?}: {errors:?}"));

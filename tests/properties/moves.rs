@@ -256,7 +256,7 @@ proptest! {
         config in config(), variant in variants()
     ) {
         let table = |name: &str| Table::new(TableName::new(nftables::Family::Inet, name));
-        let native = nft::Live::new(NATIVE_TABLES.map(table).to_vec(), Vec::new());
+        let native = nft::LiveTables::new(NATIVE_TABLES.map(table).to_vec(), Vec::new());
         let network = routing::Observed::default();
         let current = CurrentState { native, network, ..CurrentState::empty(variant.into()) };
         let steps = plan(&desired(&config), &current);

@@ -9,7 +9,7 @@ use istio_iptables::text::path_shown;
 use super::config_file::{ConfigFile, Placed, SINGLE};
 use super::error::InstallError;
 use super::files;
-use super::locked_dir::{Expected, LockedDir, Written};
+use super::locked_dir::{Expected, LockedDir, WriteOutcome};
 use super::splice::{List, Single};
 
 /// The list that a single configuration becomes: `-` sorts before `.`, so the list is the first of the two.
@@ -125,7 +125,7 @@ pub(super) fn convert(
     if old.is_none_or(|old| old.text != list) {
         let expected = old.map_or(Expected::Absent, |old| Expected::Bytes(old.text.as_bytes()));
         // The list gets the permissions of the single configuration.
-        if dir.write(&path, list.as_bytes(), Some(&single.path), expected)? == Written::Changed {
+        if dir.write(&path, list.as_bytes(), Some(&single.path), expected)? == WriteOutcome::Conflict {
             return Ok(None);
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::config_file::{ConfigFile, DROP_IN, Placed};
 use super::error::InstallError;
 use super::files;
-use super::locked_dir::{self, Expected, LockedDir, Written};
+use super::locked_dir::{self, Expected, LockedDir, WriteOutcome};
 use super::net_dir;
 use super::options::{Dirs, InstallMode};
 use super::splice::{Owner, Single, TYPE};
@@ -156,8 +156,8 @@ fn own_file(dir: &LockedDir, path: &Path, text: &str, istio: bool) -> Result<Pla
     }
     let expected = old.as_deref().map_or(Expected::Absent, Expected::Bytes);
     match dir.write(path, text.as_bytes(), None, expected)? {
-        Written::Yes => Ok(placed(true)),
-        Written::Changed => {
+        WriteOutcome::Written => Ok(placed(true)),
+        WriteOutcome::Conflict => {
             let shown = path_shown(path);
             Err(InstallError::new(format!("{shown}: changed by another program while it was written")))
         }

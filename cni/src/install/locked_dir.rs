@@ -45,11 +45,11 @@ pub enum Expected<'a> {
 
 /// Whether a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// It was, and the file was read back.
-    Yes,
+    Written,
     /// The file is not what was expected any more.
-    Changed,
+    Conflict,
 }
 
 impl LockedDir {
@@ -93,7 +93,7 @@ impl LockedDir {
         bytes: &[u8],
         like: Option<&Path>,
         expected: Expected<'_>,
-    ) -> Result<Written, InstallError> {
+    ) -> Result<WriteOutcome, InstallError> {
         let existing = |path: &Path| match open_regular(path) {
             Err(error) if leads_nowhere(&error) => Ok(None),
             opened => opened.map(Some).map_err(|error| InstallError::io("open", path, &error)),
@@ -104,7 +104,7 @@ impl LockedDir {
         }
         let temporary = self.temporary(path, bytes, MODE, old.as_ref())?;
         let written = self.put(&temporary, path, bytes, expected);
-        if !matches!(written, Ok(Written::Yes)) {
+        if !matches!(written, Ok(WriteOutcome::Written)) {
             // The first error is reported; what is left is removed under the next lock.
             let _ = fs::remove_file(&temporary);
         }
@@ -152,23 +152,25 @@ impl LockedDir {
         path: &Path,
         bytes: &[u8],
         expected: Expected<'_>,
-    ) -> Result<Written, InstallError> {
+    ) -> Result<WriteOutcome, InstallError> {
         let put = match expected {
             Expected::Bytes(old) => {
                 if !has_bytes(path, old)? {
-                    return Ok(Written::Changed);
+                    return Ok(WriteOutcome::Conflict);
                 }
                 fs::rename(temporary, path)
             }
             // Unlike a rename, this fails if the file is there.
             Expected::Absent => match fs::hard_link(temporary, path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Written::Changed),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Ok(WriteOutcome::Conflict);
+                }
                 linked => linked.and_then(|()| fs::remove_file(temporary)),
             },
             Expected::Anything => fs::rename(temporary, path),
         };
         put.and_then(|()| self.sync()).map_err(|error| InstallError::io("write", path, &error))?;
-        if has_bytes(path, bytes)? { Ok(Written::Yes) } else { Ok(Written::Changed) }
+        if has_bytes(path, bytes)? { Ok(WriteOutcome::Written) } else { Ok(WriteOutcome::Conflict) }
     }
 
     /// Renames a file of this directory to a name that no other file has.

@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::cli::{Key, OptionValue, Origin, RawOptions};
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::{config, logging};
@@ -133,7 +133,8 @@ fn print(text: &str) {
 }
 
 fn start_log(level: &str) {
-    let given = |key: Key, text: &str| (key, Given { text: text.to_owned(), origin: Origin::Document(key) });
+    let given =
+        |key: Key, text: &str| (key, OptionValue { text: text.to_owned(), origin: Origin::Document(key) });
     let raw = RawOptions::of([given(Key::LogFormat, "json"), given(Key::LogOutputLevel, level)]);
     logging::init(config::log_options(&raw));
 }

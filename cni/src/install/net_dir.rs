@@ -9,7 +9,7 @@ use super::config_file::{ConfigFile, LIST, Placed, is_config};
 use super::convert;
 use super::error::InstallError;
 use super::files;
-use super::locked_dir::{Expected, LockedDir, Written};
+use super::locked_dir::{Expected, LockedDir, WriteOutcome};
 use super::options::{CONF_NAME, Dirs};
 use super::splice::{Invalid, List, Owner};
 
@@ -166,7 +166,7 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
         )));
     }
     let written = dir.write(&path, text.as_bytes(), None, Expected::Bytes(file.text.as_bytes()))?;
-    Ok((written == Written::Yes).then(|| Placed { path: file.path.clone(), changed: true }))
+    Ok((written == WriteOutcome::Written).then(|| Placed { path: file.path.clone(), changed: true }))
 }
 
 /// Takes our entry out of every list of the directory but one, with `istio` Istio's too; a single configuration that was

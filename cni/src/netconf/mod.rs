@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use istio_iptables::cli::{Given, Key, Origin};
+use istio_iptables::cli::{Key, OptionValue, Origin};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -126,10 +126,10 @@ impl<'a> NetConf<'a> {
     }
 
     /// A value that the parser of the init binary's options reads, and refuses: what is not a string is not accepted in any form.
-    fn option(&self, key: Key, name: &str) -> Option<Given> {
+    fn option(&self, key: Key, name: &str) -> Option<OptionValue> {
         let raw = self.raw(name)?.get();
         let text = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
-        Some(Given { text, origin: Origin::Document(key) })
+        Some(OptionValue { text, origin: Origin::Document(key) })
     }
 
     /// The version of the specification; of those before 0.3.0 none is supported.
@@ -232,7 +232,7 @@ impl<'a> NetConf<'a> {
 
     /// The log level, as an option of the init binary.
     #[must_use]
-    pub fn log_level(&self) -> Option<Given> {
+    pub fn log_level(&self) -> Option<OptionValue> {
         self.option(Key::LogOutputLevel, LOG_LEVEL)
     }
 

@@ -1,6 +1,6 @@
 //! Settings of the network configuration that captured pods need.
 
-use istio_iptables::cli::{Given, Key, Origin};
+use istio_iptables::cli::{Key, OptionValue, Origin};
 use serde_json::Value;
 
 use super::{NetConf, invalid, not_accepted};
@@ -64,7 +64,7 @@ pub struct Settings {
     /// Options that the annotations may lack.
     pub defaults: Defaults,
     /// The backend, as an option of the init binary, if it is configured.
-    pub backend: Option<(Key, Given)>,
+    pub backend: Option<(Key, OptionValue)>,
 }
 
 impl NetConf<'_> {
@@ -89,7 +89,7 @@ impl NetConf<'_> {
         let capture: Option<Value> = self.value(CAPTURE, CAPTURE_KEYS)?;
         let defaults = capture.as_ref().map_or_else(|| Ok(Defaults::default()), defaults_of)?;
         let native = self.flag("native_nftables")?.then(|| "nftables".to_owned());
-        let native = native.map(|text| Given { text, origin: Origin::Document(Key::Backend) });
+        let native = native.map(|text| OptionValue { text, origin: Origin::Document(Key::Backend) });
         self.value::<String>(BACKEND, A_BACKEND)?;
         let backend = self.option(Key::Backend, BACKEND).or(native).map(|given| (Key::Backend, given));
         Ok(Settings { sources, on_unknown, defaults, backend })

@@ -5,7 +5,7 @@ use istio_iptables::exit::Exit;
 use istio_iptables::kernel::netns::Namespace;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::report::Failure;
-use istio_iptables::run::{self, Written};
+use istio_iptables::run::{self, AppliedState};
 use istio_iptables::text::one_line;
 
 use super::{Context, NOT_CAPTURED, log_not_captured};
@@ -242,7 +242,7 @@ fn capture(
 
 /// Writes the rules, natively where the pod has a user namespace of its own (`hostUsers: false`): the kernel refuses iptables' match
 /// of users and groups to processes of another one, as the plugin is.
-fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<Written, Failure> {
+fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<AppliedState, Failure> {
     let Resolved { intent, run, .. } = resolved;
     if namespace.is_of_own_user_namespace() {
         return run::write(machine, intent, &run);

@@ -1,7 +1,7 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
 use istio_iptables::apply::differences::Differences;
-use istio_iptables::cli::{Given, Key};
+use istio_iptables::cli::{Key, OptionValue};
 use istio_iptables::config::Output;
 use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
@@ -36,7 +36,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         },
     };
     // Whatever holds them: pods keep their rules when the option of the node changes.
-    let resolve = |backend: Option<&(Key, Given)>| {
+    let resolve = |backend: Option<&(Key, OptionValue)>| {
         let mut resolved = options.resolve(backend)?;
         resolved.run.pod_interface = Some(attachment.id.interface.clone());
         Ok(resolved)

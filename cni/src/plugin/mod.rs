@@ -6,7 +6,7 @@ mod check;
 use std::io;
 use std::time::Duration;
 
-use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::cli::{Key, OptionValue, Origin, RawOptions};
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::{config, logging};
 use serde::Serialize;
@@ -168,7 +168,7 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
 fn start_log(conf: Option<&NetConf<'_>>, pod: Option<&PodName>) {
     let run_dir = conf.and_then(|conf| conf.run_dir().ok());
     log_sink::set_run_dir(run_dir.unwrap_or_else(|| RUN_DIR.into()));
-    let format = Given { text: "json".to_owned(), origin: Origin::Document(Key::LogFormat) };
+    let format = OptionValue { text: "json".to_owned(), origin: Origin::Document(Key::LogFormat) };
     let level = conf.and_then(NetConf::log_level).map(|level| (Key::LogOutputLevel, level));
     let raw = RawOptions::of([(Key::LogFormat, format)].into_iter().chain(level));
     let fields = pod.map(|pod| ("pod".to_owned(), pod.to_string().into()));
@@ -252,7 +252,7 @@ fn status(conf: &NetConf<'_>, deadline: &Deadline) -> Result<Settings, CniError>
                 Code::NotAvailable,
                 format!(
                     "nothing reports pods: the runtime hands over no annotations (capabilities has no \
-                     {POD_ANNOTATIONS:?}), and no agent answers: {problem}"
+                     {POD_ANNOTATIONS:?}), and no agent responds: {problem}"
                 ),
             )
         })?;

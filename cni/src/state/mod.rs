@@ -4,7 +4,7 @@ mod dir;
 
 use std::collections::BTreeMap;
 
-use istio_iptables::cli::{Given, Key, Origin};
+use istio_iptables::cli::{Key, OptionValue, Origin};
 use istio_iptables::model::Backend;
 use serde::{Deserialize, Serialize};
 
@@ -74,9 +74,9 @@ impl State {
 
     /// The option that chooses what held the rules when they were written, if that is known.
     #[must_use]
-    pub fn backend(&self) -> Option<(Key, Given)> {
+    pub fn backend(&self) -> Option<(Key, OptionValue)> {
         let text = Some(self.backend.clone()).filter(|text| !text.is_empty())?;
-        Some((Key::Backend, Given { text, origin: Origin::Document(Key::Backend) }))
+        Some((Key::Backend, OptionValue { text, origin: Origin::Document(Key::Backend) }))
     }
 
     /// Whether rules with this digest were written.

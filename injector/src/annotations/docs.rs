@@ -53,6 +53,6 @@ fn accepted(syntax: Syntax) -> String {
         Syntax::Text => "a string".to_owned(),
         Syntax::Word(list) => words(list),
         Syntax::WordOrIgnored(list) => format!("{}; others are ignored", words(list)),
-        Syntax::Written => "set by injection".to_owned(),
+        Syntax::SetByInjection => "set by injection".to_owned(),
     }
 }

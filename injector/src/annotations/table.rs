@@ -61,7 +61,7 @@ pub enum Syntax {
     /// One of these words; a wrong one is ignored with a warning.
     WordOrIgnored(&'static [&'static str]),
     /// Set by injection, not by users.
-    Written,
+    SetByInjection,
 }
 
 /// One row.
@@ -232,16 +232,16 @@ table! {
     TLS_MODE "security.istio.io/tlsMode": Label, Syntax::Text, "istio", "Marks the pod as capable of mutual TLS";
     TUNNEL "networking.istio.io/tunnel": Label, Syntax::Text, "http, with HBONE", "Marks the pod as capable of HBONE";
     NETWORK "topology.istio.io/network": Label, Syntax::Text, "`global.network`", "Network of the pod";
-    STATUS "sidecar.istio.io/status": Annotation, Syntax::Written, "", "What injection added";
-    INJECTED_FIELDS "istio-iptables/injected-fields": Annotation, Syntax::Written,
+    STATUS "sidecar.istio.io/status": Annotation, Syntax::SetByInjection, "", "What injection added";
+    INJECTED_FIELDS "istio-iptables/injected-fields": Annotation, Syntax::SetByInjection,
         "", "Digests of the fields that the webhook wrote into its containers, so that later changes by other webhooks are kept";
-    CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::Written,
+    CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::SetByInjection,
         "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
-    OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::Written,
+    OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::SetByInjection,
         "", "The user's versions of containers that are also in the templates";
-    DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::Written,
+    DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::SetByInjection,
         "", "First container of the app, unless it is set";
-    DEFAULT_LOGS_CONTAINER "kubectl.kubernetes.io/default-logs-container": Annotation, Syntax::Written,
+    DEFAULT_LOGS_CONTAINER "kubectl.kubernetes.io/default-logs-container": Annotation, Syntax::SetByInjection,
         "", "First container of the app, unless it is set";
 }
 

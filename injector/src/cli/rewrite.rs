@@ -25,7 +25,7 @@ pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Resu
 
 /// The format of what is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum OutputFormat {
     /// Each changed document in its own, the others byte for byte.
     AsRead,
     Json,
@@ -40,9 +40,9 @@ pub(super) fn rewrite(
     done: &'static str,
     change: &mut Changer<'_>,
 ) -> Result<Output, Failure> {
-    let (written, target) = match output.output.as_str() {
-        "json" => (Written::Json, "-"),
-        "yaml" => (Written::Yaml, "-"),
+    let (format, target) = match output.output.as_str() {
+        "json" => (OutputFormat::Json, "-"),
+        "yaml" => (OutputFormat::Yaml, "-"),
         // A bare word is a format of other tools, or a file name: `./NAME` writes that file.
         format if format != "-" && !format.contains(['.', '/']) => {
             let problem = format!(
@@ -50,7 +50,7 @@ pub(super) fn rewrite(
             );
             return Err(Failure::one(Exit::Usage, problem));
         }
-        file => (Written::AsRead, file),
+        file => (OutputFormat::AsRead, file),
     };
     let mut run = Run {
         text: String::new(),
@@ -60,7 +60,7 @@ pub(super) fn rewrite(
         any: false,
         diff: output.diff,
         differs: false,
-        written,
+        format,
         done,
         change,
     };
@@ -90,7 +90,7 @@ struct Run<'a> {
     any: bool,
     diff: bool,
     differs: bool,
-    written: Written,
+    format: OutputFormat,
     done: &'static str,
     change: &'a mut Changer<'a>,
 }
@@ -106,7 +106,7 @@ impl Run<'_> {
         };
         self.any |= documents.iter().any(|document| !document.value.is_null());
         for (place, document) in placed(name, &documents) {
-            let replaced = self.written != Written::AsRead && !document.value.is_null();
+            let replaced = self.format != OutputFormat::AsRead && !document.value.is_null();
             if let Some(duplicate) =
                 document.duplicate.as_ref().filter(|_| replaced || is_read(&document.value))
             {
@@ -129,22 +129,24 @@ impl Run<'_> {
     }
 
     fn write(&mut self, document: &Document<'_>, changed: Option<&Value>) {
-        let value = match (changed, self.written) {
-            (None, Written::Json | Written::Yaml) if !document.value.is_null() => Some(&document.value),
+        let value = match (changed, self.format) {
+            (None, OutputFormat::Json | OutputFormat::Yaml) if !document.value.is_null() => {
+                Some(&document.value)
+            }
             (changed, _) => changed,
         };
         if !self.text.is_empty() && !self.text.ends_with('\n') {
             self.text.push('\n');
         }
         // JSON documents follow each other without a separator.
-        if self.written != Written::Json {
+        if self.format != OutputFormat::Json {
             if !self.text.is_empty() && document.separator.is_empty() {
                 self.text.push_str("---\n");
             }
             self.text.push_str(document.separator);
         }
         let Some(value) = value else {
-            if self.written != Written::Json {
+            if self.format != OutputFormat::Json {
                 self.text.push_str(document.body);
             }
             return;
@@ -152,10 +154,10 @@ impl Run<'_> {
         if !(self.text.is_empty() || self.text.ends_with('\n')) {
             self.text.push('\n');
         }
-        let as_json = match self.written {
-            Written::AsRead => document.body.trim_start().starts_with('{'),
-            Written::Json => true,
-            Written::Yaml => false,
+        let as_json = match self.format {
+            OutputFormat::AsRead => document.body.trim_start().starts_with('{'),
+            OutputFormat::Json => true,
+            OutputFormat::Yaml => false,
         };
         let text = if as_json { format!("{value:#}\n") } else { yaml::write(value) };
         let crlf = document.body.contains("\r\n");

@@ -178,7 +178,7 @@ pub(super) struct Status<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct ReviewBody<'a> {
     kind: &'static str,
     api_version: &'static str,
     response: &'a AdmissionResponse<'a>,
@@ -190,8 +190,10 @@ impl AdmissionResponse<'_> {
         let patch = self.patch.as_ref().map_or(0, |patch| patch.get().len());
         let mut body = Vec::with_capacity(512 + patch);
         // Writing a map with string keys to memory does not fail.
-        let _ =
-            serde_json::to_writer(&mut body, &Written { kind: KIND, api_version: version, response: self });
+        let _ = serde_json::to_writer(
+            &mut body,
+            &ReviewBody { kind: KIND, api_version: version, response: self },
+        );
         body
     }
 }

@@ -12,7 +12,7 @@ use super::super::rules::{INPUT, POSTROUTING};
 use super::super::translation::{To, Translation};
 use super::super::zone::Zone;
 use super::order::Order;
-use super::{Flow, Match, Place, Step, Walker};
+use super::{ChainPosition, Flow, Match, Step, Walker};
 use crate::config::ConnectionState;
 use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
 use crate::parse::MarkChange;
@@ -40,28 +40,28 @@ fn only_jump(effect: Effect) -> Option<Effect> {
 }
 
 impl<'a> Walker<'a, '_> {
-    pub(super) fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
+    pub(super) fn rules(&mut self, position: ChainPosition<'a>, rules: &'a [Entry]) -> Flow {
         for rule in rules {
             let number = self.steps.len();
             let found = self.matches(rule);
             let is_chosen = matches!(found, Match::Maybe(_)) && self.chosen.contains(&number);
             let matches = if is_chosen { Match::Matches } else { found };
-            let Place { hook, table, chain, .. } = place;
+            let ChainPosition { hook, table, chain, .. } = position;
             let is_certain = matches == Match::Matches;
             let is_skipped = self.order == Order::OnlyOurs && rule.is_foreign();
-            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
+            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(position, rule));
             let effect = if is_skipped { effect.and_then(only_jump) } else { effect };
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
             let flow = match effect {
                 None => Flow::Continue,
                 Some(effect) if is_certain => {
-                    let flow = self.target(place, effect);
+                    let flow = self.target(position, effect);
                     // To another program's port.
                     let is_taken = |port| rule.is_foreign() && !self.rules.has_proxy_port(port);
                     if matches!(flow, Flow::Redirect(port) if is_taken(port)) { Flow::Taken } else { flow }
                 }
                 Some(effect) => {
-                    if self.may_decide(place, effect) {
+                    if self.may_decide(position, effect) {
                         self.uncertain.push(number);
                     }
                     Flow::Continue
@@ -114,11 +114,11 @@ impl<'a> Walker<'a, '_> {
         Facts { fib: self.routing.fib, connection }
     }
 
-    fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
-        let is_chain = |name: &str| place.chains.named.contains_key(name);
+    fn effect(&self, position: ChainPosition<'_>, rule: &Entry) -> Effect {
+        let is_chain = |name: &str| position.chains.named.contains_key(name);
         match &rule.statement {
             Some(Statement { target: Target::Tproxy { port, mark }, .. }) if rule.is_foreign() => {
-                let is_of_nftables = rule.is_native && !place.table.contains(' ');
+                let is_of_nftables = rule.is_native && !position.table.contains(' ');
                 self.to_socket(Some(*port), Some(MarkChange::to(*mark)), is_of_nftables)
             }
             Some(statement) => Effect::Known(statement.target),
@@ -147,7 +147,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Whether a rule makes a difference if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&self, place: Place<'a>, effect: Effect) -> bool {
+    fn may_decide(&self, position: ChainPosition<'a>, effect: Effect) -> bool {
         let mut copy = Walker {
             at: self.at.clone(),
             steps: Vec::new(),
@@ -159,12 +159,12 @@ impl<'a> Walker<'a, '_> {
             chosen: &[],
             ..*self
         };
-        let flow = copy.target(place, effect);
+        let flow = copy.target(position, effect);
         let changed = |at: &AtHook| (at.mark, at.connmark, at.has_known_marks, at.is_tracked, at.zone);
         flow != Flow::Continue || !copy.uncertain.is_empty() || changed(&copy.at) != changed(&self.at)
     }
 
-    fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
+    fn target(&mut self, position: ChainPosition<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
             Effect::Takes => Flow::Taken,
@@ -175,9 +175,9 @@ impl<'a> Walker<'a, '_> {
                 Flow::Tproxy(port)
             }
             Effect::ToSocket(port, mark) if self.is_chosen() => {
-                port.map_or(Flow::Taken, |port| self.target(place, Effect::GivesSocket(port, mark)))
+                port.map_or(Flow::Taken, |port| self.target(position, Effect::GivesSocket(port, mark)))
             }
-            Effect::Translates(translation) => self.translated(place.hook, translation),
+            Effect::Translates(translation) => self.translated(position.hook, translation),
             Effect::MayTake if self.is_chosen() => Flow::Taken,
             Effect::MayTake | Effect::ToSocket(..) | Effect::SetsZone(None) => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
@@ -199,10 +199,10 @@ impl<'a> Walker<'a, '_> {
             }
             Effect::SetsZone(Some(zone)) => self.zone(zone),
             Effect::Chain { name, is_goto } => {
-                let flow = self.chain(place, &name);
+                let flow = self.chain(position, &name);
                 if is_goto && flow == Flow::Continue { Flow::Return } else { flow }
             }
-            Effect::Known(target) => self.known(place, target),
+            Effect::Known(target) => self.known(position, target),
         }
     }
 
@@ -211,20 +211,20 @@ impl<'a> Walker<'a, '_> {
         self.chosen.iter().any(|step| step + 1 == self.steps.len())
     }
 
-    fn known(&mut self, place: Place<'a>, target: Target) -> Flow {
+    fn known(&mut self, position: ChainPosition<'a>, target: Target) -> Flow {
         match target {
             Target::Accept => Flow::Accept,
             Target::Drop => Flow::Drop,
             Target::Return => Flow::Return,
             Target::Redirect(port) => {
-                self.redirected(place.hook, port);
+                self.redirected(position.hook, port);
                 Flow::Redirect(port)
             }
             Target::Tproxy { port, mark } => {
                 self.at.mark = mark;
                 Flow::Tproxy(port)
             }
-            Target::Jump(chain) => self.chain(place, chain.name()),
+            Target::Jump(chain) => self.chain(position, chain.name()),
             // None of these ends a chain.
             Target::ConntrackZone(zone) => self.zone(Zone::both(zone)),
             Target::SetMark(mark) => self.mark(mark),
@@ -291,12 +291,12 @@ impl<'a> Walker<'a, '_> {
         port.map_or(Flow::Taken, Flow::Redirect)
     }
 
-    fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {
-        let Some((name, rules)) = place.chains.named.get_key_value(name) else { return Flow::Continue };
-        if place.depth == DEEPEST {
+    fn chain(&mut self, position: ChainPosition<'a>, name: &str) -> Flow {
+        let Some((name, rules)) = position.chains.named.get_key_value(name) else { return Flow::Continue };
+        if position.depth == DEEPEST {
             return Flow::Continue;
         }
-        let flow = self.rules(Place { chain: name, depth: place.depth + 1, ..place }, rules);
+        let flow = self.rules(ChainPosition { chain: name, depth: position.depth + 1, ..position }, rules);
         if flow == Flow::Return { Flow::Continue } else { flow }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
-use super::{Flow, Place, Walker, dropped_by_policy};
+use super::{ChainPosition, Flow, Walker, dropped_by_policy};
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Table};
 
 /// What a base chain or a table is for, as far as it matters for the packets that it has let pass.
@@ -83,14 +83,15 @@ impl<'a> Walker<'a, '_> {
     fn table(&mut self, hook: Hook, table: Table) -> Flow {
         let rules = self.rules;
         let Some(chains) = rules.tables.get(&table) else { return Flow::Continue };
-        let place = Place { hook: hook.name(), table: table.name(), chains, chain: hook.name(), depth: 0 };
+        let position =
+            ChainPosition { hook: hook.name(), table: table.name(), chains, chain: hook.name(), depth: 0 };
         let kind = match table {
             Table::Raw => Kind::Filter,
             Table::Mangle => Kind::Route,
             Table::Nat => Kind::Nat,
         };
         let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
-        let flow = self.routed_after(place, kind, |walker| walker.rules(place, rules));
+        let flow = self.routed_after(position, kind, |walker| walker.rules(position, rules));
         if matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook) {
             self.because = Some(dropped_by_policy(table.name(), hook.name()));
             return Flow::Drop;
@@ -101,7 +102,7 @@ impl<'a> Walker<'a, '_> {
     /// What leaves is routed again behind a chain that has changed it.
     pub(super) fn routed_after(
         &mut self,
-        place: Place<'a>,
+        position: ChainPosition<'a>,
         kind: Kind,
         chain: impl FnOnce(&mut Self) -> Flow,
     ) -> Flow {
@@ -112,7 +113,7 @@ impl<'a> Walker<'a, '_> {
             Kind::Nat => self.at.destination != before.2,
             Kind::Route => (self.at.mark, self.at.has_known_marks, self.at.destination) != before,
         };
-        if place.hook != Hook::Output.name() || !is_changed || matches!(flow, Flow::Drop | Flow::Taken) {
+        if position.hook != Hook::Output.name() || !is_changed || matches!(flow, Flow::Drop | Flow::Taken) {
             return flow;
         }
         self.to = self.route();

@@ -97,7 +97,7 @@ struct Socket {
 
 /// Where in a table the walk is.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ChainPosition<'a> {
     hook: &'static str,
     table: &'a str,
     chains: &'a Chains,

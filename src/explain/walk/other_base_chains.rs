@@ -5,7 +5,7 @@ use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
 use super::hook::Kind;
-use super::{Flow, Place, Socket, Verdict, Walker, dropped_by_policy};
+use super::{ChainPosition, Flow, Socket, Verdict, Walker, dropped_by_policy};
 use crate::config::ConnectionState;
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
 
@@ -42,9 +42,15 @@ impl<'a> Walker<'a, '_> {
             if base.is_nat && self.is_past_source_nat() {
                 continue;
             }
-            let place =
-                Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
-            let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));
+            let position = ChainPosition {
+                hook,
+                table: &base.table,
+                chains: &base.chains,
+                chain: &base.chain,
+                depth: 0,
+            };
+            let flow =
+                self.routed_after(position, Kind::of(base), |walker| walker.rules(position, &base.rules));
             let last = self.steps.len().checked_sub(1);
             self.has_source |= flow == Flow::Accept && last.is_some_and(|last| self.translates(last));
             match flow {
@@ -97,7 +103,7 @@ impl<'a> Walker<'a, '_> {
             if base.priority >= CONNTRACK_PRIORITY {
                 self.tracks();
             }
-            let place = Place {
+            let position = ChainPosition {
                 hook: base.hook,
                 table: &base.table,
                 chains: &base.chains,
@@ -105,7 +111,8 @@ impl<'a> Walker<'a, '_> {
                 depth: 0,
             };
             let (at, to, routed) = (self.at.clone(), self.to, self.routed.len());
-            let flow = self.routed_after(place, Kind::of(base), |walker| walker.rules(place, &base.rules));
+            let flow =
+                self.routed_after(position, Kind::of(base), |walker| walker.rules(position, &base.rules));
             let step = self.steps.len().checked_sub(1);
             if Self::is_beside_ours(base) && matches!(flow, Flow::Drop | Flow::Taken | Flow::Redirect(_)) {
                 self.uncertain.extend(step);

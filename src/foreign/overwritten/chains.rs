@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, Table as NftTable};
 
 use super::super::base_chains::{foreign_chains, is_listed, is_of_iptables};
-use super::super::{Live, shown};
+use super::super::{IptablesRules, shown};
 use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
 use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
 use crate::parse::{self, INPUT, Observed, ObservedTable};
@@ -53,7 +53,7 @@ impl BaseChain {
 pub(super) fn base_chains(
     rules: &FamilyRules,
     backend: Backend,
-    live: Live<'_>,
+    live: IptablesRules<'_>,
     (tables, links): (&[NftTable], &[Link]),
 ) -> Vec<BaseChain> {
     let family = rules.family;
@@ -72,7 +72,7 @@ pub(super) fn base_chains(
 }
 
 /// The handles of our rules in the shared chains of a table of iptables-nft, which a move to another backend deletes.
-fn handles_of_ours(family: Family, live: Live<'_>, table: &NftTable) -> BTreeSet<u64> {
+fn handles_of_ours(family: Family, live: IptablesRules<'_>, table: &NftTable) -> BTreeSet<u64> {
     let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
     let observed = live.rules.get(&(Variant::Nft, family)).filter(|_| is_of_iptables(table));
     let Some((known, observed)) = known.zip(observed) else { return BTreeSet::new() };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nfnetlink::nftables::Table;
 
-use super::{DEEPEST, Live};
+use super::{DEEPEST, IptablesRules};
 use crate::model::{Backend, FamilyRules, Fib, Link, Mark, PerFamily};
 use crate::parse::{self, MarkChange};
 use chains::{BaseChain, base_chains};
@@ -32,7 +32,7 @@ pub(super) fn in_family(
     rules: &FamilyRules,
     mark: Mark,
     backend: Backend,
-    (live, network): (Live<'_>, Network<'_>),
+    (live, network): (IptablesRules<'_>, Network<'_>),
     tables: &[Table],
 ) -> Vec<(String, String)> {
     let pod = Pod::of(rules, network.fib.get(&rules.family));

@@ -82,9 +82,9 @@ impl Info {
 }
 
 /// The chain that holds an entry.
-enum Place {
+enum CurrentChain {
     /// Before any chain, or behind the policy of a built-in one.
-    Nowhere,
+    None,
     BuiltIn {
         name: &'static str,
         policy: usize,
@@ -95,28 +95,28 @@ enum Place {
 /// Counts the rules of each chain.
 pub(super) fn read(layout: Layout, info: &Info, entries: &[u8]) -> io::Result<LegacyTable> {
     let mut table = LegacyTable::default();
-    let mut place = Place::Nowhere;
+    let mut current = CurrentChain::None;
     let mut offset = 0;
     while offset < entries.len() {
         let entry = Entry::at(layout, entries, offset).ok_or_else(|| garbled(offset))?;
         if let Some((name, policy)) = info.built_in_at(offset) {
             table.built_in.insert(name.to_owned(), 0);
-            place = Place::BuiltIn { name, policy };
+            current = CurrentChain::BuiltIn { name, policy };
         }
         if let Some(name) = entry.begins_chain() {
-            close(&mut table, &place);
-            place = Place::User(name.clone());
+            close(&mut table, &current);
+            current = CurrentChain::User(name.clone());
             if offset + entry.length < entries.len() {
                 table.user.insert(name, 0);
             }
         } else {
-            if let Place::BuiltIn { name, policy } = &place
+            if let CurrentChain::BuiltIn { name, policy } = &current
                 && *policy == offset
                 && entry.verdict() == Some(DROP)
             {
                 table.drops.insert((*name).to_owned());
             }
-            place = count(&mut table, place, offset);
+            current = count(&mut table, current, offset);
         }
         offset += entry.length;
     }
@@ -124,22 +124,22 @@ pub(super) fn read(layout: Layout, info: &Info, entries: &[u8]) -> io::Result<Le
 }
 
 /// Counts the entry at `offset`, unless it is a policy.
-fn count(table: &mut LegacyTable, place: Place, offset: usize) -> Place {
-    let rules = match &place {
-        Place::BuiltIn { policy, .. } if *policy == offset => return Place::Nowhere,
-        Place::BuiltIn { name, .. } => table.built_in.get_mut(*name),
-        Place::User(name) => table.user.get_mut(name),
-        Place::Nowhere => None,
+fn count(table: &mut LegacyTable, current: CurrentChain, offset: usize) -> CurrentChain {
+    let rules = match &current {
+        CurrentChain::BuiltIn { policy, .. } if *policy == offset => return CurrentChain::None,
+        CurrentChain::BuiltIn { name, .. } => table.built_in.get_mut(*name),
+        CurrentChain::User(name) => table.user.get_mut(name),
+        CurrentChain::None => None,
     };
     if let Some(rules) = rules {
         *rules += 1;
     }
-    place
+    current
 }
 
 /// Takes back the `RETURN` at the end of a user chain.
-fn close(table: &mut LegacyTable, place: &Place) {
-    if let Place::User(name) = place
+fn close(table: &mut LegacyTable, current: &CurrentChain) {
+    if let CurrentChain::User(name) = current
         && let Some(rules) = table.user.get_mut(name)
     {
         *rules = rules.saturating_sub(1);

@@ -114,7 +114,7 @@ fn rename(table: &mut Table, from: &str, to: &str) {
 mod tests {
     use super::*;
     use crate::kernel::nftables::read;
-    use crate::nft::Live;
+    use crate::nft::LiveTables;
     use netlab::in_new_namespace;
     use netlab::process::run;
     use nfnetlink::nftables::{
@@ -157,7 +157,8 @@ mod tests {
     }
 
     fn live() -> Vec<Table> {
-        let live = Live::new(read(&mut Client::open().unwrap(), &[NAME.to_owned()]).unwrap(), Vec::new());
+        let live =
+            LiveTables::new(read(&mut Client::open().unwrap(), &[NAME.to_owned()]).unwrap(), Vec::new());
         live.tables().to_vec()
     }
 
@@ -208,7 +209,7 @@ mod tests {
                     for batch in staged.loading.iter().take(killed_after) {
                         client.commit(batch).unwrap();
                     }
-                    let shown = Live::new(
+                    let shown = LiveTables::new(
                         read(&mut Client::open().unwrap(), &[NAME.to_owned()]).unwrap(),
                         Vec::new(),
                     );

@@ -31,7 +31,7 @@ pub fn config_from(
     table_of: impl Fn(Mark) -> Option<u32>,
     otherwise: &CaptureConfig,
 ) -> CaptureConfig {
-    let rules = Live { all: live.values().collect(), first };
+    let rules = OwnRules { all: live.values().collect(), first };
     let traffic = &otherwise.traffic;
     let calls = rules.calls_of_the_proxy();
     let mode = rules.mode(table_of, traffic.mode);
@@ -69,13 +69,13 @@ pub fn config_from(
 }
 
 /// The rules of ours in each family.
-struct Live<'a> {
+struct OwnRules<'a> {
     all: Vec<&'a FamilyRules>,
     /// The family that is read first.
     first: Family,
 }
 
-impl<'a> Live<'a> {
+impl<'a> OwnRules<'a> {
     /// What `read` finds in a chain of ours. All families have the same, so that of the first that has any counts.
     fn chain<T>(&self, table: Table, chain: Chain, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
         self.first(|rules| statements(rules, table, chain).filter_map(&read).collect())

@@ -20,7 +20,7 @@ use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement,
 use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::{
-    Block, Found, Numbering, Part, Place, Position, Record, chain_digest, digest, hash, runs,
+    Block, BlockLocation, Found, Numbering, Part, Position, Record, chain_digest, digest, hash, runs,
 };
 
 use search::Candidates;
@@ -217,7 +217,7 @@ fn blocks(
     let block = |run: &[(usize, &Line)]| {
         let (before, _) = *run.first()?;
         let handle = run.iter().filter_map(|(_, line)| line.handle).min();
-        let position = Place::Position(Position { before, chain });
+        let position = BlockLocation::Position(Position { before, chain });
         let jumps = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
         Some(Block {
             variant,
@@ -228,7 +228,7 @@ fn blocks(
             behind_jump: before.checked_sub(1).is_some_and(jumps),
             count: run.len(),
             digest: digest(run.iter().filter_map(|(_, line)| line.statement.as_ref()).map(hash)),
-            at: Some(handle.map_or(position, Place::Handle)),
+            at: Some(handle.map_or(position, BlockLocation::Handle)),
         })
     };
     certain.chunk_by(follows).filter_map(block).collect()

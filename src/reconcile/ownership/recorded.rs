@@ -10,7 +10,7 @@ use super::{Ours, forms, search};
 use crate::model::{Family, Hook, Table};
 use crate::parse::ObservedTable;
 use crate::reconcile::statements;
-use crate::record::{Block, Numbering, Place, Record};
+use crate::record::{Block, BlockLocation, Numbering, Record};
 use search::{Batch, Candidates};
 
 /// The sets of rules that a table may hold, found in its shared chains.
@@ -33,7 +33,7 @@ pub(super) fn rules(
         let is_gone =
             |block: &Block| !ours.blocks.iter().any(|(other, places)| other == block && !places.is_empty());
         is_replaced = generations.first().is_some_and(|found| found.iter().any(is_gone));
-        let has_handle = |block: &Block| matches!(block.at, Some(Place::Handle(_)));
+        let has_handle = |block: &Block| matches!(block.at, Some(BlockLocation::Handle(_)));
         generations.iter_mut().for_each(|blocks| blocks.retain(|block| !has_handle(block)));
     }
     // Every table with rules of ours has chains of ours, which come and go in the same transaction.
@@ -74,7 +74,7 @@ pub(super) fn rules(
 /// Claims what was found with a handle.
 fn by_handle(observed: &ObservedTable, generations: &[Vec<Block>], ours: &mut Ours) {
     for block in generations.iter().flatten() {
-        let Some(Place::Handle(first)) = block.at else { continue };
+        let Some(BlockLocation::Handle(first)) = block.at else { continue };
         let past = first.saturating_add(u64::try_from(block.count).unwrap_or(u64::MAX));
         let lines = observed.hook(block.hook).iter().enumerate();
         let here =
@@ -89,7 +89,7 @@ fn find(table: Table, observed: &ObservedTable, blocks: &[Block], floor: u64) ->
     let of = |hook: Hook| {
         let here = blocks.iter().filter(move |block| block.hook == hook);
         let found = here.map(move |block| {
-            let floor = if block.at == Some(Place::New) { floor } else { 0 };
+            let floor = if block.at == Some(BlockLocation::New) { floor } else { 0 };
             (*block, search::all(table, hook, observed.hook(hook), block, floor))
         });
         search::in_order(found.collect())

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{forms, line_hash};
 use crate::model::{Hook, Table};
 use crate::parse::Line;
-use crate::record::{Block, Part, Place, chain_digest, digest, hash};
+use crate::record::{Block, BlockLocation, Part, chain_digest, digest, hash};
 
 /// Most possibilities that are compared. With more, the chain has too many identical rules to decide which are ours.
 pub(super) const MOST: usize = 64;
@@ -73,7 +73,7 @@ pub(super) fn is_where_it_was(lines: &[Line], block: &Block, places: &[Vec<usize
     let starts = |at: usize| places.iter().any(|places| places.first() == Some(&at));
     let jump = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
     let behind = |at: usize| !block.behind_jump || at.checked_sub(1).is_some_and(jump);
-    let Some(Place::Position(at)) = block.at else { return false };
+    let Some(BlockLocation::Position(at)) = block.at else { return false };
     // The whole chain is hashed only for the place that was recorded.
     starts(at.before) && behind(at.before) && at.chain == chain_digest(lines.iter().map(line_hash))
 }

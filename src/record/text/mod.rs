@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use super::{Block, Numbering, Part, Place, Position, Record};
+use super::{Block, BlockLocation, Numbering, Part, Position, Record};
 use crate::model::{Family, Hook, Table, Variant};
 
 /// What every version of the record begins with.
@@ -44,7 +44,7 @@ const CHAINS: [(Table, Hook); 6] = [
 /// The part of the chain, and whether a jump of ours comes before.
 const PARTS: [(Part, bool); 4] =
     [(Part::Head, false), (Part::Head, true), (Part::Tail, false), (Part::Tail, true)];
-/// Unknown, [`Place::Position`], [`Place::New`], [`Place::Handle`].
+/// Unknown, [`BlockLocation::Position`], [`BlockLocation::New`], [`BlockLocation::Handle`].
 const PLACES: u64 = 4;
 /// Numbers of rules that have no digit of their own: this many and more.
 const MANY: u64 = 7;
@@ -147,9 +147,9 @@ fn write_block(
     let count = u64::try_from(*count).unwrap_or(u64::MAX);
     let place = match at {
         None => 0,
-        Some(Place::Position(_)) => 1,
-        Some(Place::New) => 2,
-        Some(Place::Handle(_)) => 3,
+        Some(BlockLocation::Position(_)) => 1,
+        Some(BlockLocation::New) => 2,
+        Some(BlockLocation::Handle(_)) => 3,
     };
     let tables =
         index(&TABLES_OF, &(*variant, families)) * length(&CHAINS) + index(&CHAINS, &(*table, *hook));
@@ -160,9 +160,9 @@ fn write_block(
     }
     digits(f, u64::from(*digest), DIGEST_LENGTH)?;
     match at {
-        None | Some(Place::New) => Ok(()),
-        Some(Place::Handle(handle)) => number(f, *handle),
-        Some(Place::Position(Position { before, chain })) => {
+        None | Some(BlockLocation::New) => Ok(()),
+        Some(BlockLocation::Handle(handle)) => number(f, *handle),
+        Some(BlockLocation::Position(Position { before, chain })) => {
             let is_other = last.replace(*chain) != Some(*chain);
             let before = u64::try_from(*before).unwrap_or(u64::MAX);
             number(f, before.saturating_mul(2) | u64::from(is_other))?;
@@ -289,9 +289,9 @@ impl Reader<'_> {
         let digest = u32::try_from(self.digits(DIGEST_LENGTH)?).ok()?;
         let at = match place {
             0 => None,
-            1 => Some(Place::Position(self.position(last)?)),
-            2 => Some(Place::New),
-            _ => Some(Place::Handle(self.number()?)),
+            1 => Some(BlockLocation::Position(self.position(last)?)),
+            2 => Some(BlockLocation::New),
+            _ => Some(BlockLocation::Handle(self.number()?)),
         };
         let of = |family| Block { variant, family, table, hook, part, behind_jump, count, digest, at };
         (count > 0).then(|| families.iter().copied().map(of).collect())

@@ -16,8 +16,12 @@ fn block(number: u64) -> Block {
         behind_jump,
         count: usize::try_from(number + 1).unwrap(),
         digest: u32::try_from((number * 99_999_989) & 0x3fff_ffff).unwrap(),
-        at: [None, Some(Place::Position(position)), Some(Place::New), Some(Place::Handle(number << 40))]
-            [usize::try_from(number % 4).unwrap()],
+        at: [
+            None,
+            Some(BlockLocation::Position(position)),
+            Some(BlockLocation::New),
+            Some(BlockLocation::Handle(number << 40)),
+        ][usize::try_from(number % 4).unwrap()],
     }
 }
 
@@ -69,7 +73,7 @@ fn record_that_is_too_long_loses_what_matters_least_first() {
 }
 
 /// How many blocks fit, the last one with this place; those of both families that are equal count once.
-fn most(place: impl Fn(u64) -> Place) -> u64 {
+fn most(place: impl Fn(u64) -> BlockLocation) -> u64 {
     let blocks = |count: u64| {
         (0..count).map(|number| Block { at: Some(place(number)), count: 1, ..block(4 + 12 * number) })
     };
@@ -86,10 +90,10 @@ fn most(place: impl Fn(u64) -> Place) -> u64 {
 #[test]
 fn alias_has_room_for_19_to_33_groups() {
     let position = |before: u64, chain: u32| {
-        Place::Position(Position { before: usize::try_from(before).unwrap(), chain })
+        BlockLocation::Position(Position { before: usize::try_from(before).unwrap(), chain })
     };
-    let written = most(|_| Place::New);
-    let found = [most(Place::Handle), most(|number| Place::Handle(2000 + number))];
+    let written = most(|_| BlockLocation::New);
+    let found = [most(BlockLocation::Handle), most(|number| BlockLocation::Handle(2000 + number))];
     let legacy =
         [most(|number| position(number, 7)), most(|number| position(3, u32::try_from(number).unwrap()))];
     assert_eq!((written, found, legacy), (33, [29, 23], [27, 19]));

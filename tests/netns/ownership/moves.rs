@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use super::shared::{Moment, Place, Shared};
+use super::shared::{ChainKey, Moment, Shared};
 use super::{OPTIONS, sequences};
 use crate::chaos::random::Random;
 use crate::lab::program::tool;
@@ -113,7 +113,7 @@ impl MixedPod {
     }
 
     /// The rules of ours without a chain of ours that are left.
-    fn left(&self) -> Vec<(Place, String)> {
+    fn left(&self) -> Vec<(ChainKey, String)> {
         self.variants.iter().flat_map(Shared::left).collect()
     }
 }

@@ -19,7 +19,7 @@ pub(super) const FAMILIES: [(Family, Of, NftFamily); 2] =
 
 /// A rule in a shared chain.
 #[derive(Clone, Debug)]
-pub(super) struct Live {
+pub(super) struct LiveRule {
     /// Its handle in iptables-nft; else its packet counter, or 0 if another program did not set that.
     pub(super) id: u64,
     pub(super) text: String,
@@ -27,7 +27,7 @@ pub(super) struct Live {
     counters: String,
 }
 
-pub(super) type Place = (usize, &'static str, &'static str);
+pub(super) type ChainKey = (usize, &'static str, &'static str);
 
 /// When a run is killed.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +55,14 @@ pub(super) struct Shared {
     pub(super) pod: Rc<Pod>,
     backend: Backend,
     /// The foreign rules in order, and their counters where the tools set them.
-    pub(super) foreign: BTreeMap<Place, Vec<(u64, String)>>,
+    pub(super) foreign: BTreeMap<ChainKey, Vec<(u64, String)>>,
     added: u64,
     /// What the last run printed that ended by itself.
     pub(super) said: String,
     /// The same of all runs.
     all_said: String,
     /// Foreign rules that were deleted. Identical rules are not named any more then: one of them was not needed.
-    deleted: Vec<(Place, String)>,
+    deleted: Vec<(ChainKey, String)>,
     pub(super) steps: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// The rules of the shared chains.
-    pub(super) fn live(&self) -> BTreeMap<Place, Vec<Live>> {
+    pub(super) fn live(&self) -> BTreeMap<ChainKey, Vec<LiveRule>> {
         let mut live = BTreeMap::new();
         for (number, (family, of, _)) in FAMILIES.into_iter().enumerate() {
             let save = self.backend.tool(family, "-save");
@@ -98,10 +98,10 @@ impl Shared {
             for (table, chain, _) in FORMS {
                 let section = saved.split(&format!("\n*{table}\n")).nth(1).unwrap_or_default();
                 let section = section.split("\nCOMMIT").next().unwrap_or_default();
-                let mut rules: Vec<Live> = section
+                let mut rules: Vec<LiveRule> = section
                     .lines()
                     .filter_map(|line| line.strip_prefix('[')?.split_once(&format!("] -A {chain} ")))
-                    .map(|(counters, text)| Live {
+                    .map(|(counters, text)| LiveRule {
                         id: 0,
                         text: text.to_owned(),
                         counters: counters.to_owned(),
@@ -126,7 +126,7 @@ impl Shared {
         live
     }
 
-    fn iptables(&self, (number, table, chain): Place, command: &str, rest: &str) {
+    fn iptables(&self, (number, table, chain): ChainKey, command: &str, rest: &str) {
         let (family, ..) = FAMILIES[number];
         self.command(family, &format!("-t {table} {command} {chain} {rest}"));
     }
@@ -137,13 +137,13 @@ impl Shared {
     }
 
     /// Another program inserts a rule at a place, 0 for the first one.
-    fn insert(&mut self, random: &mut Random, place: Place, form: &str) {
+    fn insert(&mut self, random: &mut Random, place: ChainKey, form: &str) {
         let length = self.live()[&place].len();
         let at = if random.chance(70) { [0, length][random.below(2)] } else { random.below(length + 1) };
         self.insert_at(place, form, at);
     }
 
-    pub(super) fn insert_at(&mut self, place: Place, form: &str, at: usize) {
+    pub(super) fn insert_at(&mut self, place: ChainKey, form: &str, at: usize) {
         let (number, ..) = place;
         let rules = self.live().remove(&place).unwrap();
         self.added += 1;
@@ -157,7 +157,7 @@ impl Shared {
         self.steps.push(format!("foreign {place:?} {} {form}: {}", at + 1, new.id));
     }
 
-    fn delete(&mut self, place: Place, at: usize) {
+    fn delete(&mut self, place: ChainKey, at: usize) {
         let (id, _) = self.foreign.get_mut(&place).unwrap().remove(at);
         let rules = self.live().remove(&place).unwrap();
         let number = rules.iter().position(|rule| rule.id == id).unwrap() + 1;
@@ -188,7 +188,7 @@ impl Shared {
     }
 
     pub(super) fn change(&mut self, random: &mut Random) {
-        let places: Vec<Place> =
+        let places: Vec<ChainKey> =
             self.foreign.iter().filter(|(_, rules)| !rules.is_empty()).map(|(place, _)| *place).collect();
         let number = random.below(2);
         match random.below(100) {
@@ -255,7 +255,7 @@ impl Shared {
     }
 
     /// The last run has named each of these rules; an earlier one, if an identical rule was deleted since.
-    pub(super) fn is_named(&self, left: &[(Place, String)], deleted: &[&Self]) {
+    pub(super) fn is_named(&self, left: &[(ChainKey, String)], deleted: &[&Self]) {
         for (place, text) in left {
             let (_, table, chain) = place;
             let is_one_less =
@@ -267,8 +267,8 @@ impl Shared {
     }
 
     /// Our rules that are left, by their words.
-    pub(super) fn left(&self) -> Vec<(Place, String)> {
-        let foreign = |place: &Place, id: u64| {
+    pub(super) fn left(&self) -> Vec<(ChainKey, String)> {
+        let foreign = |place: &ChainKey, id: u64| {
             self.foreign.get(place).is_some_and(|rules| rules.iter().any(|(known, _)| *known == id))
         };
         let live = self.live().into_iter();

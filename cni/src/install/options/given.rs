@@ -15,9 +15,9 @@ const TRUE: &str = "true";
 const FALSE: &str = "false";
 
 /// What was given, by name.
-pub(super) struct Given(BTreeMap<&'static str, String>);
+pub(super) struct ParsedArgs(BTreeMap<&'static str, String>);
 
-impl Given {
+impl ParsedArgs {
     /// Reads arguments.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS};
 use crate::plugin;
 use crate::usage;
 
-use given::Given;
+use given::ParsedArgs;
 use table::{COMMON, INSTALL, STATUS, UNINSTALL, help};
 
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
@@ -117,7 +117,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
 /// [`install`], with this name of the command in `--help`.
 pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'static str), InstallError> {
     let rows = [COMMON.as_slice(), &INSTALL].concat();
-    let given = Given::read(&rows, args)?;
+    let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     if let Some(text) = text(&given, command, &rows) {
         return Ok((Command::Print(text), level));
@@ -162,7 +162,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
 }
 
 /// The requested text: `--help` or `--version`.
-fn text(given: &Given, command: &str, rows: &[table::Row]) -> Option<String> {
+fn text(given: &ParsedArgs, command: &str, rows: &[table::Row]) -> Option<String> {
     if given.flag("help") {
         Some(help(command, rows))
     } else {
@@ -170,7 +170,7 @@ fn text(given: &Given, command: &str, rows: &[table::Row]) -> Option<String> {
     }
 }
 
-fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
+fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
     let Some(node) = given.text("node-name") else {
         let needs_it = [
             ("kubeconfig", given.text("kubeconfig").is_some()),
@@ -203,7 +203,7 @@ fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
 /// The first argument that is not accepted.
 pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallError> {
     let rows = [COMMON.as_slice(), &UNINSTALL].concat();
-    let given = Given::read(&rows, args)?;
+    let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     if let Some(text) = text(&given, "istio-cni uninstall", &rows) {
         return Ok((Command::Print(text), level));
@@ -219,7 +219,7 @@ pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallErro
 /// The first argument that is not accepted.
 pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> {
     let rows = [COMMON.as_slice(), &STATUS].concat();
-    let given = Given::read(&rows, args)?;
+    let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     let command = match text(&given, "istio-cni status", &rows) {
         Some(text) => Command::Print(text),
@@ -229,7 +229,7 @@ pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> 
 }
 
 /// Our object of the list: what the plugin reads, as `netconf` has it.
-fn entry(given: &Given, dirs: &Dirs, mode: InstallMode, level: &str) -> Result<Value, InstallError> {
+fn entry(given: &ParsedArgs, dirs: &Dirs, mode: InstallMode, level: &str) -> Result<Value, InstallError> {
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!(TYPE));
     entry.insert("capabilities".to_owned(), json!({ POD_ANNOTATIONS: true }));

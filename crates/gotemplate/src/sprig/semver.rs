@@ -62,7 +62,7 @@ fn parse(text: &str) -> Option<Version> {
 
 /// How many numbers of a constraint are given; the others are wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Given {
+enum Precision {
     None,
     Major,
     Minor,
@@ -73,7 +73,7 @@ enum Given {
 struct Constraint {
     operator: String,
     version: Version,
-    given: Given,
+    precision: Precision,
 }
 
 fn parse_constraints(text: &str) -> Result<Vec<Vec<Constraint>>, String> {
@@ -108,14 +108,16 @@ impl Constraint {
         }
         let (numbers, pre, build) = pieces(version)?;
         let known: Vec<u64> = numbers.into_iter().map_while(|n| n).collect();
-        let given = [Given::None, Given::Major, Given::Minor, Given::All].get(known.len()).copied()?;
+        let precision = [Precision::None, Precision::Major, Precision::Minor, Precision::All]
+            .get(known.len())
+            .copied()?;
         let number = |at: usize| known.get(at).copied().unwrap_or_default();
         let version = Version { major: number(0), minor: number(1), patch: number(2), pre, build };
-        Some(Self { operator: operator.to_owned(), version, given })
+        Some(Self { operator: operator.to_owned(), version, precision })
     }
 
     fn accepts(&self, v: &Version) -> bool {
-        let is_exact = self.given == Given::All;
+        let is_exact = self.precision == Precision::All;
         let ours = &self.version;
         let order = v.cmp_precedence(ours);
         if !v.pre.is_empty() && ours.pre.is_empty() && !(self.operator == "!=" && is_exact) {
@@ -125,9 +127,12 @@ impl Constraint {
             "" | "=" if is_exact => order.is_eq(),
             // Masterminds' semver has it that nothing at all is asked for by `~0.0.0`.
             "~" | "~>" if is_exact && (ours.major, ours.minor, ours.patch) == (0, 0, 0) => true,
-            "" | "=" | "~" | "~>" => order.is_ge() && self.same_given(v, Given::Minor),
+            "" | "=" | "~" | "~>" => order.is_ge() && self.has_same_numbers(v, Precision::Minor),
             "!=" if is_exact => order.is_ne(),
-            "!=" => !self.same_given(v, Given::Minor) || (self.given == Given::None && v.major != 0),
+            "!=" => {
+                !self.has_same_numbers(v, Precision::Minor)
+                    || (self.precision == Precision::None && v.major != 0)
+            }
             ">" if is_exact => order.is_gt(),
             ">" => self.beyond(v).is_gt(),
             "<" => order.is_lt(),
@@ -139,25 +144,29 @@ impl Constraint {
     }
 
     /// Whether the given numbers, but for the patch number, are the version's.
-    fn same_given(&self, v: &Version, upto: Given) -> bool {
-        let (ours, given) = (&self.version, self.given.min(upto));
-        (given < Given::Major || ours.major == v.major) && (given < Given::Minor || ours.minor == v.minor)
+    fn has_same_numbers(&self, v: &Version, upto: Precision) -> bool {
+        let (ours, precision) = (&self.version, self.precision.min(upto));
+        (precision < Precision::Major || ours.major == v.major)
+            && (precision < Precision::Minor || ours.minor == v.minor)
     }
 
     /// How the version compares by the given numbers alone.
     fn beyond(&self, v: &Version) -> Ordering {
-        let minor =
-            if self.given >= Given::Minor { v.minor.cmp(&self.version.minor) } else { Ordering::Equal };
+        let minor = if self.precision >= Precision::Minor {
+            v.minor.cmp(&self.version.minor)
+        } else {
+            Ordering::Equal
+        };
         v.major.cmp(&self.version.major).then(minor)
     }
 
     /// The first number that is not zero stays.
     fn caret(&self, v: &Version) -> bool {
         let Version { major, minor, patch, .. } = self.version;
-        if major > 0 || self.given <= Given::Major {
-            return v.major == major || self.given == Given::None;
+        if major > 0 || self.precision <= Precision::Major {
+            return v.major == major || self.precision == Precision::None;
         }
-        if minor > 0 || self.given == Given::Minor {
+        if minor > 0 || self.precision == Precision::Minor {
             return v.major == 0 && v.minor == minor;
         }
         (v.major, v.minor, v.patch) == (0, 0, patch)

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use self::unrecorded::{Location, Written};
+use self::unrecorded::{Location, PatchedFields};
 use super::{InjectError, Injector, Request, postprocess, render, wants_native_sidecar};
 use crate::annotations::{self, keys};
 use crate::pod::list::{List, all_containers, containers, containers_mut, find, name};
@@ -103,10 +103,10 @@ impl Injector {
     }
 
     /// What an injection writes into the pod itself: its templates, and the steps after them.
-    fn written(&self, request: &Request<'_>) -> Result<Written, InjectError> {
+    fn written(&self, request: &Request<'_>) -> Result<PatchedFields, InjectError> {
         let overlays = self.overlays(request)?;
         let patches: Vec<&Value> = overlays.iter().map(|overlay| &overlay.patch).collect();
-        let mut all = Written::by(&patches);
+        let mut all = PatchedFields::by(&patches);
         if prometheus::merged(request.pod, self.status_port(request)) {
             all.deleted.push(Location::annotation(keys::SCRAPE_TARGETS));
         }
@@ -138,7 +138,12 @@ fn bare(pod: &Value) -> Value {
 
 /// The fields that an injection overwrites: those that were removed, and those of which another value would make no
 /// difference.
-fn unknown(injected: &Value, pod: &Value, written: &Written, same: &dyn Fn(&Value) -> bool) -> Vec<String> {
+fn unknown(
+    injected: &Value,
+    pod: &Value,
+    written: &PatchedFields,
+    same: &dyn Fn(&Value) -> bool,
+) -> Vec<String> {
     let overwritten = |location: &&Location| match location.find(pod) {
         Some(_) => same(&location.changed(pod)),
         None => location.find(injected).is_some(),
@@ -279,7 +284,7 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
     for key in ["labels", "annotations"] {
         for (key, _) in crate::pod::list::metadata(pod, key).into_iter().flatten() {
             let ours = annotations::row(key).is_some_and(|row| {
-                matches!(row.syntax, annotations::Syntax::Written)
+                matches!(row.syntax, annotations::Syntax::SetByInjection)
                     || key.starts_with("service.istio.io/canonical")
             });
             if ours || key == keys::TLS_MODE {

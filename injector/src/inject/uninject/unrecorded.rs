@@ -1,6 +1,6 @@
 //! What an injection overwrites without a record: fields that templates write into the pod itself.
 //!
-//! A field that an injection always sets cannot be restored. [`Written`] lists those fields, so that `uninject` can
+//! A field that an injection always sets cannot be restored. [`PatchedFields`] lists those fields, so that `uninject` can
 //! remove the injected values and report each field.
 
 use gotemplate::{Field, Kind, Schema};
@@ -134,14 +134,14 @@ impl Location {
 
 /// What patches of templates do to the pod itself, in their order. Containers that they add or change are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct PatchedFields {
     /// Fields and items of lists that have a value afterwards.
     pub(super) set: Vec<Location>,
     /// What is deleted: by null or a directive.
     pub(super) deleted: Vec<Location>,
 }
 
-impl Written {
+impl PatchedFields {
     /// What these patches of pods write.
     pub(super) fn by(patches: &[&Value]) -> Self {
         let mut written = Self::default();
@@ -257,7 +257,7 @@ mod tests {
             "volumes": [{"name": "v"}, {"name": "w"}, {"name": "gone", "$patch": "delete"}],
             "containers": [{"name": "app"}, {"$patch": "replace"}],
         }});
-        let written = Written::by(&[&first, &second]);
+        let written = PatchedFields::by(&[&first, &second]);
         let text = |all: &[Location]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             text(&written.set),
@@ -280,7 +280,7 @@ mod tests {
         let mut pod =
             json!({"spec": {"dnsConfig": {"searches": ["s"]}, "volumes": [{"name": "v"}, {"name": "w"}]}});
         let patch = json!({"spec": {"dnsConfig": {"searches": []}, "volumes": [{"name": "v"}]}});
-        for location in Written::by(&[&patch]).set {
+        for location in PatchedFields::by(&[&patch]).set {
             assert!(location.find(&pod).is_some());
             assert_ne!(location.changed(&pod), pod);
             location.remove(&mut pod);

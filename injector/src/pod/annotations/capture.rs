@@ -41,7 +41,7 @@ impl Capture {
                 | Syntax::Text
                 | Syntax::Word(_)
                 | Syntax::WordOrIgnored(_)
-                | Syntax::Written => None,
+                | Syntax::SetByInjection => None,
             })
             .collect();
         let mut capture = Self::default();

@@ -132,7 +132,7 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         | Syntax::ProxyConfig
         | Syntax::Text
         | Syntax::WordOrIgnored(_)
-        | Syntax::Written => None,
+        | Syntax::SetByInjection => None,
     }
 }
 
