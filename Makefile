@@ -117,7 +117,7 @@ EXPLAIN_CASES ?= 100
 EXPLAIN_SEED ?=
 soak-explain: setup ## 10,000 packets: explain against the kernel, with every backend (EXPLAIN_CASES=100, EXPLAIN_SEED)
 	@EXPLAIN_CASES=$(EXPLAIN_CASES) EXPLAIN_SEED=$(EXPLAIN_SEED) $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
-	    cargo test --locked --quiet --test netns -- agreement:: foreign_matches:: --nocapture
+	    cargo test --locked --quiet --test netns -- backend_agreement:: foreign_matches:: --nocapture
 
 # Every rule of each scenario is dropped, swapped and changed; with MUTATIONS=100 a sample of as many.
 MUTATIONS ?= 1000000

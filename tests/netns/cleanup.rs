@@ -1,7 +1,7 @@
 //! Runs that take away what we added, and runs that touch nothing.
 
 use crate::lab::{Backend, Fixture, for_each_backend_and_native};
-use crate::state::{EVERYTHING, RICH};
+use crate::repeated_runs::{EVERYTHING, RICH};
 
 for_each_backend_and_native!(
     cleanup_leaves_nothing,

@@ -1,6 +1,6 @@
 //! What another program has put into a pod, and a run cannot overcome: a dry run ends with the exit code of the run.
 
-use crate::foreign::{EVERYTHING, FAMILIES};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};

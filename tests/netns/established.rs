@@ -6,12 +6,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
-use crate::held::{ECHO_LIMIT, Held, during_all};
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::server::Listen;
 use crate::lab::user::Conversation;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
+use crate::open_connections::{ECHO_LIMIT, OpenConnections, during_all};
 
 for_each_backend_and_native!(
     first_capture_keeps_1000_connections,
@@ -42,7 +42,7 @@ fn first_capture_with_tproxy_keeps_1000_connections(fixture: Fixture) {
 fn first_capture(fixture: Fixture, options: &[&str], each: usize) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let held = Held::open(&pod, fixture.families(), each, "app", "outside");
+    let held = OpenConnections::open(&pod, fixture.families(), each, "app", "outside");
     let ended = held.during(|| pod.apply(options));
     let output = ended.output();
     assert!(!output.contains("ISTIO_ESTABLISHED"), "{output}");
@@ -58,8 +58,8 @@ fn first_capture_of_a_second_family_keeps_its_connections(fixture: Fixture) {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, options, "ipv4");
-        let captured = Held::open(&pod, &[Family::V4], 10, "proxy", "proxy");
-        let direct = Held::open(&pod, &[Family::V6], 10, "app", "outside");
+        let captured = OpenConnections::open(&pod, &[Family::V4], 10, "proxy", "proxy");
+        let direct = OpenConnections::open(&pod, &[Family::V6], 10, "app", "outside");
         direct.during(|| captured.during(|| apply_family(&pod, options, "dual")));
         captures(&pod, &[Family::V4, Family::V6]);
         captured.all_alive();
@@ -68,7 +68,7 @@ fn first_capture_of_a_second_family_keeps_its_connections(fixture: Fixture) {
 }
 
 fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
-    let kept = |pod: &Pod| Held::open(pod, fixture.families(), 3, "app", "outside");
+    let kept = |pod: &Pod| OpenConnections::open(pod, fixture.families(), 3, "app", "outside");
     let listening = |pod: &Pod| (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for options in [&REDIRECT[..], &TPROXY] {
         let fresh = fixture.pod();
@@ -203,14 +203,14 @@ fn connections_that_other_rules_track_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-        let unseen = Held::open(&pod, fixture.families(), 5, "app", "outside");
+        let unseen = OpenConnections::open(&pod, fixture.families(), 5, "app", "outside");
         let tracking = "-t filter -A INPUT -m conntrack --ctstate INVALID -j DROP";
         let foreign = "-t nat -A OUTPUT -p tcp ! --syn -j ACCEPT";
         for &family in fixture.families() {
             pod.iptables(family, tracking);
             pod.iptables(family, foreign);
         }
-        let seen = Held::open(&pod, fixture.families(), 5, "app", "outside");
+        let seen = OpenConnections::open(&pod, fixture.families(), 5, "app", "outside");
         seen.during(|| pod.apply(options));
         unseen.all_alive();
         seen.all_alive();
@@ -249,7 +249,7 @@ fn without_sockets_each_family_is_written_once(fixture: Fixture) {
 fn option_changes_reset_no_connection(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let mut held = vec![Held::open(&pod, fixture.families(), 10, "app", "outside")];
+    let mut held = vec![OpenConnections::open(&pod, fixture.families(), 10, "app", "outside")];
     let changes: [(&[&str], &str); 12] = [
         (&REDIRECT, "ipv4"),
         (&REDIRECT, "dual"),
@@ -271,7 +271,7 @@ fn option_changes_reset_no_connection(fixture: Fixture) {
         for held in &held {
             held.all_alive_after(&format!("{options:?} {families}"));
         }
-        held.push(Held::open_anywhere(&pod, fixture.families(), 5));
+        held.push(OpenConnections::open_anywhere(&pod, fixture.families(), 5));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netlab::User;
 use netlab::socket::{self, Binding};
 
-use crate::explain_beside::later_packets_come_through;
+use crate::explain_foreign::later_packets_come_through;
 use crate::lab::fixture::at;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 

@@ -7,8 +7,8 @@ use std::thread;
 use netlab::Namespace;
 use serde_json::Value;
 
-use crate::explained::Flow;
-use crate::foreign::EVERYTHING;
+use crate::explainer::Flow;
+use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::{Program, tool};
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};

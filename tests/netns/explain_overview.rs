@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::explain_beside::{address, set_up};
+use crate::explain_foreign::{address, set_up};
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};

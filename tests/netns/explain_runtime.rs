@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use netlab::Listen;
 use serde_json::Value;
 
-use crate::foreign::EVERYTHING;
+use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 

@@ -2,7 +2,7 @@
 
 use crate::dns::{resolved_through_the_proxy, with_name_server};
 use crate::explain_live::{Question, report};
-use crate::foreign::insert;
+use crate::foreign_preserved::insert;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Fixture, for_each_backend_and_native};

@@ -2,7 +2,7 @@
 
 use netlab::socket::{self, Binding};
 
-use crate::foreign::{FAMILIES, insert};
+use crate::foreign_preserved::{FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};

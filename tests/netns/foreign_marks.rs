@@ -2,7 +2,7 @@
 
 use netlab::Outcome;
 
-use crate::foreign::{EVERYTHING, FAMILIES, insert};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::user::Conversation;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::foreign::{FAMILIES, insert};
+use crate::foreign_preserved::{FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Fixture, Pod, for_each_backend_and_native};

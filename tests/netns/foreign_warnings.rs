@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netlab::socket::{self, Binding};
 
-use crate::foreign::{EVERYTHING, FAMILIES, insert};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend, for_these_fixtures};

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::established::{REDIRECT, TPROXY, apply_family, captures};
-use crate::held::Held;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending, call_here};
 use crate::lab::{Family, Fixture, Outcome, Pod, User, for_each_backend_and_native, for_these_fixtures};
+use crate::open_connections::OpenConnections;
 
 for_each_backend_and_native!(
     first_capture_has_no_gap_for_new_connections,
@@ -37,7 +37,7 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
         for _ in 0..5 {
             let pod = fixture.pod();
             let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-            let held = Held::open(&pod, fixture.families(), 10, "app", "outside");
+            let held = OpenConnections::open(&pod, fixture.families(), 10, "app", "outside");
             let callers: Vec<Caller> =
                 fixture.families().iter().flat_map(|f| Caller::both(&pod, *f)).collect();
             let (stop, captured) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -88,7 +88,7 @@ fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixtur
             pod.namespace.run(|| tool("conntrack", &[&entry[..], &state].concat(), ""));
             conversation.end(Ending::ResetByServer);
         }
-        let _open = Held::open(&pod, fixture.families(), 1, "app", "outside");
+        let _open = OpenConnections::open(&pod, fixture.families(), 1, "app", "outside");
         let tools = WaitingTools::after_call(fixture.families().len());
         let run = pod.istio_iptables(options).env("PATH", &tools.path());
         thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixtur
         thread::sleep(PAUSE);
     }
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let held = Held::open(&pod, fixture.families(), 1, "app", "outside");
+    let held = OpenConnections::open(&pod, fixture.families(), 1, "app", "outside");
     pod.apply(&REDIRECT);
     for &family in fixture.families() {
         pod.app().call_from(here(family), there(family)).captured(15001, there(family));
@@ -201,7 +201,7 @@ fn first_capture_of_a_second_family_leaves_no_gap_in_the_first_one(fixture: Fixt
             let pod = fixture.pod();
             let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, &REDIRECT, "ipv4");
-            let held = Held::open(&pod, &[Family::V6], 3, "app", "outside");
+            let held = OpenConnections::open(&pod, &[Family::V6], 3, "app", "outside");
             if killed_twice {
                 let (number, when) = exempt_at.expect("a first capture with open connections exempts TCP");
                 dual(&pod).run_and_kill_at_send(number, when).ended_with(-1);

@@ -1,9 +1,9 @@
 //! Open connections that have no conntrack entry for a moment, as while a run replaces the entry by one in the right direction.
 
 use crate::established::{REDIRECT, TPROXY, captures};
-use crate::held::Held;
 use crate::lab::program::{tool, try_tool};
 use crate::lab::{Fixture, Pod, for_each_backend_and_native};
+use crate::open_connections::OpenConnections;
 
 for_each_backend_and_native!(connections_without_an_entry_survive_until_the_last_change_of_entries);
 
@@ -16,7 +16,7 @@ fn connections_without_an_entry_survive_until_the_last_change_of_entries(fixture
         for family in fixture.families() {
             pod.iptables(*family, "-A INPUT -m conntrack --ctstate INVALID -j ACCEPT");
         }
-        let held = Held::open(&pod, fixture.families(), 1, "app", "outside");
+        let held = OpenConnections::open(&pod, fixture.families(), 1, "app", "outside");
         let mut deleted = 0;
         let capture = pod.istio_iptables(options);
         let ended = capture.run_and_act_at_sends(|number| {

@@ -4,7 +4,7 @@ use istio_iptables::model;
 use istio_iptables::parse;
 use nfnetlink::nftables::{Client, Family as NftFamily, TableName};
 
-use crate::foreign::{EVERYTHING, FAMILIES};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};

@@ -9,13 +9,13 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at what it is about")]
 
+mod backend_switch;
 mod compared;
 mod configs;
 mod convergence;
 mod first_capture;
 mod foreign;
 mod from_rules;
-mod moves;
 mod native;
 mod rules;
 mod tables;

@@ -62,7 +62,7 @@ pub(super) struct Connections {
     pub(super) attempts: Mutex<Vec<Attempt>>,
     pub(super) lost: Mutex<Vec<LostConnection>>,
     pub(super) passed_on: Mutex<Vec<PassedOn>>,
-    /// Held connections that were opened, and lines exchanged on them.
+    /// OpenConnections connections that were opened, and lines exchanged on them.
     pub(super) held: AtomicUsize,
     pub(super) lines: AtomicUsize,
     /// How many runs there have been: some held connections are renewed after a few.

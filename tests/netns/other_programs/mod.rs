@@ -5,7 +5,7 @@ mod programs;
 
 use netlab::Listen;
 
-use crate::foreign::EVERYTHING;
+use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};

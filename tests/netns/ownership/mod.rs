@@ -3,7 +3,7 @@
 //! `OWNERSHIP_SEED`, `OWNERSHIP_FROM` and `OWNERSHIP_SEQUENCES` choose which, from a number up to another one; a failure prints its
 //! seed, number and steps.
 
-mod moves;
+mod backend_switch;
 mod native;
 mod shared;
 

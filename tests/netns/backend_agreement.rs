@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use istio_iptables::kernel::rtnetlink;
 use istio_iptables::model::Network;
 
-use crate::explained::{Explainer, Flow};
+use crate::explainer::{Explainer, Flow};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Outcome, Stack, Topology, User};
 use crate::regressions::{finding, regressions, texts};

@@ -18,13 +18,13 @@ const ENOUGH: usize = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Open connections: one half is busy while something happens, the other half is idle.
-pub(crate) struct Held {
+pub(crate) struct OpenConnections {
     idle: Mutex<Vec<Conversation>>,
     busy: Mutex<Vec<Conversation>>,
     lost: Mutex<Vec<String>>,
 }
 
-impl Held {
+impl OpenConnections {
     /// Opens `each` idle and `each` busy ones in each family and direction; they must reach these servers.
     pub(crate) fn open(pod: &Pod, families: &[Family], each: usize, inbound: &str, outbound: &str) -> Self {
         let held = Self::open_anywhere(pod, families, each);
@@ -122,7 +122,7 @@ impl Held {
 }
 
 /// Does something while the busy ones of all of them are busy.
-pub(crate) fn during_all(held: &[Held], work: &(dyn Fn() + Sync)) {
+pub(crate) fn during_all(held: &[OpenConnections], work: &(dyn Fn() + Sync)) {
     match held.split_first() {
         Some((first, rest)) => first.during(|| during_all(rest, work)),
         None => work(),

@@ -1,6 +1,6 @@
 //! Several runs that are killed one after the other, and foreign rules that are added meanwhile.
 
-use crate::foreign::insert;
+use crate::foreign_preserved::insert;
 use crate::lab::kill::When;
 use crate::lab::program::tool;
 use crate::lab::tools::KillingTools;

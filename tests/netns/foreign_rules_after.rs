@@ -2,7 +2,7 @@
 
 use netlab::socket::{self, Binding};
 
-use crate::foreign::{EVERYTHING, FAMILIES};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};

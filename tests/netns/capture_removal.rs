@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::established::{REDIRECT, TPROXY, apply_family};
-use crate::held::{ECHO_LIMIT, Held};
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending};
 use crate::lab::{Backend, Family, Fixture, Pod, User, for_each_backend_and_native, for_these_fixtures};
+use crate::open_connections::{ECHO_LIMIT, OpenConnections};
 
 for_each_backend_and_native!(
     a_family_that_loses_its_rules_keeps_its_connections,
@@ -44,7 +44,7 @@ fn a_family_that_loses_its_rules_keeps_its_connections(fixture: Fixture) {
             let pod = fixture.pod();
             let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, options, "dual");
-            let held = Held::open(&pod, &[Family::V4, Family::V6], 6, "proxy", "proxy");
+            let held = OpenConnections::open(&pod, &[Family::V4, Family::V6], 6, "proxy", "proxy");
             held.during(|| apply_family(&pod, options, name)).output_contains(CHAIN);
             held.all_alive();
             pod.app().call(at(leaves.service(), 80)).served_by("outside");
@@ -67,8 +67,8 @@ fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
-    let four = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
-    let six = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
+    let four = OpenConnections::open(&pod, &[Family::V4], 3, "proxy", "proxy");
+    let six = OpenConnections::open(&pod, &[Family::V6], 2, "proxy", "proxy");
     let excluded = pod.proxy().connect(at(Family::V4.service(), 80)).expect("a call of the proxy");
     let before = pod.state();
     let resets = |ended: Ended| {
@@ -98,7 +98,7 @@ fn cleanup_keeps_connections_on_request(fixture: Fixture) {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(options);
-        let held = Held::open(&pod, fixture.families(), 4, "proxy", "proxy");
+        let held = OpenConnections::open(&pod, fixture.families(), 4, "proxy", "proxy");
         let cleanup = ["--cleanup-only", "--keep-connections"];
         pod.apply(&[&cleanup[..], &["--dry-run"]].concat()).output_contains(CHAIN);
         held.during(|| pod.apply(&cleanup)).output_contains("done: no rules in place but ISTIO_ESTABLISHED");
@@ -130,7 +130,7 @@ fn plain_cleanup_takes_the_chain_whatever_is_open(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
-    let held = Held::open(&pod, fixture.families(), 1, "proxy", "proxy");
+    let held = OpenConnections::open(&pod, fixture.families(), 1, "proxy", "proxy");
     pod.apply(&["--cleanup-only", "--keep-connections"]);
     pod.apply(&["--cleanup-only"])
         .output_contains("resets 4 proxied ipv4")
@@ -145,7 +145,7 @@ fn validation_accepts_what_keeps_connections(fixture: Fixture) {
     // The ports of the last run are free: the probe listens there.
     let _servers = (pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
-    let held = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
+    let held = OpenConnections::open(&pod, &[Family::V6], 2, "proxy", "proxy");
     apply_family(&pod, &REDIRECT, "ipv4").output_contains(CHAIN);
     let validation = [&REDIRECT[..], &["--run-validation", "--skip-rule-apply"]].concat();
     apply_family(&pod, &validation, "ipv4").output_contains("validation passed");
@@ -183,13 +183,13 @@ fn connection_that_begins_before_cleanup_is_counted(fixture: Fixture) {
 }
 
 /// Connections that are opened while a run waits at its first restore, and the run after it has ended.
-fn opened_before_the_first_restore(pod: &Pod, change: &[&str]) -> (Held, Ended) {
+fn opened_before_the_first_restore(pod: &Pod, change: &[&str]) -> (OpenConnections, Ended) {
     let tools = WaitingTools::before_call(1);
     let run = pod.bare_istio_iptables(change).env("PATH", &tools.path());
     thread::scope(|scope| {
         let run = scope.spawn(|| run.run().succeeded());
         tools.wait_until_called();
-        let held = Held::open(pod, &[Family::V4], 3, "proxy", "proxy");
+        let held = OpenConnections::open(pod, &[Family::V4], 3, "proxy", "proxy");
         tools.go_on();
         (held, run.join().expect("the run was started"))
     })
@@ -209,7 +209,7 @@ fn connections_of_earlier_ports_are_kept_too(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
-    let held = Held::open(&pod, &[Family::V6], 3, "proxy", "proxy");
+    let held = OpenConnections::open(&pod, &[Family::V6], 3, "proxy", "proxy");
     apply_family(&pod, &REDIRECT, "dual");
     held.during(|| apply_family(&pod, &REDIRECT, "ipv4")).output_contains(CHAIN);
     held.all_alive();
@@ -333,7 +333,7 @@ fn a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy(fixture: Fixtur
         captured.end(Ending::Reset);
         // As the proxy ends it by its own timeout: the application's reset does not reach it.
         pod.namespace.run(|| tool("ss", &["-K", "state", "established", "sport", "=", ":15001"], ""));
-        let held = Held::open(&pod, &[family], 1, "app", "outside");
+        let held = OpenConnections::open(&pod, &[family], 1, "app", "outside");
         pod.apply(&REDIRECT);
         pod.proxy().call_from(source, target).served_by("outside");
         held.all_alive();

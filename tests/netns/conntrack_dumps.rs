@@ -1,8 +1,8 @@
 //! How often a run walks the connection tracking table: a walk costs as much as the table of the whole node is large.
 
 use crate::established::{REDIRECT, TPROXY};
-use crate::held::Held;
 use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
+use crate::open_connections::OpenConnections;
 
 for_each_backend_and_native!(
     one_walk_serves_both_families_and_every_purpose,
@@ -18,11 +18,11 @@ fn walks(pod: &Pod, args: &[&str]) -> usize {
 fn one_walk_serves_both_families_and_every_purpose(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let direct = Held::open(&pod, fixture.families(), 2, "app", "outside");
+    let direct = OpenConnections::open(&pod, fixture.families(), 2, "app", "outside");
     // Entries are made, flagged and cleared of ended connections; those are flagged that begin until the last commit.
     assert_eq!(walks(&pod, &REDIRECT), 2, "first capture");
     direct.all_alive();
-    let proxied = Held::open(&pod, fixture.families(), 2, "proxy", "proxy");
+    let proxied = OpenConnections::open(&pod, fixture.families(), 2, "proxy", "proxy");
     assert_eq!(walks(&pod, &REDIRECT), 0, "converged");
     // The mark is cleared and the flag set in one walk.
     assert_eq!(walks(&pod, &[&TPROXY[..], &["--redirect-dns"]].concat()), 1, "another mode, with DNS");

@@ -43,7 +43,7 @@ for_these_fixtures!(
 );
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
-/// Held inbound connections of each family.
+/// OpenConnections inbound connections of each family.
 const HELD: usize = 3;
 /// Restore processes of a move in both families: the old rules are prepared, the new ones come, the old ones leave,
 /// the new ones take their final form. To or from native nftables, which needs no process, half of them.

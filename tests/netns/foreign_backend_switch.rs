@@ -2,7 +2,7 @@
 
 use std::{env, fs, process};
 
-use crate::foreign::{EVERYTHING, FAMILIES};
+use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
