@@ -143,7 +143,7 @@ const TRAFFIC: &[Case] = &[
 #[test]
 fn every_bad_option_is_one_line_with_option_value_and_what_is_accepted() {
     for (words, expected) in [COMMANDS, QUESTIONS, RUNS, TRAFFIC].into_iter().flatten() {
-        let ended = Command::new(BUILT).args(*words).env_clear().output().unwrap();
+        let ended = Command::new(&*BUILT).args(*words).env_clear().output().unwrap();
         let log = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(64), "{words:?}: {log}");
         assert!(ended.stdout.is_empty(), "{words:?}");

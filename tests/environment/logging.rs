@@ -181,7 +181,7 @@ fn a_closed_output_pipe_ends_the_process_by_sigpipe_as_it_ends_cat() {
     for arguments in [&["explain"][..], &["--help"], &["show", "--watch"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let ended = Command::new(BUILT).args(arguments).stdout(writer).output().unwrap();
+        let ended = Command::new(&*BUILT).args(arguments).stdout(writer).output().unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {ended:?}");
         assert!(!String::from_utf8_lossy(&ended.stderr).contains("standard output"), "{ended:?}");
     }

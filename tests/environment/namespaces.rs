@@ -143,7 +143,7 @@ fn addresses_are_those_of_the_target_namespace() {
 #[test]
 fn help_and_version_work_anywhere() {
     for word in ["--help", "--version", "-h"] {
-        let output = Command::new(BUILT).arg(word).env_clear().output().unwrap();
+        let output = Command::new(&*BUILT).arg(word).env_clear().output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert!(!output.stdout.is_empty());
     }

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
+use netlab::process::under_test;
 use netlab::{Holder, Kinds};
 
 pub(crate) use crate::run::Ended;
@@ -13,7 +15,8 @@ use crate::run::Run;
 /// The binary under test, as every pod has it: where it was built may be hidden by what a test mounts over it.
 pub(crate) const BINARY: &str = "/mnt/istio-iptables";
 /// The binary under test, for runs outside of a pod.
-pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
+pub(crate) static BUILT: LazyLock<String> =
+    LazyLock::new(|| under_test("ISTIO_IPTABLES_PROGRAM", env!("CARGO_BIN_EXE_istio-iptables")));
 /// The default `PATH` of a run.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What the tests need.
@@ -65,8 +68,9 @@ impl Pod {
             tempfile::Builder::new().prefix("environment-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         // The files of other users are part of some tests.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let built = &*BUILT;
         let script = format!(
-            "mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {BUILT} {BINARY}; \
+            "mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {built} {BINARY}; \
              mount -t tmpfs run /run; ip link set lo up; \
              echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode; \
              ip link add eth0 type veth peer name peer0; ip link set eth0 up; ip link set peer0 up; \

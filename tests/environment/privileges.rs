@@ -129,7 +129,7 @@ const USER_AND_NET: Kinds = Kinds { net: true, ..USER };
 /// Runs a script as root of a user namespace, unmapped outside.
 fn in_a_user_namespace(kinds: Kinds, script: &str) -> Output {
     let holder = Holder::new(kinds, "", [("", ""); 0]);
-    holder.enter().args(["sh", "-euc", script]).env("BIN", BUILT).output().unwrap()
+    holder.enter().args(["sh", "-euc", script]).env("BIN", &*BUILT).output().unwrap()
 }
 
 /// Applies twice and cleans up. Returns the rules after the first run.
@@ -294,9 +294,10 @@ fn dry_run_creates_no_legacy_table() {
 
 #[test]
 fn in_a_user_namespace_unmapped_proxy_uid_is_reported_and_nothing_is_left() {
+    let built = &*BUILT;
     for variant in [NFT, LEGACY] {
         let script = format!(
-            "ip link set lo up; code=0; {BUILT} -b '*' -i '*' -m TPROXY --backend iptables-{variant} || code=$?; \
+            "ip link set lo up; code=0; {built} -b '*' -i '*' -m TPROXY --backend iptables-{variant} || code=$?; \
              nft list ruleset | grep -i istio; iptables-{variant}-save | grep -i -e istio -e 1337; \
              for f in -4 -6; do ip $f rule | grep 1337; ip $f route show table 133; done 2>/dev/null; \
              ip addr show lo | grep ::6; ip -d link show lo | grep alias; exit $code"

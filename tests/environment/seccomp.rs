@@ -41,7 +41,7 @@ fn filtered<const N: usize>(args: &[&str], mut filter: [libc::sock_filter; N]) -
         };
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    let mut command = Command::new(BUILT);
+    let mut command = Command::new(&*BUILT);
     // SAFETY: what runs in the child makes two system calls and allocates nothing.
     unsafe { command.args(args).pre_exec(install) };
     command

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::lab::fixture::at;
 use crate::lab::pod::{APP, PROXY};
-use crate::lab::program::Program;
+use crate::lab::program::{BUILT, Program};
 use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
 
 for_each_backend_and_native!(reports_from_the_node_are_those_inside);
@@ -18,7 +18,7 @@ const FIRST: u32 = 100_000;
 
 /// What the program says inside, as root of the pod.
 fn inside(holder: &Holder, args: &[&str]) -> String {
-    let command = holder.enter().arg(env!("CARGO_BIN_EXE_istio-iptables")).args(args).output();
+    let command = holder.enter().arg(&*BUILT).args(args).output();
     let output = command.expect("start istio-iptables");
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()

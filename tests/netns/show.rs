@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::lab::fixture::at;
+use crate::lab::program::BUILT;
 use crate::lab::{Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
@@ -69,9 +70,8 @@ fn without_rules_there_is_nothing_to_show(fixture: Fixture) {
 fn rates_are_printed_until_the_reader_leaves(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&["-i", "*", "-b", "*"]);
-    let binary = env!("CARGO_BIN_EXE_istio-iptables");
     let mut watching = pod.namespace.run(|| {
-        let mut command = Command::new(binary);
+        let mut command = Command::new(&*BUILT);
         command.args(["show", "--watch", "--output", "json"]).stdout(Stdio::piped());
         command.spawn().expect("start istio-iptables")
     });

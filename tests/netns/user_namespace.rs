@@ -4,6 +4,7 @@ use netlab::{Holder, Kinds, Listen, Namespace, User};
 
 use crate::lab::fixture::at;
 use crate::lab::pod::{APP, PROXY};
+use crate::lab::program::BUILT;
 use crate::lab::{Fixture, Pod, Topology, for_each_backend, for_these_fixtures};
 
 for_these_fixtures!(auto: Native Dual; [auto_takes_native_nftables]);
@@ -44,7 +45,7 @@ fn iptables_is_refused_with_the_cause_before_anything_is_written(fixture: Fixtur
     let (holder, pod) = pod_with_users(fixture);
     let options = ["-i", "*", "-b", "*", "--dual-stack", "--backend", fixture.backend.flag()];
     let inside = |args: &[&str]| {
-        let command = holder.enter().arg(env!("CARGO_BIN_EXE_istio-iptables")).args(args).output();
+        let command = holder.enter().arg(&*BUILT).args(args).output();
         assert!(command.expect("start istio-iptables").status.success(), "{args:?}");
     };
     let refused = |args: &[&str]| {

@@ -14,6 +14,20 @@ pub fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// The program under test: the one that the environment variable names, for instance as it is shipped, or the one that cargo has built
+/// for the tests.
+#[must_use]
+pub fn under_test(variable: &str, built: &str) -> String {
+    let Some(named) = env::var_os(variable) else { return built.to_owned() };
+    let path = PathBuf::from(&named);
+    assert!(
+        path.is_absolute() && path.is_file(),
+        "{variable}={}: expected the path of a program, from /",
+        path.display()
+    );
+    named.into_string().expect("UTF-8")
+}
+
 /// Where a program is.
 #[must_use]
 pub fn find(program: &str) -> PathBuf {

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
@@ -192,7 +193,7 @@ impl Program {
 
     /// The program under test; a copy if the user cannot read the build directory.
     fn binary(&self) -> (Option<tempfile::TempDir>, PathBuf) {
-        let built = PathBuf::from(if self.read_only { IN_READ_ONLY } else { BUILT });
+        let built = PathBuf::from(if self.read_only { IN_READ_ONLY } else { &BUILT });
         if self.user.is_none() {
             return (None, built);
         }
@@ -237,7 +238,7 @@ fn make_read_only() {
     let (kind, none) = (Some("tmpfs"), None::<&str>);
     mount(kind, "/mnt", kind, MsFlags::empty(), none).expect("a place for the program");
     fs::write(IN_READ_ONLY, "").expect("a file to mount the program over");
-    mount(Some(BUILT), IN_READ_ONLY, none, MsFlags::MS_BIND, none).expect("mount the program");
+    mount(Some(BUILT.as_str()), IN_READ_ONLY, none, MsFlags::MS_BIND, none).expect("mount the program");
     for path in ["/tmp", "/run"] {
         mount(kind, path, kind, MsFlags::MS_RDONLY, none).unwrap_or_else(|e| panic!("empty {path}: {e}"));
     }
@@ -246,7 +247,9 @@ fn make_read_only() {
 }
 
 /// The program under test.
-const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
+pub(crate) static BUILT: LazyLock<String> = LazyLock::new(|| {
+    netlab::process::under_test("ISTIO_IPTABLES_PROGRAM", env!("CARGO_BIN_EXE_istio-iptables"))
+});
 /// Where it is found on read-only files.
 const IN_READ_ONLY: &str = "/mnt/istio-iptables";
 
