@@ -179,10 +179,8 @@ mod tests {
         for part in [&Part::Good, &stale, &stale, &Part::Good] {
             reporter.report("config", |status| &mut status.config, part);
         }
-        let expected = [
-            ("unavailable, the last valid state stays active", Part::Good),
-            ("available again", stale),
-        ];
+        let expected =
+            [("unavailable, the last valid state stays active", Part::Good), ("available again", stale)];
         assert_eq!(*seen.lock().expect("not poisoned"), expected);
     }
 }
