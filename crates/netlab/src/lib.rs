@@ -20,6 +20,7 @@
 mod bpf;
 mod device_program;
 mod holder;
+mod links;
 pub mod namespace;
 mod packet_program;
 pub mod process;
@@ -33,6 +34,7 @@ pub mod user;
 
 pub use device_program::{DeviceHookKind, DeviceProgram};
 pub use holder::{Holder, Kinds};
+pub use links::Links;
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
 pub use packet_program::PacketProgram;
 pub use response::{Outcome, Response};

@@ -5,14 +5,13 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::process;
+use crate::{Links, process};
 
 /// A network namespace, held by a file descriptor: no name, nothing to clean up.
 #[derive(Clone, Debug)]
@@ -90,7 +89,7 @@ impl Namespace {
     #[must_use]
     pub fn with_loopback() -> Self {
         let namespace = Self::new();
-        namespace.ip("link set lo up");
+        namespace.links(|links| links.up("lo"));
         namespace
     }
 
@@ -121,33 +120,28 @@ impl Namespace {
         self.run(|| ip_batch(lines));
     }
 
-    /// Joins this namespace with `other` by a veth pair: `name` here, `other_name` there. Both ends are up.
-    pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
-        self.ip(&format!("{}\nlink set {name} up", other.veth_line(name, other_name)));
-        other.ip(&format!("link set {other_name} up"));
+    /// Changes links, addresses and routes inside.
+    pub fn links<T: Send>(&self, change: impl FnOnce(&Links) -> T + Send) -> T {
+        self.run(|| change(&Links::here()))
     }
 
-    /// The `ip` command that makes a link `name` where it runs, whose other end is `other_name` in this namespace.
-    ///
-    /// The indices of both ends differ. Where they are equal, as those of the first links of two namespaces are, the kernel does not know
-    /// that the link has another end: it handles its carrier with that of all other links once a second, and packets to its addresses
-    /// are lost until then (`linkwatch_urgent_event`).
-    #[must_use]
-    pub fn veth_line(&self, name: &str, other_name: &str) -> String {
-        /// Above those that the kernel gives by itself.
-        static NEXT: AtomicU32 = AtomicU32::new(1000);
-        let index = NEXT.fetch_add(2, Ordering::Relaxed);
-        format!(
-            "link add {name} index {index} type veth peer name {other_name} index {} netns {}",
-            index + 1,
-            self.path()
-        )
+    /// Joins this namespace with `other` by a veth pair: `name` here, `other_name` there. Both ends are up.
+    pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
+        self.links(|links| {
+            links.add_veth(name, other, other_name);
+            links.up(name);
+        });
+        other.links(|links| links.up(other_name));
     }
 
     /// Gives an address to a link. An IPv6 address is usable at once, without duplicate address detection.
     pub fn add_address(&self, address: IpAddr, prefix: u8, link: &str) {
-        let no_detection = if address.is_ipv6() { " nodad" } else { "" };
-        self.ip(&format!("address add {address}/{prefix} dev {link}{no_detection}"));
+        self.links(|links| links.add_address(address, prefix, link));
+    }
+
+    /// The file that holds the namespace.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
     }
 
     /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route for that in its own time

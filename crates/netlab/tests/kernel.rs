@@ -58,6 +58,50 @@ fn user_has_its_uid_on_its_thread_only() {
     assert!(uid().contains("Uid:\t0\t0\t0"));
 }
 
+/// As `ip` shows them, which would have made them in the same way.
+#[test]
+fn links_addresses_and_routes_are_those_of_ip() {
+    let [here, there] = [(); 2].map(|()| Namespace::with_loopback());
+    let listed = || {
+        let show = [["link"], ["address"], ["route"]]
+            .map(|words| ["-o", "-d"].into_iter().chain(words).collect::<Vec<_>>());
+        let all = show.iter().map(|words| process::run("ip", words));
+        all.chain([process::run("ip", &["-6", "route"])]).collect::<String>()
+    };
+    here.links(|links| {
+        links.add_bridge("br0");
+        links.add_veth("eth0", &there, "eth0");
+        links.set_bridge("eth0", "br0");
+        links.up("eth0");
+        links.up("br0");
+        links.add_address([10, 0, 0, 1].into(), 24, "br0");
+        links.add_address("2001:db8::1".parse().unwrap(), 64, "br0");
+        links.add_route(None, [10, 0, 0, 2].into(), "br0");
+        links.add_route(Some(("2001:db8:1::".parse().unwrap(), 48)), "2001:db8::2".parse().unwrap(), "br0");
+    });
+    let listed = here.run(listed);
+    for part in [
+        "master br0",
+        " veth ",
+        "bridge_slave",
+        "inet 10.0.0.1/24 scope global br0",
+        "inet6 2001:db8::1/64 scope global nodad",
+        "default via 10.0.0.2 dev br0 proto boot scope global onlink",
+        "2001:db8:1::/48 via 2001:db8::2 dev br0 metric 1024 onlink",
+    ] {
+        assert!(listed.contains(part), "{part} in\n{listed}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "address 10.0.0.1/24 of lo: File exists")]
+fn refused_change_of_a_link_is_a_panic_with_its_cause() {
+    let namespace = Namespace::with_loopback();
+    for _ in 0..2 {
+        namespace.add_address([10, 0, 0, 1].into(), 24, "lo");
+    }
+}
+
 #[test]
 fn namespace_is_gone_with_its_last_handle() {
     let [client, server] = pair();

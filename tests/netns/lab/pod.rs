@@ -1,10 +1,11 @@
 //! A pod: its network namespace, the network outside of it, and the processes in both.
 
 use std::fs;
+use std::net::IpAddr;
 use std::thread;
 
 use netlab::socket::kernel_has_ipv6;
-use netlab::{Listen, Namespace, Server, User, ip_batch};
+use netlab::{Links, Listen, Namespace, Server, User};
 
 use super::fixture::{Family, Fixture, at};
 use super::program::{self, Program};
@@ -61,10 +62,10 @@ impl Pod {
         let all = || all.into_iter().flatten();
         // In all of them first: a link is made together with its other end.
         all().for_each(|namespace| namespace.run(set_sysctls));
-        pod.namespace.run(|| ip_batch(&pod_links(&pod, world)));
-        pod.outside.run(|| ip_batch(&outside_links(fixture, world)));
+        pod.namespace.links(|links| pod_links(&pod, world, links));
+        pod.outside.links(|links| outside_links(fixture, world, links));
         if let Some(guest) = &pod.guest {
-            guest.run(|| ip_batch(&guest_links(fixture)));
+            guest.links(|links| guest_links(fixture, links));
         }
         all().for_each(Namespace::await_ipv6_addresses);
         pod
@@ -186,80 +187,80 @@ fn set_sysctls() {
     }
 }
 
-fn pod_links(pod: &Pod, world: Topology) -> String {
+fn pod_links(pod: &Pod, world: Topology, links: &Links) {
     let families = pod.fixture.families();
-    let mut lines = vec![
-        "link set lo up".to_owned(),
-        pod.outside.veth_line("eth0", "eth0"),
-        "link set eth0 up".to_owned(),
-    ];
-    lines.extend(families.iter().map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")));
-    lines.extend(families.iter().map(|f| format!("route add default via {} onlink dev eth0", f.outside())));
+    links.up("lo");
+    links.add_veth("eth0", &pod.outside, "eth0");
+    links.up("eth0");
+    for family in families {
+        links.add_address(family.pod(), family.link_prefix(), "eth0");
+        links.add_route(None, family.outside(), "eth0");
+    }
     match world {
         Topology::Plain => {}
         Topology::SecondNic => {
-            lines.push(pod.outside.veth_line("eth1", "eth1"));
-            lines.push("link set eth1 up".to_owned());
-            lines.extend(families.iter().map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")));
+            links.add_veth("eth1", &pod.outside, "eth1");
+            links.up("eth1");
+            for family in families {
+                links.add_address(family.pod_second(), family.link_prefix(), "eth1");
+            }
         }
         Topology::Guest => {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-            lines.push("link add br0 type bridge".to_owned());
-            let guest = pod.guest.as_ref().expect("its namespace");
-            lines.push(guest.veth_line("vnet0", "eth0"));
-            lines.push("link set vnet0 master br0 up".to_owned());
-            lines.push("link set br0 up".to_owned());
-            lines.extend(families.iter().map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")));
+            links.add_bridge("br0");
+            links.add_veth("vnet0", pod.guest.as_ref().expect("its namespace"), "eth0");
+            links.set_bridge("vnet0", "br0");
+            links.up("vnet0");
+            links.up("br0");
+            for family in families {
+                links.add_address(family.bridge(), family.link_prefix(), "br0");
+            }
             // A router asks for its neighbours from a link-local address.
-            lines.extend(["eth0", "br0"].map(|link| format!("address add fe80::2/64 dev {link} nodad")));
+            for link in ["eth0", "br0"] {
+                links.add_address(link_local(2), 64, link);
+            }
         }
     }
-    lines.join("\n")
 }
 
-fn outside_links(fixture: Fixture, world: Topology) -> String {
-    let mut links = vec!["eth0"];
-    links.extend((world == Topology::SecondNic).then_some("eth1"));
-    let mut lines = vec!["link set lo up".to_owned()];
-    for link in links {
-        lines.push(format!("link set {link} up"));
+fn outside_links(fixture: Fixture, world: Topology, links: &Links) {
+    links.up("lo");
+    let second = (world == Topology::SecondNic).then_some("eth1");
+    for link in ["eth0"].into_iter().chain(second) {
+        links.up(link);
         if kernel_has_ipv6() {
             // The services' addresses are on `lo`: neighbours are asked for from a link-local one, and again after some seconds.
-            lines.push(format!("address add fe80::1/64 dev {link} nodad"));
+            links.add_address(link_local(1), 64, link);
         }
     }
     for &family in fixture.families() {
-        lines.push(address(family, family.outside(), family.link_prefix(), "eth0"));
+        links.add_address(family.outside(), family.link_prefix(), "eth0");
         for service in [family.service(), family.other_service(), family.name_server()] {
-            lines.push(address(family, service, family.host_prefix(), "lo"));
+            links.add_address(service, family.host_prefix(), "lo");
         }
-        let prefix = family.host_prefix();
-        lines.push(format!("route add {}/{prefix} via {} dev eth0", family.routed_to_pod(), family.pod()));
+        let to_pod = |address| links.add_route(Some((address, family.host_prefix())), family.pod(), "eth0");
+        to_pod(family.routed_to_pod());
         match world {
             Topology::Plain => {}
             Topology::SecondNic => {
-                lines.push(address(family, family.outside_second(), family.link_prefix(), "eth1"));
+                links.add_address(family.outside_second(), family.link_prefix(), "eth1");
             }
-            Topology::Guest => {
-                lines.push(format!("route add {}/{prefix} via {} dev eth0", family.guest(), family.pod()));
-            }
+            Topology::Guest => to_pod(family.guest()),
         }
     }
-    lines.join("\n")
 }
 
-fn guest_links(fixture: Fixture) -> String {
-    let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
-    lines.push("address add fe80::1/64 dev eth0 nodad".to_owned());
+fn guest_links(fixture: Fixture, links: &Links) {
+    links.up("lo");
+    links.up("eth0");
+    links.add_address(link_local(1), 64, "eth0");
     for &family in fixture.families() {
-        lines.push(address(family, family.guest(), family.link_prefix(), "eth0"));
-        lines.push(format!("route add default via {} dev eth0", family.bridge()));
+        links.add_address(family.guest(), family.link_prefix(), "eth0");
+        links.add_route(None, family.bridge(), "eth0");
     }
-    lines.join("\n")
 }
 
-fn address(family: Family, address: std::net::IpAddr, prefix: u8, link: &str) -> String {
-    let no_duplicate_check = if family == Family::V6 { " nodad" } else { "" };
-    format!("address add {address}/{prefix} dev {link}{no_duplicate_check}")
+fn link_local(host: u16) -> IpAddr {
+    [0xfe80, 0, 0, 0, 0, 0, 0, host].into()
 }
