@@ -281,7 +281,7 @@ fn two_versions_of_the_agent_do_not_overwrite_each_other_without_delay() {
     let second = Agent::spawn(command);
     second.logged("program written");
     let (begin, mut writes) = (Instant::now(), 0);
-    // Delays of 1, 2, 4 and 8 s each: without them there are hundreds.
+    // Delays of 1, 2, 4 and 8 s each; of 1 s, where a busy machine takes 2 s to notice the other's write. Without them there are hundreds.
     while begin.elapsed() < Duration::from_secs(10) {
         for agent in [&first, &second] {
             let lines = agent.log.try_iter();
@@ -289,7 +289,7 @@ fn two_versions_of_the_agent_do_not_overwrite_each_other_without_delay() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(writes <= 12, "{writes} writes in 10 s");
+    assert!(writes <= 24, "{writes} writes in 10 s");
     // The one that stays has its program.
     first.end();
     second.readyz_is("HTTP/1.1 200 ");
