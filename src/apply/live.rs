@@ -10,7 +10,7 @@ use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
-    TableRules, Target, Variant,
+    TableRules, Target, Variant, Why,
 };
 use crate::nft;
 use crate::parse::Observed;
@@ -60,7 +60,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     // The options are those of all rules of ours.
     let read = Family::ALL.map(|family| (family, explain_rules(&current, family)));
     let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
-    let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
+    let own: PerFamily<_> = own.filter(|(_, rules)| captures(rules)).collect();
     let mut dormant = current.dormant_with(&own);
     dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
     current.leave_out_dormant();
@@ -183,6 +183,11 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
         others.into_iter().map(ToString::to_string).chain(text(chains)).chain(marks).collect();
     let notices = before.iter().cloned().chain(text(behind)).chain(changing).collect();
     Foreign { walked: walked.into_iter().map(ToString::to_string).collect(), before, notices }
+}
+
+/// Whether there are rules, and not only the one that keeps the translation of open connections.
+fn captures(own: &FamilyRules) -> bool {
+    own.tables.values().flat_map(TableRules::rules).any(|rule| rule.why != Why::KeepsTranslation)
 }
 
 /// The mark that policy routing sends to `lo`.

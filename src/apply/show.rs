@@ -49,7 +49,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Fail
     }
     for ((variant, family), observed) in &current.rules {
         let rules = Rules::live(observed);
-        if rules.has_ours() {
+        if !rules.listed().is_empty() {
             let counts = iptables(host, *variant, *family)?;
             shown.extend(of((*variant).into(), *family, &rules, &counts));
         }

@@ -216,7 +216,8 @@ impl Rules {
         listed
     }
 
-    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program has removed rules.
+    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program has removed rules. No rule
+    /// jumps to the chain that keeps translation.
     #[must_use]
     pub fn broken_chains(&self) -> Vec<BrokenChain> {
         let mut broken = Vec::new();
@@ -224,7 +225,9 @@ impl Rules {
             let rules = chains.hooks.values().chain(chains.named.values()).flatten();
             let targets: BTreeSet<Chain> = rules.filter_map(Entry::jump).collect();
             for (name, rules) in &chains.named {
-                let Some(chain) = Chain::from_name(name) else { continue };
+                let Some(chain) = Chain::from_name(name).filter(|chain| *chain != Chain::Established) else {
+                    continue;
+                };
                 let problem = match (targets.contains(&chain), rules.is_empty()) {
                     (false, false) => "no rule jumps to",
                     (true, true) => "no rule is in",
@@ -311,12 +314,12 @@ impl Rules {
         self.tables.values().flat_map(|chains| chains.named.values()).flatten().any(of_source)
     }
 
-    /// Whether a rule of ours is among them.
+    /// Whether a rule of ours is among them, apart from the one that keeps translation.
     #[must_use]
     pub fn has_ours(&self) -> bool {
         let chains =
             self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
-        chains.flatten().any(|entry| !entry.is_foreign())
+        chains.flatten().any(|entry| !entry.is_foreign() && entry.why != Some(Why::KeepsTranslation))
     }
 }
 

@@ -11,7 +11,7 @@ use nfnetlink::nftables::{
 use super::expressions::words_of_native_rule;
 use super::statement::statement;
 use super::words::chain_name;
-use crate::model::{Family, Hook, Statement, Table, Why};
+use crate::model::{Chain, Family, Hook, Statement, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
 
@@ -43,9 +43,13 @@ pub struct NativeRules {
 #[must_use]
 pub fn native(tables: &[NftTable], family: Family) -> BTreeMap<Table, NativeRules> {
     let of = |table: Table| {
-        let rules = rules_of(tables.iter().find(|live| table_of(live) == Some(table))?, family);
+        let mut rules = rules_of(tables.iter().find(|live| table_of(live) == Some(table))?, family);
         let is_met = !rules.drops.is_empty() || rules.hooks.values().any(|rules| !rules.is_empty());
-        is_met.then_some((table, rules))
+        if !is_met {
+            // The chain that keeps translation does so without a packet.
+            rules.chains.retain(|name, _| name == Chain::Established.name());
+        }
+        (is_met || !rules.chains.is_empty()).then_some((table, rules))
     };
     Table::ALL.into_iter().filter_map(of).into_map()
 }

@@ -17,6 +17,7 @@ for_each_backend_and_native!(
     a_family_that_loses_its_rules_keeps_its_connections,
     cleanup_logs_number_of_reset_connections,
     cleanup_keeps_connections_on_request,
+    reports_say_nothing_against_the_chain_that_keeps_translation,
     plain_cleanup_takes_the_chain_whatever_is_open,
     validation_accepts_what_keeps_connections,
     without_connections_nothing_is_kept,
@@ -123,6 +124,34 @@ fn cleanup_keeps_connections_on_request(fixture: Fixture) {
             });
         }
         assert!(pod.state().is_empty(), "{:?}", pod.state());
+    }
+}
+
+/// It captures nothing, nothing jumps to it, and a run leaves it while connections are open.
+fn reports_say_nothing_against_the_chain_that_keeps_translation(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let report = |words: &[&str]| pod.bare_istio_iptables(words).run();
+    for (leaves, stays) in [(Family::V6, "ipv4"), (Family::V4, "ipv6")] {
+        apply_family(&pod, &REDIRECT, "dual");
+        let held = OpenConnections::open(&pod, &[leaves], 2, "proxy", "proxy");
+        held.during(|| apply_family(&pod, &REDIRECT, stays)).output_contains(CHAIN);
+        let checked = report(&["check", "--ip-family", stays]).succeeded().stdout();
+        assert!(checked.starts_with("equal:"), "{checked}");
+        let table = report(&["explain", "--live", "--ip-family", stays]).succeeded().stdout();
+        let first = table.lines().next().unwrap_or_default();
+        assert!(!first.contains("no rule jumps to") && !first.contains(CHAIN), "{first}");
+        report(&["show"]).succeeded().output_contains(CHAIN);
+        pod.apply(&["--cleanup-only", "--keep-connections"]);
+        report(&["show"]).succeeded().output_contains(CHAIN);
+        // Rules that capture need it no more.
+        let checked = report(&["check"]).ended_with(1).stdout();
+        assert!(checked.contains("+   1  -j ISTIO_OUTPUT"), "{checked}");
+        assert!(!checked.contains("+   1  -m conntrack --ctstate RELATED,ESTABLISHED"), "{checked}");
+        let table = report(&["explain", "--live"]).succeeded().stdout();
+        assert!(table.contains("no capture rule is live"), "{table}");
+        held.all_alive();
+        pod.apply(&["--cleanup-only"]);
     }
 }
 
