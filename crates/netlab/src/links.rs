@@ -137,10 +137,11 @@ impl Links {
         self.socket.send(&bytes, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
         let (reply, _) = self.socket.recv_from_full().unwrap_or_else(|error| panic!("{what}: {error}"));
         let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply).expect("a message of netlink");
-        match reply.payload {
-            NetlinkPayload::Error(error) if error.code.is_none() => {}
-            NetlinkPayload::Error(error) => panic!("{what}: {}", error.to_io()),
-            other => panic!("{what}: unexpected reply {other:?}"),
+        let NetlinkPayload::Error(error) = reply.payload else {
+            panic!("{what}: unexpected reply {:?}", reply.payload)
+        };
+        if error.code.is_some() {
+            panic!("{what}: {}", error.to_io());
         }
     }
 }
