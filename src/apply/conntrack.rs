@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::local_sockets::LocalSockets;
+use super::new_queries::NewQueries;
 use super::{connections, delete_on_syn};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
@@ -111,18 +112,18 @@ impl Table {
             .iter()
             .filter_map(|step| match step {
                 Step::ClearForeignMark(family, mark) => Some((*family, *mark)),
-                Step::Note(_) | Step::DeleteStale(_) => None,
+                Step::Note(_) | Step::DeleteStale(..) => None,
             })
             .collect();
         let stale = steps.iter().find_map(|step| match step {
-            Step::DeleteStale(stale) => Some(stale),
+            Step::DeleteStale(stale, dns) => Some((stale, dns)),
             Step::Note(_) | Step::ClearForeignMark(..) => None,
         });
         let cleared = |cleared: Vec<usize>| {
             let steps = marks.iter().map(|(family, mark)| Step::ClearForeignMark(*family, *mark));
             steps.zip(cleared).map(|(step, count)| format!("{step}: {count}")).collect::<Vec<_>>()
         };
-        let Some(stale) = stale else {
+        let Some((stale, rules)) = stale else {
             let mut marked = Vec::new();
             for mark in marks.iter().map(|(_, mark)| mark.0).into_set() {
                 marked.extend(table.dump(Filter::MarkedTcp(mark))?);
@@ -130,9 +131,11 @@ impl Table {
             return Ok(cleared(clear_foreign_marks(table, &marks, &marked)?));
         };
         let (mut marked, mut deleted, mut foreign) = (Vec::new(), 0, Vec::new());
+        let mut queries = NewQueries::new(rules);
         let unfinished = delete_on_syn::change_all(table, |entry| {
             marked.extend(marks.contains(&(entry.family, Mark(entry.mark))).then_some(*entry));
-            let change = change(stale, entry);
+            let change = change(stale, entry)
+                .filter(|change| *change != Change::Delete || !queries.follow_the_path_of(entry));
             if change == Some(Change::Delete) && has_replies_in_its_zone(entry) {
                 foreign.push(*entry);
                 return None;
@@ -165,7 +168,7 @@ impl Table {
 /// The consequence of a failed step, for the log.
 const fn consequence(step: &Step) -> &'static str {
     match step {
-        Step::Note(_) | Step::DeleteStale(_) => {
+        Step::Note(_) | Step::DeleteStale(..) => {
             "until they end by themselves, a socket that sends DNS queries from one port without a pause of 2 minutes \
              keeps its previous path, and a port keeps it for 10 seconds after the server has reset its connection"
         }

@@ -20,6 +20,7 @@ mod missing_modules;
 mod nat_chains;
 mod native;
 pub mod network;
+mod new_queries;
 mod original_direction;
 pub mod preconditions;
 mod rollback;

@@ -51,14 +51,8 @@ impl Path {
         self.0.is_empty()
     }
 
-    fn desired<'a>(rules: &'a FamilyRules) -> Self {
-        let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
-        let of = |rule: &'a Rule| Some(&rule.statement);
-        let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
-        let hook = nat.hooks.get(&Hook::Output).into_iter().flat_map(|hook| hook.iter().map(of));
-        let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
-        let raw = raw.into_iter().flatten().map(|rule| &rule.statement);
-        Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
+    fn desired(rules: &FamilyRules) -> Self {
+        Self(desired_path(rules).into_iter().map(Decision::of).collect())
     }
 
     fn live<'a>(rules: &'a Observed) -> Self {
@@ -68,27 +62,43 @@ impl Path {
         let hook = our_rules(rules, Table::Nat, Hook::Output).into_iter().map(of);
         let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
         let raw = raw.into_iter().flatten().filter_map(of);
-        Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
+        let path =
+            relevant(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw));
+        Self(path.into_iter().map(Decision::of).collect())
     }
+}
 
-    fn of(
-        hook: Vec<Option<&Statement>>,
-        output: Vec<Option<&Statement>>,
-        dns: Vec<Option<&Statement>>,
-        proxy: &[Owner],
-    ) -> Self {
-        let jump = |chain: Chain| {
-            move |rule: &Option<&Statement>| rule.is_some_and(|rule| rule.target == Target::Jump(chain))
-        };
-        let (Some(_), Some(last)) =
-            (hook.iter().position(jump(Chain::Output)), output.iter().rposition(jump(Chain::OutputDns)))
-        else {
-            return Self::default();
-        };
-        let output = output.into_iter().take(last + 1);
-        let relevant = |rule: &Option<&Statement>| rule.is_none_or(|rule| decides(rule, proxy));
-        Self(hook.into_iter().chain(output).chain(dns).filter(relevant).map(Decision::of).collect())
+/// The rules of the path in a desired state.
+pub(super) fn desired_path(rules: &FamilyRules) -> Vec<Option<&Statement>> {
+    fn of(rule: &Rule) -> Option<&Statement> {
+        Some(&rule.statement)
     }
+    let Some(nat) = rules.tables.get(&Table::Nat) else { return Vec::new() };
+    let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
+    let hook = nat.hooks.get(&Hook::Output).into_iter().flat_map(|hook| hook.iter().map(of));
+    let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
+    let raw = raw.into_iter().flatten().filter_map(of);
+    relevant(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
+}
+
+/// The rules in these chains that a query can meet; none if no query gets to the last chain.
+fn relevant<'a>(
+    hook: Vec<Option<&'a Statement>>,
+    output: Vec<Option<&'a Statement>>,
+    dns: Vec<Option<&'a Statement>>,
+    proxy: &[Owner],
+) -> Vec<Option<&'a Statement>> {
+    let jump = |chain: Chain| {
+        move |rule: &Option<&Statement>| rule.is_some_and(|rule| rule.target == Target::Jump(chain))
+    };
+    let (Some(_), Some(last)) =
+        (hook.iter().position(jump(Chain::Output)), output.iter().rposition(jump(Chain::OutputDns)))
+    else {
+        return Vec::new();
+    };
+    let output = output.into_iter().take(last + 1);
+    let relevant = |rule: &Option<&Statement>| rule.is_none_or(|rule| decides(rule, proxy));
+    hook.into_iter().chain(output).chain(dns).filter(relevant).collect()
 }
 
 /// The owners whose queries are tracked in a zone of their own, so that they have other entries than everything else.

@@ -84,12 +84,16 @@ pub(super) fn compare<R: PartialEq, E: PartialEq>(
     let (kept, removed) = split(before, after);
     let (known, added) = split(after, before);
     let (removed, added) = (not_captured_by(after, before, removed), not_captured_by(before, after, added));
-    let same_order = kept.iter().map(|old| &old.rule).eq(known.iter().map(|new| &new.rule));
+    let same_order = in_the_same_order(&kept, &known);
     let mut removed: Vec<Effect> = removed.iter().map(|old| old.effect).collect();
     let mut added: Vec<Effect> = added.iter().map(|new| new.effect).collect();
-    for (old, new) in kept.iter().zip(&known) {
+    let versions = kept.iter().filter_map(|old| Some((old, known.iter().find(|new| new.rule == old.rule)?)));
+    for (old, new) in versions {
         removed.extend(old.exceptions_missing_in(new));
         added.extend(new.exceptions_missing_in(old));
+    }
+    if same_order && removed.is_empty() && added.is_empty() {
+        return None;
     }
     let all = |removes, adds| {
         removed.iter().all(|effect| *effect == removes) && added.iter().all(|effect| *effect == adds)
@@ -111,6 +115,17 @@ fn split<'a, R: PartialEq, E>(
     other: &[Decision<R, E>],
 ) -> (Decisions<'a, R, E>, Decisions<'a, R, E>) {
     rules.iter().partition(|rule| other.iter().any(|other| other.rule == rule.rule))
+}
+
+/// Whether the same rules are in an order with the same effect. That of the last ones does not matter if all of them capture.
+fn in_the_same_order<R: PartialEq, E>(one: &[&Decision<R, E>], other: &[&Decision<R, E>]) -> bool {
+    let captures = |rule: &&&Decision<R, E>| rule.effect == Effect::Captures;
+    let last = |rules: &[&Decision<R, E>]| rules.iter().rev().take_while(captures).count();
+    let until_last = one.len().saturating_sub(last(one));
+    let rules = one.iter().zip(other).take(until_last);
+    one.len() == other.len()
+        && last(one) == last(other)
+        && rules.into_iter().all(|(one, other)| one.rule == other.rule)
 }
 
 /// Those of the `missing` rules of `here` whose queries no rule for every server captures in `there`. Such a rule must not

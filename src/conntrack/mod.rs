@@ -5,12 +5,14 @@
 mod dns;
 mod dns_decisions;
 mod dns_flows;
+mod dns_verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use dns::native_flows;
 pub use dns_flows::DnsFlows;
+pub use dns_verdict::{DnsRules, Query};
 
 use crate::model::{Family, FamilyRules, Mark, PerFamily, Variant};
 use crate::parse::Observed;
@@ -34,8 +36,9 @@ pub enum Step {
     /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed in between
     /// leaves complete rules, from which the next run could not see that entries are stale.
     Note(StaleEntries),
-    /// Deletes entries that the previous rules made, after the last commit of rules, and then the note.
-    DeleteStale(StaleEntries),
+    /// Deletes entries that the previous rules made, after the last commit of rules, and then the note. An entry of a query
+    /// that the new rules treat as before stays: a pending response needs it.
+    DeleteStale(StaleEntries, PerFamily<DnsRules>),
     /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
     /// two rule sets were live: every reply on it is routed back into the pod. The proxy's own connections keep it.
     ClearForeignMark(Family, Mark),
@@ -130,7 +133,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Note(stale) => write!(f, "list the conntrack entries to change: {}", stale.describe(None)),
-            Self::DeleteStale(stale) => f.write_str(&stale.describe(None)),
+            Self::DeleteStale(stale, _) => f.write_str(&stale.describe(None)),
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")
             }
@@ -167,6 +170,11 @@ pub struct ObservedState<'a> {
 pub fn commit_raw_first(desired: &FamilyRules, live: &ObservedState<'_>) -> bool {
     matches!(live.entries, TrackingState::Some | TrackingState::Interrupted(_))
         && dns::changed_flows(desired, live) == Some(DnsFlows::Direct)
+}
+
+/// The rules that DNS queries meet from now on.
+pub fn dns_rules<'a>(desired: impl IntoIterator<Item = &'a FamilyRules>) -> PerFamily<DnsRules> {
+    desired.into_iter().map(|rules| (rules.family, DnsRules::of(rules))).collect()
 }
 
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.

@@ -16,6 +16,11 @@ const SERVERS: &str = "-b * -i * --redirect-dns";
 
 /// The IPv4 rules that `words` (variables, then flags) ask for.
 fn rules(words: &str) -> FamilyRules {
+    rules_with_servers(words, &["10.96.0.10"])
+}
+
+/// The same with these name servers.
+fn rules_with_servers(words: &str, servers: &[&str]) -> FamilyRules {
     let is_variable = |word: &&str| !word.starts_with('-') && word.contains('=');
     let variables = words.split(' ').take_while(is_variable);
     let env = variables.filter_map(|word| word.split_once('='));
@@ -27,8 +32,8 @@ fn rules(words: &str) -> FamilyRules {
         &|_: &Path| Err(io::ErrorKind::NotFound.into()),
     );
     let Ok(Outcome::Run(raw)) = parsed else { panic!("{parsed:?}") };
-    let server = "nameserver 10.96.0.10\n".to_owned();
-    let files = Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(server) };
+    let servers = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    let files = Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(servers) };
     let address =
         InterfaceAddress { interface: "eth0".to_owned(), address: [10, 1, 0, 2].into(), prefix: 24 };
     let resolved = config::resolve(&raw, &files).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -111,6 +116,70 @@ fn wider_and_narrower_dns_capture_are_distinguished() {
 }
 
 #[test]
+fn order_of_servers_changes_no_dns_flow() {
+    let servers = |servers: &[&str]| rules_with_servers(SERVERS, servers);
+    let native = |before: &[&str], after: &[&str]| {
+        let tables = |list: &[&str]| nft::tables(&[(Family::V4, servers(list))].into());
+        let live = nft::LiveTables::new(tables(before).iter().map(nft::encode).collect(), Vec::new());
+        native_flows(&live, &tables(after)).get(&Family::V4).copied()
+    };
+    let flows = |before: &[&str], after: &[&str]| {
+        let live = parse::iptables_save(Family::V4, &render::fresh(&servers(before)));
+        let rules = [((Variant::Nft, Family::V4), live)].into();
+        let observed = ObservedState { rules: &rules, native: Native::Absent, entries: &TrackingState::Some };
+        let flows = plan([&servers(after)], &observed, BTreeSet::new()).dns.get(&Family::V4).copied();
+        assert_eq!(native(before, after), flows, "native: {before:?} -> {after:?}");
+        flows
+    };
+    let (a, b, c) = ("10.96.0.10", "10.96.0.11", "192.0.2.1");
+    assert_eq!(flows(&[a, b], &[b, a]), None);
+    assert_eq!(flows(&[a, b], &[c, b, a]), Some(DnsFlows::Direct));
+    assert_eq!(flows(&[c, a, b], &[b, a]), Some(DnsFlows::Captured));
+    assert_eq!(flows(&[a, b], &[c, a]), Some(DnsFlows::All));
+    assert_eq!(flows(&[a], &[a, b]), Some(DnsFlows::Direct));
+    assert_eq!(flows(&[a, b], &[a, b, "10.96.0.12"]), Some(DnsFlows::Direct));
+    assert_eq!(flows(&[a, b, "10.96.0.12", c], &[c]), Some(DnsFlows::Captured));
+}
+
+#[test]
+fn new_query_is_captured_direct_or_depends_on_its_owner() {
+    let captures = |words: &str, servers: &[&str], destination: &str, interface: Option<&str>| {
+        let rules = [rules_with_servers(words, servers)];
+        let dns = dns_rules(&rules).get(&Family::V4).cloned().unwrap();
+        let (source, destination) = ([10, 1, 0, 2].into(), destination.parse().unwrap());
+        dns.captures(&Query { source, destination, out_interface: interface })
+    };
+    let (a, b, c) = ("10.96.0.10", "10.96.0.11", "192.0.2.1");
+    let group = format!("ISTIO_OUTBOUND_OWNER_GROUPS=5 {SERVERS}");
+    let not_group = format!("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5 {DNS}");
+    let (port, nic, nics) = (format!("{DNS} -o 53"), format!("{DNS} -c eth1"), format!("{DNS} -c eth+"));
+    for (words, destination, interface, expected) in [
+        (SERVERS, a, None, Some(true)),
+        (SERVERS, b, None, Some(true)),
+        (SERVERS, c, None, Some(false)),
+        (DNS, c, None, Some(true)),
+        ("-b * -i *", a, None, Some(false)),
+        (&port, a, None, Some(false)),
+        (&nic, a, None, None),
+        (&nic, a, Some("eth0"), Some(true)),
+        (&nic, a, Some("eth1"), Some(false)),
+        (&nics, a, Some("eth1"), Some(false)),
+        (&group, a, None, None),
+        (&group, c, None, Some(false)),
+        (&not_group, a, None, None),
+        (&format!("{SERVERS} -c eth1"), c, None, Some(false)),
+        (&format!("{DNS} -u 1337,1500 -g 5 -m TPROXY -k br0 -x 10.0.0.0/8"), a, None, Some(true)),
+    ] {
+        assert_eq!(captures(words, &[a, b], destination, interface), expected, "{words}: {destination}");
+    }
+    let nothing = FamilyRules::none(Family::V4);
+    let none = dns_rules([&nothing]).get(&Family::V4).cloned().unwrap();
+    let query =
+        Query { source: [10, 1, 0, 2].into(), destination: [10, 96, 0, 10].into(), out_interface: None };
+    assert_eq!(none.captures(&query), Some(false));
+}
+
+#[test]
 fn unrelated_change_changes_no_dns_flow() {
     for words in [
         "",
@@ -151,9 +220,12 @@ fn step_says_what_it_does_to_which_entries() {
         "replace at the next SYN after the connection has ended: conntrack entries of TCP (IPv4, IPv6)";
     const UDP: &str = "conntrack entries of UDP to port 53 (IPv4, not captured before)";
     let tcp = StaleEntries { tcp: BTreeSet::from(Family::ALL), ..StaleEntries::default() };
-    assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), TCP);
+    assert_eq!(Step::DeleteStale(tcp.clone(), PerFamily::default()).to_string(), TCP);
     let both = StaleEntries { dns: PerFamily::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
-    assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; {TCP}"));
+    assert_eq!(
+        Step::DeleteStale(both.clone(), PerFamily::default()).to_string(),
+        format!("delete {UDP}; {TCP}")
+    );
     let changed = Changed { deleted: 3, updated: 557 };
     assert_eq!(
         both.describe(Some(changed)),

@@ -260,8 +260,9 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     // A first capture tracks new connections from its first commit on, and captures them from a later one.
     stale.tcp.extend(current.connections.untracked.iter().copied());
     if !stale.is_empty() {
+        let dns = conntrack::dns_rules(desired.rules.values());
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
-        steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
+        steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale, dns)));
     }
     steps.extend(finish);
     let earlier = earlier_ports(desired, current);

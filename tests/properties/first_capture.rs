@@ -92,7 +92,7 @@ fn with_target(tables: &Tables, targets: &[&str]) -> Vec<Vec<String>> {
 
 /// Whether this is the last change of conntrack entries.
 const fn corrects_entries(step: &Step) -> bool {
-    matches!(step, Step::Conntrack(conntrack::Step::DeleteStale(_)))
+    matches!(step, Step::Conntrack(conntrack::Step::DeleteStale(..)))
 }
 
 proptest! {

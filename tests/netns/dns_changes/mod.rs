@@ -1,5 +1,6 @@
 //! Options change while a socket sends DNS queries from one source port, with some always waiting for their responses.
 
+mod pending;
 mod zones;
 
 use std::net::{IpAddr, SocketAddr};
