@@ -8,6 +8,7 @@ use netlab::User;
 
 use crate::lab::fixture::at;
 use crate::lab::pod::DNS_CAPTURE;
+use crate::lab::program::Program;
 use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
 
 for_each_backend_and_native!(
@@ -23,6 +24,7 @@ for_each_backend_and_native!(
     another_interface_is_excluded,
     excluded_port_53_is_included_for_one_server,
     included_group_asks_while_every_server_is_captured,
+    killed_run_is_completed_by_the_next,
 );
 
 /// How long a packet may take on a busy machine.
@@ -149,36 +151,62 @@ fn included_group_asks_while_every_server_is_captured(fixture: Fixture) {
     change(fixture, &of_group(&[]), &of_group(&["--capture-all-dns"]), &queries);
 }
 
+/// The rules may be complete when a run is killed: the next one completes the entries, by a note in which no server is named.
+fn killed_run_is_completed_by_the_next(fixture: Fixture) {
+    let queries = [(A, StaysCaptured), (B, BecomesDirect), (C, BecomesCaptured)];
+    let (before, after) = (with(&[A, B], &[]), with(&[A, C], &[]));
+    for moment in (2..14).step_by(2).map(|step| Duration::from_millis(step * 2)) {
+        change_by(fixture, "REDIRECT", &before, &after, &queries, |pod| {
+            program(pod, &after, "REDIRECT").run_and_kill_after(moment);
+        });
+    }
+}
+
 fn change(fixture: Fixture, before: &Setting<'_>, after: &Setting<'_>, queries: &[(Server, Query)]) {
     for mode in ["REDIRECT", "TPROXY"] {
-        let pod = fixture.pod_in(Topology::SecondNic);
-        apply(&pod, before, mode);
-        let families = fixture.families().iter();
-        let proxies: Vec<_> = families
-            .map(|family| (*family, bind(&pod.proxy(), at(family.loopback(), DNS_CAPTURE))))
-            .collect();
-        let mut waiting: Vec<Waiting<'_>> = Vec::new();
-        for (family, proxy) in &proxies {
-            for (number, (server, query)) in (0..).zip(queries) {
-                waiting.push(Waiting::new(&pod, *family, proxy, (41_000 + number, *server), *query));
-            }
+        change_by(fixture, mode, before, after, queries, |_| {});
+    }
+}
+
+fn change_by(
+    fixture: Fixture,
+    mode: &str,
+    before: &Setting<'_>,
+    after: &Setting<'_>,
+    queries: &[(Server, Query)],
+    first: impl Fn(&Pod),
+) {
+    let pod = fixture.pod_in(Topology::SecondNic);
+    apply(&pod, before, mode);
+    let families = fixture.families().iter();
+    let proxies: Vec<_> =
+        families.map(|family| (*family, bind(&pod.proxy(), at(family.loopback(), DNS_CAPTURE)))).collect();
+    let mut waiting: Vec<Waiting<'_>> = Vec::new();
+    for (family, proxy) in &proxies {
+        for (number, (server, query)) in (0..).zip(queries) {
+            waiting.push(Waiting::new(&pod, *family, proxy, (41_000 + number, *server), *query));
         }
-        for one in &mut waiting {
-            one.asks("first", one.query.is_captured_before());
+    }
+    for one in &mut waiting {
+        one.asks("first", one.query.is_captured_before());
+    }
+    first(&pod);
+    apply(&pod, after, mode);
+    for one in &mut waiting {
+        // The entry that translates the response of the others would keep the next query captured.
+        if one.query != BecomesDirect {
+            one.gets("late response");
         }
-        apply(&pod, after, mode);
-        for one in &mut waiting {
-            // The entry that translates the response of the others would keep the next query captured.
-            if one.query != BecomesDirect {
-                one.gets("late response");
-            }
-            one.asks("second", one.query.is_captured_after());
-            one.gets("second response");
-        }
+        one.asks("second", one.query.is_captured_after());
+        one.gets("second response");
     }
 }
 
 fn apply(pod: &Pod, setting: &Setting<'_>, mode: &str) {
+    program(pod, setting, mode).run().succeeded();
+}
+
+fn program(pod: &Pod, setting: &Setting<'_>, mode: &str) -> Program {
     let Setting { servers, options, included_groups } = setting;
     let names = |family: &Family| {
         let family = *family;
@@ -189,8 +217,6 @@ fn apply(pod: &Pod, setting: &Setting<'_>, mode: &str) {
     pod.istio_iptables(&args)
         .env("ISTIO_OUTBOUND_OWNER_GROUPS", included_groups)
         .file("/etc/resolv.conf", &resolv_conf)
-        .run()
-        .succeeded();
 }
 
 /// A socket of the application, and what it may reach.
