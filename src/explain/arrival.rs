@@ -1,7 +1,7 @@
-//! IPv4 packets that the kernel drops because of their addresses: what arrives from other hosts (martians, the reverse path filter), and
-//! what is sent from a loopback address.
+//! Packets that the kernel drops because of their addresses: what arrives from other hosts (martians, the reverse path filter) or for a
+//! loopback address, and, in IPv4, what is sent from a loopback address.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::matching::AtHook;
 use super::routing::{Looked, Routing, back, protocol, words};
@@ -27,13 +27,19 @@ impl Routing<'_> {
         })
     }
 
-    /// Why the kernel drops an IPv4 packet that arrives, if it does (`ip_route_input_slow` in net/ipv4/route.c).
+    /// Why the kernel drops a packet that arrives, if it does (IPv4: `ip_route_input_slow` in net/ipv4/route.c).
     pub(super) fn rejects(&self, at: &AtHook) -> Option<String> {
         let link = self.links?.named(at.in_interface.as_deref().filter(|name| *name != "lo")?)?;
-        let (IpAddr::V4(source), IpAddr::V4(destination)) = (at.source.ip(), at.destination.ip()) else {
-            return None;
-        };
         let name = one_line(&link.name);
+        let (source, destination) = match (at.source.ip(), at.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => (source, destination),
+            (_, IpAddr::V6(Ipv6Addr::LOCALHOST)) => {
+                return Some(format!(
+                    "the kernel drops what arrives on {name} for ::1: only lo has this address"
+                ));
+            }
+            (_, IpAddr::V4(_) | IpAddr::V6(_)) => return None,
+        };
         let why = if source.is_multicast() || source.is_broadcast() || source.is_unspecified() {
             Some("no host has this address".to_owned())
         } else if source.is_loopback() && !destination.is_loopback() && !link.routes_to_loopback {

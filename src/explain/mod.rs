@@ -51,6 +51,7 @@ pub use listener::Listener;
 pub use misrouted::{Misrouted, misrouted};
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
+pub use problems::lost_connections;
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;

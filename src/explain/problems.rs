@@ -1,10 +1,13 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
-use super::row::{Problem, Row};
+use super::packet::{Packet, Process};
+use super::reason::reason;
+use super::row::{Problem, Row, is_captured_by_ours};
 use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
+use super::walk::walk;
 use super::{LiveState, Pod, RunningProcess};
-use crate::model::{Family, InterfaceAddress};
+use crate::model::{Family, InterfaceAddress, Transport};
 use crate::text::one_line;
 
 /// Most problems of kinds of traffic.
@@ -60,6 +63,37 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Str
     let of_traffic = of_traffic(rows, &problems);
     problems.extend(of_traffic);
     problems
+}
+
+/// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named` yet.
+#[must_use]
+pub fn lost_connections(pod: &Pod<'_>, named: &[String]) -> Vec<String> {
+    let Some(live) = &pod.live else { return Vec::new() };
+    let row = |is_probe: bool, (kind, packet): (String, Packet)| {
+        let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
+        if !rules.has_ours() || !(is_captured_by_ours(&packet, live) || is_of_proxy(&packet, pod)) {
+            return None;
+        }
+        let walk = walk(rules, &packet, routing);
+        let reason = reason(&packet, &walk, pod);
+        let mut row = Row::of(kind, &packet, &walk, &reason, pod);
+        // A filter of some servers is for every process, if it names none.
+        let is_to_some_server = is_probe && is_of_proxy(&packet, pod) && !packet.is_local;
+        let is_of_owner = |problem: &Problem| problem.causes.iter().any(|cause| cause.contains("-owner "));
+        row.problems
+            .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || is_of_owner(problem)));
+        Some(row)
+    };
+    let kinds = pod.kinds().into_iter().filter_map(|kind| row(false, kind));
+    let rows: Vec<Row> = kinds.chain(pod.probes().into_iter().filter_map(|probe| row(true, probe))).collect();
+    of_traffic(&rows, named)
+}
+
+/// Whether it is a TCP packet of the proxy, to the app or to any server.
+fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
+    let proxy = &pod.config.traffic.proxy;
+    let is_its = |process: Process| proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid);
+    packet.transport == Transport::Tcp && packet.process.is_some_and(is_its)
 }
 
 /// Those of kinds of traffic that are not `named` yet: each with the first kind that has it, and how many more there are.

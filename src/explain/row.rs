@@ -3,6 +3,7 @@
 use super::packet::Packet;
 use super::reason::Reason;
 use super::replies;
+use super::rules::Rules;
 use super::walk::{Match, Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::model::{Family, Transport};
@@ -27,6 +28,8 @@ pub(super) struct Problem {
     pub(super) sentence: String,
     /// Words of other messages that name the same cause.
     pub(super) causes: Vec<String>,
+    /// Whether the connection is sure to end by a foreign rule.
+    pub(super) ends_by_foreign_rule: bool,
 }
 
 impl Row {
@@ -59,25 +62,33 @@ fn problems(
         | Verdict::TakenByForeignRule
         | Verdict::ToProxySocket => None,
     };
-    let mut causes_here = causes(walk.decisive(), walk);
+    let translating = || walk.steps.get(walk.translated_by.filter(|_| walk.because.is_some())?);
+    let mut causes_here = causes(walk.decisive().or_else(translating), walk);
     let is_misrouted = walk.verdict == Verdict::Misrouted;
+    let ends_by_foreign_rule = !causes_here.is_empty();
     causes_here.extend(behind.iter().filter(|_| is_misrouted).cloned());
-    let mut found: Vec<Problem> =
-        here.into_iter().map(|sentence| Problem { sentence, causes: causes_here.clone() }).collect();
+    let problem = |sentence| Problem { sentence, causes: causes_here.clone(), ends_by_foreign_rule };
+    let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
-        let sentence = |problem: &String| format!("is {is} {problem}");
-        found.extend(
-            behind
-                .iter()
-                .map(|problem| Problem { sentence: sentence(problem), causes: vec![problem.clone()] }),
-        );
+        let foreign = || live.rules.get(&packet.family()).into_iter().flat_map(Rules::foreign);
+        found.extend(behind.iter().map(|problem| Problem {
+            sentence: format!("is {is} {problem}"),
+            causes: vec![problem.clone()],
+            ends_by_foreign_rule: !problem.contains(" may not ")
+                && !problem.starts_with(replies::TRANSLATED)
+                && foreign().any(|(_, entry)| problem.contains(&entry.shown())),
+        }));
     }
     let unsure = walk.unsure().filter(|_| found.is_empty());
     found.extend(unsure.map(|unsure| {
         let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
-        Problem { sentence: format!("may go elsewhere: {unsure}"), causes: causes(step, walk) }
+        Problem {
+            sentence: format!("may go elsewhere: {unsure}"),
+            causes: causes(step, walk),
+            ends_by_foreign_rule: false,
+        }
     }));
     found
 }

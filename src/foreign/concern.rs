@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Rule, Target, Transport};
+use crate::model::{
+    Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Hook, Rule, Statement, Table, TableRules, Target,
+    Transport,
+};
 use crate::ordered::Ordered as _;
 use crate::parse::matches::{self, Field, FieldMatch, Part};
 
@@ -16,11 +19,14 @@ pub(super) struct Captured {
     ports: BTreeSet<u16>,
     /// Whether packets keep their own port, as with TPROXY.
     pub(super) keeps_port: bool,
+    /// Whether TPROXY takes all TCP packets that do not arrive on lo.
+    takes_every_port: bool,
 }
 
 impl Captured {
     pub(super) fn of(rules: &FamilyRules) -> Self {
         let family = rules.family;
+        let takes_every_port = rules.tables.get(&Table::Mangle).is_some_and(takes_every_port);
         let rules = || rules.tables.values().flat_map(|table| table.rules());
         // An excluded port is one of UDP, too.
         let is_dns = |rule: &Rule| {
@@ -45,6 +51,7 @@ impl Captured {
             dns: rules().any(is_dns),
             ports: rules().filter_map(|rule| redirect(rule.statement.target)).into_set(),
             keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
+            takes_every_port,
         }
     }
 
@@ -58,7 +65,19 @@ impl Captured {
         self.may_meet(&matches::of_words(words).known)
     }
 
-    /// The same apart from DNS over UDP, of which every packet has a conntrack zone.
+    /// Whether it may match what TPROXY leaves to the rules behind ours in PREROUTING: UDP; and of TCP what arrives on lo (redirected
+    /// connections, those of the proxy to the app, their replies), and replies to the proxy at a port that is not captured.
+    pub(super) fn may_match_behind_tproxy(&self, words: &[String]) -> bool {
+        let tests = matches::of_words(words).known;
+        let lo = matches::name_number(b"lo");
+        let may_arrive_on_lo = || {
+            let mut interfaces = tests.iter().filter(|test| test.field == Field::InInterface);
+            interfaces.all(|test| test.holds_for_any(&[lo]))
+        };
+        !self.takes_every_port || may_arrive_on_lo() || !may_meet(&tests, TCP)
+    }
+
+    /// [`Self::may_match`] apart from DNS over UDP, of which every packet has a conntrack zone.
     pub(super) fn may_match_without_zone(words: &[String]) -> bool {
         may_meet(&matches::of_words(words).known, TCP)
     }
@@ -107,6 +126,18 @@ impl Captured {
         };
         !(from_outside && of(Field::Source).chain(of(Field::Destination)).any(is_local))
     }
+}
+
+/// Whether TPROXY captures every port, of whatever interface.
+fn takes_every_port(mangle: &TableRules) -> bool {
+    let is_of_interface = |rule: &Rule| rule.statement.target == Target::Return;
+    let excludes = mangle.hooks.get(&Hook::Prerouting).is_some_and(|rules| rules.iter().any(is_of_interface));
+    let is_for_all = |rule: &Rule| {
+        let Statement { matcher, target } = &rule.statement;
+        let has_port = matcher.protocol.as_ref().is_some_and(|protocol| protocol.destination.is_some());
+        *target == Target::Jump(Chain::Divert) && !has_port
+    };
+    !excludes && mangle.chains.get(&Chain::Inbound).is_some_and(|rules| rules.iter().any(is_for_all))
 }
 
 const TCP: u128 = 6;
@@ -159,7 +190,14 @@ mod tests {
 
     fn may_match(dns: bool, rule: &str) -> bool {
         let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
-        Captured { family: Family::V4, dns, ports: BTreeSet::new(), keeps_port: false }.may_match(&words)
+        Captured {
+            family: Family::V4,
+            dns,
+            ports: BTreeSet::new(),
+            keeps_port: false,
+            takes_every_port: false,
+        }
+        .may_match(&words)
     }
 
     /// Any other port of loopback is none of the proxy's.
@@ -167,7 +205,8 @@ mod tests {
     fn packets_for_loopback_have_a_port_of_the_proxy_in_each_mode() {
         for keeps_port in [false, true] {
             let ports = BTreeSet::from([15001]);
-            let captured = Captured { family: Family::V4, dns: false, ports, keeps_port };
+            let captured =
+                Captured { family: Family::V4, dns: false, ports, keeps_port, takes_every_port: false };
             let may_match = |rule: &str| {
                 let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
                 captured.may_match_taken(&words, false)

@@ -7,6 +7,7 @@ mod concern;
 mod later;
 mod marks;
 mod overwritten;
+mod translated;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,6 +25,7 @@ use concern::Captured;
 use later::ports_of_proxy;
 pub use marks::that_mark_like_tproxy;
 pub use overwritten::Network;
+pub use translated::that_translate_behind_tproxy;
 
 /// The options of CT that set one.
 const ZONE: &str = "--zone";
@@ -265,14 +267,16 @@ impl Examined<'_> {
         foreign
             .filter_map(|(at, line)| {
                 let place = if has_capture && at < first { Placement::Before } else { Placement::Beside };
-                // Behind our jump in nat, and in mangle with TPROXY, there is only what we did not take.
-                if table != Table::Raw && has_capture && place == Placement::Beside {
+                // Behind our jump in nat there is only what we did not take.
+                let is_behind = has_capture && place == Placement::Beside;
+                if is_behind && table == Table::Nat {
                     return None;
                 }
                 let mut search = Search {
                     table,
                     hook,
                     place: place.clone(),
+                    is_behind_tproxy: is_behind && table == Table::Mangle,
                     captured: &captured,
                     chains: &observed.foreign,
                     seen: BTreeSet::new(),
@@ -306,6 +310,7 @@ struct Search<'a> {
     table: Table,
     hook: Hook,
     place: Placement,
+    is_behind_tproxy: bool,
     captured: &'a Captured,
     chains: &'a BTreeMap<String, Vec<String>>,
     seen: BTreeSet<String>,
@@ -316,7 +321,8 @@ impl Search<'_> {
     /// with one; `depth` chains deep.
     fn decides(&mut self, text: &str, in_hook: bool, depth: usize) -> Option<String> {
         let words = parse::words_of(text)?;
-        if !self.captured.may_match(&words) {
+        let is_left = !self.is_behind_tproxy || self.captured.may_match_behind_tproxy(&words);
+        if !is_left || !self.captured.may_match(&words) {
             return None;
         }
         let target = parse::target_words(text)?;

@@ -445,6 +445,13 @@ fn add_foreign(
         network,
         &current.foreign,
     ));
+    deciding.extend(foreign::that_translate_behind_tproxy(
+        &capturing,
+        current.backend,
+        live,
+        network,
+        &current.foreign,
+    ));
     for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push(chain.to_string());

@@ -44,7 +44,7 @@ pub(super) fn report(
             if found.others.is_empty() {
                 let live =
                     live.map_or_else(|| apply::live::rules(host, run.backend).map(|own| own.live), Ok)?;
-                add_misrouted(&mut found, live, &config)?;
+                add_lost(&mut found, live, &config)?;
             }
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, options.as_ref(), output), exit))
@@ -59,8 +59,8 @@ pub(super) fn report(
     }
 }
 
-/// Adds policy rules and routes that keep captured packets from the proxy and are not named yet.
-fn add_misrouted(
+/// Adds policy rules, routes and foreign rules by which captured connections or those of the proxy end and that are not named yet.
+fn add_lost(
     found: &mut Differences,
     live: explain::LiveState,
     config: &CaptureConfig,
@@ -73,6 +73,8 @@ fn add_misrouted(
             named.push(sentence);
         }
     }
+    let all = found.notices.clone().all();
+    found.notices.deciding.extend(explain::lost_connections(&pod, &all));
     Ok(())
 }
 

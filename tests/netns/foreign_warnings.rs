@@ -154,13 +154,13 @@ fn rules_that_concern_no_captured_packet_are_not_named(fixture: Fixture) {
     // Behind our jump TPROXY leaves only what is not captured.
     let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();
     pod.apply(&tproxy);
-    insert(&pod, "-t mangle -A PREROUTING -p tcp --dport 8080 -j DROP");
+    insert(&pod, "-t mangle -A PREROUTING ! -i lo -p tcp --dport 8080 -j DROP");
     assert_eq!(named(&pod, &tproxy), [""; 0]);
     for family in FAMILIES {
         let inbound = at(family.pod(), 8080);
         pod.outside().call(inbound).captured(15006, inbound);
     }
-    insert(&pod, "-t mangle -D PREROUTING -p tcp --dport 8080 -j DROP");
+    insert(&pod, "-t mangle -D PREROUTING ! -i lo -p tcp --dport 8080 -j DROP");
     insert(&pod, "-t nat -I OUTPUT -p udp -m udp --dport 53 -j RETURN");
     // An excluded port, which is one of UDP too, captures no DNS.
     let excluded = [&EVERYTHING[..], &["-o", "7000"]].concat();

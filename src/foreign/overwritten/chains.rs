@@ -17,29 +17,29 @@ const BUILT_IN: [&str; 4] = ["PREROUTING", INPUT, "OUTPUT", POSTROUTING];
 
 /// A base chain of another program, or the foreign rules of one that is shared with ours.
 #[derive(Debug)]
-pub(super) struct BaseChain {
+pub(in crate::foreign) struct BaseChain {
     /// ` (IPv4, iptables-nft): mangle`, or the table of nftables.
     place: String,
     /// Whether it is one of iptables.
     is_of_iptables: bool,
-    pub(super) chain: String,
-    pub(super) kind: Kind,
+    pub(in crate::foreign) chain: String,
+    pub(in crate::foreign) kind: Kind,
     /// Its rules before ours and behind them.
-    pub(super) parts: Vec<Part>,
+    pub(in crate::foreign) parts: Vec<Part>,
     /// Those that it may jump to.
-    pub(super) chains: BTreeMap<String, Vec<String>>,
+    pub(in crate::foreign) chains: BTreeMap<String, Vec<String>>,
 }
 
 /// Consecutive rules of a base chain.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) position: Position,
-    pub(super) rules: Vec<String>,
+pub(in crate::foreign) struct Part {
+    pub(in crate::foreign) position: Position,
+    pub(in crate::foreign) rules: Vec<String>,
 }
 
 impl BaseChain {
     /// A rule of one of its chains, for a message.
-    pub(super) fn shown(&self, chain: &str, text: &str) -> String {
+    pub(in crate::foreign) fn shown(&self, chain: &str, text: &str) -> String {
         let place = &self.place;
         if self.is_of_iptables {
             format!("{place} `{}`", shown(chain, text))
@@ -50,7 +50,7 @@ impl BaseChain {
 }
 
 /// The base chains that TCP packets of a family traverse.
-pub(super) fn base_chains(
+pub(in crate::foreign) fn base_chains(
     rules: &FamilyRules,
     backend: Backend,
     live: IptablesRules<'_>,

@@ -5,7 +5,7 @@ use crate::parse::matches::{ESTABLISHED, LOCAL, NEW, UNICAST};
 
 /// The hooks that a packet traverses over `lo`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(in crate::foreign) enum Stage {
     Output,
     Postrouting,
     Prerouting,
@@ -14,17 +14,17 @@ pub(super) enum Stage {
 
 /// Before or after our rules of the same chain or priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Side {
+pub(in crate::foreign) enum Side {
     Before,
     Behind,
 }
 
 /// A position on the path, ordered as packets traverse them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) stage: Stage,
+pub(in crate::foreign) struct Position {
+    pub(in crate::foreign) stage: Stage,
     pub(super) priority: i32,
-    pub(super) side: Side,
+    pub(in crate::foreign) side: Side,
 }
 
 /// The priority of our rules of marks.
@@ -66,9 +66,9 @@ pub(super) enum Requirement {
 
 /// The properties of a base chain that decide which packets it changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(in crate::foreign) struct Kind {
     /// Only the first packet of a connection traverses it.
-    pub(super) is_nat: bool,
+    pub(in crate::foreign) is_nat: bool,
     /// Outgoing packets are routed again behind it if their mark has changed.
     pub(super) reroutes: bool,
     /// It contains rules of ours.

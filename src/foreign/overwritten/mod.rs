@@ -1,7 +1,7 @@
 //! Foreign rules that change marks on which TPROXY depends.
 
-mod chains;
-mod mark_paths;
+pub(super) mod chains;
+pub(super) mod mark_paths;
 mod packet;
 
 use std::collections::{BTreeMap, BTreeSet};
