@@ -8,7 +8,7 @@ use super::documentation::{CLIENTS, SERVERS, any_client, any_server, in_family};
 use super::entry::Entry;
 use super::packet::{CLIENT_PORT, Packet};
 use super::rules::Rules;
-use crate::config::{OutboundRanges, PacketQuery};
+use crate::config::{OutboundRanges, PacketQuery, Sender};
 use crate::model::Family;
 use crate::parse::matches::{self, Field, FieldMatch, address_number};
 
@@ -43,10 +43,14 @@ impl Pod<'_> {
 }
 
 impl Packet {
-    /// The same packet, with default values that stand for any other, where the question has none.
+    /// The same packet, with default values that stand for any other, where the question has none; one of the proxy with the owner that it
+    /// has in this pod.
     #[must_use]
     pub(super) fn with_defaults(mut self, query: &PacketQuery, pod: &Pod<'_>) -> Self {
         let family = self.family();
+        if query.sender == Sender::Proxy {
+            self = self.sent_by(query.sender, Some(pod.proxy()));
+        }
         let Some(tested) = pod.live.as_ref().and_then(|live| live.tested.get(&family)) else {
             return self;
         };

@@ -23,6 +23,7 @@ mod other_base_chains;
 mod overview;
 mod packet;
 mod problems;
+mod proxy;
 mod reach;
 mod reason;
 mod replies;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::documentation::any_client;
-use super::{Pod, TranslatedServer};
+use super::{Pod, TranslatedServer, proxy};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
 
@@ -120,6 +120,12 @@ impl Packet {
         }
     }
 
+    /// The same packet of another process.
+    #[must_use]
+    pub(super) fn sent_by(self, sender: Sender, process: Option<Process>) -> Self {
+        Self { sender: self::sender(sender, process), process, ..self }
+    }
+
     /// The same packet, with the destination that rules see.
     #[must_use]
     pub(super) fn translated(mut self, pod: &Pod<'_>) -> Self {
@@ -180,13 +186,12 @@ fn is_own(network: &Network, address: IpAddr) -> bool {
 }
 
 fn process(sender: Sender, config: &CaptureConfig) -> Option<Process> {
-    let proxy = &config.traffic.proxy;
-    let first = |ids: &[u32]| ids.first().copied().unwrap_or_default();
+    let exempt = &config.traffic.proxy;
     // An id that is not the proxy's, nor in any list of groups if that can be helped.
-    let app = (1000..).find(|id| !proxy.uids.contains(id) && !proxy.gids.contains(id)).unwrap_or(1000);
+    let app = (1000..).find(|id| !exempt.uids.contains(id) && !exempt.gids.contains(id)).unwrap_or(1000);
     match sender {
         Sender::App => Some(Process { uid: app, gid: app }),
-        Sender::Proxy => Some(Process { uid: first(&proxy.uids), gid: first(&proxy.gids) }),
+        Sender::Proxy => Some(proxy::owner(config)),
         Sender::Uid(uid) => Some(Process { uid, gid: uid }),
         Sender::Gid(gid) => Some(Process { uid: app, gid }),
         Sender::Process { uid, gid } => Some(Process { uid, gid }),

@@ -1,6 +1,6 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
-use super::packet::Packet;
+use super::packet::{Packet, Process};
 use super::reason::Reason;
 use super::replies;
 use super::rules::Rules;
@@ -96,7 +96,8 @@ fn problems(
 /// Whether a foreign rule decides over what is captured without it, or over what the proxy sends.
 fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &LiveState, pod: &Pod<'_>) -> bool {
     let proxy = &pod.config.traffic.proxy;
-    let is_of_proxy = packet.process.is_some_and(|process| proxy.uids.contains(&process.uid));
+    let is_its = |process: Process| proxy.uids.contains(&process.uid) || process == pod.proxy();
+    let is_of_proxy = packet.process.is_some_and(is_its);
     let is_taken = walk.verdict == Verdict::TakenByForeignRule && packet.transport == Transport::Tcp;
     walk.decisive().is_some_and(|step| step.rule.is_foreign())
         && ((is_taken && is_of_proxy) || is_captured_by_ours(packet, live))

@@ -4,18 +4,20 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use netlab::User;
 use netlab::socket::{self, Binding};
+use netlab::{Listen, User};
 
 use crate::explain_foreign::later_packets_come_through;
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::pod::PROXY;
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     listeners_on_one_address_take_what_is_redirected_there,
     listeners_on_one_interface_take_what_arrives_there,
     listeners_for_ipv6_only_take_no_ipv4_packet,
     tproxy_looks_for_a_listener_at_the_first_address_of_the_interface,
+    proxy_has_the_user_of_its_listener,
     replies_with_tproxy_have_the_user_of_the_listener
 );
 
@@ -163,6 +165,35 @@ fn replies_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
             let line = first_line(&pod, "outside", to);
             assert_eq!(!line.contains("replies do not arrive"), arrives, "{rule}: {line}");
             pod.iptables(family, &format!("-t filter -D {rule}"));
+        }
+    }
+}
+
+/// As docs/operations.md wants it for TPROXY: the proxy is root, in the group that is not captured.
+fn proxy_has_the_user_of_its_listener(fixture: Fixture) {
+    for mode in ["TPROXY", "REDIRECT"] {
+        let pod = fixture.pod();
+        let proxy = pod.user(0, PROXY);
+        let _servers = (
+            proxy.serve("proxy", &[Listen::Tcp(15001), Listen::TcpTransparent(15006)]),
+            pod.outside_listens(&[80]),
+        );
+        pod.apply(&["-i", "*", "-b", "*", "-m", mode]);
+        for &family in fixture.families() {
+            let to = at(family.service(), 80);
+            for (uid, is_refused) in [(0, true), (PROXY, false)] {
+                let rule = format!("OUTPUT -p tcp --dport 80 -m owner --uid-owner {uid} -j REJECT");
+                pod.iptables(family, &format!("-t filter -A {rule}"));
+                let outcome = proxy.call(to);
+                assert_eq!(matches!(outcome, Outcome::Refused), is_refused, "{mode}, {rule}: {outcome:?}");
+                let line = first_line(&pod, "proxy", to);
+                assert_eq!(line.contains(" REJECT"), is_refused, "{mode}, {rule}: {line}");
+                let table = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+                let line = table.lines().next().unwrap_or_default();
+                let is_named = line.contains("proxy to ") && line.contains(" REJECT");
+                assert_eq!(is_named, is_refused, "{mode}, {rule}: {line}");
+                pod.iptables(family, &format!("-t filter -D {rule}"));
+            }
         }
     }
 }

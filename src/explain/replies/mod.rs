@@ -200,14 +200,10 @@ impl<'a> Conversation<'a> {
 
     /// The proxy that has taken the packet: its replies have the user of the socket that listens.
     fn accepting(&self) -> Sender {
-        let Verdict::Captured(port) = self.taken.verdict else { return self.root_proxy() };
+        let Verdict::Captured(port) = self.taken.verdict else { return self.transparent_proxy() };
         let listener = self.listener(SocketAddr::new(self.packet.destination.ip(), port.number()));
-        self.proxy_as(listener.map_or(0, |found| found.uid))
-    }
-
-    fn proxy_as(&self, uid: u32) -> Sender {
-        let gid = self.pod.config.traffic.proxy.gids.first().copied().unwrap_or_default();
-        Sender::Process { uid, gid }
+        let by_listener = |found: &Listener| Sender::Process { uid: found.uid, gid: self.pod.proxy().gid };
+        listener.map_or_else(|| self.transparent_proxy(), by_listener)
     }
 
     /// A question about a packet that follows.

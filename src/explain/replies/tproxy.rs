@@ -3,7 +3,7 @@
 //! The proxy connects to the app from the client's address. The app's replies are for the client, and policy routing brings them to
 //! the proxy by the mark of their connection.
 
-use super::super::packet::{ACCEPTING, OPENING, REPLYING};
+use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
 use super::super::walk::Verdict;
@@ -56,8 +56,10 @@ impl Conversation<'_> {
         }
         let own = self.taken.end.destination;
         let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
-        let query =
-            PacketQuery { mark, ..self.query(self.root_proxy(), self.packet.source, ConnectionState::New) };
+        let query = PacketQuery {
+            mark,
+            ..self.query(self.transparent_proxy(), self.packet.source, ConnectionState::New)
+        };
         let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
         if is_own && call.walk.verdict != Verdict::NotCaptured {
             return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
@@ -101,8 +103,9 @@ impl Conversation<'_> {
         Some(format!("the app's replies do not reach the proxy: {cause}"))
     }
 
-    /// The proxy of a TPROXY pod is root, in the proxy's group: only root may take another's address.
-    pub(super) fn root_proxy(&self) -> Sender {
-        self.proxy_as(0)
+    /// The proxy of a TPROXY pod is root, in the proxy's group.
+    pub(super) fn transparent_proxy(&self) -> Sender {
+        let Process { uid, gid } = self.pod.transparent_proxy();
+        Sender::Process { uid, gid }
     }
 }
