@@ -1,7 +1,9 @@
-//! Packets for each foreign rule: to the address and the port that it names, from whom it names; and those by which the proxy hands on what
-//! is captured from or for these.
+//! Packets for each foreign rule and policy rule: to the address and the port that it names, from whom it names; and those by which the proxy
+//! hands on what is captured from or for these.
 
 use std::net::{IpAddr, SocketAddr};
+
+use ipnetwork::IpNetwork;
 
 use super::defaults::default_server;
 use super::entry::Entry;
@@ -11,28 +13,34 @@ use super::row::is_captured_by_ours;
 use super::rules::{INPUT, Rules};
 use super::unless::addresses;
 use super::{LiveState, Pod};
-use crate::config::{PacketQuery, Sender};
-use crate::model::{DNS_PORT, Family, Hook, Port, Transport};
-use crate::parse::matches::{self, Direction, End, Field, FieldMatch, Part};
+use crate::config::{InboundPorts, OutboundRanges, PacketQuery, Sender};
+use crate::model::{DNS_PORT, Family, Hook, PolicyRule, Port, ROUTE_PROTOCOL, Transport};
+use crate::parse::matches::{self, Direction, End, Field, FieldMatch, Part, address_number};
 
 /// Most packets of a family, of those that are captured, and of those of the proxy.
 const MOST: usize = 64;
 
-/// For each family that has rules of ours: packets for each foreign rule that are captured without foreign rules, or that the proxy hands
-/// on then, with the name of the kind of traffic.
+/// For each family that has rules of ours: packets for each foreign rule and policy rule that are captured without these, or that the proxy
+/// hands on then, with the name of the kind of traffic.
 pub(super) fn packets(live: &LiveState, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
         for kinds in [&CAPTURED[..], &PROXY] {
             let mut questions: Vec<Question> = Vec::new();
+            let mut add = |found: Question| {
+                let is_asked = found.is_named || kinds.contains(&Kind::App);
+                if is_asked && questions.len() < MOST && !questions.contains(&found) {
+                    questions.push(found);
+                }
+            };
             for (hook, entry) in rules.foreign() {
                 let meets = kinds.iter().filter(|kind| kind.meets(hook, live));
-                for found in meets.filter_map(|kind| Question::of(entry, *kind, *family, pod)) {
-                    let is_asked = found.is_named || kinds.contains(&Kind::App);
-                    if is_asked && questions.len() < MOST && !questions.contains(&found) {
-                        questions.push(found);
-                    }
-                }
+                meets.filter_map(|kind| Question::of(entry, *kind, *family, pod)).for_each(&mut add);
+            }
+            let policy_rules = live.fib.get(family).into_iter().flat_map(|fib| &fib.rules);
+            for rule in policy_rules.filter(|rule| is_asked_about(rule)) {
+                let meets = kinds.iter().filter(|kind| kind.meets(None, live));
+                meets.filter_map(|kind| Question::of_policy(rule, *kind, *family, pod)).for_each(&mut add);
             }
             let asked = questions.iter().filter(|question| question.concerns(rules, live, pod));
             packets.extend(asked.map(|question| question.packet(pod)));
@@ -116,14 +124,33 @@ impl PartialEq for Question {
 impl Question {
     /// `None` if no packet of this kind is one for the rule, as far as its words are read.
     fn of(entry: &Entry, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        let to = if kind.is_for_pod() {
-            pod_address(pod.config, pod.network, family)
-        } else {
-            default_server(pod, family)
-        };
-        let (query, to) = (kind.query(family), SocketAddr::new(to, ANY_PORT));
+        Self::with(&matches::read(&entry.text())?.known, kind, family, pod)
+    }
+
+    /// The same for a policy rule.
+    fn of_policy(rule: &PolicyRule, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
+        let mut question = Self::with(&tests(rule), kind, family, pod)?;
+        let Some((first, last)) = rule.uids else { return Some(question) };
+        let covers = |uid: u32| (first..=last).contains(&uid);
+        let is_of_proxy = |uid: u32| uid == pod.proxy().uid || pod.config.traffic.proxy.uids.contains(&uid);
+        match kind {
+            // The kernel has the user only of what is sent.
+            Kind::FromServer | Kind::FromApp | Kind::Client => return None,
+            Kind::ToClient => {}
+            Kind::ToServer | Kind::ToApp => return covers(pod.proxy().uid).then_some(question),
+            Kind::App => {
+                let packet = Packet::of(&question.query, question.to, pod.config, pod.network);
+                if !packet.process.is_some_and(|process| covers(process.uid)) {
+                    question.query.sender = Sender::Uid((first..=last).find(|uid| !is_of_proxy(*uid))?);
+                }
+            }
+        }
+        Some(question)
+    }
+
+    fn with(tests: &[FieldMatch], kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
+        let (query, to) = (kind.query(family), captured_destination(kind, family, pod));
         let mut question = Self { kind, query, to, is_named: false, has_port: false };
-        let tests = matches::read(&entry.text())?.known;
         tests.iter().filter(|test| !test.is_negated).try_for_each(|test| question.take(test, pod))?;
         if question.query.transport == Transport::Udp && !question.has_port {
             question.to.set_port(DNS_PORT.number());
@@ -180,10 +207,10 @@ impl Question {
 
     /// Takes the owner that a rule tests.
     fn owned_by(&mut self, owner: Sender, pod: &Pod<'_>) -> Option<()> {
-        let proxy = &pod.config.traffic.proxy;
+        let proxy = pod.proxy();
         let is_proxy = match owner {
-            Sender::Uid(uid) => proxy.uids.contains(&uid),
-            Sender::Gid(gid) => proxy.gids.contains(&gid),
+            Sender::Uid(uid) => proxy.uid == uid,
+            Sender::Gid(gid) => proxy.gid == gid,
             Sender::App | Sender::Kernel | Sender::Outside | Sender::Process { .. } | Sender::Proxy => false,
         };
         if self.kind == Kind::App {
@@ -224,6 +251,58 @@ impl Question {
         let packet = Packet::of(query, *to, pod.config, pod.network).with_defaults(query, pod);
         (format!("{sender}{address}{port} to {to}{transport}"), packet)
     }
+}
+
+/// A destination whose packets of this kind are captured, if that takes a range or a port of the options.
+fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr {
+    let traffic = &pod.config.traffic;
+    let port = |ports: &[Port]| ports.first().map_or(ANY_PORT, |port| port.number());
+    if kind.is_for_pod() {
+        let port = if let InboundPorts::Only(ports) = &traffic.inbound { port(ports) } else { ANY_PORT };
+        return SocketAddr::new(pod_address(pod.config, pod.network, family), port);
+    }
+    let outbound = &traffic.outbound;
+    let range = match &outbound.ranges {
+        OutboundRanges::All => return SocketAddr::new(default_server(pod, family), ANY_PORT),
+        OutboundRanges::None => None,
+        OutboundRanges::Only(ranges) => ranges.iter().find(|range| family.holds(range)),
+    };
+    // The network itself is no host.
+    let host = |range: &IpNetwork| SocketAddr::new(range.iter().nth(1).unwrap_or(range.ip()), ANY_PORT);
+    range.map_or_else(|| SocketAddr::new(default_server(pod, family), port(&outbound.ports)), host)
+}
+
+/// Whether a policy rule names a user, an address, a port or a protocol. The packets of the table match a negated one.
+fn is_asked_about(rule: &PolicyRule) -> bool {
+    let names = rule.uids.is_some() || !tests(rule).is_empty();
+    names && rule.origin != ROUTE_PROTOCOL && !rule.is_negated
+}
+
+/// What a policy rule tests of addresses, ports and the protocol.
+fn tests(rule: &PolicyRule) -> Vec<FieldMatch> {
+    let PolicyRule { source, destination, protocol, source_ports, destination_ports, .. } = rule;
+    let test = |field, words: String, (first, last): (u128, u128)| FieldMatch {
+        field,
+        values: vec![(first, last)],
+        mask: u128::MAX,
+        is_negated: false,
+        words,
+    };
+    let address = |field, range: &IpNetwork| {
+        let ends = (address_number(range.network()), address_number(range.broadcast()));
+        test(field, format!("range {range}"), ends)
+    };
+    let ports = |field, (first, last): (u16, u16)| {
+        test(field, format!("ports {first}-{last}"), (first.into(), last.into()))
+    };
+    let number =
+        |number: u8| test(Field::Protocol, format!("protocol {number}"), (number.into(), number.into()));
+    let source = source.as_ref().map(|range| address(Field::Source, range));
+    let destination = destination.as_ref().map(|range| address(Field::Destination, range));
+    let source_ports = source_ports.map(|range| ports(Field::SourcePort, range));
+    let destination_ports = destination_ports.map(|range| ports(Field::DestinationPort, range));
+    let all = [source, destination, protocol.map(number), source_ports, destination_ports];
+    all.into_iter().flatten().collect()
 }
 
 /// The field of a packet that a reply has on its other end.

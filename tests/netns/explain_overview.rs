@@ -30,7 +30,7 @@ const NO_REPLY: &str = "no reply";
 /// The port that the app has for another mesh.
 const OTHER_MESH: u16 = 9090;
 
-const CHANGES: [Change; 12] = [
+const CHANGES: [Change; 16] = [
     Change {
         options: "-i * -b *",
         commands: [
@@ -61,6 +61,35 @@ const CHANGES: [Change; 12] = [
         flow: ("app", "service", 443),
         by: None,
         says: ["policy routing drops it: policy rule `50: ", "policy routing drops it: policy rule `50: "],
+    },
+    // The packets of these, only the policy rule names.
+    Change {
+        options: "-i * -b *",
+        commands: ["ip rule add pref 50 ipproto tcp dport 443 prohibit"; 2],
+        flow: ("app", "service", 443),
+        by: None,
+        says: ["policy routing drops it: policy rule `50: "; 2],
+    },
+    Change {
+        options: "-i 192.0.2.0/24,2001:db8:2::/48 -b *",
+        commands: ["ip rule add pref 50 ipproto tcp dport 443 prohibit"; 2],
+        flow: ("app", "service", 443),
+        by: None,
+        says: ["policy routing drops it: policy rule `50: "; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip rule add pref 50 to {other} unreachable"; 2],
+        flow: ("app", "other", 80),
+        by: None,
+        says: ["policy routing drops it: policy rule `50: "; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip rule add pref 50 uidrange 900-1000 blackhole"; 2],
+        flow: ("app", "service", 80),
+        by: None,
+        says: ["policy routing drops it: policy rule `50: "; 2],
     },
     Change {
         options: "-i * -b *",

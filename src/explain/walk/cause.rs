@@ -25,7 +25,7 @@ impl<'a> Sent<'a, '_> {
         }
     }
 
-    /// Whether it is captured where foreign rules have no effect.
+    /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no effect.
     pub(in super::super) fn is_captured_by_ours(self) -> bool {
         matches!(self.walk_by(&[], Order::OnlyOurs).verdict, Verdict::Captured(_))
     }

@@ -2,6 +2,7 @@
 
 use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
+use super::order::Order;
 use super::{ChainPosition, Flow, Walker, dropped_by_policy};
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Table};
 
@@ -147,6 +148,10 @@ impl<'a> Walker<'a, '_> {
 
     /// Where a packet goes, if the kernel accepts the route: what it throws away instead has a reason.
     fn rejected_by(&mut self, routed: Routed, looked: Option<&Looked<'_>>) -> Routed {
+        if routed == Routed::Rejected && self.order == Order::OnlyOurs {
+            // A policy rule or route that rejects it is as foreign as a rule that drops it.
+            return self.routing.routed_by_options(self.packet, &self.at);
+        }
         let because = match routed {
             Routed::Rejected => {
                 looked.and_then(Looked::words).map(|words| format!("policy routing drops it: {words}"))
