@@ -26,9 +26,10 @@ pub fn check(differences: &Differences, read: Option<&AsOptions>, output: Output
 
 fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
+    let disturbing = notices.deciding.len() + notices.others.len();
     let (notices, others) = (notices.clone().all(), [others.as_slice(), forms].concat());
     let these = if read.is_some() { "the options below" } else { "these options" };
-    let mut text = match (chains.len() + others.len(), notices.len()) {
+    let mut text = match (chains.len() + others.len(), disturbing) {
         (0, 0) => format!("equal: the live rules ({backend}) are those of {these}\n"),
         (0, _) => format!(
             "the live rules ({backend}) are those of {these}, but other rules may apply to the same packets\n"

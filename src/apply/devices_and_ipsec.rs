@@ -16,8 +16,22 @@ pub(super) struct Outside {
     pub(super) devices: Vec<DeviceHook>,
     /// Each of them in words, with its consequence.
     pub(super) notices: Vec<String>,
-    /// What could not be read.
+    /// What this process may not read, or what a bundle does not have: notes. It is not known to be there.
     pub(super) unread: Vec<String>,
+}
+
+impl Outside {
+    /// Any other error is a notice: it is unexpected.
+    fn add_unread(&mut self, what: &str, error: &io::Error) {
+        let is_absent = recording::is_replayed() && error.raw_os_error().is_none();
+        if is_absent {
+            self.unread.push(format!("{what} are not known: the bundle does not have them"));
+            return;
+        }
+        let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+        let list = if is_refused { &mut self.unread } else { &mut self.notices };
+        list.push(format!("{what} cannot be read: {}", one_line(&error.to_string())));
+    }
 }
 
 /// Reads it all. An old bundle does not have all of it.
@@ -30,9 +44,7 @@ pub(super) fn read(links: &[Link]) -> Outside {
             outside.notices.extend(chains.iter().map(ToString::to_string));
             outside.devices.extend(chains.iter().flat_map(|chain| chain.hooks()));
         }
-        Err(error) => outside
-            .unread
-            .push(format!("the base chains of nftables at network devices cannot be read: {error}")),
+        Err(error) => outside.add_unread("the base chains of nftables at network devices", &error),
     }
     let xdp = links.iter().filter_map(|link| {
         let what = format!("an XDP program (number {})", link.xdp_program?);
@@ -41,7 +53,7 @@ pub(super) fn read(links: &[Link]) -> Outside {
     let mut hooks: Vec<_> = xdp.collect();
     let mut add = |what: &str, found: io::Result<Vec<DeviceHook>>| match found {
         Ok(found) => hooks.extend(found),
-        Err(error) => outside.unread.push(unread(what, &error)),
+        Err(error) => outside.add_unread(what, &error),
     };
     add("filters of tc at interfaces", recording::optional(|| Rtnetlink::open()?.filters()));
     add("BPF programs of tcx at interfaces", recording::optional(|| bpf::at_interfaces(links)));
@@ -49,7 +61,7 @@ pub(super) fn read(links: &[Link]) -> Outside {
     outside.devices.extend(hooks);
     match recording::optional(xfrm::policies) {
         Ok(ipsec) => outside.ipsec = ipsec,
-        Err(error) => outside.unread.push(unread("IPsec policies", &error)),
+        Err(error) => outside.add_unread("IPsec policies", &error),
     }
     let deciding = |policy: &&IpsecPolicy| policy.action != IpsecAction::Pass;
     let policies = outside.ipsec.policies.iter().filter(deciding).map(|policy| {
@@ -69,11 +81,4 @@ pub(super) fn read(links: &[Link]) -> Outside {
     let notices: Vec<String> = policies.chain(defaults).collect();
     outside.notices.extend(notices);
     outside
-}
-
-fn unread(what: &str, error: &io::Error) -> String {
-    if recording::is_replayed() && error.raw_os_error().is_none() {
-        return format!("{what} are not known: the bundle does not have them");
-    }
-    format!("{what} cannot be read: {}", one_line(&error.to_string()))
 }

@@ -40,6 +40,7 @@ impl Differences {
         self.others.is_empty() && self.notices.deciding.is_empty()
     }
 
+    /// What cannot be read for lack of a privilege is not known to disturb.
     const fn is_undisturbed(&self) -> bool {
         self.notices.deciding.is_empty() && self.notices.others.is_empty()
     }
@@ -86,7 +87,8 @@ pub fn differences(
     }
     let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
-    notices.others.extend(outside.notices.into_iter().chain(programs).chain(outside.unread));
+    notices.others.extend(outside.notices.into_iter().chain(programs));
+    notices.unread.extend(outside.unread);
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
 }
 

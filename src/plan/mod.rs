@@ -333,22 +333,24 @@ pub struct Notices {
     pub deciding: Vec<String>,
     /// Everything else.
     pub others: Vec<String>,
+    /// What this process may not read.
+    pub unread: Vec<String>,
 }
 
 impl Notices {
     /// All of them.
     #[must_use]
     pub fn all(self) -> Vec<String> {
-        [self.deciding, self.others].concat()
+        [self.deciding, self.others, self.unread].concat()
     }
 }
 
 /// Warnings to log before the steps are executed.
 #[must_use]
 pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
-    let Notices { mut deciding, others: mut notices } = Notices::default();
+    let Notices { mut deciding, others: mut notices, mut unread } = Notices::default();
     if current.legacy_unlisted {
-        notices.push(
+        unread.push(
             "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
                 .to_owned(),
         );
@@ -397,7 +399,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             ));
         }
     }
-    Notices { deciding, others: notices }
+    Notices { deciding, others: notices, unread }
 }
 
 /// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names them: a foreign rule of the

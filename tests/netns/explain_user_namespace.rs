@@ -20,8 +20,10 @@ const FIRST: u32 = 100_000;
 fn inside(holder: &Holder, args: &[&str]) -> String {
     let command = holder.enter().arg(&*BUILT).args(args).output();
     let output = command.expect("start istio-iptables");
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, log) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {said}{log}");
+    said
 }
 
 fn overview(pod: &Pod) -> Value {
@@ -54,6 +56,9 @@ fn reports_from_the_node_are_those_inside(fixture: Fixture) {
         (proxy.serve("proxy", &[Listen::Tcp(15001), Listen::Tcp(15006)]), pod.outside_listens(&[80]));
     let backend = fixture.backend.flag();
     inside(&holder, &["-i", "*", "-b", "*", "--dual-stack", "--backend", backend]);
+    // What the pod's root may not read is no difference.
+    let check = inside(&holder, &["check", "--backend", backend]);
+    assert!(check.starts_with("equal: ") && check.contains("note: BPF programs of tcx"), "{check}");
     // One with the proxy's users of the pod, and one with those of the node.
     let [exempt, other] = [FIRST + PROXY, PROXY].map(|uid| started(&pod, uid));
     for &family in fixture.families() {

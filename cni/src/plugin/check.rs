@@ -65,7 +65,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     });
     let ((differences, packets), _) = compared?;
     let container = attachment.id.container.as_str();
-    for notice in &differences.notices.others {
+    for notice in differences.notices.others.iter().chain(&differences.notices.unread) {
         log::info!(container; "{notice}");
     }
     let Some(first) = first(&differences) else { return Ok(()) };
