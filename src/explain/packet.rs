@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::documentation::any_client;
-use super::{Pod, TranslatedServer, proxy};
+use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
 
@@ -185,13 +185,20 @@ fn is_own(network: &Network, address: IpAddr) -> bool {
     network.addresses.iter().any(|own| own.address == address)
 }
 
+/// The first user and group of the proxy in the options.
+pub(super) fn proxy_owner(config: &CaptureConfig) -> Process {
+    let first = |ids: &[u32]| ids.first().copied().unwrap_or_default();
+    let proxy = &config.traffic.proxy;
+    Process { uid: first(&proxy.uids), gid: first(&proxy.gids) }
+}
+
 fn process(sender: Sender, config: &CaptureConfig) -> Option<Process> {
     let exempt = &config.traffic.proxy;
     // An id that is not the proxy's, nor in any list of groups if that can be helped.
     let app = (1000..).find(|id| !exempt.uids.contains(id) && !exempt.gids.contains(id)).unwrap_or(1000);
     match sender {
         Sender::App => Some(Process { uid: app, gid: app }),
-        Sender::Proxy => Some(proxy::owner(config)),
+        Sender::Proxy => Some(proxy_owner(config)),
         Sender::Uid(uid) => Some(Process { uid, gid: uid }),
         Sender::Gid(gid) => Some(Process { uid: app, gid }),
         Sender::Process { uid, gid } => Some(Process { uid, gid }),
