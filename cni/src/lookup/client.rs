@@ -81,7 +81,7 @@ pub fn ask(
         Response::Pod(known) if known.is(pod) => Ok(*known),
         // The event may have no room for the names, which are in it already.
         Response::Pod(known) => Err(Failure::Problem(format!(
-            "the runtime starts uid {:?}, the response is about uid {:?} of pod {}/{}",
+            "the runtime starts uid {:?}, the response has uid {:?} of pod {}/{}",
             pod.uid, known.uid, known.namespace, known.name
         ))),
         Response::NotFound => Err(Failure::NotFound),

@@ -169,7 +169,7 @@ fn response_about_another_pod_is_rejected() {
     for (reply, uid) in [(injected("u-0"), "u-0"), (injected(""), ""), (other, UID)] {
         let problem = Case::new().serve(move |_| json_reply(&reply)).refused();
         let wanted = format!(
-            "agent, api: the runtime starts uid \"u-1\", the response is about uid {uid:?} of pod default/web-"
+            "agent, api: the runtime starts uid \"u-1\", the response has uid {uid:?} of pod default/web-"
         );
         assert!(problem.contains(&wanted), "{problem}");
     }

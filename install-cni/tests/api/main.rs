@@ -83,7 +83,7 @@ fn pod_that_is_not_known_yet_is_read_from_the_api_server() {
     // Neither cached nor at the API server.
     let problem = node.refused("web-0", "u-7");
     assert!(
-        problem.contains("the runtime starts uid \"u-7\", the response is about uid \"u-2\""),
+        problem.contains("the runtime starts uid \"u-7\", the response has uid \"u-2\""),
         "{problem}"
     );
 }

@@ -23,7 +23,7 @@ pub(crate) fn pod_with_the_same_name_is_another_pod(cluster: &Cluster) {
     let problem = node.refused("web-0", &first);
     // An event has no room for two whole uids.
     let (beginning, _) = second.split_at(8);
-    assert!(problem.contains(&format!("the response is about uid \"{beginning}")), "{problem}");
+    assert!(problem.contains(&format!("the response has uid \"{beginning}")), "{problem}");
     installation.until_watched(&node, "web-0", &second);
     installation.delete_pod("web-0");
     let problem = node.refused("web-0", "another");
