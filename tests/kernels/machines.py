@@ -143,7 +143,7 @@ CLOUD = "linux-image-cloud-amd64"
 MACHINES = [
     Machine("4.15", "Ubuntu 18.04", "linux-image-virtual", "bionic", NO_NATIVE),
     Machine("5.4", "Ubuntu 20.04", "linux-image-virtual", "focal", EVERYTHING),
-    Machine("5.10", "Debian 11, 256 MB", CLOUD, "bullseye", EVERYTHING + DEMO + GALLERY, memory=256),
+    Machine("5.10", "Debian 11, 320 MB", CLOUD, "bullseye", EVERYTHING + DEMO + GALLERY, memory=320),
     Machine("6.1", "Debian 12", CLOUD, "bookworm", MISSING_MODULES + EVERYTHING),
     Machine("6.12", "Debian 13", CLOUD, "trixie", EVERYTHING),
     Machine("newest", "Debian unstable", CLOUD, "sid", EVERYTHING + DEMO + GALLERY),
