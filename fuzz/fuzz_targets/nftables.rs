@@ -16,7 +16,8 @@ fuzz_target!(|data: (u8, &[u8])| {
             let Some(message) = batch.messages().last() else { return };
             let reply = Reply { kind: 0x0a06, flags: 0, sequence: 0, body: message.body() };
             // Names and data may be too long for an attribute once they are written again.
-            if let Some(Object::Rule { rule: again, .. }) = Object::read(&reply).filter(|_| body.len() < 1000) {
+            if let Some(Object::Rule { rule: again, .. }) = Object::read(&reply).filter(|_| body.len() < 1000)
+            {
                 assert_eq!(again.expressions, rule.expressions);
             }
         }

@@ -1,8 +1,8 @@
 //! Any template: text or an error, in bounded time and memory.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use gotemplate::{Limits, Options, Template, Value};
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let functions = sidecar_injector::inject::functions(|_| None);

@@ -82,10 +82,7 @@ fn pod_that_is_not_known_yet_is_read_from_the_api_server() {
     node.captured("web-0", "u-2");
     // Neither cached nor at the API server.
     let problem = node.refused("web-0", "u-7");
-    assert!(
-        problem.contains("the runtime starts uid \"u-7\", the response has uid \"u-2\""),
-        "{problem}"
-    );
+    assert!(problem.contains("the runtime starts uid \"u-7\", the response has uid \"u-2\""), "{problem}");
 }
 
 #[test]
