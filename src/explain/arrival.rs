@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::matching::AtHook;
 use super::routing::{Looked, Routing, back, protocol, words};
-use crate::model::{DEFAULT_TABLE, Fib, FibRoute, LOCAL_TABLE, Link, MAIN_TABLE, PolicyAction, RouteKind};
+use crate::model::{
+    DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, Link, MAIN_TABLE, PolicyAction, RouteKind,
+};
 use crate::routing::{Found, lookup};
 use crate::text::one_line;
 
@@ -34,9 +36,8 @@ impl Routing<'_> {
         let (source, destination) = match (at.source.ip(), at.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => (source, destination),
             (_, IpAddr::V6(Ipv6Addr::LOCALHOST)) => {
-                return Some(format!(
-                    "the kernel drops what arrives on {name} for ::1: only lo has this address"
-                ));
+                let why = link.refuses_loopback(Family::V6, &name)?;
+                return Some(format!("the kernel drops what arrives on {name} for ::1: {why}"));
             }
             (_, IpAddr::V4(_) | IpAddr::V6(_)) => return None,
         };
@@ -104,8 +105,8 @@ pub(super) fn to_no_host(link: &Link, to: Ipv4Addr) -> Option<String> {
     let name = one_line(&link.name);
     let why = if to.is_unspecified() {
         "no host has this address".to_owned()
-    } else if to.is_loopback() && !link.routes_to_loopback {
-        format!("net.ipv4.conf.{name}.route_localnet is 0")
+    } else if to.is_loopback() {
+        link.refuses_loopback(Family::V4, &name)?
     } else {
         return None;
     };

@@ -29,10 +29,7 @@ pub fn that_translate_behind_tproxy(
         let links: Vec<&Link> = network.links.iter().filter(|link| drops_loopback(*family, link)).collect();
         let Some(link) = links.first().filter(|_| captured.keeps_port) else { continue };
         let name = one_line(&link.name);
-        let why = match family {
-            Family::V4 => format!("net.ipv4.conf.{name}.route_localnet is 0"),
-            Family::V6 => "only lo has this address".to_owned(),
-        };
+        let Some(why) = link.refuses_loopback(*family, &name) else { continue };
         for base in base_chains(rules, backend, live, (tables, network.links)) {
             let mut search = Search {
                 family: *family,
@@ -58,7 +55,7 @@ pub fn that_translate_behind_tproxy(
 
 /// Whether the kernel drops what arrives there for a loopback address.
 fn drops_loopback(family: Family, link: &Link) -> bool {
-    link.is_up && !link.is_port && link.name != "lo" && (family == Family::V6 || !link.routes_to_loopback)
+    link.is_up && !link.is_port && link.name != "lo" && link.refuses_loopback(family, &link.name).is_some()
 }
 
 struct Search<'a> {

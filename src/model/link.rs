@@ -33,6 +33,18 @@ pub struct Link {
     pub xdp_program: Option<u32>,
 }
 
+impl Link {
+    /// Why the kernel drops what arrives here for a loopback address, if it does. `name` is the interface's, as text shows it.
+    #[must_use]
+    pub fn refuses_loopback(&self, family: Family, name: &str) -> Option<String> {
+        match family {
+            Family::V4 if self.routes_to_loopback => None,
+            Family::V4 => Some(format!("net.ipv4.conf.{name}.route_localnet is 0")),
+            Family::V6 => Some("only lo has this address".to_owned()),
+        }
+    }
+}
+
 /// From which IPsec policies packets of an interface are exempt: `net.ipv4.conf.NAME`, or that of `all`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpsecExemption {
