@@ -52,7 +52,7 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
     let encoded: Vec<Table> = tables.iter().map(nft::encode).collect();
     let loaded = nftables::write(&encoded, delete).map_err(|error| refused(step, &error))?;
     if loaded > 0 {
-        log::info!("the lists are loaded ahead, in {loaded} transactions");
+        log::debug!("the lists are loaded ahead, in {loaded} transactions");
     }
     Ok(())
 }

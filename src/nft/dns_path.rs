@@ -89,8 +89,7 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
         }
         DnsRule { expressions, sets, exceptions: Vec::new() }
     };
-    let single =
-        without_gotos(relevant.map(with_sets)).into_iter().flat_map(per_element).flat_map(per_address);
+    let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(per_element);
     single.filter(|rule| !rule.is_for_another_port()).collect()
 }
 
@@ -139,14 +138,12 @@ fn per_element(rule: DnsRule) -> Vec<DnsRule> {
 
 /// The comparisons that a lookup replaces, one per element of the set.
 fn elements(lookup: &Expression, sets: &[Set]) -> Option<Vec<Expression>> {
-    let (Expression::Lookup { register, inverted: false, .. }, [Set { elements, .. }]) = (lookup, sets)
+    let (
+        Expression::Lookup { register, inverted: false, .. },
+        [Set { elements: Elements::Values(values), .. }],
+    ) = (lookup, sets)
     else {
         return None;
-    };
-    let values = match elements {
-        Elements::Values(values) => values.clone(),
-        Elements::Ranges(ranges) => values_of(ranges)?,
-        Elements::Foreign(_) => return None,
     };
     let equal = |value: &Vec<u8>| Expression::Compare {
         register: *register,
@@ -154,48 +151,6 @@ fn elements(lookup: &Expression, sets: &[Set]) -> Option<Vec<Expression>> {
         value: value.clone(),
     };
     Some(values.iter().map(equal).collect())
-}
-
-/// More addresses are not expanded. Lists of name servers have a few, of which consecutive ones are written as one range.
-const MAX_EXPANDED: u128 = 256;
-
-/// The values in these ranges, both ends included; `None` if there are too many.
-fn values_of(ranges: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<Vec<u8>>> {
-    let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u128, byte| number << 8 | u128::from(*byte));
-    let mut values = Vec::new();
-    for (first, last) in ranges {
-        let (first, last, length) = (number(first), number(last), first.len());
-        if length > size_of::<u128>() || last.checked_sub(first)? >= MAX_EXPANDED {
-            return None;
-        }
-        let bytes =
-            |value: u128| value.to_be_bytes().iter().skip(size_of::<u128>() - length).copied().collect();
-        values.extend((first..=last).map(bytes));
-    }
-    (values.len() as u128 <= MAX_EXPANDED).then_some(values)
-}
-
-/// Expands a rule with a prefix into one rule per address.
-fn per_address(rule: DnsRule) -> Vec<DnsRule> {
-    let prefix = |pair: &[Expression]| match pair {
-        [
-            Expression::Bitwise { source, mask, xor, .. },
-            Expression::Compare { operator: Operator::Equal, value, .. },
-        ] if xor.iter().all(|byte| *byte == 0) => {
-            let last = value.iter().zip(mask).map(|(value, mask)| value | !mask).collect();
-            Some((*source, values_of(&[(value.clone(), last)])?))
-        }
-        _ => None,
-    };
-    let found = rule.expressions.windows(2).enumerate().find_map(|(at, pair)| Some((at, prefix(pair)?)));
-    let Some((at, (register, values))) = found else { return vec![rule] };
-    let of = |value: Vec<u8>| {
-        let equal = Expression::Compare { register, operator: Operator::Equal, value };
-        let mut of_one = rule.clone();
-        of_one.expressions.splice(at..at + 2, [equal]);
-        of_one
-    };
-    values.into_iter().map(of).collect()
 }
 
 /// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule

@@ -7,8 +7,10 @@ use ipnetwork::IpNetwork;
 use super::lists::Listed;
 use super::types::{Operand, Value, Values};
 use crate::model::{Family, Interface, Owner, Port, Why};
+use crate::ordered::Ordered as _;
 
-/// Longer lists get a name, so that rules stay readable.
+/// Longer lists get a name, so that rules stay readable. Ranges always have one: their set is loaded before the rules refer to it
+/// (see `kernel::nftables`).
 const MOST_ANONYMOUS: usize = 16;
 
 /// The named sets of a table.
@@ -29,7 +31,7 @@ impl Sets {
             Collected::One(value) => return Some(Operand::One(value)),
             Collected::Many(values) => values,
         };
-        if values.len() <= MOST_ANONYMOUS {
+        if values.len() <= MOST_ANONYMOUS && !matches!(values, Values::Ranges(..)) {
             return Some(Operand::Anonymous(values));
         }
         if let Some((name, _)) = self.0.iter().find(|(_, known)| *known == values) {
@@ -142,19 +144,24 @@ impl Listed {
     }
 }
 
-/// Merges ranges. Single addresses are found by hash, which is faster than a range and never misses while the set
-/// changes.
+/// Merges ranges. Single addresses stay single: the kernel finds them by hash, which is faster than a range and never misses
+/// while the set changes.
 fn ranges_of(first: IpNetwork, networks: Vec<IpNetwork>) -> Collected {
     let family = if first.is_ipv4() { Family::V4 } else { Family::V6 };
-    let ranges = networks.into_iter().map(|network| bytes_of(first_and_last(network))).collect();
-    let ranges: Vec<(IpAddr, IpAddr)> =
-        nfnetlink::nftables::merge(ranges).into_iter().filter_map(addresses_of).collect();
+    let ranges: Vec<_> = networks.into_iter().map(first_and_last).collect();
+    if ranges.iter().all(|(first, last)| first == last) {
+        let addresses: Vec<_> =
+            ranges.into_iter().map(|(address, _)| address).into_set().into_iter().collect();
+        return match addresses.as_slice() {
+            [address] => Collected::One(Value::Network((*address).into())),
+            _ => Collected::Many(Values::Addresses(family, addresses)),
+        };
+    }
+    let ranges = ranges.into_iter().map(bytes_of).collect();
+    let ranges: Vec<_> = nfnetlink::nftables::merge(ranges).into_iter().filter_map(addresses_of).collect();
     match ranges.as_slice() {
         [(first, last)] if let Some(network) = network_of(*first, *last) => {
             Collected::One(Value::Network(network))
-        }
-        ranges if ranges.iter().all(|(first, last)| first == last) => {
-            Collected::Many(Values::Addresses(family, ranges.iter().map(|(first, _)| *first).collect()))
         }
         _ => Collected::Many(Values::Ranges(family, ranges)),
     }

@@ -175,7 +175,9 @@ fn lists_are_sets_and_nothing_is_moved_past_a_rule_that_decides_otherwise() {
         ]
     );
     let ranges = ["10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16", "192.0.2.1/32"].map(|n| rule(to(n), leave));
-    assert_eq!(lines(&ranges, &[])[3..], ["ip daddr { 10.0.0.0/8, 192.0.2.1 } return"]);
+    assert_eq!(lines(&ranges, &[])[3..], ["ip daddr @app-loopback-ipv4 return"]);
+    let hosts = ["192.0.2.3/32", "192.0.2.2/32", "192.0.2.3/32"].map(|n| rule(to(n), leave));
+    assert_eq!(lines(&hosts, &[])[3..], ["ip daddr { 192.0.2.2, 192.0.2.3 } return"]);
     let one = ["10.0.0.0/8", "10.1.0.0/16"].map(|n| rule(to(n), leave));
     assert_eq!(lines(&one, &[])[3..], ["ip daddr 10.0.0.0/8 return"]);
 }

@@ -180,6 +180,8 @@ impl LongLists {
             "--config",
             config.to_str().unwrap(),
             "--verify",
+            "--log_output_level",
+            "debug",
         ])
     }
 

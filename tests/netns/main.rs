@@ -69,6 +69,7 @@ mod killed;
 mod kubevirt;
 mod lab_selftest;
 mod leftovers;
+mod list_changes;
 mod matrix;
 mod missed_packets;
 mod native;

@@ -8,9 +8,8 @@ use nfnetlink::nftables::{
     Members, MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
-use super::commit::{commit, failed};
+use super::commit::failed;
 use super::{inet, staged};
-use crate::nft::carry_counters;
 use crate::ordered::Ordered as _;
 
 /// A table that exists within one transaction only.
@@ -59,23 +58,17 @@ pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Res
 }
 
 /// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their
-/// counters, base chains their places at the hooks. Lists for which the send buffer is too small are loaded ahead (see
+/// counters, base chains their places at the hooks. Sets that cannot be part of that transaction are loaded before it (see
 /// `staged.rs`): in as many transactions as are returned.
 ///
 /// # Errors
-/// What the kernel refuses; then nothing is changed.
+/// What the kernel refuses; then no rule is changed.
 pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
     let mut socket = super::Nftables::open().map_err(failed)?;
     let dormant = socket.dormant_tables().map_err(failed)?;
     let mut client = socket.into_client();
     delete_dormant(&mut client, &dormant, tables)?;
-    match commit(&mut client, delete, |client, names| batch(client, names, tables)) {
-        Err(error) if error.is_too_long() => {
-            let limit = client.batch_limit();
-            staged::write(&mut client, tables, delete, limit)
-        }
-        outcome => outcome.map(|()| 0),
-    }
+    staged::write(&mut client, tables, delete)
 }
 
 /// Deletes those of these tables that are dormant: no packet meets them, and the kernel activates none in the
@@ -86,23 +79,6 @@ fn delete_dormant(client: &mut Client, dormant: &[TableName], tables: &[Table]) 
         batch.delete_table(&table.name);
     }
     if batch.is_empty() { Ok(()) } else { client.commit(&batch) }
-}
-
-fn batch(client: &mut Client, names: &[TableName], tables: &[Table]) -> io::Result<Batch> {
-    let mut live = Vec::new();
-    for table in tables.iter().filter(|table| names.contains(&table.name)) {
-        live.extend(client.table_without_elements(&table.name)?);
-    }
-    let mut tables = tables.to_vec();
-    carry_counters(&mut tables, &live);
-    let mut batch = Batch::new();
-    for table in &tables {
-        match live.iter().find(|live| live.name == table.name) {
-            Some(live) => batch.replace_content(live, table, &BTreeSet::new()),
-            None => batch.create_table(table),
-        }
-    }
-    Ok(batch)
 }
 
 /// Whether the kernel takes everything that native rules consist of: tried in a transaction that makes a table and

@@ -1,96 +1,151 @@
-//! Lists that do not fit one transaction: sets are loaded ahead, in transactions of their own, and one more lets the rules
-//! refer to them.
+//! Sets that are loaded ahead: in transactions of their own, before the one that lets the rules refer to them.
 //!
-//! No rule refers to such a set before the last transaction, so packets meet the previous rules until then, whole. A run that
-//! is killed meanwhile leaves sets that nothing uses; the next one deletes them.
+//! A set of ranges that is created in the transaction that lets a rule refer to it holds nothing for packets until some
+//! microseconds after that transaction (seen on Linux 6.18). So such a set is always loaded ahead, or stays if it is live
+//! already; a set of single values is if the send buffer is too small for one transaction.
+//!
+//! No rule refers to a set before the last transaction, so packets meet the previous rules until then, whole. A run that
+//! is killed meanwhile leaves sets that no rule refers to; the next one deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use nfnetlink::nftables::{Batch, Client, CommitError, Expression, Set, Table, TableName};
+use nfnetlink::nftables::{Batch, Client, CommitError, Elements, Expression, Set, Table, TableName};
 
 use super::commit::{commit, failed};
 use crate::nft::{SECOND, carry_counters};
-use crate::ordered::Ordered as _;
 
-/// Tables whose named sets are loaded ahead.
+/// The sets that are loaded ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// Those of ranges.
+    Ranges,
+    /// All with a name.
+    Named,
+}
+
+/// Tables, and the transactions before the one that writes their rules.
 struct Staged {
-    /// The transactions that load the sets.
+    /// The transactions: sets of a run that was killed are deleted, others are loaded.
     loading: Vec<Batch>,
     /// The tables, with the names of these sets.
     tables: Vec<Table>,
-    /// The names of these sets, by table.
-    loaded: BTreeMap<TableName, BTreeSet<String>>,
+    /// The names of the sets that are live by then, by table.
+    live: BTreeMap<TableName, BTreeSet<String>>,
 }
 
-/// Does what [`super::write`] does, with transactions of at most `limit` bytes, except the last one. Returns how many there
-/// were before that.
+/// Does what [`super::write`] does. Returns how many transactions there were before the last one.
 ///
 /// # Errors
 /// What the kernel refuses; then the rules are as they were.
-pub(super) fn write(
+pub(super) fn write(client: &mut Client, tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
+    let limit = client.batch_limit();
+    match write_after(Ahead::Ranges, client, tables, delete, limit) {
+        Err(error) if error.is_too_long() => write_after(Ahead::Named, client, tables, delete, limit),
+        outcome => outcome,
+    }
+}
+
+/// The same with transactions of at most `limit` bytes, except the last one.
+fn write_after(
+    ahead: Ahead,
     client: &mut Client,
     tables: &[Table],
     delete: &[String],
     limit: usize,
 ) -> Result<usize, CommitError> {
-    delete_unused(client, tables)?;
-    let staged = Staged::of(client, tables, limit).map_err(failed)?;
+    let staged = Staged::of(ahead, client, tables, limit).map_err(failed)?;
     let outcome = staged.loading.iter().try_for_each(|batch| client.commit(batch));
     let outcome = outcome.and_then(|()| commit(client, delete, |client, names| staged.switch(client, names)));
     if outcome.is_err() {
         // What is reported is why the rules are not written.
-        let _ = delete_unused(client, tables);
+        let _ = delete_loaded(client, &staged);
     }
     outcome.map(|()| staged.loading.len())
 }
 
-/// Deletes the sets that no rule refers to: those of a run that was killed.
-fn delete_unused(client: &mut Client, tables: &[Table]) -> Result<(), CommitError> {
+/// Deletes the sets that were loaded, and that no rule refers to.
+fn delete_loaded(client: &mut Client, staged: &Staged) -> Result<(), CommitError> {
     let mut batch = Batch::new();
-    for table in tables {
-        let Some(live) = client.table_without_elements(&table.name).map_err(failed)? else { continue };
-        let rules = || live.chains.iter().flat_map(|chain| &chain.rules);
-        let unused = |set: &&Set| !set.anonymous && !rules().any(|rule| rule.refers_to(&set.name));
-        for set in live.sets.iter().filter(unused) {
-            batch.delete_set(&table.name, &set.name);
+    for table in staged.live.keys() {
+        if let Some(live) = client.table_without_elements(table).map_err(failed)? {
+            delete_unused(&mut batch, &live);
         }
     }
     if batch.is_empty() { Ok(()) } else { client.commit(&batch) }
 }
 
+/// Deletes the named sets that no rule refers to.
+fn delete_unused(batch: &mut Batch, live: &Table) {
+    for set in live.sets.iter().filter(|set| !set.anonymous && !is_used(live, set)) {
+        batch.delete_set(&live.name, &set.name);
+    }
+}
+
+fn is_used(table: &Table, set: &Set) -> bool {
+    table.chains.iter().flat_map(|chain| &chain.rules).any(|rule| rule.refers_to(&set.name))
+}
+
+impl Ahead {
+    fn includes(self, set: &Set) -> bool {
+        !set.anonymous && (self == Self::Named || matches!(set.elements, Elements::Ranges(_)))
+    }
+}
+
 impl Staged {
-    fn of(client: &mut Client, tables: &[Table], limit: usize) -> io::Result<Self> {
-        let mut staged = Self { loading: Vec::new(), tables: tables.to_vec(), loaded: BTreeMap::new() };
+    fn of(ahead: Ahead, client: &mut Client, tables: &[Table], limit: usize) -> io::Result<Self> {
+        let mut staged = Self { loading: Vec::new(), tables: tables.to_vec(), live: BTreeMap::new() };
         for table in &mut staged.tables {
-            let live = client.table_without_elements(&table.name)?;
-            let taken: BTreeSet<String> =
-                live.into_iter().flat_map(|live| live.sets).map(|set| set.name).into_set();
-            let names = table.sets.iter().filter(|set| !set.anonymous).map(|set| set.name.clone());
-            for name in names.filter(|name| taken.contains(name)).collect::<Vec<_>>() {
-                rename(table, &name, &format!("{name}{SECOND}"));
+            let sets: Vec<Set> = table.sets.iter().filter(|set| ahead.includes(set)).cloned().collect();
+            if sets.is_empty() {
+                continue;
             }
-            let named = || table.sets.iter().filter(|set| !set.anonymous);
-            staged.loading.extend(named().flat_map(|set| Batch::load_set(&table.name, set, limit)));
-            staged.loaded.insert(table.name.clone(), named().map(|set| set.name.clone()).into_set());
+            let live =
+                client.table(&table.name)?.unwrap_or_else(|| Table::new(table.name.clone())).numbered();
+            let mut unused = Batch::new();
+            delete_unused(&mut unused, &live);
+            staged.loading.extend((!unused.is_empty()).then_some(unused));
+            let used: Vec<&Set> = live.sets.iter().filter(|set| is_used(&live, set)).collect();
+            let names = staged.live.entry(table.name.clone()).or_default();
+            for set in sets {
+                let second = format!("{}{SECOND}", set.name);
+                let is_taken = |name: &str| used.iter().any(|live| live.name == name);
+                let holds_the_same = |live: &&&Set| {
+                    (live.name == set.name || live.name == second)
+                        && (live.key, &live.elements) == (set.key, &set.elements)
+                };
+                let name = match used.iter().find(holds_the_same) {
+                    Some(live) => live.name.clone(),
+                    None if !is_taken(&set.name) => set.name.clone(),
+                    None if !is_taken(&second) => second,
+                    // Not ours: replaced together with the rules.
+                    None => continue,
+                };
+                rename(table, &set.name, &name);
+                if !is_taken(&name) {
+                    let set = Set { name: name.clone(), ..set };
+                    staged.loading.extend(Batch::load_set(&table.name, &set, limit));
+                }
+                names.insert(name);
+            }
         }
         Ok(staged)
     }
 
-    /// The transaction that lets the rules refer to the loaded sets. `names` are the live tables.
+    /// The transaction that lets the rules refer to the sets. `names` are the live tables.
     fn switch(&self, client: &mut Client, names: &[TableName]) -> io::Result<Batch> {
         let mut batch = Batch::new();
+        let none = BTreeSet::new();
         let mut tables = self.tables.clone();
         for table in &mut tables {
             let live =
                 if names.contains(&table.name) { client.table_without_elements(&table.name)? } else { None };
-            match (live, self.loaded.get(&table.name)) {
-                (Some(live), Some(loaded)) => {
-                    carry_counters(std::slice::from_mut(table), std::slice::from_ref(&live));
-                    batch.replace_content(&live, table, loaded);
-                }
-                _ => batch.create_table(table),
-            }
+            let Some(live) = live else {
+                batch.create_table(table);
+                continue;
+            };
+            carry_counters(std::slice::from_mut(table), std::slice::from_ref(&live));
+            batch.replace_content(&live, table, self.live.get(&table.name).unwrap_or(&none));
         }
         Ok(batch)
     }
@@ -153,7 +208,7 @@ mod tests {
     }
 
     fn written(client: &mut Client, table: &Table) {
-        write(client, std::slice::from_ref(table), &[], LIMIT).unwrap();
+        write_after(Ahead::Ranges, client, std::slice::from_ref(table), &[], LIMIT).unwrap();
     }
 
     fn live() -> Vec<Table> {
@@ -195,8 +250,10 @@ mod tests {
             routed();
             let mut client = Client::open().unwrap();
             for (before, after) in [(None, drops(0..300)), (Some(drops(0..300)), drops(100..500))] {
-                let count =
-                    Staged::of(&mut client, std::slice::from_ref(&after), LIMIT).unwrap().loading.len();
+                let count = Staged::of(Ahead::Ranges, &mut client, std::slice::from_ref(&after), LIMIT)
+                    .unwrap()
+                    .loading
+                    .len();
                 assert!(count > 5, "{count}");
                 for killed_after in 0..=count {
                     let _ = client.commit(&{
@@ -205,7 +262,8 @@ mod tests {
                         batch
                     });
                     before.iter().for_each(|before| written(&mut client, before));
-                    let staged = Staged::of(&mut client, std::slice::from_ref(&after), LIMIT).unwrap();
+                    let staged =
+                        Staged::of(Ahead::Ranges, &mut client, std::slice::from_ref(&after), LIMIT).unwrap();
                     for batch in staged.loading.iter().take(killed_after) {
                         client.commit(batch).unwrap();
                     }
@@ -225,6 +283,51 @@ mod tests {
     }
 
     #[test]
+    fn set_that_has_not_changed_stays_and_another_one_is_loaded_under_a_second_name() {
+        in_new_namespace(|| {
+            let mut client = Client::open().unwrap();
+            let mut write = |table: &Table| {
+                let loading =
+                    write_after(Ahead::Ranges, &mut client, std::slice::from_ref(table), &[], LIMIT);
+                let sets = run("nft", &["-t", "-a", "list", "sets"]);
+                let sets: Vec<String> = sets
+                    .lines()
+                    .filter_map(|line| line.trim().strip_prefix("set "))
+                    .map(str::to_owned)
+                    .collect();
+                (loading.unwrap(), sets)
+            };
+            let mut table = drops(0..3);
+            let (loading, first) = write(&table);
+            assert_eq!((loading, first.len()), (1, 1), "{first:?}");
+            table.chains[0].rules.push(Rule::new(vec![Expression::Verdict(Verdict::Accept)]));
+            assert_eq!(write(&table), (0, first), "the handle of the set is the same");
+            for name in ["ranges.2", "ranges", "ranges.2"] {
+                let from = if name == "ranges" { 0 } else { 1 };
+                let (loading, sets) = write(&drops(from..from + 3));
+                assert_eq!((loading, sets.len()), (1, 1), "{sets:?}");
+                assert!(sets[0].starts_with(&format!("{name} {{")), "{sets:?}");
+                assert_eq!(live(), [drops(from..from + 3)]);
+            }
+        });
+    }
+
+    #[test]
+    fn set_is_replaced_if_a_rule_of_another_program_uses_the_second_name() {
+        in_new_namespace(|| {
+            let mut client = Client::open().unwrap();
+            written(&mut client, &drops(0..3));
+            let foreign = format!(
+                "add set inet {NAME} ranges.2 {{ type ipv4_addr; flags interval; elements = {{ 198.51.100.0/24 }}; }}\n\
+                 add rule inet {NAME} output ip daddr @ranges.2 accept"
+            );
+            netlab::process::run_with_input("nft", &["-f", "-"], &foreign);
+            written(&mut client, &drops(1..4));
+            assert_eq!(live(), [drops(1..4)]);
+        });
+    }
+
+    #[test]
     fn sets_of_a_failed_write_are_deleted() {
         in_new_namespace(|| {
             let mut client = Client::open().unwrap();
@@ -234,7 +337,7 @@ mod tests {
             wrong.chains[0].rules[0]
                 .expressions
                 .push(Expression::Verdict(Verdict::Jump("absent".to_owned())));
-            write(&mut client, &[wrong], &[], LIMIT).unwrap_err();
+            write_after(Ahead::Ranges, &mut client, &[wrong], &[], LIMIT).unwrap_err();
             assert_eq!(run("nft", &["list", "ruleset"]), before);
         });
     }

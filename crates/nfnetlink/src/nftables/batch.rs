@@ -172,7 +172,8 @@ impl Batch {
     /// those of behind. The kernel takes a base chain that is deleted off its hook after the new rules are in force, and
     /// leaves it its rules until then, so that meanwhile packets meet it besides the one that takes its place.
     ///
-    /// A set of ranges that is not in `loaded` is empty to packets for some microseconds after the transaction (seen on Linux 6.18).
+    /// A set of ranges that is not in `loaded` is empty to packets for some microseconds after the transaction (seen on Linux 6.18):
+    /// load it with [`Self::load_set`] in a transaction before.
     pub fn replace_content(&mut self, live: &Table, table: &Table, loaded: &BTreeSet<String>) {
         let name = &table.name;
         let stays = |chain: &&Chain| {
@@ -205,8 +206,8 @@ impl Batch {
         self.push(message, Origin::Deletion(table.clone(), set.to_owned()));
     }
 
-    /// Creates a named set, and its table where that does not exist, in batches of at most `limit` bytes each: for a list that
-    /// does not fit the send buffer. To be committed one after the other, before any rule refers to the set.
+    /// Creates a named set, and its table where that does not exist, in batches of at most `limit` bytes each. To be committed one
+    /// after the other, before any rule refers to the set.
     #[must_use]
     pub fn load_set(table: &TableName, set: &Set, limit: usize) -> Vec<Self> {
         let in_table = Table::new(table.clone());
