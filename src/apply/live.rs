@@ -174,7 +174,7 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
     let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
-    let changing = foreign::that_change_packets(own, current.backend, &current.foreign);
+    let changing = foreign::that_change_marks(own, current.backend, &current.foreign);
     let text =
         |found: Vec<&foreign::BaseChain>| found.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };

@@ -85,6 +85,16 @@ impl Notice {
     }
 }
 
+impl Notice {
+    /// The notice of a link-local name server whose queries are captured.
+    #[must_use]
+    pub fn of_link_local_name_server(config: &CaptureConfig) -> Option<Self> {
+        let Dns::Servers { v4: _, v6 } = &config.dns else { return None };
+        let captured = v6.iter().filter(|_| config.families != Families::V4);
+        captured.copied().find(Ipv6Addr::is_unicast_link_local).map(Self::LinkLocalNameServer)
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,8 +124,8 @@ impl fmt::Display for Notice {
             }
             Self::LinkLocalNameServer(server) => write!(
                 f,
-                "/etc/resolv.conf names the link-local server {server}: captured queries to it are lost, since their \
-                 sockets are bound to its interface; name a server with another address, or capture no DNS"
+                "captured DNS queries to the link-local server {server} are lost, since their sockets are bound to its interface; \
+                 name a server with another address in /etc/resolv.conf, or capture no DNS"
             ),
         }
     }
@@ -129,6 +139,7 @@ impl Intent {
         let families = self.families(network, &mut notices);
         let Self { family: _, dns, traffic } = self;
         let config = CaptureConfig { families, dns: decide_dns(dns, families, &mut notices), traffic };
+        notices.extend(Notice::of_link_local_name_server(&config));
         (config, notices)
     }
 
@@ -195,9 +206,6 @@ fn decide_dns(choice: DnsChoice, families: Families, notices: &mut Vec<Notice>) 
             if unreachable {
                 notices.push(Notice::NameServersOfOtherFamily(families));
             }
-            let captured = v6.iter().filter(|_| families != Families::V4);
-            let link_local = captured.copied().find(Ipv6Addr::is_unicast_link_local);
-            notices.extend(link_local.map(Notice::LinkLocalNameServer));
             Dns::Servers { v4, v6 }
         }
     }

@@ -16,8 +16,9 @@ use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
 use crate::model::{
     self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
 };
+use crate::nft;
 use crate::ordered::Ordered as _;
-use crate::parse::{self, CtTarget, INPUT, POSTROUTING};
+use crate::parse::{self, CtTarget, INPUT, POSTROUTING, REWRITES};
 
 /// What a chain does that sets a conntrack zone.
 const CT_ZONE: &str = "ct zone";
@@ -25,7 +26,7 @@ const CT_ZONE: &str = "ct zone";
 const NOTRACK: &str = "notrack";
 /// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every firewall has one for
 /// the states of connections.
-const AFTER_OURS: [&str; 4] = ["policy drop", "drop", "reject", "queue"];
+const AFTER_OURS: [&str; 5] = ["policy drop", "drop", "reject", "queue", REWRITES];
 
 /// A base chain that may keep packets from ours, or from the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,10 @@ impl BaseChain {
     pub const fn is_before(&self) -> bool {
         matches!(self.order, HookOrder::Before(_))
     }
+
+    fn only_rewrites(&self) -> bool {
+        self.does.iter().all(|word| word == REWRITES)
+    }
 }
 
 impl fmt::Display for BaseChain {
@@ -67,11 +72,18 @@ impl fmt::Display for BaseChain {
             self;
         let does = does.join(", ");
         match order {
-            HookOrder::After(ports) => write!(
-                f,
-                "a foreign base chain applies to packets that our rules capture: {table} {chain} ({hook}, priority {priority}): \
-                 {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not intended"
-            ),
+            HookOrder::After(ports) => {
+                let lost = if self.only_rewrites() {
+                    "packets that it changes may not reach the proxy"
+                } else {
+                    "packets that it takes do not reach the proxy"
+                };
+                write!(
+                    f,
+                    "a foreign base chain applies to packets that our rules capture: {table} {chain} ({hook}, priority {priority}): \
+                     {does}: {lost}; accept {ports} in it first, if that is not intended"
+                )
+            }
             HookOrder::Before(ours) => {
                 let (decides, order) = if priority == ours {
                     ("may decide before ours", ", the same as ours: the chain that was created last is first")
@@ -80,11 +92,18 @@ impl fmt::Display for BaseChain {
                 };
                 let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
                 let replies = if *drops_sources { REPLIES_ON_LO } else { "" };
-                let takes =
-                    self.does.iter().any(|word| word != CT_ZONE && !(*is_by_tproxy && word == NOTRACK));
+                let takes = self
+                    .does
+                    .iter()
+                    .any(|word| word != CT_ZONE && word != REWRITES && !(*is_by_tproxy && word == NOTRACK));
                 let taken = if takes { "packets that it takes are not captured; " } else { "" };
                 let zone = if does.contains(CT_ZONE) { IN_A_ZONE } else { "" };
                 let untracked = if *is_by_tproxy { UNTRACKED } else { "" };
+                let changed = if self.does.iter().any(|word| word == REWRITES) {
+                    "packets that it changes may meet other rules of ours; "
+                } else {
+                    ""
+                };
                 // Behind ours it drops them, too.
                 let drops = self.does.iter().any(|word| AFTER_OURS.contains(&word.as_str()));
                 let advice = if drops {
@@ -94,7 +113,7 @@ impl fmt::Display for BaseChain {
                 };
                 write!(
                     f,
-                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{untracked}{zone}\
+                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{changed}{untracked}{zone}\
                      {advice}, if that is not intended{replies}{dns}"
                 )
             }
@@ -280,7 +299,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             for expression in &rule.expressions {
-                does.extend(word(expression));
+                does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
                 let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression else {
                     continue;
                 };
@@ -347,6 +366,15 @@ fn word(expression: &Expression) -> Option<String> {
         | Expression::Socket { .. } => return None,
     };
     Some(word.to_owned())
+}
+
+/// The word for an expression that writes an address or a port.
+fn rewrites(table: &Table, rule: &Rule, expression: &Expression) -> Option<String> {
+    let is_of = |family: &Family| {
+        parse::has_packets_of(&table.name, *family) && nft::family_of(rule).is_none_or(|only| only == *family)
+    };
+    let writes = Family::ALL.into_iter().filter(is_of).any(|family| parse::writes_ends(family, expression));
+    writes.then(|| REWRITES.to_owned())
 }
 
 /// Whether a lookup returns a verdict: its destination is register 0.

@@ -1,4 +1,4 @@
-//! Base chains of other programs that give a packet another mark or address before our rules.
+//! Base chains of other programs that give a packet another mark before our rules.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,12 +7,11 @@ use nfnetlink::nftables::{CtKey, Expression, MetaKey, Rule, Table};
 
 use super::base_chains::{Ours, Search, hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
-use crate::parse::{self, REWRITES};
 
-/// Base chains before ours in which a packet may get another mark or address than it is asked about with: in words, for
-/// `explain`. Marks count only where rules of ours test them.
+/// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of ours test marks: in
+/// words, for `explain`.
 #[must_use]
-pub fn that_change_packets(
+pub fn that_change_marks(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     tables: &[Table],
@@ -21,6 +20,9 @@ pub fn that_change_packets(
     let tests_marks = rules()
         .any(|rule| rule.statement.matcher.mark.is_some() || rule.statement.matcher.connmark.is_some());
     let mut found = Vec::new();
+    if !tests_marks {
+        return found;
+    }
     for table in tables {
         for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
             let Some(base) = &chain.base else { continue };
@@ -33,7 +35,7 @@ pub fn that_change_packets(
             let may_match = |rule: &Rule| {
                 let is_met = ours.may_match(table, rule, Some(hook), false);
                 if is_met {
-                    changes.borrow_mut().extend(changes_of(rule, tests_marks));
+                    changes.borrow_mut().extend(changes_of(rule));
                 }
                 is_met
             };
@@ -53,19 +55,16 @@ pub fn that_change_packets(
 }
 
 /// What a rule changes in a packet.
-fn changes_of(rule: &Rule, tests_marks: bool) -> Vec<String> {
+fn changes_of(rule: &Rule) -> Vec<String> {
     let mut changes = Vec::new();
     let mut constant = None;
     for expression in &rule.expressions {
         let change = match expression {
-            Expression::SetMeta { key: MetaKey::Mark, .. } if tests_marks => match constant {
+            Expression::SetMeta { key: MetaKey::Mark, .. } => match constant {
                 Some(mark) => format!("mark set to {mark}"),
                 None => "mark changed".to_owned(),
             },
-            Expression::SetCt { key: CtKey::Mark, .. } if tests_marks => "connection mark changed".to_owned(),
-            Expression::Foreign { name, data } if name == "payload" && parse::writes_header(data) => {
-                REWRITES.to_owned()
-            }
+            Expression::SetCt { key: CtKey::Mark, .. } => "connection mark changed".to_owned(),
             Expression::Immediate { value, .. } => {
                 constant = <[u8; 4]>::try_from(value.as_slice()).ok().map(u32::from_ne_bytes);
                 continue;

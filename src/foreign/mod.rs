@@ -20,7 +20,7 @@ use crate::reconcile::{is_our_jump, owned};
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
 pub use base_chains::{BaseChain, is_of_backend, on_the_way};
-pub use changes::that_change_packets;
+pub use changes::that_change_marks;
 use concern::Captured;
 use later::ports_of_proxy;
 pub use marks::that_mark_like_tproxy;

@@ -32,6 +32,7 @@ pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
 pub use live::{LiveTables, SECOND};
+pub use rule_family::family_of;
 pub use text::text;
 pub use types::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,

@@ -17,7 +17,8 @@ pub(super) fn families(table: &Table) -> BTreeSet<Family> {
 }
 
 /// The only family of a rule, if it names one.
-pub(super) fn family_of(rule: &Rule) -> Option<Family> {
+#[must_use]
+pub fn family_of(rule: &Rule) -> Option<Family> {
     match compared(rule, MetaKey::NetworkProtocol)? {
         [2] => Some(Family::V4),
         [10] => Some(Family::V6),

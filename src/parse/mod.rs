@@ -20,7 +20,7 @@ use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
-pub(crate) use expressions::writes_header;
+pub(crate) use expressions::writes_ends;
 pub use expressions::{Beside, has_packets_of, words_of_foreign_rule, words_of_rule};
 pub use mark_change::{Bits, MarkChange};
 pub use native::{NativeLine, NativeRules, native, why_of};

@@ -5,8 +5,8 @@ use super::{decide, desired, warn_of_name_servers};
 use crate::apply::{self, differences::Differences};
 use crate::bundle;
 use crate::config::{
-    Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, OptionScope, PacketQuery, Question,
-    RunOptions, Sender,
+    Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, Notice, OptionScope, PacketQuery,
+    Question, RunOptions, Sender,
 };
 use crate::exit::Exit;
 use crate::explain;
@@ -40,6 +40,8 @@ pub(super) fn report(
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
             let mut found = apply::differences::differences(host, &desired, run)?;
+            let link_local = Notice::of_link_local_name_server(&config);
+            found.notices.others.extend(link_local.map(|notice| notice.to_string()));
             // What a run would change may be the cause.
             if found.others.is_empty() {
                 let live =

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use netlab::socket::{self, Binding};
 use netlab::user::Conversation;
 
+use crate::check::check;
 use crate::lab::program::tool;
 use crate::lab::{Fixture, Pod, for_each_backend_and_native};
 
@@ -57,9 +58,10 @@ fn captured_queries_to_a_link_local_name_server_are_lost(fixture: Fixture) {
     let options = ["-i", "*", "-b", "*", "-o", "9000", "-x", "fe80::/10", "--redirect-dns"];
     let run =
         pod.istio_iptables(&options).file("/etc/resolv.conf", "nameserver fe80::1%eth0\n").run().succeeded();
-    run.output_contains(
-        "/etc/resolv.conf names the link-local server fe80::1: captured queries to it are lost",
-    );
+    let lost = "captured DNS queries to the link-local server fe80::1 are lost";
+    run.output_contains(lost);
+    let (exit, found) = check(&pod, &[]);
+    assert!(exit == 1 && found["notices"].to_string().contains(lost), "{exit}: {found}");
     let to = router(&pod);
     let attempt = pod.app().run(|| socket::start_connect(to(53), Binding::default())).expect("a route");
     // A later connection is made.

@@ -53,6 +53,7 @@ mod families;
 mod foreign_backend_switch;
 mod foreign_chains;
 mod foreign_drops;
+mod foreign_header_changes;
 mod foreign_mark_changes;
 mod foreign_marks;
 mod foreign_matches;

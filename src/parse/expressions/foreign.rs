@@ -200,7 +200,7 @@ impl Reader {
             && name == "payload"
             && writes_header(data)
         {
-            return if has_ends(self.family, data) { self.jump(REWRITES) } else { Some(()) };
+            return if writes_ends(self.family, expression) { self.jump(REWRITES) } else { Some(()) };
         }
         if let Expression::Compare { operator, value, .. } = expression
             && self.is_interface_number()
@@ -253,8 +253,13 @@ impl Reader {
     }
 }
 
+/// Whether an expression writes an address or a port into the header of packets of this family.
+pub(crate) fn writes_ends(family: Family, expression: &Expression) -> bool {
+    matches!(expression, Expression::Foreign { name, data } if name == "payload" && writes_header(data) && has_ends(family, data))
+}
+
 /// Whether a `payload` writes into the header, instead of reading from it.
-pub(crate) fn writes_header(data: &[u8]) -> bool {
+fn writes_header(data: &[u8]) -> bool {
     const SOURCE_REGISTER: u16 = 5;
     nfnetlink::Attributes::new(data).of(SOURCE_REGISTER).is_some()
 }

@@ -22,7 +22,7 @@ use crate::model::Family;
 use decode::{number, quoted};
 pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target, queue};
-pub(crate) use foreign::writes_header;
+pub(crate) use foreign::writes_ends;
 pub use foreign::{Beside, words_of_foreign_rule};
 pub(super) use native::words_of_native_rule;
 
