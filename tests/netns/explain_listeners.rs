@@ -1,5 +1,6 @@
 //! Listeners of the proxy on one address or interface: what `explain --live` says, against connections.
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use netlab::socket::{self, Binding};
 use netlab::{Listen, User};
 
 use crate::explain_foreign::later_packets_come_through;
+use crate::explain_runtime::{start, stop};
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
 use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native};
@@ -18,6 +20,7 @@ for_each_backend_and_native!(
     listeners_for_ipv6_only_take_no_ipv4_packet,
     tproxy_looks_for_a_listener_at_the_first_address_of_the_interface,
     proxy_has_the_user_of_its_listener,
+    first_reply_has_the_user_of_a_listener_that_root_has_made,
     replies_with_tproxy_have_the_user_of_the_listener
 );
 
@@ -195,5 +198,39 @@ fn proxy_has_the_user_of_its_listener(fixture: Fixture) {
                 pod.iptables(family, &format!("-t filter -D {rule}"));
             }
         }
+    }
+}
+
+/// Until the connection is accepted, the kernel replies with the listening socket, whatever user the proxy has become.
+fn first_reply_has_the_user_of_a_listener_that_root_has_made(fixture: Fixture) {
+    const AS_PROXY: &str = "setpriv --reuid=1337 --regid=1337 --clear-groups cat";
+    let pod = with_second_address(fixture, &REDIRECT);
+    let _servers = (pod.app_listens(&[7000]), pod.outside_listens(&[9000]));
+    let root = pod.user(0, PROXY);
+    for &family in fixture.families() {
+        let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
+        let listener = listens(&root, any.parse().expect("an address"), 15001);
+        let proxy = start(&pod, AS_PROXY, Some(&listener));
+        while !fs::read_to_string(format!("/proc/{}/status", proxy.id()))
+            .expect("its status")
+            .contains("Uid:\t1337")
+        {
+            std::thread::yield_now();
+        }
+        let to = at(family.service(), 80);
+        for (uid, arrives) in [(0, false), (PROXY, true)] {
+            let rule = format!(
+                "OUTPUT -o lo -p tcp --sport 15001 --tcp-flags SYN,ACK SYN,ACK -m owner --uid-owner {uid} -j DROP"
+            );
+            pod.iptables(family, &format!("-t filter -A {rule}"));
+            let attempt = pod.app().run(|| socket::start_connect(to, Binding::default()));
+            let attempt = attempt.expect("a connection begins");
+            later_packets_come_through(&pod, family);
+            assert_eq!(attempt.peer_addr().is_ok(), arrives, "{rule}");
+            let line = first_line(&pod, "app", to);
+            assert_eq!(!line.contains("replies do not arrive"), arrives, "{rule}: {line}");
+            pod.iptables(family, &format!("-t filter -D {rule}"));
+        }
+        stop(proxy);
     }
 }

@@ -122,7 +122,7 @@ fn a_listener_that_is_not_transparent_is_named_with_tproxy(fixture: Fixture) {
 }
 
 /// A process of its own in the pod, which waits for the end of its input.
-fn start(pod: &Pod, program: &str, listener: Option<&TcpListener>) -> Child {
+pub(crate) fn start(pod: &Pod, program: &str, listener: Option<&TcpListener>) -> Child {
     let words: Vec<&str> = program.split(' ').collect();
     pod.namespace.run(|| {
         let mut command = Command::new(words[0]);
@@ -136,7 +136,7 @@ fn start(pod: &Pod, program: &str, listener: Option<&TcpListener>) -> Child {
     })
 }
 
-fn stop(mut process: Child) {
+pub(crate) fn stop(mut process: Child) {
     drop(process.stdin.take());
     process.wait().expect("the process ends");
 }

@@ -161,16 +161,17 @@ impl<'a> Conversation<'a> {
 
     /// With REDIRECT the proxy's replies get back the address that the packet was sent to, if they belong to its connection.
     fn translated_replies(&self) -> Option<String> {
-        let query = self.query(Sender::Proxy, self.taken.end.destination, ConnectionState::Established);
-        [(ACCEPTING, "connection is made"), (FOLLOWING, "data arrives")].into_iter().find_map(
-            |(flags, what)| {
+        let accepting = self.accepting(self.taken.end.destination.ip()).unwrap_or(Sender::Proxy);
+        [(accepting, ACCEPTING, "connection is made"), (Sender::Proxy, FOLLOWING, "data arrives")]
+            .into_iter()
+            .find_map(|(sender, flags, what)| {
+                let query = self.query(sender, self.taken.end.destination, ConnectionState::Established);
                 let reply = self.reply(&query, flags, self.taken.end.connmark)?;
                 if let Some(why) = self.is_apart(&reply.walk, Hook::Output) {
                     return Some(format!("the proxy's replies {why}, and so keep its address: no {what}"));
                 }
                 self.undelivered("the proxy's replies", &reply, &[Verdict::LikeItsConnection])
-            },
-        )
+            })
     }
 
     /// A later packet in its direction that belongs to no connection yet.
@@ -198,12 +199,12 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// The proxy that has taken the packet: its replies have the user of the socket that listens.
-    fn accepting(&self) -> Sender {
-        let Verdict::Captured(port) = self.taken.verdict else { return self.transparent_proxy() };
-        let listener = self.listener(SocketAddr::new(self.packet.destination.ip(), port.number()));
-        let by_listener = |found: &Listener| Sender::Process { uid: found.uid, gid: self.pod.proxy().gid };
-        listener.map_or_else(|| self.transparent_proxy(), by_listener)
+    /// The owner of the proxy's socket that takes packets to this address, if there is one: until the proxy accepts the connection, its
+    /// replies are of that socket.
+    fn accepting(&self, to: IpAddr) -> Option<Sender> {
+        let Verdict::Captured(port) = self.taken.verdict else { return None };
+        let listener = self.listener(SocketAddr::new(to, port.number()))?;
+        Some(Sender::Process { uid: listener.uid, gid: self.pod.proxy().gid })
     }
 
     /// A question about a packet that follows.

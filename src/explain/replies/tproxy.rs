@@ -30,7 +30,11 @@ impl Conversation<'_> {
         if !self.packet.is_inbound {
             return None;
         }
-        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
+        let query = self.query(
+            self.accepting_transparently(),
+            self.taken.end.destination,
+            ConnectionState::Established,
+        );
         let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
         self.undelivered("the proxy's replies", &reply, &delivered)
@@ -38,7 +42,11 @@ impl Conversation<'_> {
 
     /// Later packets belong to no connection if the replies belong to another one.
     pub(super) fn invalid_packets(&self) -> Option<String> {
-        let query = self.query(self.accepting(), self.taken.end.destination, ConnectionState::Established);
+        let query = self.query(
+            self.accepting_transparently(),
+            self.taken.end.destination,
+            ConnectionState::Established,
+        );
         let reply = self.reply(&query, ACCEPTING, self.taken.end.connmark)?;
         let why = self.is_apart(&reply.walk, Hook::Output)?;
         let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
@@ -101,6 +109,11 @@ impl Conversation<'_> {
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
         Some(format!("the app's replies do not reach the proxy: {cause}"))
+    }
+
+    /// The owner of the proxy's listening socket; root, if nothing listens.
+    fn accepting_transparently(&self) -> Sender {
+        self.accepting(self.packet.destination.ip()).unwrap_or_else(|| self.transparent_proxy())
     }
 
     /// The proxy of a TPROXY pod is root, in the proxy's group.
