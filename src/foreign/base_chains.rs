@@ -292,23 +292,27 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// What the rules of a chain, and of those that they jump to, do to captured packets; and whether one accepts all.
+    /// What the rules of a chain, and of those that they jump to, do to captured packets; and whether one accepts all that have not left
+    /// the chain by then.
     pub(super) fn collect(&mut self, chain: &'a Chain, does: &mut BTreeSet<String>) -> bool {
+        let mut some_leave = false;
         for rule in chain.rules.iter().filter(|rule| (self.may_match)(rule)) {
             if is_accept(rule) {
-                return true;
+                return !some_leave;
             }
             for expression in &rule.expressions {
                 does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
+                let is_goto = matches!(expression, Expression::Verdict(Verdict::Goto(_)));
+                some_leave |= matches!(expression, Expression::Verdict(Verdict::Return));
                 let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression else {
                     continue;
                 };
                 // Rules of an earlier run of ours leave in this one.
                 let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
                 let next = self.table.chains.iter().find(|next| next.name == *name).filter(|_| !ours);
-                if let Some(next) = next.filter(|_| self.seen.insert(name)) {
-                    self.collect(next, does);
-                }
+                let accepts =
+                    next.filter(|_| self.seen.insert(name)).is_some_and(|next| self.collect(next, does));
+                some_leave |= is_goto && !accepts;
             }
         }
         false

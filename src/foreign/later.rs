@@ -51,7 +51,10 @@ impl Examined<'_> {
                     found.push((name, shown(chain, text), target));
                 }
             }
-            if has_drop_policy && met.len() == rules.len() {
+            // One that accepts every packet ends the chain, unless an earlier rule has led the packet to its end.
+            let accepts_all =
+                met.len() < rules.len() && !met.iter().any(|text| search.leads_to_the_end(text));
+            if has_drop_policy && !accepts_all {
                 found.push((name, format!("-P {chain} DROP"), "DROP".to_owned()));
             }
         }
@@ -100,6 +103,20 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Whether the rule of a shared chain leads captured packets to the policy.
+    fn leads_to_the_end(&self, text: &str) -> bool {
+        let words = parse::words_of(text).unwrap_or_default();
+        let target = parse::target_words(text).unwrap_or_default();
+        let leads = match target.as_slice() {
+            [option, name, ..] if option == "-g" => {
+                self.chains.get(name).is_none_or(|rules| !rules.iter().any(|rule| is_accept(rule)))
+            }
+            [_, name, ..] => name == "RETURN",
+            _ => false,
+        };
+        leads && self.captured.may_match_taken(&words, self.is_output)
+    }
+
     /// The target that keeps a captured packet from the proxy, if the rule has such a target, or jumps to a chain with one.
     fn drops(&mut self, text: &str, depth: usize) -> Option<String> {
         let words = parse::words_of(text)?;

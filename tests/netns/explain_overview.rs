@@ -30,7 +30,7 @@ const NO_REPLY: &str = "no reply";
 /// The port that the app has for another mesh.
 const OTHER_MESH: u16 = 9090;
 
-const CHANGES: [Change; 16] = [
+const CHANGES: [Change; 17] = [
     Change {
         options: "-i * -b *",
         commands: [
@@ -108,6 +108,14 @@ const CHANGES: [Change; 16] = [
         flow: ("outside", "pod", 8080),
         by: Some(("proxy", 15006)),
         says: [""; 2],
+    },
+    Change {
+        options: "-i * -b *",
+        commands: ["ip rule add pref 5 lookup main\nip rule add pref 40000 lookup local\nip rule del pref 0";
+            2],
+        flow: ("app", "service", 80),
+        by: None,
+        says: ["policy routing does not bring it to the proxy: policy rule `5: "; 2],
     },
     Change {
         options: "-i * -b *",
@@ -191,7 +199,7 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
     commands.lines().for_each(|line| change(&pod, line));
     let said = problems(&pod);
     expect(said.contains(says) && said.is_empty() == says.is_empty(), format!("of the pod: {said}"));
-    if says.starts_with("policy routing drops it") {
+    if says.starts_with("policy routing ") {
         let found = check();
         expect(found.code() == 1 && found.output().contains(says), format!("check: {}", found.output()));
     }

@@ -29,8 +29,11 @@ fn named(pod: &Pod, args: &[&str]) -> Vec<String> {
 }
 
 fn both(pod: &Pod, command: &str) {
-    for program in ["iptables-nft", "ip6tables-nft"] {
-        pod.namespace.run(|| tool(program, &command.split(' ').collect::<Vec<_>>(), ""));
+    for (program, line) in ["iptables-nft", "ip6tables-nft"]
+        .iter()
+        .flat_map(|program| command.lines().map(move |line| (program, line)))
+    {
+        pod.namespace.run(|| tool(program, &line.split(' ').collect::<Vec<_>>(), ""));
     }
 }
 
@@ -38,33 +41,58 @@ fn nft(pod: &Pod, commands: &str) {
     pod.namespace.run(|| tool("nft", &["-f", "-"], commands));
 }
 
+/// Commands, whether DNS is captured, a word of the warning, and whether a client's packets are taken, or the app's.
+const TAKING: [(&str, bool, &str, bool); 11] = [
+    ("-t filter -A INPUT -p tcp --dport 15006 -j DROP", false, "drop", true),
+    ("-t filter -P INPUT DROP", false, "drop", true),
+    ("-t mangle -A INPUT -p tcp -j DROP", false, "drop", true),
+    ("-t mangle -P INPUT DROP", false, "drop", true),
+    // Packets reach the policy, not the rule before it.
+    (
+        "-t filter -P INPUT DROP\n-t filter -A INPUT -p tcp -j RETURN\n-t filter -A INPUT -j ACCEPT",
+        false,
+        "drop",
+        true,
+    ),
+    (
+        "-t mangle -N X\n-t mangle -A X -p udp -j ACCEPT\n-t mangle -A INPUT -g X\n-t mangle -A INPUT -j ACCEPT\n\
+             -t mangle -P INPUT DROP",
+        false,
+        "drop",
+        true,
+    ),
+    (
+        "table inet agent { chain x { meta l4proto udp accept; }
+                chain in { type filter hook input priority 0; policy drop; goto x; accept; }; }",
+        false,
+        "drop",
+        true,
+    ),
+    ("-t filter -A OUTPUT -p tcp --dport 15001 -j DROP", false, "drop", false),
+    (
+        "table inet agent { chain in { type filter hook input priority 0; tcp dport 15006 drop; }; }",
+        false,
+        "drop",
+        true,
+    ),
+    (
+        "table inet agent { chain out { type filter hook output priority -300; tcp dport 80 ct zone set 7; }; }",
+        false,
+        "ct zone",
+        false,
+    ),
+    (
+        "table inet agent { chain out { type filter hook output priority -301; udp dport 53 notrack; }; }",
+        true,
+        "notrack",
+        false,
+    ),
+];
+
 fn what_keeps_captured_packets_from_the_proxy_is_named(fixture: Fixture) {
     let dns = [&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat();
-    for (how, args, shown, inbound) in [
-        ("-t filter -A INPUT -p tcp --dport 15006 -j DROP", &EVERYTHING[..], "drop", true),
-        ("-t filter -P INPUT DROP", &EVERYTHING, "drop", true),
-        ("-t mangle -A INPUT -p tcp -j DROP", &EVERYTHING, "drop", true),
-        ("-t mangle -P INPUT DROP", &EVERYTHING, "drop", true),
-        ("-t filter -A OUTPUT -p tcp --dport 15001 -j DROP", &EVERYTHING, "drop", false),
-        (
-            "table inet agent { chain in { type filter hook input priority 0; tcp dport 15006 drop; }; }",
-            &EVERYTHING,
-            "drop",
-            true,
-        ),
-        (
-            "table inet agent { chain out { type filter hook output priority -300; tcp dport 80 ct zone set 7; }; }",
-            &EVERYTHING,
-            "ct zone",
-            false,
-        ),
-        (
-            "table inet agent { chain out { type filter hook output priority -301; udp dport 53 notrack; }; }",
-            &dns,
-            "notrack",
-            false,
-        ),
-    ] {
+    for (how, has_dns, shown, inbound) in TAKING {
+        let args = if has_dns { &dns[..] } else { &EVERYTHING };
         let pod = fixture.pod();
         let is_table = how.starts_with("table");
         let set_up = if is_table { nft } else { both };
@@ -94,7 +122,7 @@ fn what_keeps_captured_packets_from_the_proxy_is_named(fixture: Fixture) {
             let attempt =
                 user.run(|| socket::start_connect(to, Binding::default()).expect("start to connect"));
             // A later packet has come through: the proxy's own, where nothing drops its replies.
-            if shown == "drop" && !how.contains("INPUT") {
+            if shown == "drop" && !how.contains("INPUT") && !how.contains("policy drop") {
                 pod.proxy().call(at(family.service(), 80)).served_by("outside");
             }
             assert!(!socket::is_ready(&attempt), "{how} decides nothing for {family:?}");
@@ -121,11 +149,14 @@ fn what_meets_no_captured_packet_is_not_named(fixture: Fixture) {
     nft(
         &pod,
         "table inet agent {
+            chain every { accept; }
             chain early { type filter hook prerouting priority -300; meta l4proto udp drop; udp dport 4789 drop; }
             chain out { type filter hook output priority 0; ip daddr 169.254.169.254 drop; ct state invalid drop; }
             chain in {
                 type filter hook input priority 0; policy drop;
                 ct state vmap { established : accept, invalid : drop };
+                udp dport 4789 return;
+                goto every;
                 accept;
             }
         }",

@@ -2,7 +2,7 @@
 
 use super::super::foreign_rule::Effect;
 use super::order::Order;
-use super::{Sent, Verdict, Walk};
+use super::{Match, Sent, Step, Verdict, Walk};
 use crate::model::Target;
 
 impl<'a> Sent<'a, '_> {
@@ -25,8 +25,25 @@ impl<'a> Sent<'a, '_> {
         }
     }
 
-    /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no effect.
+    /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no effect: whether policy routing
+    /// then brings it to the proxy or not.
     pub(in super::super) fn is_captured_by_ours(self) -> bool {
-        matches!(self.walk_by(&[], Order::OnlyOurs).verdict, Verdict::Captured(_))
+        let walk = self.walk_by(&[], Order::OnlyOurs);
+        let captures = |step: &Step<'_>| {
+            let is_capture = |effect: &Effect| {
+                matches!(effect, Effect::Known(Target::Redirect(_) | Target::Tproxy { .. }))
+            };
+            step.matches == Match::Matches && step.effect.as_ref().is_some_and(is_capture)
+        };
+        match walk.verdict {
+            Verdict::Captured(_) => true,
+            Verdict::Misrouted => walk.steps.iter().any(captures),
+            Verdict::Dropped
+            | Verdict::LikeItsConnection
+            | Verdict::NoRoute
+            | Verdict::NotCaptured
+            | Verdict::TakenByForeignRule
+            | Verdict::ToProxySocket => false,
+        }
     }
 }
