@@ -77,7 +77,6 @@ fn problems(
             sentence: format!("is {is} {problem}"),
             causes: vec![problem.clone()],
             ends_by_foreign_rule: !problem.contains(" may not ")
-                && !problem.starts_with(replies::TRANSLATED)
                 && foreign().any(|(_, entry)| problem.contains(&entry.shown())),
         }));
     }

@@ -25,10 +25,6 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// A problem of a connection that does not end by it.
-pub(super) const TRANSLATED: &str =
-    "a foreign rule gives it another destination, which the proxy takes for that of the client";
-
 /// The same, each in a sentence.
 pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
     let conversation = Conversation { packet, taken, pod };
@@ -91,12 +87,6 @@ impl<'a> Conversation<'a> {
         let has_tproxy = self.pod.live.as_ref().is_some_and(|live| live.routed_mark.is_some());
         let by_tproxy = mark(self.taken).filter(|_| has_tproxy);
         let mut problems = Vec::new();
-        let translating = self.taken.translated_by.and_then(|at| self.taken.steps.get(at));
-        problems.extend(
-            translating
-                .filter(|step| step.rule.is_foreign())
-                .map(|step| format!("{TRANSLATED}: {}", step.words())),
-        );
         match by_tproxy {
             Some(mark) => {
                 problems.extend(self.invalid_packets());
