@@ -83,9 +83,7 @@ impl Notice {
             | Self::LinkLocalNameServer(_) => log::Level::Warn,
         }
     }
-}
 
-impl Notice {
     /// The notice of a link-local name server whose queries are captured.
     #[must_use]
     pub fn of_link_local_name_server(config: &CaptureConfig) -> Option<Self> {

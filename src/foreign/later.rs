@@ -51,9 +51,7 @@ impl Examined<'_> {
                     found.push((name, shown(chain, text), target));
                 }
             }
-            // One that accepts every packet ends the chain, unless an earlier rule has led the packet to its end.
-            let accepts_all =
-                met.len() < rules.len() && !met.iter().any(|text| search.leads_to_the_end(text));
+            let accepts_all = search.accepts_all(&rules, 0);
             if has_drop_policy && !accepts_all {
                 found.push((name, format!("-P {chain} DROP"), "DROP".to_owned()));
             }
@@ -103,13 +101,19 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the rule of a shared chain leads captured packets to the policy.
-    fn leads_to_the_end(&self, text: &str) -> bool {
+    /// Whether a rule accepts every captured packet, and no earlier one has led some to the end of the chain: in a shared one, to its policy.
+    fn accepts_all(&self, rules: &[String], depth: usize) -> bool {
+        let before = rules.iter().position(|rule| is_accept(rule)).and_then(|at| rules.get(..at));
+        before.is_some_and(|before| !before.iter().any(|rule| self.leads_to_the_end(rule, depth)))
+    }
+
+    fn leads_to_the_end(&self, text: &str, depth: usize) -> bool {
         let words = parse::words_of(text).unwrap_or_default();
         let target = parse::target_words(text).unwrap_or_default();
         let leads = match target.as_slice() {
             [option, name, ..] if option == "-g" => {
-                self.chains.get(name).is_none_or(|rules| !rules.iter().any(|rule| is_accept(rule)))
+                let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
+                rules.is_none_or(|rules| !self.accepts_all(rules, depth + 1))
             }
             [_, name, ..] => name == "RETURN",
             _ => false,

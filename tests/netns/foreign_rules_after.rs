@@ -42,7 +42,7 @@ fn nft(pod: &Pod, commands: &str) {
 }
 
 /// Commands, whether DNS is captured, a word of the warning, and whether a client's packets are taken, or the app's.
-const TAKING: [(&str, bool, &str, bool); 11] = [
+const TAKING: [(&str, bool, &str, bool); 12] = [
     ("-t filter -A INPUT -p tcp --dport 15006 -j DROP", false, "drop", true),
     ("-t filter -P INPUT DROP", false, "drop", true),
     ("-t mangle -A INPUT -p tcp -j DROP", false, "drop", true),
@@ -57,6 +57,13 @@ const TAKING: [(&str, bool, &str, bool); 11] = [
     (
         "-t mangle -N X\n-t mangle -A X -p udp -j ACCEPT\n-t mangle -A INPUT -g X\n-t mangle -A INPUT -j ACCEPT\n\
              -t mangle -P INPUT DROP",
+        false,
+        "drop",
+        true,
+    ),
+    (
+        "-t mangle -N X\n-t mangle -A X -p tcp -j RETURN\n-t mangle -A X -j ACCEPT\n-t mangle -A INPUT -g X\n\
+         -t mangle -A INPUT -j ACCEPT\n-t mangle -P INPUT DROP",
         false,
         "drop",
         true,
