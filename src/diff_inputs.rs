@@ -9,6 +9,7 @@ use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Outpu
 use crate::diff::{self, Conclusion, Side};
 use crate::exit::Exit;
 use crate::explain::Rules;
+use crate::finding::Finding;
 use crate::kernel::process::Host;
 use crate::model::{Family, Network, PerFamily};
 use crate::nft;
@@ -86,6 +87,10 @@ fn rules(config: &CaptureConfig, backend: BackendChoice) -> PerFamily<Rules> {
     Family::ALL.into_iter().map(|family| (family, Rules::native(&live, family))).collect()
 }
 
+fn sentences(found: &[Finding]) -> Vec<String> {
+    found.iter().map(ToString::to_string).collect()
+}
+
 fn live(host: &impl Host, context: &DiffContext) -> Result<Side, Failure> {
     let live = apply::live::rules(host, context.run.backend)?.live;
     let mut side = Side::new("live".to_owned());
@@ -95,11 +100,12 @@ fn live(host: &impl Host, context: &DiffContext) -> Result<Side, Failure> {
     }
     side.explain = Some(words);
     let side = live.rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules));
+    let side =
+        live.rules.iter().fold(side, |side, (family, rules)| side.besides_of(*family, &rules.marking()));
     let side = live
-        .rules
+        .foreign_routes
         .iter()
-        .fold(side, |side, (family, rules)| side.besides_of(*family, &rules.marking(*family)));
-    let side = live.foreign_routes.iter().fold(side, |side, (family, found)| side.besides_of(*family, found));
+        .fold(side, |side, (family, found)| side.besides_of(*family, &sentences(found)));
     Ok(side.besides(&live.notices))
 }
 

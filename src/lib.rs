@@ -23,6 +23,7 @@ pub mod text;
 pub mod kernel;
 
 pub mod exit;
+pub mod finding;
 pub mod report;
 
 pub mod cli;
@@ -35,6 +36,7 @@ pub mod logging;
 pub mod policy;
 pub mod routing;
 
+pub mod live_rules;
 pub mod record;
 
 pub mod parse;

@@ -2,6 +2,7 @@
 
 use super::{Access, inspect};
 use crate::config::RunOptions;
+use crate::finding::Finding;
 use crate::kernel::process::Host;
 use crate::model::{Backend, Family, FamilyRules, Variant};
 use crate::nft;
@@ -82,12 +83,12 @@ pub fn differences(
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
     if let Err(failure) = super::preconditions::require_delivery(&desired, &current, run) {
-        notices.others.retain(|notice| *notice != failure.what);
-        notices.deciding.push(failure.what);
+        notices.others.retain(|notice| notice.sentence != failure.what);
+        notices.deciding.push(failure.what.into());
     }
     let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
-    notices.others.extend(outside.notices.into_iter().chain(programs));
+    notices.others.extend(outside.notices.into_iter().chain(programs).map(Finding::from));
     notices.unread.extend(outside.unread);
     Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
 }

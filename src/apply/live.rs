@@ -6,6 +6,7 @@ use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, LiveState, Runtime, Tested};
+use crate::finding::Finding;
 use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
@@ -83,11 +84,11 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
             foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark));
         }
         let dropping = routing::that_drop(rules, &current.network.links, fib);
-        foreign.extend(dropping.iter().map(ToString::to_string));
+        foreign.extend(dropping);
     }
     let Outside { ipsec, devices, notices: others, unread } =
         super::devices_and_ipsec::read(&current.network.links.each);
-    before.extend(others.iter().cloned());
+    before.extend(others.iter().cloned().map(Finding::from));
     notices.extend(others.into_iter().chain(unread));
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
     notices.extend(dormant.iter().cloned());
@@ -160,10 +161,10 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
 /// Rules of other programs, as text.
 struct Foreign {
     /// The rules of the walk that decide before ours.
-    walked: Vec<String>,
+    walked: Vec<Finding>,
     /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those that give the mark of
     /// TPROXY.
-    before: Vec<String>,
+    before: Vec<Finding>,
     /// These, and what is behind ours or changes packets.
     notices: Vec<String>,
 }
@@ -175,14 +176,17 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
     let changing = foreign::that_change_marks(own, current.backend, &current.foreign);
-    let text =
-        |found: Vec<&foreign::BaseChain>| found.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     let marks = foreign::that_mark_like_tproxy(own, current.backend, live, network, &current.foreign);
-    let before: Vec<_> =
-        others.into_iter().map(ToString::to_string).chain(text(chains)).chain(marks).collect();
-    let notices = before.iter().cloned().chain(text(behind)).chain(changing).collect();
-    Foreign { walked: walked.into_iter().map(ToString::to_string).collect(), before, notices }
+    let before: Vec<_> = others
+        .into_iter()
+        .map(Finding::from)
+        .chain(chains.into_iter().map(Finding::from))
+        .chain(marks)
+        .collect();
+    let notices = before.iter().map(ToString::to_string);
+    let notices = notices.chain(behind.into_iter().map(ToString::to_string)).chain(changing).collect();
+    Foreign { walked: walked.into_iter().map(Finding::from).collect(), before, notices }
 }
 
 /// Whether there are rules, and not only the one that keeps the translation of open connections.

@@ -6,6 +6,7 @@ use super::{needed, tool_error};
 use crate::config::RunOptions;
 use crate::connections::only_keeps_translation;
 use crate::exit::Exit;
+use crate::finding::Subject;
 use crate::foreign;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
@@ -207,7 +208,8 @@ pub fn require_delivery(
         .rules
         .iter()
         .flat_map(|(family, rules)| routing::that_drop(rules, &network.links, network.fib.get(family)));
-    let own = dropping.find(|dropping| dropping.interface == *name);
+    let on_it = Subject::Interface(name.clone());
+    let own = dropping.find(|dropping| dropping.about.contains(&on_it));
     own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
 }
 

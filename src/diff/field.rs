@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 
 use super::set::{Range, Set};
+use crate::live_rules as matches;
 use crate::model::{Family, Interface};
-use crate::parse::matches;
 
 /// A field of a packet, as rules test it. Each value is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,23 +7,23 @@ use super::field::{
 };
 use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use super::set::{Range, Set};
-use crate::explain::{Chains, Effect, Entry, Rules, effect};
+use crate::explain::{Chains, Entry, Rules};
+use crate::live_rules::{self as matches, Effect, FieldMatch, Limit, Meaning, Reading};
 use crate::model::{
-    CtState, Family, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
+    CtState, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
 };
-use crate::parse::matches::{self, FieldMatch, Limit, Matches};
-use crate::parse::{self, Observed, ObservedTable};
+use crate::parse::{Observed, ObservedTable};
 
 /// The built-in chains that are not walked.
 const NOT_WALKED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
 
 /// The rules of one family.
-pub(super) fn program(family: Family, rules: &Rules) -> Program {
+pub(super) fn program(rules: &Rules) -> Program {
     let mut program = Program::default();
     for table in Table::ALL {
         let Some(chains) = rules.tables.get(&table) else { continue };
         let first = program.chains.len();
-        let reader = Reader { family, table, chains, first };
+        let reader = Reader { table, chains, first };
         for (name, entries) in &chains.named {
             let chain = reader.chain(name, entries);
             program.chains.push(chain);
@@ -55,7 +55,7 @@ pub(super) fn unwalked(observed: &Observed) -> Vec<String> {
     let own_tables = observed.tables.iter().flat_map(|(table, live)| {
         let later = NOT_WALKED.iter().filter_map(|name| live.foreign.get_key_value(*name));
         later.flat_map(move |(name, rules)| {
-            rules.iter().map(move |rule| format!("{} {name} {rule}", table.name()))
+            rules.iter().map(move |rule| format!("{} {name} {}", table.name(), rule.words()))
         })
     });
     let behind = [("filter", &observed.filter), ("security", &observed.security)];
@@ -65,8 +65,8 @@ pub(super) fn unwalked(observed: &Observed) -> Vec<String> {
 /// The rules and the dropping policies of a table.
 fn rules_of(table: &str, live: &ObservedTable) -> Vec<String> {
     let foreign = live.foreign.iter();
-    let foreign =
-        foreign.flat_map(|(name, rules)| rules.iter().map(move |rule| format!("{table} {name} {rule}")));
+    let foreign = foreign
+        .flat_map(|(name, rules)| rules.iter().map(move |rule| format!("{table} {name} {}", rule.words())));
     let hooks = live.hooks.iter().flat_map(|(hook, lines)| {
         lines.iter().map(move |line| format!("{table} {} {}", hook.name(), line.text))
     });
@@ -76,7 +76,6 @@ fn rules_of(table: &str, live: &ObservedTable) -> Vec<String> {
 }
 
 struct Reader<'a> {
-    family: Family,
     table: Table,
     chains: &'a Chains,
     /// The number of the first chain that has a name.
@@ -94,7 +93,7 @@ impl Reader<'_> {
     fn is_pure(&self, number: usize) -> bool {
         let decides = |entry: &Entry| {
             matches!(
-                entry.statement.as_ref().map(|statement| statement.target),
+                entry.statement().map(|statement| statement.target),
                 Some(
                     Target::Accept
                         | Target::Drop
@@ -110,30 +109,30 @@ impl Reader<'_> {
 
     /// The rule; `None` if it does nothing.
     fn rule(&self, entry: &Entry) -> Option<Rule> {
-        let text = entry.text();
-        let (tests, is_unknown) = match &entry.statement {
-            Some(Statement { matcher, .. }) => (of_matcher(matcher, entry.is_native), false),
-            None => of_words(&text, entry.is_native),
+        let (tests, is_unknown) = match &entry.rule.meaning {
+            Meaning::Modelled(Statement { matcher, .. }) => (of_matcher(matcher, entry.is_native), false),
+            Meaning::Read(reading) => of_reading(reading, entry.is_native),
         };
-        let actions = self.actions(entry, &text);
-        (!actions.is_empty()).then(|| Rule::new(tests, is_unknown, actions, text.into_owned(), entry.why))
+        let actions = self.actions(entry);
+        let words = || entry.rule.words().into_owned();
+        (!actions.is_empty()).then(|| Rule::new(tests, is_unknown, actions, words(), entry.why))
     }
 
-    fn actions(&self, entry: &Entry, text: &str) -> Vec<Action> {
-        let effect = match &entry.statement {
-            Some(statement) => Effect::Known(statement.target),
-            None => effect(self.family, text, |name| self.chains.named.contains_key(name)),
-        };
-        let words = || parse::target_words(text).unwrap_or_default().join(" ");
+    fn actions(&self, entry: &Entry) -> Vec<Action> {
+        let effect = entry.rule.effect().into_owned();
+        let words = || entry.rule.target_words().to_owned();
         let number = |name: &str| self.chains.named.keys().position(|known| known == name);
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
             Effect::Continues | Effect::SetsZone(_) => Vec::new(),
-            Effect::Takes
-            | Effect::GivesSocket(..)
-            | Effect::ToSocket(..)
-            | Effect::MayTake
-            | Effect::Translates(_) => {
+            Effect::GivesSocket(..)
+            | Effect::Queues { .. }
+            | Effect::Rejects
+            | Effect::RewritesEnds
+            | Effect::Takes
+            | Effect::ToSocket { .. }
+            | Effect::Translates(_)
+            | Effect::TranslatesSource => {
                 vec![Action::Take(words())]
             }
             Effect::Marks | Effect::ChangesMark(_) => {
@@ -246,12 +245,11 @@ fn port_set(ports: &Ports) -> Set {
     Set::of(ports.iter().map(|port| (port.number().into(), port.number().into())).collect())
 }
 
-/// The tests of a rule for which the model has no words, and whether it has others that cannot be evaluated.
-fn of_words(text: &str, is_native: bool) -> (Vec<Test>, bool) {
-    let Some(Matches { known, unknown }) = matches::read(text) else { return (Vec::new(), true) };
-    let mut is_unknown = !unknown.is_empty();
+/// The tests of a rule for which the model lacks terms, and whether it has others that cannot be evaluated.
+fn of_reading(reading: &Reading, is_native: bool) -> (Vec<Test>, bool) {
+    let mut is_unknown = !reading.unread.is_empty();
     let mut tests = Vec::new();
-    for test in &known {
+    for test in &reading.tests {
         match values_of(test) {
             Some((field @ (Field::Uid | Field::Gid), values)) if test.is_negated && is_native => {
                 tests.push(is(field, values.complement().and(&Set::range(0, MAX_U32))));

@@ -51,7 +51,7 @@ impl Side {
     /// With the rules of a family, at the semantics of iptables.
     #[must_use]
     pub fn rules(mut self, family: Family, rules: &Rules) -> Self {
-        self.programs.insert(family, iptables::program(family, rules));
+        self.programs.insert(family, iptables::program(rules));
         self
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-pub(super) use crate::parse::matches::Range;
+pub(super) use crate::live_rules::Range;
 
 /// Numbers as ranges: sorted, neither overlapping nor adjacent. Copies share their ranges.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::matching::AtHook;
 use crate::config::ConnectionState;
-use crate::parse::matches::{ASSURED, CONFIRMED, DYING, EXPECTED, SEEN_REPLY, STATUS_DNAT, STATUS_SNAT};
+use crate::live_rules::{ASSURED, CONFIRMED, DYING, EXPECTED, SEEN_REPLY, STATUS_DNAT, STATUS_SNAT};
 
 /// A connection, of which the first packet's way is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

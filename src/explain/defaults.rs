@@ -9,8 +9,8 @@ use super::entry::Entry;
 use super::packet::{CLIENT_PORT, Packet};
 use super::rules::Rules;
 use crate::config::{OutboundRanges, PacketQuery, Sender};
+use crate::live_rules::{Field, FieldMatch, address_number};
 use crate::model::Family;
-use crate::parse::matches::{self, Field, FieldMatch, address_number};
 
 /// The last of these, by default (`net.ipv4.ip_local_port_range`).
 const LAST_CLIENT_PORT: u16 = 60999;
@@ -76,7 +76,7 @@ impl Tested {
     /// Those of a family's rules.
     #[must_use]
     pub fn by(rules: &Rules) -> Self {
-        let read = |(_, entry): (_, &Entry)| matches::read(&entry.text()).unwrap_or_default().known;
+        let read = |(_, entry): (_, &Entry)| entry.rule.tests().into_owned();
         Self(rules.foreign().flat_map(read).collect())
     }
 

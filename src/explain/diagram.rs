@@ -29,7 +29,8 @@ pub(super) fn diagram(diagram: Diagram, packet: &str, walk: &Walk<'_>, verdict: 
         writer.node(&to, &[first.table, " ", first.chain].concat());
         writer.edge(&from, &to, &rule);
         let matching = chain.iter().rev().find(|step| matches!(step.matches, Match::Matches));
-        rule = matching.map_or_else(|| "no rule matches".to_owned(), |step| step.rule.text().into_owned());
+        rule =
+            matching.map_or_else(|| "no rule matches".to_owned(), |step| step.rule.rule.words().into_owned());
         from = to;
     }
     writer.node("verdict", verdict);

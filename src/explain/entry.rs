@@ -1,21 +1,17 @@
-//! One rule, of the options or as it was read from the kernel.
+//! One rule on the way of a packet, with its reason and where it can be found.
 
-use std::borrow::Cow;
-
-use super::foreign_rule::lacks_words;
+use crate::live_rules::LiveRule;
 use crate::model::{Chain, Family, Rule, Statement, Target, Why};
-use crate::parse::{self, Line, NativeLine};
+use crate::parse::{Line, NativeLine};
 use crate::text::one_line;
 
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The rule, if the model has words for all of it.
-    pub(crate) statement: Option<Statement>,
+    /// Its tests and its effect.
+    pub(crate) rule: LiveRule,
     /// Why it exists, if it is ours.
     pub(crate) why: Option<Why>,
-    /// Its words, where it was read from the kernel.
-    pub(super) text: Option<String>,
     /// Whether it is one of nftables, whose tests of the owner fail without a socket.
     pub(crate) is_native: bool,
     /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
@@ -26,61 +22,42 @@ pub struct Entry {
 
 impl Entry {
     pub(super) fn of(rule: &Rule) -> Self {
-        Self {
-            statement: Some(rule.statement.clone()),
-            why: Some(rule.why),
-            text: None,
-            is_native: false,
-            number: 0,
-            handle: None,
-        }
+        let why = Some(rule.why);
+        Self { rule: rule.statement.clone().into(), why, is_native: false, number: 0, handle: None }
     }
 
-    pub(super) fn read(number: usize, line: &Line, why: Option<Why>) -> Self {
-        let (statement, text) = (line.statement.clone(), Some(line.text.clone()));
-        Self { statement, why, text, is_native: false, number, handle: line.handle }
+    pub(super) fn read(family: Family, (number, line): (usize, &Line), why: Option<Why>) -> Self {
+        Self { rule: line.live(family), why, is_native: false, number, handle: line.handle }
     }
 
     pub(super) fn native(line: NativeLine) -> Self {
-        let NativeLine { text, statement, why, rule } = line;
-        Self { statement, why, text: Some(text), is_native: true, number: rule, handle: None }
+        let NativeLine { live, why, rule } = line;
+        Self { rule: live, why, is_native: true, number: rule, handle: None }
     }
 
     /// A foreign rule of iptables.
-    pub(super) fn foreign(family: Family, (number, text): (usize, &str)) -> Self {
-        let (statement, text) = (parse::statement(family, text), Some(text.to_owned()));
-        Self { statement, why: None, text, is_native: false, number, handle: None }
+    pub(super) fn foreign((number, rule): (usize, LiveRule)) -> Self {
+        Self { rule, why: None, is_native: false, number, handle: None }
     }
 
     /// What a foreign rule of nftables does, or a part of that.
-    pub(super) fn of_nftables(family: Family, text: &str, (number, handle): (usize, Option<u64>)) -> Self {
-        Self { is_native: true, handle, ..Self::foreign(family, (number, text)) }
+    pub(super) fn of_nftables(rule: LiveRule, (number, handle): (usize, Option<u64>)) -> Self {
+        Self { is_native: true, handle, ..Self::foreign((number, rule)) }
     }
 
-    /// Whether it replies with an error in place of the receiver.
-    pub(super) fn rejects(&self) -> bool {
-        parse::target_words(&self.text()).is_some_and(|words| words.iter().any(|word| word == "REJECT"))
+    /// The rule in terms of the model, if the model has terms for all of it.
+    pub(crate) const fn statement(&self) -> Option<&Statement> {
+        self.rule.statement()
+    }
+
+    /// The target, if the model has terms for all of the rule.
+    pub(super) fn target(&self) -> Option<Target> {
+        Some(self.statement()?.target)
     }
 
     /// The chain that it jumps or goes to, if that is one of ours.
     pub(super) fn jump(&self) -> Option<Chain> {
-        if let Some(Statement { target: Target::Jump(chain), .. }) = self.statement {
-            return Some(chain);
-        }
-        let words = parse::target_words(self.text.as_deref()?)?;
-        words.iter().find_map(|word| Chain::from_name(word))
-    }
-
-    /// Whether it tests the mark of a connection, or gives it to packets.
-    pub(super) fn reads_connmark(&self) -> bool {
-        match &self.statement {
-            Some(statement) => {
-                statement.matcher.connmark.is_some() || statement.target == Target::RestoreMark
-            }
-            None => {
-                ["-m connmark", "--restore-mark", "-m unknown "].iter().any(|word| self.text().contains(word))
-            }
-        }
+        Chain::from_name(self.rule.chain()?.0)
     }
 
     /// Whether another program wrote it.
@@ -90,26 +67,12 @@ impl Entry {
 
     /// Its words in one line. Where some of them are not known, its handle or number in the chain, by which it can be found.
     pub(super) fn shown(&self) -> String {
-        let text = self.text();
+        let text = self.rule.words();
         let shown = one_line(&text);
         match self.handle {
-            _ if !self.is_foreign() || !lacks_words(&text) => shown.into_owned(),
+            _ if !self.is_foreign() || !self.rule.lacks_words() => shown.into_owned(),
             Some(handle) => format!("{shown} (handle {handle})"),
             None => format!("{shown} (rule {} of the chain)", self.number + 1),
-        }
-    }
-
-    /// How many of its tests are known.
-    pub(super) fn known_tests(&self) -> usize {
-        parse::matches::read(&self.text()).map_or(0, |tests| tests.known.len())
-    }
-
-    /// Its words behind `-A CHAIN`.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        match (&self.text, &self.statement) {
-            (Some(text), _) => Cow::Borrowed(text),
-            (None, Some(statement)) => Cow::Owned(statement.to_string()),
-            (None, None) => Cow::Borrowed(""),
         }
     }
 }

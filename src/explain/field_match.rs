@@ -6,11 +6,11 @@ use super::connection::{Connection, status};
 use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
 use super::packet::{KNOWN_FLAGS, SYN};
 use crate::config::ConnectionState;
-use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
-use crate::parse::matches::{
-    self, BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, FieldMatch, INVALID, LOCAL, Limit, MULTICAST,
-    NEW, Part, SNAT, UNICAST, UNTRACKED, address_number, name_number,
+use crate::live_rules::{
+    self as matches, BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, FieldMatch, INVALID, LOCAL, Limit,
+    MULTICAST, NEW, Part, SNAT, UNICAST, UNTRACKED, address_number, name_number,
 };
+use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 
 /// What matches look at besides the packet.
 #[derive(Clone, Copy, Debug)]

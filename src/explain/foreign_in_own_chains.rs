@@ -15,7 +15,7 @@ impl Rules {
                 let wanted: HashSet<&Statement> =
                     wanted.into_iter().flatten().map(|rule| &rule.statement).collect();
                 for entry in entries {
-                    let Some(statement) = &entry.statement else { continue };
+                    let Some(statement) = entry.statement() else { continue };
                     let ends = matches!(statement.target, Target::Accept | Target::Drop | Target::Return);
                     if ends && !wanted.contains(statement) {
                         entry.why = None;

@@ -142,7 +142,7 @@ fn step(step: &Step<'_>) -> Value {
         "hook": step.hook,
         "table": step.table,
         "chain": step.chain,
-        "rule": step.rule.text(),
+        "rule": step.rule.rule.words(),
         "foreign": step.rule.is_foreign(),
         "why": step.rule.why.map(Why::slug),
         "matches": matches,

@@ -5,10 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::packet::{OPENING, Packet, Process, TcpFlags};
-use super::zone::Zone;
 use crate::config::ConnectionState;
+use crate::live_rules::{MarkChange, Zone};
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
-use crate::parse::MarkChange;
 
 /// Why a test of the owner fails.
 pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";

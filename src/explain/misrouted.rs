@@ -4,38 +4,30 @@ use super::routing::Routed;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk, walk};
 use super::{Pod, reason, row};
+use crate::finding::{Finding, Subject};
 use crate::text::one_line;
-
-/// A policy rule that keeps captured packets from the proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misrouted {
-    /// Its words, in backticks.
-    pub rule: String,
-    /// A packet that is lost, and why.
-    pub sentence: String,
-}
 
 /// The policy rules that keep captured packets from the proxy, by themselves or by a route, each with one such packet.
 #[must_use]
-pub fn misrouted(pod: &Pod<'_>) -> Vec<Misrouted> {
+pub fn misrouted(pod: &Pod<'_>) -> Vec<Finding> {
     let Some(live) = &pod.live else { return Vec::new() };
-    let mut found: Vec<Misrouted> = Vec::new();
+    let mut found: Vec<Finding> = Vec::new();
     for (kind, packet) in pod.kinds().into_iter().chain(pod.probes()) {
         let family = packet.family();
         let rules = live.rules.get(&family).filter(|rules| Rules::has_ours(rules));
         let Some(rules) = rules.filter(|_| row::is_captured_by_ours(&packet, live)) else { continue };
         let walk = walk(rules, &packet, live.routing(family));
-        let is_new = |rule: &String| found.iter().all(|known| known.rule != *rule);
+        let is_new = |rule: &Subject| found.iter().all(|known| !known.about.contains(rule));
         let Some(rule) = decisive(&walk).filter(is_new) else { continue };
         let why = reason::reason(&packet, &walk, pod).sentence;
         let sentence = format!("captured packets do not reach the proxy: {kind} ({family}): {why}");
-        found.push(Misrouted { rule, sentence: one_line(&sentence).into_owned() });
+        found.push(Finding { sentence: one_line(&sentence).into_owned(), about: vec![rule] });
     }
     found
 }
 
 /// The policy rule that decides, if the packet is lost by it.
-fn decisive(walk: &Walk<'_>) -> Option<String> {
+fn decisive(walk: &Walk<'_>) -> Option<Subject> {
     let last = walk.routed.last()?;
     let is_lost = match walk.verdict {
         Verdict::Dropped => last.routed() == Routed::Rejected,
@@ -47,6 +39,5 @@ fn decisive(walk: &Walk<'_>) -> Option<String> {
         | Verdict::TakenByForeignRule
         | Verdict::ToProxySocket => false,
     };
-    let rule = last.lookup.decisive.as_ref().filter(|_| is_lost)?.rule.to_string();
-    Some(format!("`{}`", one_line(&rule)))
+    Some(Subject::PolicyRule(last.lookup.decisive.as_ref().filter(|_| is_lost)?.rule.to_string()))
 }

@@ -35,21 +35,19 @@ mod sample_packets;
 #[cfg(test)]
 mod tests;
 mod text;
-mod translation;
 mod unless;
 mod walk;
-mod zone;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
+use crate::finding::Finding;
 use crate::model::{DeviceHook, Family, Fib, Ipsec, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub use bpf_program::{BpfProgram, Seen};
 pub use defaults::Tested;
 pub use entry::Entry;
-pub(crate) use foreign_rule::{Effect, effect};
 pub use listener::Listener;
-pub use misrouted::{Misrouted, misrouted};
+pub use misrouted::misrouted;
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
 pub use problems::lost_connections;
@@ -95,18 +93,18 @@ pub struct LiveState {
     /// The dormant tables with rules of ours, each in a sentence.
     pub dormant: Vec<String>,
     /// The foreign rules among these that decide before ours.
-    pub foreign: Vec<String>,
+    pub foreign: Vec<Finding>,
     /// Those of the notices that are about rules before ours: of other tables, and of another variant of iptables.
-    pub before: Vec<String>,
+    pub before: Vec<Finding>,
     /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
-    pub foreign_routes: PerFamily<Vec<String>>,
+    pub foreign_routes: PerFamily<Vec<Finding>>,
     /// What runs in the pod.
     pub runtime: Runtime,
 }
 
 impl LiveState {
     /// What is foreign and decides before our rules, or over packets that they marked.
-    fn foreign(&self) -> impl Iterator<Item = &String> {
+    fn foreign(&self) -> impl Iterator<Item = &Finding> {
         self.foreign.iter().chain(self.foreign_routes.values().flatten())
     }
 

@@ -10,6 +10,7 @@ use nfnetlink::nftables::{
 
 use super::entry::Entry;
 use super::rules::{BaseChain, Chains, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
+use crate::live_rules::LiveRule;
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
@@ -39,7 +40,7 @@ impl Rules {
                 chains: chains.clone(),
             };
             let of_hook = |hook: Hook| {
-                let rules = entries(observed.family, live.hook(hook).iter().map(|line| &line.text));
+                let rules = entries(live.hook(hook).iter().map(|line| line.live(observed.family)));
                 base(hook.name(), rules, live.drops.contains(&hook))
             };
             match table {
@@ -80,10 +81,8 @@ impl Rules {
                 .map_or(&[][..], |(_, sets)| sets.as_slice());
             let entries = |rules: &[Rule]| -> Vec<Entry> {
                 let entries = rules.iter().enumerate().flat_map(|(number, rule)| {
-                    let words = parse::words_of_foreign_rule(family, rule, parse::Beside { sets, links });
-                    words
-                        .into_iter()
-                        .map(move |text| Entry::of_nftables(family, &text, (number, rule.handle)))
+                    let rules = parse::foreign_rules(family, rule, parse::Beside { sets, links });
+                    rules.into_iter().map(move |live| Entry::of_nftables(live, (number, rule.handle)))
                 });
                 entries.collect()
             };
@@ -127,16 +126,17 @@ impl Rules {
     }
 }
 
-fn entries<'a>(family: Family, texts: impl Iterator<Item = &'a String>) -> Vec<Entry> {
-    texts.map(String::as_str).enumerate().map(|rule| Entry::foreign(family, rule)).collect()
+fn entries(rules: impl Iterator<Item = LiveRule>) -> Vec<Entry> {
+    rules.enumerate().map(Entry::foreign).collect()
 }
 
 /// The chains of a table of iptables that rules jump to.
 fn named(family: Family, live: &ObservedTable) -> BTreeMap<String, Vec<Entry>> {
-    let foreign = live.foreign.iter().map(|(name, texts)| (name.clone(), entries(family, texts.iter())));
-    let own = live.chains.iter().map(|(chain, lines)| {
-        (chain.name().to_owned(), entries(family, lines.iter().map(|line| &line.text)))
-    });
+    let foreign = live.foreign.iter().map(|(name, rules)| (name.clone(), entries(rules.iter().cloned())));
+    let own = live
+        .chains
+        .iter()
+        .map(|(chain, lines)| (chain.name().to_owned(), entries(lines.iter().map(|line| line.live(family)))));
     foreign.chain(own).into_map()
 }
 

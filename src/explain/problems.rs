@@ -7,6 +7,7 @@ use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::walk;
 use super::{LiveState, Pod, RunningProcess};
+use crate::finding::{Finding, Subject};
 use crate::model::{Family, InterfaceAddress, Transport};
 use crate::text::one_line;
 
@@ -16,24 +17,27 @@ const MOST: usize = 8;
 /// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic, and packets for foreign rules.
 pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<String> {
     let (config, network) = (pod.config, pod.network);
-    let mut problems = Vec::new();
+    let mut problems: Vec<Finding> = Vec::new();
     if !live.rules.values().any(Rules::has_ours) {
-        problems.push("no capture rule is live".to_owned());
+        problems.push("no capture rule is live".to_owned().into());
     }
-    problems.extend(live.dormant.iter().cloned());
-    problems.extend(Family::ALL.into_iter().filter_map(|family| passthrough_problem(family, pod)));
+    problems.extend(live.dormant.iter().cloned().map(Finding::from));
+    let unbound = Family::ALL.into_iter().filter_map(|family| passthrough_problem(family, pod));
+    problems.extend(
+        unbound.map(|sentence| Finding { about: vec![Subject::Condition(sentence.clone())], sentence }),
+    );
     for family in live.rules.keys() {
         let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
-        problems.extend(live.broken_chains(config, *family).into_iter().map(words));
+        problems.extend(live.broken_chains(config, *family).into_iter().map(words).map(Finding::from));
     }
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
         && has_ours(Family::V4)
         && !has_ours(Family::V6)
     {
-        problems.push(format!(
-            "IPv6 is not captured, although {interface} has {address}: --dual-stack captures it"
-        ));
+        let sentence =
+            format!("IPv6 is not captured, although {interface} has {address}: --dual-stack captures it");
+        problems.push(sentence.into());
     }
     let ports = proxy_ports(live, config);
     for ProxyPort { name, transport, port, family, problem, .. } in &ports {
@@ -42,32 +46,34 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Str
         // Both families have it, or it is named.
         let is_of_all = of_port.into_iter().all(|other| other.problem.as_ref() == Some(problem));
         let of_family = if is_of_all { String::new() } else { format!(" ({family})") };
-        let problem = format!("{name} port {port}{of_family}: {problem}");
-        problems.extend(Some(problem).filter(|problem| !problems.contains(problem)));
+        let sentence = format!("{name} port {port}{of_family}: {problem}");
+        let finding = Finding { sentence, about: vec![Subject::Condition(problem.clone())] };
+        problems.extend(Some(finding).filter(|finding| !problems.contains(finding)));
     }
     let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
     for RunningProcess { pid, name, uid, gid, .. } in others {
-        problems.push(format!(
-            "process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}",
-            one_line(name)
-        ));
+        let sentence =
+            format!("process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}", one_line(name));
+        problems.push(sentence.into());
     }
-    problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
-    problems.extend(live.runtime.programs.iter().map(|program| program.words.clone()));
+    problems.extend(live.runtime.translated_servers.iter().map(|server| server.to_string().into()));
+    problems.extend(live.runtime.programs.iter().map(|program| program.words.clone().into()));
     let older = older_than_capture(live, config, network).len();
     if older > 0 {
-        problems.push(format!("{older} open connections began before capture and are not captured"));
+        let sentence = format!("{older} open connections began before capture and are not captured");
+        problems.push(sentence.into());
     }
-    problems.extend(live.foreign().map(|rule| one_line(rule).into_owned()));
-    problems.extend(live.before.iter().map(|notice| one_line(notice).into_owned()));
+    problems.extend(live.foreign().chain(&live.before).cloned());
     let of_traffic = of_traffic(rows, &problems);
+    // What is known of a rule is worth more than what its chain may do.
+    problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague)));
     problems.extend(of_traffic);
-    problems
+    problems.iter().map(|finding| one_line(&finding.sentence).into_owned()).collect()
 }
 
 /// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named` yet.
 #[must_use]
-pub fn lost_connections(pod: &Pod<'_>, named: &[String]) -> Vec<String> {
+pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let Some(live) = &pod.live else { return Vec::new() };
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
         let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
@@ -79,9 +85,8 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[String]) -> Vec<String> {
         let mut row = Row::of(kind, &packet, &walk, &reason, pod);
         // A filter of some servers is for every process, if it names none.
         let is_to_some_server = is_probe && is_of_proxy(&packet, pod) && !packet.is_local;
-        let is_of_owner = |problem: &Problem| problem.causes.iter().any(|cause| cause.contains("-owner "));
         row.problems
-            .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || is_of_owner(problem)));
+            .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
         Some(row)
     };
     let kinds = pod.kinds().into_iter().filter_map(|kind| row(false, kind));
@@ -97,26 +102,25 @@ fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
 }
 
 /// Those of kinds of traffic that are not `named` yet: each with the first kind that has it, and how many more there are.
-fn of_traffic(rows: &[Row], named: &[String]) -> Vec<String> {
-    let is_named = |problem: &Problem| {
-        problem.causes.iter().any(|cause| named.iter().any(|named| named.contains(cause)))
-    };
-    let mut found: Vec<(&str, &Row, usize)> = Vec::new();
+fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
+    let is_named = |problem: &Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
+    let mut found: Vec<(&Problem, &Row, usize)> = Vec::new();
     for row in rows {
         for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
-            match found.iter_mut().find(|(sentence, ..)| *sentence == problem.sentence) {
+            match found.iter_mut().find(|(known, ..)| known.sentence == problem.sentence) {
                 Some((.., more)) => *more += 1,
-                None => found.push((&problem.sentence, row, 0)),
+                None => found.push((problem, row, 0)),
             }
         }
     }
-    let words = |(sentence, Row { kind, family, .. }, more): &(&str, &Row, usize)| {
+    let finding = |(problem, Row { kind, family, .. }, more): &(&Problem, &Row, usize)| {
         let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
-        format!("{kind} ({family}) {sentence}{more}")
+        let sentence = format!("{kind} ({family}) {}{more}", problem.sentence);
+        Finding { sentence, about: problem.about.clone() }
     };
-    let mut texts: Vec<String> = found.iter().take(MOST).map(words).collect();
+    let mut texts: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
     if let Some(more @ 1..) = found.len().checked_sub(MOST) {
-        texts.push(format!("{more} more problems of other packets"));
+        texts.push(format!("{more} more problems of other packets").into());
     }
     texts
 }

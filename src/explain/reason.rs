@@ -8,8 +8,8 @@ use super::walk::{Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::cli::{Key, Origin};
 use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
+use crate::live_rules::Effect;
 use crate::model::{DNS_PORT, Family, Transport, Why};
-use crate::parse;
 use crate::text::list_shown;
 
 /// The reason for a verdict.
@@ -84,8 +84,7 @@ fn of_verdict(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
         (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),
         (Some((step, None)), _) => {
             let (table, chain) = (step.table, step.chain);
-            let target = parse::target_words(&step.rule.text()).unwrap_or_default();
-            let is_queue = target.get(1).is_some_and(|name| ["NFQUEUE", "QUEUE"].contains(&name.as_str()));
+            let is_queue = matches!(*step.rule.rule.effect(), Effect::Queues { .. });
             let by = if is_queue { " (a program at that queue; without one it is dropped)" } else { "" };
             (format!("a foreign rule in {table} {chain} decides: {}{by}", step.rule.shown()), None)
         }

@@ -2,12 +2,11 @@
 
 use super::packet::{Packet, Process};
 use super::reason::Reason;
-use super::replies;
-use super::rules::Rules;
+use super::replies::{self, ReplyProblem};
 use super::walk::{Match, Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
+use crate::finding::Subject;
 use crate::model::{Family, Transport};
-use crate::text::one_line;
 
 /// One kind of traffic.
 #[derive(Clone, Debug)]
@@ -26,8 +25,10 @@ pub(super) struct Row {
 pub(super) struct Problem {
     /// As in `is lost: ...`.
     pub(super) sentence: String,
-    /// Words of other messages that name the same cause.
-    pub(super) causes: Vec<String>,
+    /// What causes it, and those rules that lead to it.
+    pub(super) about: Vec<Subject>,
+    /// Whether a rule that causes it is for an owner.
+    pub(super) is_of_owner: bool,
     /// Whether the connection is sure to end by a foreign rule.
     pub(super) ends_by_foreign_rule: bool,
 }
@@ -48,7 +49,8 @@ fn problems(
     pod: &Pod<'_>,
 ) -> Vec<Problem> {
     let behind = replies::problems(packet, walk, pod);
-    let all = || if behind.is_empty() { reason.sentence.clone() } else { behind.join("; ") };
+    let sentences: Vec<&str> = behind.iter().map(|problem| problem.sentence.as_str()).collect();
+    let all = || if behind.is_empty() { reason.sentence.clone() } else { sentences.join("; ") };
     let here = match walk.verdict {
         Verdict::Dropped => Some(format!("is lost: {}", reason.sentence)),
         Verdict::Misrouted => Some(format!("is lost: {}", all())),
@@ -63,29 +65,30 @@ fn problems(
         | Verdict::ToProxySocket => None,
     };
     let translating = || walk.steps.get(walk.translated_by.filter(|_| walk.because.is_some())?);
-    let mut causes_here = causes(walk.decisive().or_else(translating), walk);
+    let (mut about, is_of_owner) = causes(walk.decisive().or_else(translating), walk);
     let is_misrouted = walk.verdict == Verdict::Misrouted;
-    let ends_by_foreign_rule = !causes_here.is_empty();
-    causes_here.extend(behind.iter().filter(|_| is_misrouted).cloned());
-    let problem = |sentence| Problem { sentence, causes: causes_here.clone(), ends_by_foreign_rule };
+    let ends_by_foreign_rule = !about.is_empty();
+    about.extend(behind.iter().filter(|_| is_misrouted).map(condition));
+    let problem = |sentence| Problem { sentence, about: about.clone(), is_of_owner, ends_by_foreign_rule };
     let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
-        let foreign = || live.rules.get(&packet.family()).into_iter().flat_map(Rules::foreign);
         found.extend(behind.iter().map(|problem| Problem {
-            sentence: format!("is {is} {problem}"),
-            causes: vec![problem.clone()],
-            ends_by_foreign_rule: !problem.contains(" may not ")
-                && foreign().any(|(_, entry)| problem.contains(&entry.shown())),
+            sentence: format!("is {is} {}", problem.sentence),
+            about: problem.rule.clone().map(Subject::Rule).into_iter().chain([condition(problem)]).collect(),
+            is_of_owner: false,
+            ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         }));
     }
     let unsure = walk.unsure().filter(|_| found.is_empty());
     found.extend(unsure.map(|unsure| {
         let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
+        let (about, is_of_owner) = causes(step, walk);
         Problem {
             sentence: format!("may go elsewhere: {unsure}"),
-            causes: causes(step, walk),
+            about,
+            is_of_owner,
             ends_by_foreign_rule: false,
         }
     }));
@@ -108,17 +111,20 @@ pub(super) fn is_captured_by_ours(packet: &Packet, live: &LiveState) -> bool {
     rules.is_some_and(|rules| Sent { rules, packet, routing, connection: None }.is_captured_by_ours())
 }
 
-/// How messages name the rule that decides, and those that lead to it.
-fn causes(decisive: Option<&Step<'_>>, walk: &Walk<'_>) -> Vec<String> {
-    let Some(decisive) = decisive.filter(|step| step.rule.is_foreign()) else { return Vec::new() };
+/// The problem by its sentence.
+fn condition(problem: &ReplyProblem) -> Subject {
+    Subject::Condition(problem.sentence.clone())
+}
+
+/// The rule that decides and those that lead to it, and whether one of them is for an owner.
+fn causes(decisive: Option<&Step<'_>>, walk: &Walk<'_>) -> (Vec<Subject>, bool) {
+    let Some(decisive) = decisive.filter(|step| step.rule.is_foreign()) else { return (Vec::new(), false) };
     let leads = |step: &&Step<'_>| {
         step.rule.is_foreign()
             && !matches!(step.matches, Match::Mismatch(_))
             && (step.hook, step.table) == (decisive.hook, decisive.table)
     };
-    let words = |step: &Step<'_>| {
-        let Step { table, chain, rule, .. } = step;
-        [format!("{table} `-A {chain} {}`", one_line(&rule.text())), format!("{table} {chain} (")]
-    };
-    walk.steps.iter().filter(leads).flat_map(words).collect()
+    let leading: Vec<&Step<'_>> = walk.steps.iter().filter(leads).collect();
+    let is_of_owner = leading.iter().any(|step| step.rule.rule.tests_owner());
+    (leading.into_iter().map(|step| Subject::Rule(step.id())).collect(), is_of_owner)
 }

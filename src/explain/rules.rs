@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
-use super::foreign_rule::{Effect, effect};
 use super::live;
+use crate::live_rules::{Effect, Field};
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target, Why,
 };
@@ -32,13 +32,15 @@ pub struct Rules {
 const REST: &str = "_REST";
 
 /// The owner whose packets leave before a native rule for all others.
-fn leaving_owner(family: Family, entry: &Entry) -> Option<Owner> {
-    let (matcher, chain) = entry.text.as_deref()?.rsplit_once("-g ")?;
-    let matcher = parse::statement(family, &format!("{matcher}-j RETURN"))?.matcher;
-    match matcher.owners.as_slice() {
-        [Match::Is(owner)] if chain.contains(REST) => Some(*owner),
-        _ => None,
-    }
+fn leaving_owner(entry: &Entry) -> Option<Owner> {
+    let (chain, true) = entry.rule.chain()? else { return None };
+    let tests = entry.rule.tests();
+    let mut owners = tests.iter().filter(|test| matches!(test.field, Field::Uid | Field::Gid));
+    let (Some(test), None) = (owners.next(), owners.next()) else { return None };
+    let [(id, last)] = test.values.as_slice() else { return None };
+    let is_one = id == last && !test.is_negated && chain.contains(REST);
+    let id = u32::try_from(*id).ok().filter(|_| is_one)?;
+    Some(if test.field == Field::Uid { Owner::Uid(id) } else { Owner::Gid(id) })
 }
 
 /// The hook of packets for this machine, by the name of its chain.
@@ -160,8 +162,9 @@ impl Rules {
     #[must_use]
     pub fn own(&self, family: Family) -> FamilyRules {
         let mut own = FamilyRules::none(family);
-        let rule =
-            |entry: &Entry| Some(Rule { statement: entry.statement.clone()?, only: None, why: entry.why? });
+        let rule = |entry: &Entry| {
+            Some(Rule { statement: entry.statement().cloned()?, only: None, why: entry.why? })
+        };
         for (table, chains) in &self.tables {
             let rules = own.tables.entry(*table).or_default();
             for (hook, entries) in &chains.hooks {
@@ -175,7 +178,7 @@ impl Rules {
                     let rules = rules.chains.entry(chain).or_default();
                     let mut leaving = Vec::new();
                     for entry in entries {
-                        leaving.extend(leaving_owner(family, entry));
+                        leaving.extend(leaving_owner(entry));
                         let Some(mut rule) = rule(entry) else { continue };
                         rule.statement
                             .matcher
@@ -206,7 +209,7 @@ impl Rules {
                             last.more += 1;
                         }
                         _ => {
-                            let (chain, text) = (chain.to_owned(), entry.text().into_owned());
+                            let (chain, text) = (chain.to_owned(), entry.rule.words().into_owned());
                             listed.push(Listed { table, chain, number, text, more: 0, why });
                         }
                     }
@@ -263,7 +266,7 @@ impl Rules {
         let chains =
             self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
         let ours = chains.flatten().filter(|entry| !entry.is_foreign());
-        let mut targets = ours.filter_map(|entry| entry.statement.as_ref()).map(|statement| statement.target);
+        let mut targets = ours.filter_map(Entry::target);
         targets.any(|target| {
             matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
         })
@@ -271,20 +274,24 @@ impl Rules {
 
     /// The rules beside ours that change marks, by which packets are routed, in words.
     #[must_use]
-    pub fn marking(&self, family: Family) -> Vec<String> {
+    pub fn marking(&self) -> Vec<String> {
         let of_base = |base: &BaseChain| {
             let rules = [(base.chain.as_str(), &base.rules)].into_iter();
             let called = base.chains.named.iter().map(|(name, rules)| (name.as_str(), rules));
             let marks = |rule: &&Entry| {
                 matches!(
-                    effect(family, &rule.text(), |_| false),
+                    *rule.rule.effect(),
                     Effect::Marks
                         | Effect::ChangesMark(_)
                         | Effect::Known(Target::SetMark(_) | Target::SaveMark | Target::RestoreMark)
                 )
             };
             let words = |chain: &str, rule: &Entry| {
-                format!("{} {chain} {} (its chain is not evaluated)", base.table, one_line(&rule.text()))
+                format!(
+                    "{} {chain} {} (its chain is not evaluated)",
+                    base.table,
+                    one_line(&rule.rule.words())
+                )
             };
             let found = rules
                 .chain(called)
@@ -298,9 +305,16 @@ impl Rules {
     /// Whether a rule reads the marks of connections.
     pub(super) fn reads_connmark(&self) -> bool {
         let chains = |chains: &Chains| {
-            chains.hooks.values().chain(chains.named.values()).flatten().any(Entry::reads_connmark)
+            chains
+                .hooks
+                .values()
+                .chain(chains.named.values())
+                .flatten()
+                .any(|entry| entry.rule.reads_connmark())
         };
-        let base = |base: &BaseChain| base.rules.iter().any(Entry::reads_connmark) || chains(&base.chains);
+        let base = |base: &BaseChain| {
+            base.rules.iter().any(|entry| entry.rule.reads_connmark()) || chains(&base.chains)
+        };
         self.tables.values().any(chains) || self.before.iter().chain(&self.later).any(base)
     }
 
@@ -308,7 +322,7 @@ impl Rules {
     pub(super) fn looks_for(&self, source: impl Into<IpAddr>) -> bool {
         let source = Match::Is(IpNetwork::from(source.into()));
         let of_source = |entry: &Entry| {
-            let matcher = entry.statement.as_ref().map(|statement| &statement.matcher);
+            let matcher = entry.statement().map(|statement| &statement.matcher);
             !entry.is_foreign() && matcher.is_some_and(|matcher| matcher.source == Some(source))
         };
         self.tables.values().flat_map(|chains| chains.named.values()).flatten().any(of_source)
@@ -338,18 +352,21 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
             Some(if is_alone { Why::VirtualInterfaceLocal } else { why })
         };
         let lines = live.hook(hook).iter().enumerate();
-        (hook, lines.map(|(at, line)| Entry::read(at, line, why(&at, line))).collect())
+        (hook, lines.map(|(at, line)| Entry::read(observed.family, (at, line), why(&at, line))).collect())
     });
     let own = live.chains.iter().map(|(chain, lines)| {
         let why = |at: usize, line: &Line| {
             live::why_in_chain((table, *chain), at, line.statement.as_ref()?, &proxy)
         };
         let lines = lines.iter().enumerate();
-        (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(at, line, why(at, line))).collect())
+        (
+            chain.name().to_owned(),
+            lines.map(|(at, line)| Entry::read(observed.family, (at, line), why(at, line))).collect(),
+        )
     });
-    let foreign = live.foreign.iter().map(|(name, lines)| {
-        let lines = lines.iter().map(String::as_str).enumerate();
-        (name.clone(), lines.map(|line| Entry::foreign(observed.family, line)).collect())
-    });
+    let foreign = live
+        .foreign
+        .iter()
+        .map(|(name, lines)| (name.clone(), lines.iter().cloned().enumerate().map(Entry::foreign).collect()));
     Chains { hooks: hooks.into_map(), named: own.chain(foreign).into_map(), drops: live.drops.clone() }
 }

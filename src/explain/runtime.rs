@@ -222,7 +222,7 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     let entries = rules.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
     let ours = entries.flatten().filter(|entry| !entry.is_foreign());
     ours.filter_map(|entry| {
-        let statement = entry.statement.as_ref()?;
+        let statement = entry.statement()?;
         let is_udp = |protocol: &Protocol| protocol.transport == Transport::Udp;
         let is_udp = statement.matcher.protocol.as_ref().is_some_and(is_udp);
         match statement.target {

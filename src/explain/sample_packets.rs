@@ -11,11 +11,10 @@ use super::overview::{ANY_PORT, passthrough_query, pod_address, query};
 use super::packet::Packet;
 use super::row::is_captured_by_ours;
 use super::rules::{INPUT, Rules};
-use super::unless::addresses;
 use super::{LiveState, Pod};
 use crate::config::{InboundPorts, OutboundRanges, PacketQuery, Sender};
+use crate::live_rules::{Direction, End, Field, FieldMatch, Part, address_number, address_of};
 use crate::model::{DNS_PORT, Family, Hook, PolicyRule, Port, ROUTE_PROTOCOL, Transport};
-use crate::parse::matches::{self, Direction, End, Field, FieldMatch, Part, address_number};
 
 /// Most packets of a family, of those that are captured, and of those of the proxy.
 const MOST: usize = 64;
@@ -124,7 +123,7 @@ impl PartialEq for Question {
 impl Question {
     /// `None` if no packet of this kind is one for the rule, as far as its words are read.
     fn of(entry: &Entry, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        Self::with(&matches::read(&entry.text())?.known, kind, family, pod)
+        Self::with(&entry.rule.tests(), kind, family, pod)
     }
 
     /// The same for a policy rule.
@@ -160,6 +159,7 @@ impl Question {
 
     /// Takes the first value that a rule tests.
     fn take(&mut self, test: &FieldMatch, pod: &Pod<'_>) -> Option<()> {
+        let family = Family::of(self.to.ip());
         let value = test.values.first()?.0;
         let port = || value.try_into().ok();
         let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
@@ -167,7 +167,7 @@ impl Question {
         match if is_reply { opposite(test.field) } else { test.field } {
             Field::Protocol => self.query.transport = transport(value)?,
             Field::Destination | Field::Connection(Part::End(Direction::Original, End::Destination), _) => {
-                let address = first_address(test)?;
+                let address = first_address(family, test)?;
                 // What the pod forwards is not followed.
                 if self.kind.is_for_pod() && !is_own(address) {
                     return None;
@@ -182,7 +182,7 @@ impl Question {
                 (self.is_named, self.has_port) = (true, true);
             }
             Field::Source if self.query.sender == Sender::Outside => {
-                self.query.source = first_address(test);
+                self.query.source = first_address(family, test);
             }
             Field::SourcePort if !self.kind.is_of_proxy() => self.query.source_port = Some(port()?),
             Field::Uid if !is_reply => self.owned_by(Sender::Uid(value.try_into().ok()?), pod)?,
@@ -321,15 +321,8 @@ const fn transport(number: u128) -> Option<Transport> {
 }
 
 /// An address of a test: that of a network itself no host has.
-fn first_address(test: &FieldMatch) -> Option<IpAddr> {
-    let listed = test.listed().split(',').next()?;
-    if test.mask != u128::MAX {
-        return listed.split('/').next()?.parse().ok();
-    }
-    let (first, last) = addresses(listed)?;
-    let next = match first {
-        IpAddr::V4(address) => IpAddr::from(std::net::Ipv4Addr::from(u32::from(address).checked_add(1)?)),
-        IpAddr::V6(address) => IpAddr::from(std::net::Ipv6Addr::from(u128::from(address).checked_add(1)?)),
-    };
-    Some(if first == last { first } else { next })
+fn first_address(family: Family, test: &FieldMatch) -> Option<IpAddr> {
+    let (first, last) = *test.values.first()?;
+    let number = if first == last { first } else { first.checked_add(1)? };
+    address_of(family, number)
 }

@@ -100,7 +100,7 @@ fn trace(text: &mut String, walk: &Walk<'_>) {
                     }
                     Match::Matches => ('*', "matches".to_owned()),
                 };
-                let _ = writeln!(text, "{mark} {:<64} {}", one_line(&step.rule.text()), one_line(&why));
+                let _ = writeln!(text, "{mark} {:<64} {}", one_line(&step.rule.rule.words()), one_line(&why));
             }
             if shown < run.len() {
                 let _ = writeln!(text, "  ... {} more rules that are not for this packet", run.len() - shown);
@@ -184,7 +184,8 @@ pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> Stri
             let problems =
                 if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
             let _ = writeln!(text, "the live rules of this network namespace: {problems}");
-            for notice in live.foreign().chain(&live.notices) {
+            let foreign = live.foreign().map(|finding| &finding.sentence);
+            for notice in foreign.chain(&live.notices) {
                 let _ = writeln!(text, "note: {}", one_line(notice));
             }
         }

@@ -10,8 +10,8 @@ use super::rules::Rules;
 use super::walk::{Sent, Step, Verdict, Walk};
 use super::{Pod, Routing};
 use crate::config::{PacketQuery, ProxyOwner, Sender};
-use crate::model::{Mark, Owner, PolicyRule};
-use crate::parse::matches::{self, Field};
+use crate::live_rules::{Field, FieldMatch, address_of};
+use crate::model::{Family, Mark, Owner, PolicyRule};
 
 /// Most walks for one report.
 const MOST: usize = 64;
@@ -72,7 +72,7 @@ pub(super) fn otherwise(
     let open = Open::of(query);
     let routing = pod.routing(packet.family());
     let mut tests = Vec::new();
-    collect(&first.steps, routing, &mut tests);
+    collect(&first.steps, (routing, packet.family()), &mut tests);
     if open.interface {
         let links = pod.network.addresses.iter().map(|own| own.interface.clone());
         tests.extend(links.filter(|name| name != "lo").map(|name| vec![Value::Interface(name)]));
@@ -103,17 +103,17 @@ pub(super) fn otherwise(
                 alone.push(value.clone());
             }
         }
-        collect(&walk.steps, routing, &mut tests);
+        collect(&walk.steps, (routing, packet.family()), &mut tests);
     }
     found
 }
 
 /// The values that rules test, each by itself, and together those that one rule tests.
-fn collect(steps: &[Step<'_>], routing: Routing<'_>, tests: &mut Vec<Vec<Value>>) {
+fn collect(steps: &[Step<'_>], (routing, family): (Routing<'_>, Family), tests: &mut Vec<Vec<Value>>) {
     for step in steps {
         let mut values = Vec::new();
-        let Some(statement) = &step.rule.statement else {
-            of_words(&step.rule.text(), &mut values);
+        let Some(statement) = step.rule.statement() else {
+            of_tests(&step.rule.rule.tests(), family, &mut values);
             combine(&values, tests);
             continue;
         };
@@ -162,14 +162,17 @@ fn combine(values: &[Value], tests: &mut Vec<Vec<Value>>) {
     }
 }
 
-/// The values in the words of a rule for which the model has none.
-fn of_words(text: &str, values: &mut Vec<Value>) {
-    for test in matches::read(text).unwrap_or_default().known {
-        for (&(first, last), listed) in test.values.iter().zip(test.listed().split(',')) {
+/// The values that a rule tests for which the model lacks terms.
+fn of_tests(tests: &[FieldMatch], family: Family, values: &mut Vec<Value>) {
+    for test in tests {
+        for &(first, last) in &test.values {
             let ids = || Some((u32::try_from(first).ok()?, u32::try_from(last).ok()?));
             let ports = || Some((u16::try_from(first).ok()?, u16::try_from(last).ok()?));
             values.extend(match test.field {
-                Field::Source => addresses(listed).map(|(first, last)| Value::Source(first, last)),
+                Field::Source => {
+                    let address = |number| address_of(family, number);
+                    address(first).zip(address(last)).map(|(first, last)| Value::Source(first, last))
+                }
                 Field::SourcePort => ports().map(|(first, last)| Value::SourcePort(first, last)),
                 Field::Uid => ids().map(|(first, last)| Value::Uid(first, last)),
                 Field::Gid => ids().map(|(first, last)| Value::Gid(first, last)),
@@ -189,14 +192,6 @@ fn of_words(text: &str, values: &mut Vec<Value>) {
                 | Field::DestinationType(_) => None,
             });
         }
-    }
-}
-
-/// The first and the last address of a network or a range.
-pub(super) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
-    match text.split_once('-') {
-        Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
-        None => text.parse().ok().map(ends),
     }
 }
 

@@ -13,6 +13,8 @@ use nfnetlink::nftables::{
 
 use super::concern::Captured;
 use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
+use crate::finding::{Finding, Subject};
+use crate::live_rules::LiveRule;
 use crate::model::{
     self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
 };
@@ -63,6 +65,13 @@ impl BaseChain {
 
     fn only_rewrites(&self) -> bool {
         self.does.iter().all(|word| word == REWRITES)
+    }
+}
+
+impl From<&BaseChain> for Finding {
+    fn from(base: &BaseChain) -> Self {
+        let (table, chain) = (base.table.clone(), base.chain.clone());
+        Self { sentence: base.to_string(), about: vec![Subject::Chain { table, chain }] }
     }
 }
 
@@ -248,12 +257,12 @@ impl Ours {
 
     /// Whether a rule may match what is captured.
     pub(super) fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
-        let Some(words) = words_of(table, rule) else { return true };
+        let rule = read(table, rule);
         self.captured.iter().any(|captured| {
             if is_behind {
-                captured.may_match_taken(&words, hook == Some(Hook::Output))
+                captured.may_match_taken(&rule, hook == Some(Hook::Output))
             } else {
-                captured.may_match(&words)
+                captured.may_match(&rule)
             }
         })
     }
@@ -269,15 +278,15 @@ impl Ours {
     }
 }
 
-/// The words of a rule, if it has any.
-fn words_of(table: &Table, rule: &Rule) -> Option<Vec<String>> {
+/// A rule with its tests.
+fn read(table: &Table, rule: &Rule) -> LiveRule {
     let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
-    parse::words_of(&parse::words_of_rule(family, rule))
+    parse::rule_of(family, rule)
 }
 
 /// Whether a rule may match captured packets that our rules give no conntrack zone.
 fn may_match_without_zone(table: &Table, rule: &Rule) -> bool {
-    words_of(table, rule).is_none_or(|words| Captured::may_match_without_zone(&words))
+    Captured::may_match_without_zone(&read(table, rule))
 }
 
 fn untracks(rule: &Rule) -> bool {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::live_rules::{self, Field, FieldMatch, LiveRule, Part};
 use crate::model::{
     Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Hook, Rule, Statement, Table, TableRules, Target,
     Transport,
 };
 use crate::ordered::Ordered as _;
-use crate::parse::matches::{self, Field, FieldMatch, Part};
 
 /// What the desired rules of a family capture.
 #[derive(Clone, Debug)]
@@ -60,16 +60,16 @@ impl Captured {
         self.ports.iter().copied()
     }
 
-    /// Whether a rule with these words may match captured packets. What is not understood may.
-    pub(super) fn may_match(&self, words: &[String]) -> bool {
-        self.may_meet(&matches::of_words(words).known)
+    /// Whether a rule may match captured packets. What is not understood may.
+    pub(super) fn may_match(&self, rule: &LiveRule) -> bool {
+        self.may_meet(&rule.tests())
     }
 
     /// Whether it may match what TPROXY leaves to the rules behind ours in PREROUTING: UDP; and of TCP what arrives on lo (redirected
     /// connections, those of the proxy to the app, their replies), and replies to the proxy at a port that is not captured.
-    pub(super) fn may_match_behind_tproxy(&self, words: &[String]) -> bool {
-        let tests = matches::of_words(words).known;
-        let lo = matches::name_number(b"lo");
+    pub(super) fn may_match_behind_tproxy(&self, rule: &LiveRule) -> bool {
+        let tests = rule.tests();
+        let lo = live_rules::name_number(b"lo");
         let may_arrive_on_lo = || {
             let mut interfaces = tests.iter().filter(|test| test.field == Field::InInterface);
             interfaces.all(|test| test.holds_for_any(&[lo]))
@@ -78,27 +78,28 @@ impl Captured {
     }
 
     /// [`Self::may_match`] apart from DNS over UDP, of which every packet has a conntrack zone.
-    pub(super) fn may_match_without_zone(words: &[String]) -> bool {
-        may_meet(&matches::of_words(words).known, TCP)
+    pub(super) fn may_match_without_zone(rule: &LiveRule) -> bool {
+        may_meet(&rule.tests(), TCP)
     }
 
     fn may_meet(&self, tests: &[FieldMatch]) -> bool {
         may_meet(tests, TCP) || self.dns && may_meet(tests, UDP) && may_be_dns(tests)
     }
 
-    /// Whether a rule with these words may match packets that our rules have taken: in the chains of the input hook, and behind
+    /// Whether a rule may match packets that our rules have taken: in the chains of the input hook, and behind
     /// ours in those of the output hook, where a redirected packet is for loopback.
-    pub(super) fn may_match_taken(&self, words: &[String], is_output: bool) -> bool {
-        let tests = matches::of_words(words).known;
+    pub(super) fn may_match_taken(&self, rule: &LiveRule, is_output: bool) -> bool {
+        let tests = rule.tests();
         if !self.may_meet(&tests) {
             return false;
         }
         let of = |field: Field| tests.iter().filter(move |test| test.field == field);
         // All packets of a redirected connection have the state DNAT.
         let is_by_status = |test: &FieldMatch| {
-            matches!(test.field, Field::Connection(Part::Status, _)) && test.mask & matches::STATUS_DNAT != 0
+            matches!(test.field, Field::Connection(Part::Status, _))
+                && test.mask & live_rules::STATUS_DNAT != 0
         };
-        let is_by_state = |test: &FieldMatch| test.field == Field::State && test.lists(matches::DNAT);
+        let is_by_state = |test: &FieldMatch| test.field == Field::State && test.lists(live_rules::DNAT);
         let is_not_dnat = |test: &FieldMatch| test.is_negated && (is_by_state(test) || is_by_status(test));
         if !self.keeps_port && tests.iter().any(is_not_dnat) {
             return false;
@@ -119,7 +120,7 @@ impl Captured {
             return of(Field::Destination).all(|test| test.holds_for_any(&[first]));
         }
         // What claims to be local and comes from outside.
-        let lo = matches::name_number(b"lo");
+        let lo = live_rules::name_number(b"lo");
         let from_outside = of(Field::InInterface).any(|test| test.is_negated && test.lists(lo));
         let is_local = |test: &FieldMatch| {
             !test.is_negated && test.values.iter().all(|(from, to)| *from >= first & !1 && *to <= last)
@@ -149,7 +150,7 @@ fn may_meet(tests: &[FieldMatch], protocol: u128) -> bool {
 
 /// Whether a match may hold for a packet that is captured, of this protocol.
 fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
-    use matches::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
+    use live_rules::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
     match test.field {
         Field::Protocol => test.holds_for_any(&[protocol]),
         // One that is translated has another state besides.
@@ -187,9 +188,9 @@ fn may_be_dns(tests: &[FieldMatch]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse;
 
     fn may_match(dns: bool, rule: &str) -> bool {
-        let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
         Captured {
             family: Family::V4,
             dns,
@@ -197,7 +198,7 @@ mod tests {
             keeps_port: false,
             takes_every_port: false,
         }
-        .may_match(&words)
+        .may_match(&parse::live_rule(Family::V4, rule.to_owned()))
     }
 
     /// Any other port of loopback is none of the proxy's.
@@ -207,10 +208,8 @@ mod tests {
             let ports = BTreeSet::from([15001]);
             let captured =
                 Captured { family: Family::V4, dns: false, ports, keeps_port, takes_every_port: false };
-            let may_match = |rule: &str| {
-                let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
-                captured.may_match_taken(&words, false)
-            };
+            let may_match =
+                |rule: &str| captured.may_match_taken(&parse::live_rule(Family::V4, rule.to_owned()), false);
             assert!(!may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 20256 -j DROP"));
             assert!(may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 15001 -j DROP"));
             assert!(may_match("-d 127.0.0.1/32 -p tcp -j DROP"));

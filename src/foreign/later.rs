@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::concern::Captured;
-use super::{DEEPEST, DecidesFirst, Examined, Placement, TOO_DEEP, shown};
-use crate::model::{Backend, Hook, Table, Variant};
+use super::{DEEPEST, DecidesFirst, Examined, Found, Placement, Targets};
+use crate::live_rules::{Effect, LiveRule};
+use crate::model::{Backend, Family, Hook, Table, Target, Variant};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, INPUT, Observed, ObservedTable, POSTROUTING};
+use crate::parse::{INPUT, Observed, ObservedTable, POSTROUTING};
 
 /// `TCP to the ports 15001, 15006`, for a hint.
 pub(super) fn ports_of_proxy(captured: &[Captured]) -> String {
@@ -17,8 +18,8 @@ pub(super) fn ports_of_proxy(captured: &[Captured]) -> String {
 }
 
 /// The targets that keep a packet from the proxy.
-fn drops(target: &str) -> bool {
-    ["DROP", "REJECT", "QUEUE", "NFQUEUE"].contains(&target)
+const fn drops(effect: &Effect) -> bool {
+    matches!(effect, Effect::Known(Target::Drop) | Effect::Rejects | Effect::Queues { .. })
 }
 
 impl Examined<'_> {
@@ -36,39 +37,41 @@ impl Examined<'_> {
             .chain(of_hooks("nat", table(Table::Nat)))
             .collect();
         if !of_nft {
-            chains.extend([behind("filter", INPUT, filter), output("filter", filter)]);
-            chains.extend([behind("security", INPUT, security), output("security", security)]);
+            chains.extend([behind("filter", INPUT, filter), output(observed.family, "filter", filter)]);
+            chains
+                .extend([behind("security", INPUT, security), output(observed.family, "security", security)]);
         }
         let mut found = Vec::new();
         for (name, chain, table, rules, has_drop_policy) in chains {
             let is_output = chain != INPUT;
             let mut search =
                 Search { captured: &captured, is_output, chains: &table.foreign, seen: BTreeSet::new() };
-            let is_met = |rule: &&String| !is_accept(rule);
-            let met: Vec<&String> = rules.iter().take_while(is_met).collect();
-            for text in &met {
-                if let Some(target) = search.drops(text, 0) {
-                    found.push((name, shown(chain, text), target));
+            let is_met = |rule: &&LiveRule| !is_accept(rule);
+            let met: Vec<&LiveRule> = rules.iter().take_while(is_met).collect();
+            for rule in &met {
+                if let Some(target) = search.drops(rule, 0) {
+                    found.push((name, Found::rule(chain, rule), target));
                 }
             }
             let accepts_all = search.accepts_all(&rules, 0);
             if has_drop_policy && !accepts_all {
-                found.push((name, format!("-P {chain} DROP"), "DROP".to_owned()));
+                found.push((name, Found::Policy(chain), Targets::of("DROP")));
             }
         }
         let place = || Placement::Later(ports_of_proxy(std::slice::from_ref(&captured)));
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         found
             .into_iter()
-            .map(|(table, text, target)| DecidesFirst {
+            .map(|(table, found, targets)| DecidesFirst {
                 family,
                 variant,
                 table,
-                text,
-                target,
+                found,
+                targets,
                 of_other_variant,
                 place: place(),
                 translates_dns: false,
+                drops_sources: false,
                 is_by_tproxy: false,
             })
             .collect()
@@ -76,67 +79,64 @@ impl Examined<'_> {
 }
 
 /// A chain that packets meet behind ours: name of the table and the chain, table, rules, whether its policy is to drop.
-type Behind<'a> = (&'static str, &'static str, &'a ObservedTable, Vec<String>, bool);
+type Behind<'a> = (&'static str, &'static str, &'a ObservedTable, Vec<LiveRule>, bool);
 
 fn behind<'a>(name: &'static str, chain: &'static str, table: &'a ObservedTable) -> Behind<'a> {
     let rules = table.foreign.get(chain).cloned().unwrap_or_default();
     (name, chain, table, rules, table.drops_behind.contains(chain))
 }
 
-fn output<'a>(name: &'static str, table: &'a ObservedTable) -> Behind<'a> {
-    let rules = table.hook(Hook::Output).iter().map(|line| line.text.clone()).collect();
+fn output<'a>(family: Family, name: &'static str, table: &'a ObservedTable) -> Behind<'a> {
+    let rules = table.hook(Hook::Output).iter().map(|line| line.live(family)).collect();
     (name, Hook::Output.name(), table, rules, table.drops.contains(&Hook::Output))
 }
 
 /// Whether a rule accepts every packet.
-fn is_accept(text: &str) -> bool {
-    text == "-j ACCEPT"
+fn is_accept(rule: &LiveRule) -> bool {
+    rule.is_unconditional() && *rule.effect() == Effect::Known(Target::Accept)
 }
 
 struct Search<'a> {
     captured: &'a Captured,
     is_output: bool,
-    chains: &'a BTreeMap<String, Vec<String>>,
+    chains: &'a BTreeMap<String, Vec<LiveRule>>,
     seen: BTreeSet<String>,
 }
 
 impl Search<'_> {
     /// Whether a rule accepts every captured packet, and no earlier one has led some to the end of the chain: in a shared one, to its policy.
-    fn accepts_all(&self, rules: &[String], depth: usize) -> bool {
+    fn accepts_all(&self, rules: &[LiveRule], depth: usize) -> bool {
         let before = rules.iter().position(|rule| is_accept(rule)).and_then(|at| rules.get(..at));
         before.is_some_and(|before| !before.iter().any(|rule| self.leads_to_the_end(rule, depth)))
     }
 
-    fn leads_to_the_end(&self, text: &str, depth: usize) -> bool {
-        let words = parse::words_of(text).unwrap_or_default();
-        let target = parse::target_words(text).unwrap_or_default();
-        let leads = match target.as_slice() {
-            [option, name, ..] if option == "-g" => {
+    fn leads_to_the_end(&self, rule: &LiveRule, depth: usize) -> bool {
+        let leads = match rule.chain() {
+            Some((name, true)) => {
                 let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
                 rules.is_none_or(|rules| !self.accepts_all(rules, depth + 1))
             }
-            [_, name, ..] => name == "RETURN",
-            _ => false,
+            Some(_) => false,
+            None => *rule.effect() == Effect::Known(Target::Return),
         };
-        leads && self.captured.may_match_taken(&words, self.is_output)
+        leads && self.captured.may_match_taken(rule, self.is_output)
     }
 
     /// The target that keeps a captured packet from the proxy, if the rule has such a target, or jumps to a chain with one.
-    fn drops(&mut self, text: &str, depth: usize) -> Option<String> {
-        let words = parse::words_of(text)?;
-        if !self.captured.may_match_taken(&words, self.is_output) {
+    fn drops(&mut self, rule: &LiveRule, depth: usize) -> Option<Targets> {
+        if !self.captured.may_match_taken(rule, self.is_output) {
             return None;
         }
-        let name = parse::target_words(text)?.get(1)?.clone();
-        if drops(&name) {
-            return Some(name);
+        if drops(&rule.effect()) {
+            return Some(Targets::of(rule.target()));
         }
+        let (name, _) = rule.chain()?;
         let chains = self.chains;
-        let rules = chains.get(&name).filter(|_| self.seen.insert(name.clone()))?;
+        let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
         if depth == DEEPEST {
-            return Some(format!("{name} ({TOO_DEEP})"));
+            return Some(Targets::TooDeep(name.to_owned()));
         }
         let inner = rules.iter().find_map(|rule| self.drops(rule, depth + 1))?;
-        Some(format!("{name} ({inner})"))
+        Some(Targets::Chain(name.to_owned(), vec![inner]))
     }
 }

@@ -6,9 +6,12 @@ use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, MetaKey, Rule, T
 
 use super::base_chains::{foreign_chains, hook_of, is_listed};
 use super::concern::Captured;
+use super::overwritten::chains::Place;
 use super::overwritten::{self, Network};
 use super::{IptablesRules, shown};
-use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
+use crate::finding::{Finding, RuleId, Subject};
+use crate::live_rules::{Effect, LiveRule, MarkChange};
+use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Target};
 use crate::parse::{self, Observed};
 
 /// What has the mark.
@@ -30,8 +33,8 @@ pub fn that_mark_like_tproxy(
     live: IptablesRules<'_>,
     network: Network<'_>,
     tables: &[Table],
-) -> Vec<String> {
-    let mut found = Vec::new();
+) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
     for rules in desired.values() {
         let family = rules.family;
         let mut matchers =
@@ -42,9 +45,13 @@ pub fn that_mark_like_tproxy(
         let marks = Marks { family, captured, mark };
         let mut named = BTreeSet::new();
         for (variant, observed) in live.of_family(family) {
-            for (marked, rule) in marks.in_rules(observed) {
-                let rule = format!(" ({family}, {variant}): {rule}");
-                found.push(marks.warning(marked, &rule));
+            let is_ours = backend == Backend::Iptables(variant);
+            for (marked, id) in marks.in_rules(observed) {
+                let RuleId { table, chain, words } = &id;
+                let rule = format!(" ({family}, {variant}): {table} `{}`", shown(chain, words));
+                let table = if is_ours { table.clone() } else { format!("{variant} {table}") };
+                let about = vec![Subject::Rule(RuleId { table, ..id.clone() })];
+                found.push(Finding { sentence: marks.warning(marked, &rule), about });
                 named.insert(rule);
             }
         }
@@ -52,22 +59,24 @@ pub fn that_mark_like_tproxy(
             if !is_listed(table, backend) {
                 for (marked, chain) in marks.in_table(table) {
                     let rule = format!(": {} {}", table.name, chain.name);
-                    found.push(marks.warning(marked, &rule));
+                    found.push(marks.warning(marked, &rule).into());
                     named.insert(rule);
                 }
             }
         }
         for (rule, harms) in overwritten::in_family(rules, mark, backend, (live, network), tables) {
+            let Place { words: rule, about } = rule;
             if !named.contains(&rule) {
-                found.push(format!(
+                let sentence = format!(
                     "a foreign rule changes marks of TPROXY{rule}: {harms}; exempt these packets from the rule or delete it"
-                ));
+                );
+                found.push(Finding { sentence, about: about.into_iter().collect() });
             }
         }
     }
     // The tables of both families, and rules of one chain.
     let mut seen = BTreeSet::new();
-    found.retain(|warning| seen.insert(warning.clone()));
+    found.retain(|warning| seen.insert(warning.sentence.clone()));
     found
 }
 
@@ -79,16 +88,24 @@ struct Marks {
 
 impl Marks {
     /// The rules of iptables, with their chains, where other programs may have some.
-    fn in_rules<'a>(&'a self, observed: &'a Observed) -> impl Iterator<Item = (Marked, String)> + 'a {
+    fn in_rules<'a>(&'a self, observed: &'a Observed) -> impl Iterator<Item = (Marked, RuleId)> + 'a {
         observed.tables.iter().flat_map(move |(table, rules)| {
             let hooks = rules.hooks.iter();
-            let hooks = hooks.flat_map(|(hook, lines)| lines.iter().map(|line| (hook.name(), &line.text)));
+            let hooks = hooks
+                .flat_map(|(hook, lines)| lines.iter().map(|line| (hook.name(), line.live(self.family))));
             let chains = rules.foreign.iter();
-            let chains = chains.flat_map(|(chain, lines)| lines.iter().map(|text| (chain.as_str(), text)));
-            hooks.chain(chains).filter_map(move |(chain, text)| {
-                let marked = self.of_words(text)?;
+            let chains =
+                chains.flat_map(|(chain, lines)| lines.iter().map(|rule| (chain.as_str(), rule.clone())));
+            hooks.chain(chains).filter_map(move |(chain, rule)| {
+                let marked = self.of_rule(&rule)?;
                 let counts = marked == Marked::Connections || !ROUTED.contains(&chain);
-                counts.then(|| (marked, format!("{} `{}`", table.name(), shown(chain, text))))
+                let words = || rule.words().into_owned();
+                counts.then(|| {
+                    (
+                        marked,
+                        RuleId { table: table.name().to_owned(), chain: chain.to_owned(), words: words() },
+                    )
+                })
             })
         })
     }
@@ -99,27 +116,25 @@ impl Marks {
             let is_routed =
                 chain.base.as_ref().is_some_and(|base| hook_of(base).is_none_or(|(hook, _)| hook.is_none()));
             chain.rules.iter().filter_map(move |rule| {
-                let marked = self.of_rule(rule, &parse::words_of_rule(self.family, rule))?;
+                let marked = self.of_expressions(rule, &parse::rule_of(self.family, rule))?;
                 (marked == Marked::Connections || !is_routed).then_some((marked, chain))
             })
         })
     }
 
-    /// What a rule of iptables with these words gives the mark, if TCP may meet it.
-    fn of_words(&self, text: &str) -> Option<Marked> {
-        let target = parse::target_words(text)?;
-        let [_, name, option, value, ..] = target.as_slice() else { return None };
-        let marked = match name.as_str() {
-            "CONNMARK" => Marked::Connections,
-            "MARK" => Marked::Packets,
+    /// What a rule of iptables gives the mark, if TCP may meet it.
+    fn of_rule(&self, rule: &LiveRule) -> Option<Marked> {
+        let (marked, bits) = match *rule.effect() {
+            Effect::Known(Target::SetMark(mark)) => (Marked::Packets, mark.0),
+            Effect::ChangesMark(MarkChange::Packet(bits)) => (Marked::Packets, bits.value),
+            Effect::ChangesMark(MarkChange::Connection(bits)) => (Marked::Connections, bits.value),
             _ => return None,
         };
-        let is_set = option == "--set-xmark" && value.starts_with(&format!("{:#x}/", self.mark.0));
-        (is_set && self.may_match(text)).then_some(marked)
+        (bits == self.mark.0 && self.captured.may_match(rule)).then_some(marked)
     }
 
     /// The same of a rule of nftables: `ct mark set` and `meta mark set`.
-    fn of_rule(&self, rule: &Rule, text: &str) -> Option<Marked> {
+    fn of_expressions(&self, rule: &Rule, live: &LiveRule) -> Option<Marked> {
         let mark = self.mark.0.to_ne_bytes();
         let loads = |expression: &Expression| matches!(expression, Expression::Immediate { value, .. } if *value == mark);
         let marked = rule.expressions.windows(2).find_map(|pair| match pair {
@@ -127,11 +142,7 @@ impl Marks {
             [first, Expression::SetMeta { key: MetaKey::Mark, .. }] if loads(first) => Some(Marked::Packets),
             _ => None,
         });
-        marked.filter(|_| self.may_match(text)).or_else(|| self.of_words(text))
-    }
-
-    fn may_match(&self, text: &str) -> bool {
-        parse::words_of(text).is_some_and(|words| self.captured.may_match(&words))
+        marked.filter(|_| self.captured.may_match(live)).or_else(|| self.of_rule(live))
     }
 
     fn warning(&self, marked: Marked, rule: &str) -> String {

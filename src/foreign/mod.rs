@@ -12,10 +12,12 @@ mod translated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::finding::{Finding, RuleId, Subject};
+use crate::live_rules::{Effect, Field, FieldMatch, LiveRule, Zone};
 use crate::model::{
     Backend, Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Table, Target, Variant,
 };
-use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
+use crate::parse::{Line, Observed, ObservedTable, UNREADABLE};
 use crate::reconcile::{is_our_jump, owned};
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
@@ -27,9 +29,6 @@ pub use marks::that_mark_like_tproxy;
 pub use overwritten::Network;
 pub use translated::that_translate_behind_tproxy;
 
-/// The options of CT that set one.
-const ZONE: &str = "--zone";
-
 /// A rule for a message.
 fn shown(chain: &str, text: &str) -> String {
     format!("-A {chain} {}", text.escape_debug().to_string().replace("\\\"", "\""))
@@ -39,8 +38,98 @@ fn shown(chain: &str, text: &str) -> String {
 const DEEPEST: usize = 100;
 /// Most targets of one chain that are listed.
 const MOST: usize = 4;
-/// Reported in place of the target beyond that depth.
-const TOO_DEEP: &str = "chains nested more than 100 deep";
+
+/// What decides, in a chain of iptables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// A rule of this chain.
+    Rule(&'static str, Box<LiveRule>),
+    /// The policy DROP of this chain.
+    Policy(&'static str),
+}
+
+impl Found {
+    fn rule(chain: &'static str, rule: &LiveRule) -> Self {
+        Self::Rule(chain, Box::new(rule.clone()))
+    }
+
+    fn rule_id(&self, table: String) -> Option<RuleId> {
+        let Self::Rule(chain, rule) = self else { return None };
+        Some(RuleId { table, chain: (*chain).to_owned(), words: rule.words().into_owned() })
+    }
+
+    const fn chain(&self) -> &'static str {
+        match self {
+            Self::Rule(chain, _) | Self::Policy(chain) => chain,
+        }
+    }
+
+    fn has_test(&self, wanted: impl Fn(&FieldMatch) -> bool) -> bool {
+        matches!(self, Self::Rule(_, rule) if rule.tests().iter().any(wanted))
+    }
+
+    fn is_for_tcp(&self) -> bool {
+        self.has_test(|test| {
+            test.field == Field::Protocol && test.holds_for_any(&[6]) && !test.holds_for_any(&[17])
+        })
+    }
+
+    fn tests_source_type(&self) -> bool {
+        self.has_test(|test| matches!(test.field, Field::SourceType(_)))
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(chain, rule) => f.write_str(&shown(chain, &rule.words())),
+            Self::Policy(chain) => write!(f, "-P {chain} DROP"),
+        }
+    }
+}
+
+/// The targets to which a rule hands packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Targets {
+    Name(String),
+    /// CT with a zone.
+    Zone(String),
+    /// Those of the rules of a chain.
+    Chain(String, Vec<Targets>),
+    /// A chain beyond the depth limit.
+    TooDeep(String),
+}
+
+impl Targets {
+    fn of(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+
+    /// Whether this holds for one of the targets.
+    fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
+        holds(self) || matches!(self, Self::Chain(_, inner) if inner.iter().any(|targets| targets.any(holds)))
+    }
+
+    fn sets_zone(&self) -> bool {
+        self.any(&|targets| matches!(targets, Self::Zone(_)))
+    }
+}
+
+impl fmt::Display for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Zone(name) => write!(f, "{name} --zone"),
+            Self::TooDeep(name) => write!(f, "{name} (chains nested more than {DEEPEST} deep)"),
+            Self::Chain(name, inner) => {
+                let shown: Vec<String> = inner.iter().take(MOST).map(ToString::to_string).collect();
+                let more = inner.len() - shown.len();
+                let more = if more > 0 { format!(", {more} more") } else { String::new() };
+                write!(f, "{name} ({}{more})", shown.join(", "))
+            }
+        }
+    }
+}
 
 /// A foreign rule, or policy, that decides before our rules or may do so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +137,16 @@ pub struct DecidesFirst {
     family: Family,
     variant: Variant,
     table: &'static str,
-    /// `-A CHAIN words` or `-P CHAIN DROP`.
-    text: String,
-    target: String,
+    found: Found,
+    targets: Targets,
     /// Whether it is of another variant than ours: which one packets meet first is open.
     of_other_variant: bool,
     /// Where it is.
     place: Placement,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     translates_dns: bool,
+    /// Whether it drops packets by the type of their source.
+    drops_sources: bool,
     /// Whether TPROXY captures what it exempts from connection tracking.
     is_by_tproxy: bool,
 }
@@ -83,17 +173,26 @@ impl DecidesFirst {
     /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
     #[must_use]
     pub fn is_beside_ours(&self) -> bool {
-        let of_hook = |hook: &Hook| self.text.split(' ').nth(1) == Some(hook.name());
+        let of_hook = |hook: &Hook| self.found.chain() == hook.name();
         let is_shared =
             Table::ALL.iter().any(|table| table.name() == self.table) && Hook::ALL.iter().any(of_hook);
         is_shared && !self.of_other_variant
     }
 }
 
+impl From<&DecidesFirst> for Finding {
+    fn from(first: &DecidesFirst) -> Self {
+        let DecidesFirst { variant, table, found, of_other_variant, .. } = first;
+        let table = if *of_other_variant { format!("{variant} {table}") } else { (*table).to_owned() };
+        let about = found.rule_id(table).into_iter().map(Subject::Rule).collect();
+        Self { sentence: first.to_string(), about }
+    }
+}
+
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, variant, table, text, target, of_other_variant, place, .. } = self;
-        if text.starts_with("-P") {
+        let Self { family, variant, table, found: text, targets: target, of_other_variant, place, .. } = self;
+        if let Found::Policy(_) = text {
             return write!(
                 f,
                 "a foreign chain policy drops packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that \
@@ -113,14 +212,21 @@ impl fmt::Display for DecidesFirst {
             Placement::Beside | Placement::Later(_) => "delete it",
         };
         let dns = if self.translates_dns { DNS_IN_ZONES } else { "" };
-        let is_of_sources = text.starts_with("-A PREROUTING") && text.contains(" --src-type ");
-        let replies = if is_of_sources && target.contains("DROP") { REPLIES_ON_LO } else { "" };
-        let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
+        let replies = if self.drops_sources { REPLIES_ON_LO } else { "" };
+        let is_unknown = target.any(&|targets| match targets {
+            Targets::Name(name) => name == UNREADABLE,
+            Targets::TooDeep(_) => true,
+            Targets::Zone(_) | Targets::Chain(..) => false,
+        });
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.
-        let those = if target.contains('(') && !is_unknown { " if the rules there match them" } else { "" };
+        let those = if matches!(target, Targets::Chain(..)) && !is_unknown {
+            " if the rules there match them"
+        } else {
+            ""
+        };
         write!(f, "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: ")?;
-        if target.contains(ZONE) {
+        if target.sets_zone() {
             f.write_str(IN_A_ZONE)?;
         } else if self.is_by_tproxy {
             f.write_str(UNTRACKED)?;
@@ -203,28 +309,31 @@ impl Examined<'_> {
         &self,
         (table, hook): (Table, Hook),
         place: Placement,
-        text: String,
-        target: String,
+        found: Found,
+        targets: Targets,
     ) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         let table = table.name();
-        let hands_to = |name: &str| target.split([' ', '(', ')', ',']).any(|word| word == name);
+        let hands_to =
+            |name: &str| targets.any(&|one| matches!(one, Targets::Name(target) if target == name));
         let translates_dns = hook == Hook::Output
             && Captured::of(self.desired).dns
-            && !text.contains(" -p tcp ")
+            && !found.is_for_tcp()
             && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
+        let drops_sources = hook == Hook::Prerouting && found.tests_source_type() && hands_to("DROP");
         // CT that sets no zone exempts from connection tracking.
-        let is_untracked = (hands_to("NOTRACK") || hands_to("CT")) && !target.contains(ZONE);
+        let is_untracked = hands_to("NOTRACK") || hands_to("CT");
         let is_by_tproxy = is_untracked && hook == Hook::Prerouting && Captured::of(self.desired).keeps_port;
         DecidesFirst {
             family,
             variant,
             table,
-            text,
-            target,
+            found,
+            targets,
             of_other_variant,
             place,
             translates_dns,
+            drops_sources,
             is_by_tproxy,
         }
     }
@@ -232,12 +341,7 @@ impl Examined<'_> {
     fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
         let drops = observed.drops.contains(&hook);
         drops.then(|| {
-            self.named(
-                (table, hook),
-                Placement::Beside,
-                format!("-P {} DROP", hook.name()),
-                "DROP".to_owned(),
-            )
+            self.named((table, hook), Placement::Beside, Found::Policy(hook.name()), Targets::of("DROP"))
         })
     }
 
@@ -281,8 +385,9 @@ impl Examined<'_> {
                     chains: &observed.foreign,
                     seen: BTreeSet::new(),
                 };
-                let target = search.decides(&line.text, true, 0)?;
-                Some(self.named((table, hook), place, shown(hook.name(), &line.text), target))
+                let rule = line.live(self.family);
+                let targets = search.decides(&rule, true, 0)?;
+                Some(self.named((table, hook), place, Found::rule(hook.name(), &rule), targets))
             })
             .collect()
     }
@@ -312,63 +417,65 @@ struct Search<'a> {
     place: Placement,
     is_behind_tproxy: bool,
     captured: &'a Captured,
-    chains: &'a BTreeMap<String, Vec<String>>,
+    chains: &'a BTreeMap<String, Vec<LiveRule>>,
     seen: BTreeSet<String>,
 }
 
 impl Search<'_> {
     /// The target that takes a captured packet away from our rules, if the rule has such a target, or jumps to a chain
     /// with one; `depth` chains deep.
-    fn decides(&mut self, text: &str, in_hook: bool, depth: usize) -> Option<String> {
-        let words = parse::words_of(text)?;
-        let is_left = !self.is_behind_tproxy || self.captured.may_match_behind_tproxy(&words);
-        if !is_left || !self.captured.may_match(&words) {
+    fn decides(&mut self, rule: &LiveRule, in_hook: bool, depth: usize) -> Option<Targets> {
+        let is_left = !self.is_behind_tproxy || self.captured.may_match_behind_tproxy(rule);
+        if !is_left || !self.captured.may_match(rule) {
             return None;
         }
-        let target = parse::target_words(text)?;
-        let (option, name) = (target.first()?.as_str(), target.get(1)?.as_str());
-        if self.takes(name, &target, in_hook) {
-            let is_zone = target.iter().any(|word| word.starts_with(ZONE));
-            return Some(if is_zone { format!("{name} {ZONE}") } else { name.to_owned() });
+        let effect = rule.effect();
+        if self.takes(&effect, in_hook) {
+            let is_zone = matches!(*effect, Effect::Known(Target::ConntrackZone(_)) | Effect::SetsZone(_));
+            let name = rule.target();
+            return Some(if is_zone { Targets::Zone(name.to_owned()) } else { Targets::of(name) });
         }
+        let (name, is_goto) = rule.chain()?;
         let chains = self.chains;
         let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
         if depth == DEEPEST {
-            return Some(format!("{name} ({TOO_DEEP})"));
+            return Some(Targets::TooDeep(name.to_owned()));
         }
         // Behind a `goto` a RETURN leaves the shared chain.
-        let in_hook = in_hook && option == "-g";
-        let mut inner: Vec<String> = Vec::new();
+        let in_hook = in_hook && is_goto;
+        let mut inner: Vec<Targets> = Vec::new();
         for found in rules.iter().filter_map(|rule| self.decides(rule, in_hook, depth + 1)) {
             if !inner.contains(&found) {
                 inner.push(found);
             }
         }
-        if let Some(more @ 1..) = inner.len().checked_sub(MOST) {
-            inner.truncate(MOST);
-            inner.push(format!("{more} more"));
-        }
-        (!inner.is_empty()).then(|| format!("{name} ({})", inner.join(", ")))
+        (!inner.is_empty()).then(|| Targets::Chain(name.to_owned(), inner))
     }
 
-    fn takes(&self, name: &str, target: &[String], in_hook: bool) -> bool {
+    fn takes(&self, effect: &Effect, in_hook: bool) -> bool {
         let Self { table, hook, place, .. } = self;
         let before = *place == Placement::Before;
-        match name {
-            "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
-            "NOTRACK" => *table == Table::Raw,
+        match effect {
+            Effect::Known(Target::Drop) | Effect::Rejects | Effect::Queues { .. } | Effect::Takes => true,
+            Effect::Untracks => *table == Table::Raw,
             // See `IN_A_ZONE`.
-            "CT" => {
-                *table == Table::Raw
-                    && target.iter().any(|word| word == "--notrack" || word.starts_with(ZONE))
+            Effect::Known(Target::ConntrackZone(_)) => *table == Table::Raw,
+            Effect::SetsZone(zone) => *table == Table::Raw && *zone != Some(Zone::default()),
+            Effect::Known(Target::Tproxy { .. }) | Effect::ToSocket { .. } | Effect::GivesSocket(..) => {
+                *hook == Hook::Prerouting && *table == Table::Mangle
             }
-            "TPROXY" => *hook == Hook::Prerouting && *table == Table::Mangle,
-            "DNAT" | "REDIRECT" | "NETMAP" => *table == Table::Nat,
+            Effect::Known(Target::Redirect(_)) | Effect::Translates(_) => *table == Table::Nat,
             // It ends this table only.
-            "ACCEPT" => before && *table != Table::Raw,
+            Effect::Known(Target::Accept) => before && *table != Table::Raw,
             // In a chain of its own it leads back to the shared chain.
-            "RETURN" => before && in_hook && *table != Table::Raw,
-            _ => false,
+            Effect::Known(Target::Return) => before && in_hook && *table != Table::Raw,
+            Effect::Known(Target::Jump(_) | Target::RestoreMark | Target::SaveMark | Target::SetMark(_))
+            | Effect::Chain { .. }
+            | Effect::ChangesMark(_)
+            | Effect::Continues
+            | Effect::Marks
+            | Effect::RewritesEnds
+            | Effect::TranslatesSource => false,
         }
     }
 }

@@ -18,6 +18,15 @@ impl Family {
     /// Both, in the order in which they are applied.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
+    /// The family of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
     /// Whether `network` is of this family.
     #[must_use]
     pub const fn holds(self, network: &IpNetwork) -> bool {

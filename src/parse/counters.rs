@@ -6,7 +6,7 @@ use nfnetlink::nftables::{Expression, Rule, Table as NftTable};
 
 use super::native::{hook_of, table_of};
 use super::words::chain_name;
-use super::{rule_of, words};
+use super::{chain_and_words, words};
 use crate::model::Table;
 
 /// What a rule has counted.
@@ -28,7 +28,7 @@ pub fn counters(text: &str) -> BTreeMap<(Table, String), Vec<Counts>> {
             current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
             // As in `iptables_save`: the last of two counts.
             counters.retain(|(table, _), _| Some(*table) != current);
-        } else if let (Some(table), Some((chain, _))) = (current, rule_of(line)) {
+        } else if let (Some(table), Some((chain, _))) = (current, chain_and_words(line)) {
             counters.entry((table, chain.to_owned())).or_default().push(counts_of(line).unwrap_or_default());
         }
     }

@@ -5,7 +5,7 @@
 
 mod counters;
 mod expressions;
-mod mark_change;
+mod live_rule;
 pub mod matches;
 mod native;
 mod refused;
@@ -15,14 +15,15 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
+use crate::live_rules::LiveRule;
 use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
 pub(crate) use expressions::writes_ends;
-pub use expressions::{Beside, has_packets_of, words_of_foreign_rule, words_of_rule};
-pub use mark_change::{Bits, MarkChange};
+pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_rule};
+pub use live_rule::live_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};
@@ -43,6 +44,17 @@ pub struct Line {
     pub ours: Option<bool>,
 }
 
+impl Line {
+    /// The rule with its tests and its effect.
+    #[must_use]
+    pub fn live(&self, family: Family) -> LiveRule {
+        match &self.statement {
+            Some(statement) => live_rule::modelled(statement.clone(), self.text.clone()),
+            None => live_rule(family, self.text.clone()),
+        }
+    }
+}
+
 /// The live rules of one table that concern us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedTable {
@@ -58,7 +70,7 @@ pub struct ObservedTable {
     /// foreign chains.
     pub drops_behind: BTreeSet<&'static str>,
     /// The rules of foreign chains, by the name of the chain.
-    pub foreign: BTreeMap<String, Vec<String>>,
+    pub foreign: BTreeMap<String, Vec<LiveRule>>,
     /// The shared chains that the tool cannot list: it can add rules there, but delete none.
     pub unlisted: BTreeSet<Hook>,
     /// Its handles, in nf_tables.
@@ -213,7 +225,7 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
         table.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
         return;
     }
-    let Some((name, text)) = rule_of(line) else { return };
+    let Some((name, text)) = chain_and_words(line) else { return };
     let words = words::split(text).unwrap_or_default();
     let jump = words::target(&words).and_then(Chain::from_name);
     let line = || Line {
@@ -228,28 +240,11 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
         table.hooks.entry(hook).or_default().push(line());
     } else {
-        table.foreign.entry(name.to_owned()).or_default().push(text.to_owned());
+        table.foreign.entry(name.to_owned()).or_default().push(live_rule(family, text.to_owned()));
         if let Some(chain) = jump {
             table.held.insert(chain, name.to_owned());
         }
     }
-}
-
-/// The words of a rule, with quotes resolved.
-#[must_use]
-pub fn words_of(text: &str) -> Option<Vec<String>> {
-    words::split(text)
-}
-
-/// The last words of a rule from its target on: `-j NAME …` or `-g NAME …`.
-#[must_use]
-pub fn target_words(text: &str) -> Option<Vec<String>> {
-    let words = words::split(text)?;
-    if words::target(&words).is_some() {
-        return words.get(words.len().checked_sub(2)?..).map(<[String]>::to_vec);
-    }
-    let at = words.iter().position(|word| word == "-j" || word == "-g")?;
-    words.get(at..).map(<[String]>::to_vec)
 }
 
 /// `53`, `1024:65535` or `53,5353:5360`; `None` if it is none of these.
@@ -263,7 +258,7 @@ pub fn port_ranges(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
 }
 
 /// `-A CHAIN words`, possibly with counters before it, as chain and words.
-fn rule_of(line: &str) -> Option<(&str, &str)> {
+fn chain_and_words(line: &str) -> Option<(&str, &str)> {
     let line = match line.strip_prefix('[') {
         Some(counted) => counted.split_once("] ")?.1,
         None => line,

@@ -9,19 +9,18 @@ use nfnetlink::nftables::{
 };
 
 use super::expressions::words_of_native_rule;
-use super::statement::statement;
+use super::live_rule::live_rule;
 use super::words::chain_name;
-use crate::model::{Chain, Family, Hook, Statement, Table, Why};
+use crate::live_rules::LiveRule;
+use crate::model::{Chain, Family, Hook, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
 
 /// A rule of a native table, or the part of it that is for one element of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeLine {
-    /// Its words behind `-A CHAIN`.
-    pub text: String,
-    /// What it says, if the model has words for all of it.
-    pub statement: Option<Statement>,
+    /// Its tests and its effect.
+    pub live: LiveRule,
     /// Why it exists, by its comment; `None` if another program wrote it.
     pub why: Option<Why>,
     /// The number of the rule in its chain.
@@ -103,8 +102,7 @@ fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &S
             // The last one is taken first.
             pending.extend(expanded.into_iter().rev());
         } else if let Some(text) = words_of_native_rule(family, &expressions) {
-            let statement = statement(family, &text);
-            lines.push(NativeLine { text, statement, why, rule: number });
+            lines.push(NativeLine { live: live_rule(family, text), why, rule: number });
         }
     }
     lines

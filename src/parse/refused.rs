@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{rule_of, target_words, words};
+use super::{chain_and_words, words};
 
 /// The built-in chains of a table; `None` if there is no such table.
 fn built_in(table: &str) -> Option<&'static [&'static str]> {
@@ -19,6 +19,11 @@ fn built_in(table: &str) -> Option<&'static [&'static str]> {
 const TARGETS: &str = " ACCEPT AUDIT CHECKSUM CLASSIFY CLUSTERIP CONNMARK CONNSECMARK CT DNAT DNPT DROP DSCP ECN HL HMARK IDLETIMER \
      LED LOG MARK MASQUERADE NETMAP NFLOG NFQUEUE NOTRACK QUEUE RATEEST REDIRECT REJECT RETURN SECMARK SET SNAT SNPT SYNPROXY \
      TCPMSS TCPOPTSTRIP TEE TOS TPROXY TRACE TTL ULOG ";
+
+/// Whether iptables has a target of this name, which no chain can have then.
+pub(super) fn is_target(name: &str) -> bool {
+    TARGETS.split(' ').any(|target| target == name)
+}
 
 /// Checks the text of one family.
 ///
@@ -40,7 +45,7 @@ pub fn refused(text: &str) -> Result<(), String> {
                 of_rule(table, &chains, chain, rule)?;
             }
         } else {
-            rules.extend(rule_of(record));
+            rules.extend(chain_and_words(record));
         }
     }
     Ok(())
@@ -52,13 +57,13 @@ fn of_rule(table: &str, chains: &BTreeSet<&str>, chain: &str, rule: &str) -> Res
     if !built_in.contains(&chain) && !chains.contains(chain) {
         return refuse(format!("chain {chain} is not declared: `:{chain} -` before it is accepted"));
     }
-    if let Some([option, name, ..]) = target_words(rule).as_deref() {
-        let is_target = option == "-j" && TARGETS.contains(&format!(" {name} "));
-        if built_in.contains(&name.as_str()) || !(is_target || chains.contains(name.as_str())) {
+    let words = words::split(rule).unwrap_or_default();
+    if let [option, name, ..] = words::target_of(&words) {
+        let is_known = option == "-j" && is_target(name);
+        if built_in.contains(&name.as_str()) || !(is_known || chains.contains(name.as_str())) {
             return refuse(format!("{option} {name}: a declared chain or a target of iptables is accepted"));
         }
     }
-    let words = words::split(rule).unwrap_or_default();
     let protocol = words.windows(2).find_map(|pair| match pair {
         [option, value] if option == "-p" && value.starts_with(|c: char| c.is_ascii_digit()) => Some(value),
         _ => None,

@@ -38,6 +38,19 @@ pub(super) fn target(words: &[String]) -> Option<&str> {
     }
 }
 
+/// The words from the target on: `-j NAME ...` or `-g NAME ...`. The value of an option may look like one: a comment.
+pub(super) fn target_of(words: &[String]) -> &[String] {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        match word.as_str() {
+            "-j" | "-g" => return words.get(at..).unwrap_or_default(),
+            "--comment" => at += 2,
+            _ => at += 1,
+        }
+    }
+    &[]
+}
+
 /// The records of a saved rule set: lines, of which those of rules go on as long as a quote is open. A quote that is
 /// never closed ends with its line, so that one odd rule does not hide all others.
 pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {

@@ -15,6 +15,7 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;
+use crate::finding::Finding;
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
@@ -330,9 +331,9 @@ fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notices {
     /// Foreign rules that may keep packets from ours.
-    pub deciding: Vec<String>,
+    pub deciding: Vec<Finding>,
     /// Everything else.
-    pub others: Vec<String>,
+    pub others: Vec<Finding>,
     /// What this process may not read.
     pub unread: Vec<String>,
 }
@@ -341,7 +342,8 @@ impl Notices {
     /// All of them.
     #[must_use]
     pub fn all(self) -> Vec<String> {
-        [self.deciding, self.others, self.unread].concat()
+        let found = self.deciding.into_iter().chain(self.others).map(|finding| finding.sentence);
+        found.chain(self.unread).collect()
     }
 }
 
@@ -364,7 +366,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             let held = stays.filter_map(|chain| Some((chain, holder(*table, live, *chain)?)));
             notices.extend(held.map(|(chain, holder)| {
                 let (table, chain) = (table.name(), chain.name());
-                format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it")
+                format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it").into()
             }));
         }
     }
@@ -379,7 +381,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
                     "deleted as rules of Istio's binary (no run record, identified by form and position) ({}, {variant}): {}",
                     change.family,
                     lines.join(", ")
-                ));
+                ).into());
             }
         }
         for change in changes.iter().filter(|change| !change.ambiguous.is_empty()) {
@@ -396,7 +398,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
                 change.family,
                 lines.join(", "),
                 commands.join("; ")
-            ));
+            ).into());
         }
     }
     Notices { deciding, others: notices, unread }
@@ -429,8 +431,8 @@ fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
 fn add_foreign(
     desired: &DesiredState,
     current: &CurrentState,
-    deciding: &mut Vec<String>,
-    notices: &mut Vec<String>,
+    deciding: &mut Vec<Finding>,
+    notices: &mut Vec<Finding>,
 ) {
     // What only keeps translation captures nothing.
     let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
@@ -438,7 +440,7 @@ fn add_foreign(
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
-    deciding.extend(first.iter().map(ToString::to_string));
+    deciding.extend(first.iter().map(Finding::from));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     deciding.extend(foreign::that_mark_like_tproxy(
         &capturing,
@@ -456,7 +458,7 @@ fn add_foreign(
     ));
     for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
-        list.push(chain.to_string());
+        list.push((&chain).into());
     }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();
@@ -466,6 +468,6 @@ fn add_foreign(
     for (family, rules) in capturing.iter() {
         let fib = current.network.fib.get(family);
         let dropping = routing::that_drop(rules, &current.network.links, fib);
-        notices.extend(dropping.iter().map(ToString::to_string));
+        notices.extend(dropping);
     }
 }

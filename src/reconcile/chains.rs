@@ -137,7 +137,8 @@ pub fn of_native(
 }
 
 fn chains(rules: &NativeRules) -> BTreeMap<String, Vec<String>> {
-    let texts = |lines: &[NativeLine]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+    let texts =
+        |lines: &[NativeLine]| lines.iter().map(|line| line.live.words().into_owned()).collect::<Vec<_>>();
     let mut chains = BTreeMap::new();
     chains.extend(rules.hooks.iter().map(|(hook, lines)| (hook.name().to_owned(), texts(lines))));
     chains.extend(rules.chains.iter().map(|(name, lines)| (name.clone(), texts(lines))));

@@ -3,6 +3,7 @@
 use ipnetwork::IpNetwork;
 
 use crate::config::Tproxy;
+use crate::finding::{Finding, Subject};
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, MAIN_TABLE, Mark, PolicyAction, PolicyRule, ROUTE_PROTOCOL,
     RULE_PRIORITY, RouteKind,
@@ -39,7 +40,7 @@ pub fn with_tproxy(fib: &Fib, Tproxy { mark, table, .. }: Tproxy) -> Fib {
 /// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine, foreign routes in
 /// the table of that one, or that there is none.
 #[must_use]
-pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<String> {
+pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> {
     let mut found = Vec::new();
     for rule in &fib.rules {
         if !may_match(rule, mark) {
@@ -73,16 +74,18 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<String> {
             PolicyAction::Nop => None,
         };
         if let Some(away) = away {
-            found.push(sentence(family, rule, mark, &away, is_final));
+            let about = vec![Subject::PolicyRule(rule.to_string())];
+            found.push(Finding { sentence: sentence(family, rule, mark, &away, is_final), about });
         }
         if is_final {
             return found;
         }
     }
-    found.push(format!(
+    let sentence = format!(
         "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's replies to \
          connections that the proxy makes from the client's address leave the pod; run istio-iptables again"
-    ));
+    );
+    found.push(sentence.into());
     found
 }
 

@@ -1,65 +1,55 @@
 //! Interfaces on which the kernel drops the connections that our rules capture.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::finding::{Finding, Subject};
 use crate::model::{
     Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
     SourceValidation, Table, Target,
 };
 use crate::text::one_line;
 
-/// An interface on which the kernel drops connections that are captured, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropping {
-    /// Its name.
-    pub interface: String,
-    problem: String,
-}
-
-impl fmt::Display for Dropping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)
-    }
-}
-
 /// The interfaces of the pod on which the kernel drops what these rules capture.
 #[must_use]
-pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Dropping> {
+pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Finding> {
     let family = rules.family;
     let mut found: Vec<_> = loopback_unusable(rules, links, fib).into_iter().collect();
     let arrives =
         |link: &&Link| link.is_up && link.name != "lo" && !link.is_port && !is_excluded(rules, link);
     for link in links.each.iter().filter(arrives) {
         let name = one_line(&link.name);
-        let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
             found.extend(loses_socket(family, link, links).map(|why| {
-                dropping(format!(
+                dropping(&link.name, format!(
                     "connections that arrive on {name} do not reach the proxy ({family}, mark {mark} of TPROXY): {why}"
-                ))
+                    ), why)
             }));
             found.extend(inherits_mark(links).map(|why| {
-                dropping(format!(
+                dropping(&link.name, format!(
                     "connections that arrive on {name} get no reply ({family}, mark {mark} of TPROXY): {why}"
-                ))
+                    ), why)
             }));
             let why = validates_by_mark(family, link, links.all);
             let replies = if marks_replies(rules) { ", and replies to the pod's own" } else { "" };
             found.extend(why.map(|why| {
-                dropping(format!(
+                dropping(&link.name, format!(
                     "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){replies}: {why}"
-                ))
+                    ), why)
             }));
         }
         if redirects_inbound(rules) && unicast_interfaces(fib).any(|name| *name == link.name) {
             let why = has_no_address(family, link);
-            found.extend(
-                why.map(|why| dropping(format!("connections that arrive on {name} are dropped: {why}"))),
-            );
+            found.extend(why.map(|why| {
+                dropping(&link.name, format!("connections that arrive on {name} are dropped: {why}"), why)
+            }));
         }
     }
     found
+}
+
+/// The interface on which the kernel drops connections that are captured, and why.
+fn dropping(interface: &str, sentence: String, why: String) -> Finding {
+    Finding { sentence, about: vec![Subject::Interface(interface.to_owned()), Subject::Condition(why)] }
 }
 
 /// The interfaces of unicast routes.
@@ -69,7 +59,7 @@ fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
 }
 
 /// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's replies.
-fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Dropping> {
+fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Finding> {
     let family = rules.family;
     let redirects = jumps(rules, Chain::Output, Chain::Redirect);
     let why = if redirects || tproxy_mark(rules).is_some() { loopback_down(links) } else { None };
@@ -77,7 +67,7 @@ fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> O
     let has_no_address = || if redirects && is_used() { loopback_unrouted(family, fib) } else { None };
     let why = why.or_else(has_no_address)?;
     let problem = format!("captured connections do not reach the proxy ({family}): {why}");
-    Some(Dropping { interface: "lo".to_owned(), problem })
+    Some(dropping("lo", problem, why))
 }
 
 /// Why nothing gets to a process over `lo`, if that is so.

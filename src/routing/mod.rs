@@ -21,7 +21,7 @@ use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PR
 use crate::ordered::Ordered as _;
 
 pub use first::{that_decide_first, with_tproxy};
-pub use links::{Dropping, drops, is_local, loopback_down, loopback_unrouted, that_drop};
+pub use links::{drops, is_local, loopback_down, loopback_unrouted, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 pub use source::source;
 pub use tags::is_tagging;

@@ -15,6 +15,7 @@ use crate::interfaces;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
+use crate::plan::Notices;
 use crate::report::Failure;
 use crate::show_watch;
 
@@ -41,7 +42,7 @@ pub(super) fn report(
             let desired = desired(&config, Action::Apply, false);
             let mut found = apply::differences::differences(host, &desired, run)?;
             let link_local = Notice::of_link_local_name_server(&config);
-            found.notices.others.extend(link_local.map(|notice| notice.to_string()));
+            found.notices.others.extend(link_local.map(|notice| notice.to_string().into()));
             // What a run would change may be the cause.
             if found.others.is_empty() {
                 let live =
@@ -69,14 +70,16 @@ fn add_lost(
 ) -> Result<(), Failure> {
     let network = network()?;
     let pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
-    let named = &mut found.notices.deciding;
-    for explain::Misrouted { rule, sentence } in explain::misrouted(&pod) {
-        if !named.iter().any(|notice| notice.contains(&rule)) {
-            named.push(sentence);
+    let Notices { deciding, others, .. } = &mut found.notices;
+    for misrouted in explain::misrouted(&pod) {
+        if !deciding.iter().any(|finding| finding.is_about_any(&misrouted.about)) {
+            deciding.push(misrouted);
         }
     }
-    let all = found.notices.clone().all();
-    found.notices.deciding.extend(explain::lost_connections(&pod, &all));
+    let known: Vec<_> = deciding.iter().chain(others.iter()).cloned().collect();
+    let lost = explain::lost_connections(&pod, &known);
+    // What is known of a rule comes before what its chain may do.
+    deciding.splice(0..0, lost);
     Ok(())
 }
 

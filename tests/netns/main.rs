@@ -52,6 +52,7 @@ mod explainer;
 mod families;
 mod foreign_backend_switch;
 mod foreign_chains;
+mod foreign_comments;
 mod foreign_drops;
 mod foreign_header_changes;
 mod foreign_mark_changes;

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use super::super::arrival::to_no_host;
 use super::super::packet::{ACCEPTING, FOLLOWING, REPLYING};
 use super::super::walk::{Verdict, Walk};
-use super::{Conversation, mark};
+use super::{Apart, Conversation, ReplyProblem, mark};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{DNS_PORT, Hook, Mark, Transport};
 
 impl<'a> Conversation<'a> {
     /// What is wrong behind a packet that no rule takes: its replies may be taken for the beginning of a connection, or be lost.
-    pub(super) fn behind_the_rules(&self) -> Option<String> {
+    pub(super) fn behind_the_rules(&self) -> Option<ReplyProblem> {
         let has_source = !self.packet.source.ip().is_unspecified();
         if self.packet.state != ConnectionState::New || !has_source {
             return None;
@@ -35,7 +35,7 @@ impl<'a> Conversation<'a> {
         [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
             let reply = self.reply(&query, flags, self.taken.end.connmark)?;
             match self.is_apart(&reply.walk, hook) {
-                Some(why) => self.behind_replies(&why, &reply.walk, &query),
+                Some(why) => self.behind_replies(why, &reply.walk, &query),
                 None => self.undelivered("its replies", &reply, &delivered).or_else(|| {
                     let connmark = reply.walk.end.connmark;
                     let later =
@@ -48,7 +48,7 @@ impl<'a> Conversation<'a> {
 
     /// What is wrong behind a DNS query over UDP that no rule takes. A reply that does not belong to it arrives, too, unless a rule asks for
     /// that.
-    fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<String> {
+    fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<ReplyProblem> {
         let reply = self.reply(query, &[], self.taken.end.connmark)?;
         let Some(why) = self.is_apart(&reply.walk, hook) else {
             return self.undelivered("its replies", &reply, delivered);
@@ -56,11 +56,11 @@ impl<'a> Conversation<'a> {
         let query = PacketQuery { state: ConnectionState::New, ..query.clone() };
         let reply = self.follow(&query, self.packet.source, &[], (Mark(0), None))?;
         let delivered = [Verdict::NotCaptured, Verdict::ToProxySocket];
-        self.undelivered(&format!("its replies {why}, and"), &reply, &delivered)
+        self.undelivered(&format!("its replies {}, and", why.why), &reply, &delivered)
     }
 
     /// What is wrong behind replies that do not belong to the connection.
-    fn behind_replies(&self, why: &str, reply: &Walk<'_>, query: &PacketQuery) -> Option<String> {
+    fn behind_replies(&self, apart: Apart, reply: &Walk<'_>, query: &PacketQuery) -> Option<ReplyProblem> {
         let follow = |state, flags| {
             let query = PacketQuery { state, ..query.clone() };
             self.follow(&query, self.packet.source, flags, (Mark(0), None))
@@ -69,10 +69,12 @@ impl<'a> Conversation<'a> {
         let is_dropped =
             |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
         if is_dropped(&first.walk) {
-            return Some(format!(
-                "its replies {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: no \
-                 connection is made"
-            ));
+            return Some(apart.problem(|why| {
+                format!(
+                    "its replies {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: \
+                     no connection is made"
+                )
+            }));
         }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
         // The reply can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
@@ -95,12 +97,13 @@ impl<'a> Conversation<'a> {
         } else {
             follow(ConnectionState::New, FOLLOWING)?
         };
-        let own_words = format!("its replies {why}, and its later packets");
-        for (what, walk) in [(format!("its replies {why},"), &next.walk), (own_words, &own.walk)] {
+        for (what, walk) in [(",", &next.walk), (", and its later packets", &own.walk)] {
             if let Verdict::Captured(port) = walk.verdict {
-                return Some(format!(
-                    "{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
-                ));
+                return Some(apart.problem(|why| {
+                    format!(
+                        "its replies {why}{what} seem to begin another connection and go to the proxy's port {port}: no data arrives"
+                    )
+                }));
             }
         }
         let later = || self.undelivered("its later packets", &own, &delivered);
@@ -112,7 +115,7 @@ impl<'a> Conversation<'a> {
 
     /// What a foreign rule has sent elsewhere gets its replies from there: from another host, or from a process of the pod. Replies in another
     /// zone keep that address.
-    pub(super) fn behind_translation(&self) -> Option<String> {
+    pub(super) fn behind_translation(&self) -> Option<ReplyProblem> {
         let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
         let is_own =
             to.ip().is_loopback() || self.pod.network.addresses.iter().any(|own| own.address == to.ip());
@@ -127,19 +130,21 @@ impl<'a> Conversation<'a> {
         {
             let link = self.pod.live.as_ref()?.links.named(&self.packet.interface)?;
             let dropped = to_no_host(link, address);
-            if dropped.is_some() {
-                return dropped;
+            if let Some(dropped) = dropped {
+                return Some(dropped.into());
             }
         }
         if is_own && !self.has_listener(to) {
-            return Some(format!("nothing listens on {to}"));
+            return Some(format!("nothing listens on {to}").into());
         }
         let query = self.query(sender, to, ConnectionState::Established);
         let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
         match self.is_apart(&reply.walk, hook) {
             Some(why) => {
                 let receiver = if self.packet.is_inbound { "client" } else { "app" };
-                Some(format!("its replies {why}, and so keep the address {to}: the {receiver} gets none"))
+                Some(why.problem(|why| {
+                    format!("its replies {why}, and so keep the address {to}: the {receiver} gets none")
+                }))
             }
             None => {
                 let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];

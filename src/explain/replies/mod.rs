@@ -7,7 +7,6 @@ mod tproxy;
 use std::net::{IpAddr, SocketAddr};
 
 use super::connection::Connection;
-use super::foreign_rule::Effect;
 use super::listener::Listener;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
@@ -16,17 +15,58 @@ use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, devices_and_ipsec, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
+use crate::finding::RuleId;
+use crate::live_rules::Effect;
 use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
 use crate::text::one_line;
 
+/// What is wrong behind the verdict about a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReplyProblem {
+    pub(super) sentence: String,
+    /// The foreign rule that causes it.
+    pub(super) rule: Option<RuleId>,
+    /// Whether it is sure to happen.
+    pub(super) is_certain: bool,
+}
+
+impl ReplyProblem {
+    fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
+        Self { sentence, rule: step.filter(|step| step.rule.is_foreign()).map(Step::id), is_certain: true }
+    }
+
+    const fn may(sentence: String) -> Self {
+        Self { sentence, rule: None, is_certain: false }
+    }
+}
+
+impl From<String> for ReplyProblem {
+    fn from(sentence: String) -> Self {
+        Self::by(sentence, None)
+    }
+}
+
+/// Why packets that follow do not belong to a connection.
+struct Apart {
+    why: String,
+    by: Option<RuleId>,
+}
+
+impl Apart {
+    fn problem(self, sentence: impl FnOnce(&str) -> String) -> ReplyProblem {
+        ReplyProblem { sentence: sentence(&self.why), rule: self.by, is_certain: true }
+    }
+}
+
 /// What is wrong behind the verdict about a packet, in one sentence.
 pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
-    let problems = problems(packet, taken, pod);
+    let problems: Vec<String> =
+        problems(packet, taken, pod).into_iter().map(|problem| problem.sentence).collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// The same, each in a sentence.
-pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
+/// The same, each as a value.
+pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<ReplyProblem> {
     let conversation = Conversation { packet, taken, pod };
     let to = taken.end.destination.ip();
     let loopback = || runtime::loopback_problem(to, pod).filter(|_| !packet.is_inbound);
@@ -40,7 +80,8 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
             let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
             let listener = runtime::problem_of(packet, (to, port), pod).or_else(out_of_reach);
             let arrives = no_carrier().filter(|_| packet.is_inbound);
-            arrives.into_iter().chain(listener).chain(conversation.behind_capture()).collect()
+            let problems = arrives.into_iter().chain(listener).map(ReplyProblem::from);
+            problems.chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
@@ -48,14 +89,14 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
             let is_passthrough =
                 [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&packet.source.ip());
             let unbound = || runtime::passthrough_problem(packet.family(), pod).filter(|_| is_passthrough);
-            unsent.or_else(unbound).into_iter().chain(behind).collect()
+            unsent.or_else(unbound).map(ReplyProblem::from).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
             let reset = conversation.reset_behind_tproxy();
             reset.or_else(|| conversation.behind_translation()).into_iter().collect()
         }
         // In IPv6 the routes of a loopback interface go with it.
-        Verdict::Misrouted => loopback().into_iter().collect(),
+        Verdict::Misrouted => loopback().map(ReplyProblem::from).into_iter().collect(),
         Verdict::Dropped | Verdict::LikeItsConnection | Verdict::NoRoute | Verdict::ToProxySocket => {
             Vec::new()
         }
@@ -77,7 +118,7 @@ struct Followed<'a> {
 
 impl<'a> Conversation<'a> {
     /// What is wrong behind the capture of the first packet.
-    fn behind_capture(&self) -> Vec<String> {
+    fn behind_capture(&self) -> Vec<ReplyProblem> {
         if self.packet.state != ConnectionState::New {
             return Vec::new();
         }
@@ -103,7 +144,7 @@ impl<'a> Conversation<'a> {
 
     /// Whether rules that the first packet has passed drop those that follow it in its direction: by the state of their connection, or
     /// their flags.
-    fn later_packets(&self) -> Option<String> {
+    fn later_packets(&self) -> Option<ReplyProblem> {
         let later = self.later_packet(self.taken.end.connmark)?;
         let hook = if self.packet.is_inbound { Hook::Prerouting } else { Hook::Output };
         let apart = self
@@ -111,13 +152,15 @@ impl<'a> Conversation<'a> {
             .filter(|_| self.taken.end.destination != self.packet.destination);
         if let Some(why) = apart {
             let to = self.packet.destination;
-            return Some(format!("later packets {why}, and so go to {to}: no data arrives"));
+            return Some(
+                why.problem(|why| format!("later packets {why}, and so go to {to}: no data arrives")),
+            );
         }
         self.lost_later(&later)
     }
 
     /// Whether those are lost, or may be.
-    fn lost_later(&self, later: &Followed<'_>) -> Option<String> {
+    fn lost_later(&self, later: &Followed<'_>) -> Option<ReplyProblem> {
         let is_lost = match later.walk.verdict {
             Verdict::Dropped | Verdict::TakenByForeignRule | Verdict::Misrouted => true,
             // They do not leave.
@@ -150,7 +193,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// With REDIRECT the proxy's replies get back the address that the packet was sent to, if they belong to its connection.
-    fn translated_replies(&self) -> Option<String> {
+    fn translated_replies(&self) -> Option<ReplyProblem> {
         let accepting = self.accepting(self.taken.end.destination.ip()).unwrap_or(Sender::Proxy);
         [(accepting, ACCEPTING, "connection is made"), (Sender::Proxy, FOLLOWING, "data arrives")]
             .into_iter()
@@ -158,7 +201,9 @@ impl<'a> Conversation<'a> {
                 let query = self.query(sender, self.taken.end.destination, ConnectionState::Established);
                 let reply = self.reply(&query, flags, self.taken.end.connmark)?;
                 if let Some(why) = self.is_apart(&reply.walk, Hook::Output) {
-                    return Some(format!("the proxy's replies {why}, and so keep its address: no {what}"));
+                    return Some(why.problem(|why| {
+                        format!("the proxy's replies {why}, and so keep its address: no {what}")
+                    }));
                 }
                 self.undelivered("the proxy's replies", &reply, &[Verdict::LikeItsConnection])
             })
@@ -241,7 +286,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Why replies do not belong to the connection, if they do not.
-    fn is_apart(&self, reply: &Walk<'_>, hook: Hook) -> Option<String> {
+    fn is_apart(&self, reply: &Walk<'_>, hook: Hook) -> Option<Apart> {
         let (sent, back) = (&self.taken.end, &reply.end);
         let rule = || {
             let is_its = |step: &&Step<'_>| step.hook == hook.name() && assigns(step);
@@ -256,8 +301,9 @@ impl<'a> Conversation<'a> {
             }
             (true, true) => return None,
         };
-        let by = rule().map_or_else(String::new, |step| format!(" ({})", step.words()));
-        Some(format!("{why}{by}"))
+        let Some(step) = rule() else { return Some(Apart { why: why.to_owned(), by: None }) };
+        let by = step.rule.is_foreign().then(|| step.id());
+        Some(Apart { why: format!("{why} ({})", step.words()), by })
     }
 
     /// The policy rule and the route that lead what a process of the pod sends to another one out of it.
@@ -270,26 +316,33 @@ impl<'a> Conversation<'a> {
     }
 
     /// What becomes of a packet that follows, if it is none of these.
-    fn undelivered(&self, what: &str, followed: &Followed<'_>, delivered: &[Verdict]) -> Option<String> {
+    fn undelivered(
+        &self,
+        what: &str,
+        followed: &Followed<'_>,
+        delivered: &[Verdict],
+    ) -> Option<ReplyProblem> {
         let Followed { packet, walk } = followed;
         if delivered.contains(&walk.verdict)
             && let Some(way) = self.leaves_the_pod(followed)
         {
-            return Some(format!("{what} do not arrive: they leave the pod: {way}"));
+            return Some(format!("{what} do not arrive: they leave the pod: {way}").into());
         }
         if delivered.contains(&walk.verdict) {
             // What may decide over the packet itself is named with its verdict.
             let is_new = |unsure: &String| self.taken.all_unsure().all(|known| known != *unsure);
-            return walk.all_unsure().find(is_new).map(|unsure| format!("{what} may not arrive: {unsure}"));
+            let unsure = walk.all_unsure().find(is_new)?;
+            return Some(ReplyProblem::may(format!("{what} may not arrive: {unsure}")));
         }
         if let Some(unsure) = walk.unsure() {
-            return Some(format!("{what} may not arrive: {unsure}"));
+            return Some(ReplyProblem::may(format!("{what} may not arrive: {unsure}")));
         }
         let by_mark = || walk.routed.last().and_then(routing::Looked::words);
         let by_mark =
             Some(walk.verdict).filter(|verdict| *verdict == Verdict::ToProxySocket).and_then(|_| by_mark());
+        let decisive = walk.decisive().filter(|_| by_mark.is_none());
         let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
-        Some(format!("{what} do not arrive: {cause}"))
+        Some(ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive))
     }
 }
 

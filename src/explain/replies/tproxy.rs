@@ -7,26 +7,27 @@ use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
 use super::super::walk::Verdict;
-use super::{Conversation, Followed};
+use super::{Conversation, Followed, ReplyProblem};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
 
 impl Conversation<'_> {
     /// A socket of TPROXY replies from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
     /// the connection by their own destination, and finds the listener, which resets them.
-    pub(super) fn reset_behind_tproxy(&self) -> Option<String> {
+    pub(super) fn reset_behind_tproxy(&self) -> Option<ReplyProblem> {
         let translating = self.taken.steps.get(self.taken.translated_by?)?;
         let later = self.later_packet(self.taken.end.connmark)?;
-        later.walk.has_socket.then(|| {
+        let sentence = || {
             format!(
                 "the kernel resets the connection: TPROXY gives it a socket, and {} another destination",
                 translating.words()
             )
-        })
+        };
+        later.walk.has_socket.then(|| ReplyProblem::by(sentence(), Some(translating)))
     }
 
     /// With TPROXY the proxy replies from the address that the packet was sent to.
-    pub(super) fn transparent_replies(&self) -> Option<String> {
+    pub(super) fn transparent_replies(&self) -> Option<ReplyProblem> {
         if !self.packet.is_inbound {
             return None;
         }
@@ -41,7 +42,7 @@ impl Conversation<'_> {
     }
 
     /// Later packets belong to no connection if the replies belong to another one.
-    pub(super) fn invalid_packets(&self) -> Option<String> {
+    pub(super) fn invalid_packets(&self) -> Option<ReplyProblem> {
         let query = self.query(
             self.accepting_transparently(),
             self.taken.end.destination,
@@ -51,14 +52,16 @@ impl Conversation<'_> {
         let why = self.is_apart(&reply.walk, Hook::Output)?;
         let Followed { packet, walk } = self.own_packet(ConnectionState::Invalid)?;
         let is_lost = matches!(walk.verdict, Verdict::Dropped | Verdict::TakenByForeignRule);
+        let because = || reason(&packet, &walk, self.pod).sentence;
         is_lost.then(|| {
-            let because = reason(&packet, &walk, self.pod).sentence;
-            format!("replies {why}, so that later packets are invalid and are dropped: {because}")
+            why.problem(|why| {
+                format!("replies {why}, so that later packets are invalid and are dropped: {}", because())
+            })
         })
     }
 
     /// With TPROXY: the proxy's connection to the app, from the client's address, and the app's replies.
-    pub(super) fn to_the_app(&self, mark: Mark) -> Option<String> {
+    pub(super) fn to_the_app(&self, mark: Mark) -> Option<ReplyProblem> {
         if !self.packet.is_inbound {
             return None;
         }
@@ -88,14 +91,18 @@ impl Conversation<'_> {
         if reply.packet.is_local {
             return None;
         }
-        if let (Some(why), false) = (&apart, reply.walk.verdict == Verdict::ToProxySocket) {
-            return Some(format!(
-                "the app's replies {why}, and so have no mark: they do not reach the proxy"
-            ));
+        if let Some(apart) = apart.filter(|_| reply.walk.verdict != Verdict::ToProxySocket) {
+            return Some(apart.problem(|why| {
+                format!("the app's replies {why}, and so have no mark: they do not reach the proxy")
+            }));
         }
         let cause = match (reply.walk.verdict, reply.walk.unsure()) {
             (Verdict::ToProxySocket, None) => return None,
-            (_, Some(unsure)) => return Some(format!("the app's replies may not reach the proxy: {unsure}")),
+            (_, Some(unsure)) => {
+                return Some(ReplyProblem::may(format!(
+                    "the app's replies may not reach the proxy: {unsure}"
+                )));
+            }
             (Verdict::Misrouted, None) => {
                 let decisive = reply.walk.routed.last().and_then(routing::Looked::words);
                 decisive.unwrap_or_else(|| "no policy rule leads to a route for them".to_owned())
@@ -108,7 +115,10 @@ impl Conversation<'_> {
                 None,
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
-        Some(format!("the app's replies do not reach the proxy: {cause}"))
+        Some(ReplyProblem::by(
+            format!("the app's replies do not reach the proxy: {cause}"),
+            reply.walk.decisive(),
+        ))
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.

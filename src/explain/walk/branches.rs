@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::super::foreign_rule::Effect;
 use super::{Match, Sent, Step, Verdict, Walk};
+use crate::live_rules::Effect;
 
 /// The limit of walks for one packet. A rule that is not tried counts as one that may change the verdict.
 const MOST: usize = 32;
@@ -17,7 +17,7 @@ impl<'a> Sent<'a, '_> {
         let makes_difference =
             |at: &usize| !can_be_chosen(first.steps.get(*at)) || self.differs(first, &[*at], &mut left);
         first.uncertain = uncertain.into_iter().filter(makes_difference).collect();
-        let known_tests = |at: &usize| first.steps.get(*at).map(|step| step.rule.known_tests());
+        let known_tests = |at: &usize| first.steps.get(*at).map(|step| step.rule.rule.tests().len());
         first.uncertain.sort_by_cached_key(|at| Reverse(known_tests(at)));
     }
 
@@ -42,7 +42,12 @@ impl<'a> Sent<'a, '_> {
 
 /// Whether a walk can assume that the rule matches. If it certainly matches, its effect is unknown instead.
 fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
-    let may_take = |step: &Step<'_>| matches!(step.effect, Some(Effect::MayTake | Effect::ToSocket(..)));
+    let may_take = |step: &Step<'_>| {
+        matches!(
+            step.effect,
+            Some(Effect::Queues { bypass: true } | Effect::RewritesEnds | Effect::ToSocket { .. })
+        )
+    };
     step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || may_take(step))
 }
 

@@ -1,8 +1,8 @@
 //! Whether a foreign rule that decides is the cause.
 
-use super::super::foreign_rule::Effect;
 use super::order::Order;
 use super::{Match, Sent, Step, Verdict, Walk};
+use crate::live_rules::Effect;
 use crate::model::Target;
 
 impl<'a> Sent<'a, '_> {

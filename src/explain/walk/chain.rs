@@ -5,20 +5,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::super::connection::Connection;
 use super::super::entry::Entry;
 use super::super::field_match::Facts;
-use super::super::foreign_rule::{Applies, Effect, applies, effect};
+use super::super::foreign_rule::{Applies, applies};
 use super::super::listener::{Transparent, transparent};
 use super::super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::super::rules::{INPUT, POSTROUTING};
-use super::super::translation::{To, Translation};
-use super::super::zone::Zone;
 use super::order::Order;
 use super::{ChainPosition, Flow, Match, Step, Walker};
 use crate::config::ConnectionState;
-use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Target};
-use crate::parse::MarkChange;
+use crate::live_rules::{Effect, MarkChange, Meaning, To, Translation, Zone};
+use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Table, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
+
+/// Whether a table has the name of one that we write to: tables of other programs have that of their family, too.
+fn is_shared(table: &str) -> bool {
+    Table::ALL.iter().any(|known| known.name() == table)
+}
 
 /// What is left of a foreign rule that has no effect: it may lead to a chain of ours.
 fn only_jump(effect: Effect) -> Option<Effect> {
@@ -30,11 +33,14 @@ fn only_jump(effect: Effect) -> Option<Effect> {
         | Effect::GivesSocket(..)
         | Effect::Known(_)
         | Effect::Marks
-        | Effect::MayTake
+        | Effect::Queues { .. }
+        | Effect::Rejects
+        | Effect::RewritesEnds
         | Effect::SetsZone(_)
         | Effect::Takes
-        | Effect::ToSocket(..)
+        | Effect::ToSocket { .. }
         | Effect::Translates(_)
+        | Effect::TranslatesSource
         | Effect::Untracks => None,
     }
 }
@@ -76,11 +82,11 @@ impl<'a> Walker<'a, '_> {
 
     fn matches(&self, rule: &Entry) -> Match {
         // In nftables a test of the owner fails without a socket, negated or not.
-        if rule.is_native && self.at.process.is_none() && rule.text().contains("-owner ") {
+        if rule.is_native && self.at.process.is_none() && rule.rule.tests_owner() {
             return Match::Mismatch(NO_SOCKET.to_owned());
         }
-        match &rule.statement {
-            Some(Statement { matcher, .. })
+        match &rule.rule.meaning {
+            Meaning::Modelled(Statement { matcher, .. })
                 if !self.at.is_seen && (matcher.ct_state, matcher.connmark) != (None, None) =>
             {
                 let apart = Matcher { ct_state: None, connmark: None, ..matcher.clone() };
@@ -88,18 +94,18 @@ impl<'a> Walker<'a, '_> {
                 let untracked = || (!is_invalid).then(|| "connection tracking comes later".to_owned());
                 mismatch(&apart, &self.at).or_else(untracked).map_or(Match::Matches, Match::Mismatch)
             }
-            Some(Statement { matcher, .. })
+            Meaning::Modelled(Statement { matcher, .. })
                 if !self.at.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
             {
                 let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
                 let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
                 mismatch(&apart, &self.at).map_or_else(unknown, Match::Mismatch)
             }
-            Some(statement) => match mismatch(&statement.matcher, &self.at) {
+            Meaning::Modelled(statement) => match mismatch(&statement.matcher, &self.at) {
                 None => Match::Matches,
                 Some(mismatch) => Match::Mismatch(mismatch),
             },
-            None => match applies(&rule.text(), &self.at, self.facts()) {
+            Meaning::Read(reading) => match applies(reading, &self.at, self.facts()) {
                 Applies::Yes => Match::Matches,
                 Applies::No(mismatch) => Match::Mismatch(mismatch),
                 Applies::Maybe(unknown) => Match::Maybe(unknown),
@@ -115,23 +121,24 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn effect(&self, position: ChainPosition<'_>, rule: &Entry) -> Effect {
-        let is_chain = |name: &str| position.chains.named.contains_key(name);
-        match &rule.statement {
-            Some(Statement { target: Target::Tproxy { port, mark }, .. }) if rule.is_foreign() => {
-                let is_of_nftables = rule.is_native && !position.table.contains(' ');
+        match &rule.rule.meaning {
+            Meaning::Modelled(Statement { target: Target::Tproxy { port, mark }, .. })
+                if rule.is_foreign() =>
+            {
+                let is_of_nftables = rule.is_native && is_shared(position.table);
                 self.to_socket(Some(*port), Some(MarkChange::to(*mark)), is_of_nftables)
             }
-            Some(statement) => Effect::Known(statement.target),
-            None => {
-                let effect = effect(self.packet.family(), &rule.text(), is_chain);
-                // That of iptables is in nf_tables by its own name, and has a mark in any case.
-                let is_of_nftables = rule.is_native && !rule.text().contains("--tproxy-mark");
-                if let Effect::ToSocket(port, mark) = effect {
-                    self.to_socket(port, mark, is_of_nftables)
-                } else {
-                    effect
+            Meaning::Modelled(statement) => Effect::Known(statement.target),
+            Meaning::Read(reading) => match &reading.effect {
+                Effect::ToSocket { port, mark, drops } => {
+                    self.to_socket(*port, *mark, rule.is_native && !drops)
                 }
-            }
+                // A chain of nftables may have the name of a target of iptables.
+                effect if !effect.is_modelled() && position.chains.named.contains_key(rule.rule.target()) => {
+                    Effect::Chain { name: rule.rule.target().to_owned(), is_goto: effect.is_goto() }
+                }
+                effect => effect.clone(),
+            },
         }
     }
 
@@ -142,7 +149,9 @@ impl<'a> Walker<'a, '_> {
             (Transparent::Is, Some(port)) => Effect::GivesSocket(port, mark),
             (Transparent::IsNot, _) if is_of_nftables => Effect::Continues,
             (Transparent::IsNot, _) => Effect::Known(Target::Drop),
-            (Transparent::Is | Transparent::MayBe, _) => Effect::ToSocket(port, mark),
+            (Transparent::Is | Transparent::MayBe, _) => {
+                Effect::ToSocket { port, mark, drops: !is_of_nftables }
+            }
         }
     }
 
@@ -167,19 +176,27 @@ impl<'a> Walker<'a, '_> {
     fn target(&mut self, position: ChainPosition<'a>, effect: Effect) -> Flow {
         match effect {
             Effect::Continues => Flow::Continue,
-            Effect::Takes => Flow::Taken,
+            Effect::Rejects | Effect::Takes => Flow::Taken,
             Effect::GivesSocket(port, mark) => {
                 if let Some(mark) = mark {
                     self.at.change_marks(mark);
                 }
                 Flow::Tproxy(port)
             }
-            Effect::ToSocket(port, mark) if self.is_chosen() => {
+            Effect::ToSocket { port, mark, .. } if self.is_chosen() => {
                 port.map_or(Flow::Taken, |port| self.target(position, Effect::GivesSocket(port, mark)))
             }
             Effect::Translates(translation) => self.translated(position.hook, translation),
-            Effect::MayTake if self.is_chosen() => Flow::Taken,
-            Effect::MayTake | Effect::ToSocket(..) | Effect::SetsZone(None) => {
+            Effect::TranslatesSource => {
+                let unknown = Translation { address: To::Unknown, port: To::Unknown };
+                self.translated(position.hook, unknown)
+            }
+            Effect::Queues { bypass: false } => Flow::Taken,
+            Effect::Queues { .. } | Effect::RewritesEnds if self.is_chosen() => Flow::Taken,
+            Effect::Queues { .. }
+            | Effect::RewritesEnds
+            | Effect::ToSocket { .. }
+            | Effect::SetsZone(None) => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
             }

@@ -1,9 +1,9 @@
 //! Which of the rules that were tried is the reason for the verdict.
 
-use super::super::foreign_rule::Effect;
 use super::super::packet::Packet;
 use super::super::rules::{INPUT, POSTROUTING};
 use super::{Match, Step, Verdict};
+use crate::live_rules::Effect;
 use crate::model::{Chain, Hook, Mark, Table, Target, Why};
 
 /// The step that is the reason for the verdict; `mark` is that of TPROXY.
@@ -14,7 +14,7 @@ pub(super) fn decisive(
     mark: Option<Mark>,
 ) -> Option<usize> {
     let translates = |step: &Step<'_>| {
-        ![INPUT, POSTROUTING].contains(&step.hook) && matches!(step.effect, Some(Effect::Translates(_)))
+        ![INPUT, POSTROUTING].contains(&step.hook) && step.effect.as_ref().is_some_and(Effect::translates)
     };
     let target =
         |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };

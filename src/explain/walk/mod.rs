@@ -27,8 +27,8 @@ use super::matching::AtHook;
 use super::packet::{FOLLOWING, Packet};
 use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, INPUT, Rules};
-use super::zone::Zone;
 use crate::config::ConnectionState;
+use crate::live_rules::Zone;
 use crate::model::{Hook, IpsecDirection, Port};
 use crate::routing::Found;
 

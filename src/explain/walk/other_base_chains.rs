@@ -1,12 +1,12 @@
 //! The base chains of other programs before and after our rules.
 
-use super::super::foreign_rule::Effect;
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
 use super::hook::Kind;
 use super::{ChainPosition, Flow, Socket, Verdict, Walker, dropped_by_policy};
 use crate::config::ConnectionState;
+use crate::live_rules::Effect;
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
 
 /// What a chain makes of a packet that one of ours with the same priority may see first.
@@ -59,7 +59,7 @@ impl<'a> Walker<'a, '_> {
                 Flow::Taken => {
                     self.later = last;
                     let step = last.and_then(|last| self.steps.get(last))?;
-                    if !step.rule.rejects() {
+                    if step.effect != Some(Effect::Rejects) {
                         return Some(Verdict::TakenByForeignRule);
                     }
                 }
@@ -81,7 +81,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn translates(&self, step: usize) -> bool {
-        self.steps.get(step).is_some_and(|step| matches!(step.effect, Some(Effect::Translates(_))))
+        self.steps.get(step).and_then(|step| step.effect.as_ref()).is_some_and(Effect::translates)
     }
 
     /// The base chains of other programs' tables with a priority in a range, and those of nat with the table of nat; `None` if none of
@@ -143,7 +143,9 @@ impl<'a> Walker<'a, '_> {
 
     /// How a base chain ends the hook, by its last step; `None` if the packet goes on.
     fn ended_by(&mut self, base: &BaseChain, flow: Flow, step: Option<usize>) -> Option<Flow> {
-        let rejects = step.and_then(|step| self.steps.get(step)).is_some_and(|step| step.rule.rejects());
+        let rejects = step
+            .and_then(|step| self.steps.get(step))
+            .is_some_and(|step| step.effect == Some(Effect::Rejects));
         match flow {
             Flow::Taken | Flow::Redirect(_) if base.is_nat && self.socket.is_some() => {
                 self.translated_behind_tproxy(step);

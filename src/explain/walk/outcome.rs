@@ -1,9 +1,10 @@
 //! What a walk finds: the verdict, and the rules on the way.
 
 use super::super::entry::Entry;
-use super::super::foreign_rule::Effect;
 use super::super::matching::AtHook;
 use super::super::routing::{Looked, words};
+use crate::finding::RuleId;
+use crate::live_rules::Effect;
 use crate::model::Port;
 
 /// What becomes of a packet.
@@ -107,6 +108,12 @@ impl<'a> Walk<'a> {
 }
 
 impl Step<'_> {
+    /// Which rule it is.
+    pub(in crate::explain) fn id(&self) -> RuleId {
+        let words = self.rule.rule.words().into_owned();
+        RuleId { table: self.table.to_owned(), chain: self.chain.to_owned(), words }
+    }
+
     /// The place and the words of the rule.
     pub(in crate::explain) fn words(&self) -> String {
         format!("{} {} {}", self.table, self.chain, self.rule.shown())

@@ -7,6 +7,8 @@ use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, T
 use super::super::base_chains::{foreign_chains, is_listed, is_of_iptables};
 use super::super::{IptablesRules, shown};
 use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
+use crate::finding::{RuleId, Subject};
+use crate::live_rules::LiveRule;
 use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
 use crate::parse::{self, INPUT, Observed, ObservedTable};
 use crate::reconcile::{is_our_jump, our_rules, owned};
@@ -20,33 +22,40 @@ const BUILT_IN: [&str; 4] = ["PREROUTING", INPUT, "OUTPUT", POSTROUTING];
 pub(in crate::foreign) struct BaseChain {
     /// ` (IPv4, iptables-nft): mangle`, or the table of nftables.
     place: String,
-    /// Whether it is one of iptables.
-    is_of_iptables: bool,
+    /// Its table, if it is one of iptables.
+    table: Option<String>,
     pub(in crate::foreign) chain: String,
     pub(in crate::foreign) kind: Kind,
     /// Its rules before ours and behind them.
     pub(in crate::foreign) parts: Vec<Part>,
     /// Those that it may jump to.
-    pub(in crate::foreign) chains: BTreeMap<String, Vec<String>>,
+    pub(in crate::foreign) chains: BTreeMap<String, Vec<LiveRule>>,
 }
 
 /// Consecutive rules of a base chain.
 #[derive(Debug)]
 pub(in crate::foreign) struct Part {
     pub(in crate::foreign) position: Position,
-    pub(in crate::foreign) rules: Vec<String>,
+    pub(in crate::foreign) rules: Vec<LiveRule>,
 }
 
 impl BaseChain {
     /// A rule of one of its chains, for a message.
-    pub(in crate::foreign) fn shown(&self, chain: &str, text: &str) -> String {
-        let place = &self.place;
-        if self.is_of_iptables {
-            format!("{place} `{}`", shown(chain, text))
-        } else {
-            format!("{place} {chain}")
-        }
+    pub(in crate::foreign) fn place(&self, chain: &str, rule: &LiveRule) -> Place {
+        let Self { place, table, .. } = self;
+        let Some(table) = table else { return Place { words: format!("{place} {chain}"), about: None } };
+        let words = rule.words().into_owned();
+        let id = RuleId { table: table.clone(), chain: chain.to_owned(), words };
+        let words = format!("{place} `{}`", shown(chain, &id.words));
+        Place { words, about: Some(Subject::Rule(id)) }
     }
+}
+
+/// Where a rule is, in words, and as a value where it is one of iptables.
+#[derive(Debug)]
+pub(in crate::foreign) struct Place {
+    pub(in crate::foreign) words: String,
+    pub(in crate::foreign) about: Option<Subject>,
 }
 
 /// The base chains that TCP packets of a family traverse.
@@ -101,11 +110,12 @@ fn of_iptables<'a>(
         let hooks = [(Stage::Output, Hook::Output), (Stage::Prerouting, Hook::Prerouting)];
         let chains = [(Stage::Postrouting, POSTROUTING), (Stage::Input, INPUT)];
         let place = format!(" ({}, {variant}): {name}", observed.family);
+        let shown_table = if is_ours { name.to_owned() } else { format!("{variant} {name}") };
         let is_nat = table == Some(Table::Nat);
         let reroutes = table == Some(Table::Mangle);
         let base = move |chain: &str, is_shared, parts| BaseChain {
             place: place.clone(),
-            is_of_iptables: true,
+            table: Some(shown_table.clone()),
             chain: chain.to_owned(),
             kind: Kind { is_nat, reroutes, is_shared },
             parts,
@@ -122,7 +132,7 @@ fn of_iptables<'a>(
             } else {
                 // Ours in this variant are deleted.
                 let lines = live.hook(hook).iter().enumerate().filter(|(at, _)| !of_ours.contains(at));
-                let rules: Vec<String> = lines.map(|(_, line)| line.text.clone()).collect();
+                let rules: Vec<LiveRule> = lines.map(|(_, line)| line.live(observed.family)).collect();
                 let part = |position| Part { position, rules: rules.clone() };
                 positions(stage, priority).into_iter().map(part).collect()
             };
@@ -163,7 +173,7 @@ fn shared(
         let lines = range.filter(foreign).filter_map(|at| lines.get(at)).filter(|line| !is_wanted(line));
         Part {
             position: Position { stage, priority: MANGLE, side },
-            rules: lines.map(|line| line.text.clone()).collect(),
+            rules: lines.map(|line| line.live(wanted.family)).collect(),
         }
     };
     vec![part(Side::Before, 0..border), part(Side::Behind, border..lines.len())]
@@ -176,13 +186,13 @@ fn of_nftables(
     is_listed: bool,
 ) -> Vec<BaseChain> {
     let beside = parse::Beside { sets: &[], links };
-    let texts = |chain: &NftChain| -> Vec<String> {
+    let texts = |chain: &NftChain| -> Vec<LiveRule> {
         let rules =
             chain.rules.iter().filter(|rule| rule.handle.is_none_or(|handle| !ours.contains(&handle)));
-        rules.flat_map(|rule| parse::words_of_foreign_rule(family, rule, beside)).collect()
+        rules.flat_map(|rule| parse::foreign_rules(family, rule, beside)).collect()
     };
     let others = foreign_chains(table).filter(|chain| chain.base.is_none());
-    let chains: BTreeMap<String, Vec<String>> =
+    let chains: BTreeMap<String, Vec<LiveRule>> =
         others.map(|chain| (chain.name.clone(), texts(chain))).collect();
     let of_base = |chain: &NftChain| {
         let base = chain.base.as_ref().filter(|_| !(is_listed && BUILT_IN.contains(&chain.name.as_str())))?;
@@ -190,7 +200,7 @@ fn of_nftables(
         let parts = positions(stage_of(base)?, base.priority).into_iter().map(part).collect();
         Some(BaseChain {
             place: format!(": {}", table.name),
-            is_of_iptables: false,
+            table: None,
             chain: chain.name.clone(),
             kind: Kind {
                 is_nat: base.kind == ChainKind::Nat,

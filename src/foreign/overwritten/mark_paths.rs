@@ -1,7 +1,7 @@
 //! The packet paths on which TPROXY depends on a mark, as data.
 
+use crate::live_rules::{ESTABLISHED, LOCAL, NEW, UNICAST};
 use crate::model::{Mark, PROXY_LOOPBACK_MARK, Table};
-use crate::parse::matches::{ESTABLISHED, LOCAL, NEW, UNICAST};
 
 /// The hooks that a packet traverses over `lo`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

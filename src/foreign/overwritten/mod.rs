@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use nfnetlink::nftables::Table;
 
 use super::{DEEPEST, IptablesRules};
-use crate::model::{Backend, FamilyRules, Fib, Link, Mark, PerFamily};
-use crate::parse::{self, MarkChange};
-use chains::{BaseChain, base_chains};
+use crate::finding::Subject;
+use crate::live_rules::{Effect, LiveRule, MarkChange};
+use crate::model::{Backend, FamilyRules, Fib, Link, Mark, PerFamily, Target};
+use chains::{BaseChain, Place, base_chains};
 use mark_paths::{Affected, MarkPath, Position, mark_paths};
 use packet::{Holds, Pod, holds};
 
@@ -24,8 +25,8 @@ pub struct Network<'a> {
     pub links: &'a [Link],
 }
 
-/// Rules, as shown in messages, and the traffic that each breaks.
-type Found = BTreeMap<String, BTreeSet<Affected>>;
+/// Rules, as shown in messages, with what they are, and the traffic that each breaks.
+type Found = BTreeMap<String, (Option<Subject>, BTreeSet<Affected>)>;
 
 /// Foreign rules that change marks on which these rules depend, with the consequences of each.
 pub(super) fn in_family(
@@ -34,7 +35,7 @@ pub(super) fn in_family(
     backend: Backend,
     (live, network): (IptablesRules<'_>, Network<'_>),
     tables: &[Table],
-) -> Vec<(String, String)> {
+) -> Vec<(Place, String)> {
     let pod = Pod::of(rules, network.fib.get(&rules.family));
     let mark_paths = mark_paths(mark);
     let mut found = Found::new();
@@ -46,7 +47,10 @@ pub(super) fn in_family(
             }
         }
     }
-    found.into_iter().map(|(rule, affected)| (rule, consequences(&affected, mark))).collect()
+    let consequences = |(words, (about, affected)): (String, (_, BTreeSet<Affected>))| {
+        (Place { words, about }, consequences(&affected, mark))
+    };
+    found.into_iter().map(consequences).collect()
 }
 
 /// The consequences of one rule.
@@ -84,39 +88,44 @@ struct Walk<'a, 'b> {
 }
 
 impl<'a> Walk<'a, '_> {
-    fn chain(&mut self, chain: &str, rules: &'a [String], position: Position, depth: usize) -> End {
+    fn chain(&mut self, chain: &str, rules: &'a [LiveRule], position: Position, depth: usize) -> End {
         if !self.path.traverses(position, self.base.kind) {
             return End::Returns;
         }
-        for text in rules {
-            let Some(matches) = parse::matches::read(text) else { continue };
-            let holds = holds(&matches, self.path, position, self.pod);
-            let target = parse::target_words(text).unwrap_or_default();
-            let [option, name, ..] = target.as_slice() else { continue };
+        for rule in rules {
+            let holds = holds(rule, self.path, position, self.pod);
             if holds == Holds::No {
                 continue;
             }
-            if let Some((name, rules)) = self.base.chains.get_key_value(name) {
+            let effect = rule.effect();
+            if let Some((name, rules)) = self.base.chains.get_key_value(rule.target()) {
                 let is_new = depth < DEEPEST && self.seen.insert(name);
                 let end = if is_new { self.chain(name, rules, position, depth + 1) } else { End::Returns };
-                if holds == Holds::Yes && (end == End::Leaves || option == "-g") {
+                if holds == Holds::Yes && (end == End::Leaves || effect.is_goto()) {
                     return end;
                 }
                 continue;
             }
-            match name.as_str() {
-                "RETURN" if holds == Holds::Yes => return End::Returns,
-                "ACCEPT" | "DROP" | "REJECT" if holds == Holds::Yes => return End::Leaves,
-                _ => self.change(chain, text, &target, position),
+            match *effect {
+                Effect::Known(Target::Return) if holds == Holds::Yes => return End::Returns,
+                Effect::Known(Target::Accept | Target::Drop) | Effect::Rejects if holds == Holds::Yes => {
+                    return End::Leaves;
+                }
+                _ => self.change(chain, rule, position),
             }
         }
         End::Returns
     }
 
-    fn change(&mut self, chain: &str, text: &str, target: &[String], position: Position) {
-        let words: Vec<&str> = target.iter().skip(1).map(String::as_str).collect();
-        let change = MarkChange::of(&words);
-        let is_mark = words.first().is_some_and(|name| ["CONNMARK", "HMARK", "MARK"].contains(name));
+    fn change(&mut self, chain: &str, rule: &LiveRule, position: Position) {
+        let (is_mark, change) = match *rule.effect() {
+            Effect::Marks => (true, None),
+            Effect::ChangesMark(change) => (true, Some(change)),
+            Effect::Known(Target::SetMark(mark)) => (true, Some(MarkChange::to(mark))),
+            Effect::Known(Target::SaveMark) => (true, Some(MarkChange::SAVE)),
+            Effect::Known(Target::RestoreMark) => (true, Some(MarkChange::RESTORE)),
+            _ => (false, None),
+        };
         let is_without_connection =
             position.is_before_tracking() && change.is_some_and(MarkChange::needs_connection);
         if !is_mark || is_without_connection {
@@ -125,7 +134,8 @@ impl<'a> Walk<'a, '_> {
         let MarkPath { mark, connmark, affected, .. } = *self.path;
         let changed = change.map(|change| change.apply(mark, connmark));
         if self.path.is_broken_by(changed) {
-            self.found.entry(self.base.shown(chain, text)).or_default().insert(affected);
+            let Place { words, about } = self.base.place(chain, rule);
+            self.found.entry(words).or_insert((about, BTreeSet::new())).1.insert(affected);
         }
     }
 }

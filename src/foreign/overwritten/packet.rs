@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::mark_paths::{Affected, MarkPath, Position, Stage};
+use crate::live_rules::{Field, FieldMatch, INVALID, Limit, LiveRule, NEW, name_number};
 use crate::model::{CONNTRACK_PRIORITY, FamilyRules, Fib, Match, Owner, PROXY_LOOPBACK_MARK, Target};
-use crate::parse::matches::{Field, FieldMatch, INVALID, Limit, Matches, NEW, name_number};
 
 /// SYN alone, of the flags of TCP.
 const SYN: u128 = 2;
@@ -86,11 +86,11 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Whether a rule with these matches applies to the packet at this position.
-pub(super) fn holds(matches: &Matches, path: &MarkPath, position: Position, pod: &Pod) -> Holds {
-    let unknown = if matches.unknown.is_empty() { Holds::Yes } else { Holds::Maybe };
-    let tests = matches.known.iter().map(|test| known(test, path, position, pod).holds(test));
-    tests.fold(unknown, Holds::min)
+/// Whether a rule applies to the packet at this position.
+pub(super) fn holds(rule: &LiveRule, path: &MarkPath, position: Position, pod: &Pod) -> Holds {
+    let unknown = if rule.unread().is_empty() { Holds::Yes } else { Holds::Maybe };
+    let tests = rule.tests();
+    tests.iter().map(|test| known(test, path, position, pod).holds(test)).fold(unknown, Holds::min)
 }
 
 fn known(test: &FieldMatch, path: &MarkPath, position: Position, pod: &Pod) -> Values {

@@ -5,8 +5,10 @@ use nfnetlink::nftables::{CtKey, Expression, Member, Members, MetaKey, Operator,
 use super::decode::{number, quoted};
 use super::values::Values;
 use super::{Loaded, Reader, is_not};
+use crate::live_rules::LiveRule;
 use crate::model::{Family, Link};
 use crate::parse::REWRITES;
+use crate::parse::live_rule::live_rule;
 
 /// What rules refer to.
 #[derive(Clone, Copy, Debug)]
@@ -20,10 +22,10 @@ pub struct Beside<'a> {
 /// Most rules for which one rule is read, by the members of its sets.
 const MOST: usize = 1000;
 
-/// The words of a rule: a line for each thing that it does, for each member of a verdict map, and of a set of several fields; none if
+/// Reads a rule: a rule for each thing that it does, for each member of a verdict map, and of a set of several fields; none if
 /// it is for no packet of the family.
 #[must_use]
-pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<String> {
+pub fn foreign_rules(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<LiveRule> {
     let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
     let mut mapped = Vec::new();
     for expression in ranges_of(&rule.expressions) {
@@ -70,7 +72,8 @@ pub fn words_of_foreign_rule(family: Family, rule: &Rule, beside: Beside<'_>) ->
         reader.has_unread_target = false;
         reader
     };
-    lines.map(commented).flat_map(Reader::into_each).collect()
+    let words = lines.map(commented).flat_map(Reader::into_each);
+    words.map(|words| live_rule(family, words)).collect()
 }
 
 fn values_of(set: &Members) -> Vec<Values<'_>> {

@@ -17,13 +17,15 @@ use nfnetlink::nftables::{
 };
 
 use super::UNREADABLE;
+use super::live_rule::live_rule;
+use crate::live_rules::LiveRule;
 use crate::model::Family;
 
 use decode::{number, quoted};
 pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target, queue};
 pub(crate) use foreign::writes_ends;
-pub use foreign::{Beside, words_of_foreign_rule};
+pub use foreign::{Beside, foreign_rules};
 pub(super) use native::words_of_native_rule;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
@@ -51,6 +53,12 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
         reader.note(understood);
     }
     reader.into_words()
+}
+
+/// Reads a rule.
+#[must_use]
+pub fn rule_of(family: Family, rule: &Rule) -> LiveRule {
+    live_rule(family, words_of_rule(family, rule))
 }
 
 /// What the register holds.

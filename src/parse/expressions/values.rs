@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::decode::{address, interface, number, port, protocol, states_of};
 use super::{Loaded, Reader};
+use crate::live_rules::STATUS;
 use crate::model::Family;
-use crate::parse::matches::STATUS;
 
 /// INVALID, ESTABLISHED, RELATED, NEW and UNTRACKED.
 const EVERY_STATE: u32 = 1 | 2 | 4 | 8 | 64;

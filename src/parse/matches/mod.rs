@@ -1,209 +1,16 @@
-//! The matches of a rule as sets of values of a packet's fields: of foreign rules, for which the model has no words.
-//!
-//! Everything that decides about foreign rules reads them here: the walk of a packet, the comparison of rule sets, the warnings.
+//! Reads the words of the tests of a rule for which the model lacks terms.
 
 mod values;
 
-use super::words;
-
-pub use values::{address_number, interface_numbers, interface_prefix, name_number};
-
-/// The first and the last of some numbers.
-pub type Range = (u128, u128);
-
-/// The field of a match. Each value is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
-    /// Its number.
-    Protocol,
-    /// The address, as a number.
-    Source,
-    /// Likewise.
-    Destination,
-    /// Of TCP and UDP.
-    SourcePort,
-    /// Likewise.
-    DestinationPort,
-    /// The source port or the destination port.
-    EitherPort,
-    /// By [`name_number`]; 0 for none.
-    InInterface,
-    /// Likewise.
-    OutInterface,
-    /// The socket's user; [`NO_SOCKET`] without one.
-    Uid,
-    /// Its group, likewise.
-    Gid,
-    /// 1 if it has a socket.
-    Socket,
-    /// The packet's.
-    Mark,
-    /// The connection's.
-    Connmark,
-    /// One of the constants [`NEW`] to [`SNAT`]. A connection has several of them if its addresses are translated.
-    State,
-    /// A property of the connection; whether the same extension tests the state, too: without a connection that alone decides.
-    Connection(Part, bool),
-    /// The flags of TCP.
-    TcpFlags,
-    /// One of the constants [`UNICAST`] to [`MULTICAST`].
-    SourceType(Limit),
-    /// Likewise.
-    DestinationType(Limit),
-}
-
-/// The interface whose addresses count as those of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Limit {
-    /// Any of them.
-    None,
-    /// The one that the packet arrives on.
-    In,
-    /// The one that it leaves by.
-    Out,
-}
-
-/// A property of a connection, which no packet without one has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// Its status: the test holds if one of the bits of its mask is set.
-    Status,
-    /// 1 for replies.
-    Direction,
-    /// Its protocol's number.
-    Protocol,
-    /// One of its ends.
-    End(Direction, End),
-}
-
-/// The packets of a connection in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    /// As the first one was sent.
-    Original,
-    /// As replies arrive.
-    Reply,
-}
-
-/// Where packets come from or go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
-    /// The address.
-    Source,
-    /// Likewise.
-    Destination,
-    /// Of TCP and UDP.
-    SourcePort,
-    /// Likewise.
-    DestinationPort,
-}
-
-/// The bits of a connection's status, `IPS_*` of linux/netfilter/nf_conntrack_common.h, by their names in rules.
-pub const STATUS: [(&str, u128); 7] = [
-    ("EXPECTED", EXPECTED),
-    ("SEEN_REPLY", SEEN_REPLY),
-    ("ASSURED", ASSURED),
-    ("CONFIRMED", CONFIRMED),
-    ("SNAT", STATUS_SNAT),
-    ("DNAT", STATUS_DNAT),
-    ("DYING", DYING),
-];
-/// `EXPECTED`: another connection announced it (conntrack helper).
-pub const EXPECTED: u128 = 1;
-/// `SEEN_REPLY`: packets were seen in both directions.
-pub const SEEN_REPLY: u128 = 2;
-/// `ASSURED`: not evicted early when the table is full.
-pub const ASSURED: u128 = 4;
-/// `CONFIRMED`: its first packet has left or was delivered.
-pub const CONFIRMED: u128 = 8;
-/// `SRC_NAT`: its source is translated.
-pub const STATUS_SNAT: u128 = 16;
-/// `DST_NAT`: its destination is translated.
-pub const STATUS_DNAT: u128 = 32;
-/// `DYING`: it is being deleted.
-pub const DYING: u128 = 512;
-
-/// The first packet of a connection.
-pub const NEW: u128 = 0;
-/// A later packet.
-pub const ESTABLISHED: u128 = 1;
-/// A packet in conntrack state INVALID.
-pub const INVALID: u128 = 2;
-/// A packet that is exempt from tracking.
-pub const UNTRACKED: u128 = 3;
-/// The first packet of a connection that belongs to another one.
-pub const RELATED: u128 = 4;
-/// Its destination is translated.
-pub const DNAT: u128 = 5;
-/// Its source is.
-pub const SNAT: u128 = 6;
-
-/// `RTN_UNICAST` and the others, from linux/rtnetlink.h.
-pub const UNICAST: u128 = 1;
-/// An address of the machine.
-pub const LOCAL: u128 = 2;
-/// A broadcast address.
-pub const BROADCAST: u128 = 3;
-/// A multicast address.
-pub const MULTICAST: u128 = 5;
-
-/// The uid and gid of a packet without a socket: no user has this number.
-pub const NO_SOCKET: u128 = 1 << 32;
-
-/// One match that is understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldMatch {
-    /// Its field.
-    pub field: Field,
-    /// The values with which it holds.
-    pub values: Vec<Range>,
-    /// The bits that are compared.
-    pub mask: u128,
-    /// Whether it holds with all other values instead.
-    pub is_negated: bool,
-    /// Its words.
-    pub words: String,
-}
-
-impl FieldMatch {
-    /// Whether the match holds for a field with this value, of which these bits are known; `None` if the others decide.
-    #[must_use]
-    pub fn holds(&self, value: u128, known: u128) -> Option<bool> {
-        if self.mask & !known == 0 {
-            return Some(self.lists(value) != self.is_negated);
-        }
-        // A bit that is known may differ from all of them.
-        let differs = |(first, last): &Range| first == last && (first ^ value) & self.mask & known != 0;
-        self.values.iter().all(differs).then_some(self.is_negated)
-    }
-
-    /// Whether a value is one of those, whatever the negation.
-    #[must_use]
-    pub fn lists(&self, value: u128) -> bool {
-        let value = value & self.mask;
-        self.values.iter().any(|(first, last)| (*first..=*last).contains(&value))
-    }
-
-    /// The values as they are written.
-    #[must_use]
-    pub fn listed(&self) -> &str {
-        self.words.trim_start_matches("! ").split_once(' ').map_or("", |(_, listed)| listed)
-    }
-
-    /// Whether it holds for one of these values.
-    #[must_use]
-    pub fn holds_for_any(&self, values: &[u128]) -> bool {
-        values.iter().any(|value| self.lists(*value) != self.is_negated)
-    }
-}
+use crate::live_rules::{Field, FieldMatch, Limit};
 
 /// The matches of a rule: all of them have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Matches {
+pub(super) struct Matches {
     /// Those that are understood.
-    pub known: Vec<FieldMatch>,
+    pub(super) known: Vec<FieldMatch>,
     /// The words of the others.
-    pub unknown: Vec<String>,
+    pub(super) unknown: Vec<String>,
 }
 
 /// The extensions that test nothing but by their options. Others may, as `-m socket` does.
@@ -226,15 +33,8 @@ pub(super) fn is_read(name: &str) -> bool {
     MODULES.contains(&name)
 }
 
-/// Parses the words after `-A CHAIN`; `None` if they are not matches.
-#[must_use]
-pub fn read(text: &str) -> Option<Matches> {
-    Some(of_words(&words::split(text)?))
-}
-
-/// The same of words that are split already.
-#[must_use]
-pub fn of_words(words: &[String]) -> Matches {
+/// Reads the words behind `-A CHAIN`.
+pub(super) fn of_words(words: &[String]) -> Matches {
     let mut found = Matches::default();
     let mut module = "";
     // The first match of the extension whose options are read.
@@ -324,10 +124,12 @@ fn options(words: &[String]) -> Vec<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words;
     use super::*;
+    use crate::live_rules::*;
 
     fn all(text: &str) -> Matches {
-        read(text).expect("words")
+        of_words(&words::split(text).expect("words"))
     }
 
     fn is_read_as(text: &str, field: Field, mask: u128, values: &[Range]) {

@@ -6,11 +6,10 @@ use ipnetwork::IpNetwork;
 
 use super::super::statement::number;
 use super::super::{port_ranges, protocol_number};
-use super::{
+use crate::live_rules::{
     BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, INVALID, LOCAL, Limit, MULTICAST, NEW, Part,
-    RELATED, Range, SNAT, STATUS, UNICAST, UNTRACKED,
+    RELATED, Range, SNAT, STATUS, UNICAST, UNTRACKED, address_number, interface_numbers,
 };
-use crate::model::Interface;
 
 /// Every bit.
 const ALL: u128 = u128::MAX;
@@ -72,15 +71,6 @@ fn list(text: &str, read: fn(&str) -> Option<Range>) -> Option<Vec<Range>> {
 fn ports(text: &str) -> Option<Vec<Range>> {
     let ranges = port_ranges(text)?;
     Some(ranges.iter().map(|range| ((*range.start()).into(), (*range.end()).into())).collect())
-}
-
-/// The number of an address.
-#[must_use]
-pub fn address_number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u32::from(v4).into(),
-        IpAddr::V6(v6) => v6.into(),
-    }
 }
 
 /// The bits that are compared, and their values, where these are not a prefix: `10.0.0.5/255.0.0.255`.
@@ -193,29 +183,4 @@ fn flags(text: &str) -> Option<u128> {
 
 fn interface(name: &str) -> Option<Range> {
     Some(interface_numbers(&name.parse().ok()?))
-}
-
-/// Name of an interface as a number: names with a common prefix are a range.
-#[must_use]
-pub fn name_number(name: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(name).for_each(|(byte, letter)| *byte = *letter);
-    u128::from_be_bytes(bytes)
-}
-
-/// The names that begin with these bytes.
-#[must_use]
-pub fn interface_prefix(prefix: &[u8]) -> Range {
-    let first = name_number(prefix);
-    let bits = u32::try_from(prefix.len() * 8).unwrap_or(u32::BITS);
-    (first, first | u128::MAX.checked_shr(bits).unwrap_or(0))
-}
-
-/// The names that are meant by one that may end with `+`.
-#[must_use]
-pub fn interface_numbers(name: &Interface) -> Range {
-    match name.as_str().strip_suffix('+') {
-        Some(prefix) => interface_prefix(prefix.as_bytes()),
-        None => one(name_number(name.as_str().as_bytes())),
-    }
 }

@@ -51,7 +51,7 @@ proptest! {
         let lines = read.values().flat_map(|tables| tables.values());
         let lines = lines.flat_map(|rules| rules.hooks.values().chain(rules.chains.values())).flatten();
         for line in lines {
-            prop_assert!(line.why.is_some(), "{}", line.text);
+            prop_assert!(line.why.is_some(), "{}", line.live.words());
         }
         let pools = Pools::of(&rules);
         for packet in seeds.iter().map(|seed| pools.packet(seed)) {

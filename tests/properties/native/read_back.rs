@@ -14,13 +14,14 @@ pub(super) fn read_back(rules: Option<&NativeRules>, hook: Hook, mut packet: Pac
 
 fn walk_read_back(rules: &NativeRules, lines: &[NativeLine], packet: &mut Packet) -> Option<Verdict> {
     for line in lines {
-        let gone_to = line.text.rsplit_once("-g ");
-        let statement = match (&line.statement, gone_to) {
+        let text = line.live.words();
+        let gone_to = text.rsplit_once("-g ");
+        let statement = match (line.live.statement(), gone_to) {
             (Some(statement), None) => statement.clone(),
             (None, Some((tests, _))) => {
                 parse::statement(packet.family, &format!("{tests}-j RETURN")).expect("tests of the model")
             }
-            _ => panic!("not understood: {}", line.text),
+            _ => panic!("not understood: {text}"),
         };
         if !matches_iptables(&statement.matcher, packet) {
             continue;

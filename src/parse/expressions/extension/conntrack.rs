@@ -1,7 +1,7 @@
 //! The match `conntrack`, which `-m state` is, too.
 
 use super::{Extension, names, not, range};
-use crate::parse::matches::STATUS;
+use crate::live_rules::STATUS;
 
 const STATE: u16 = 1;
 const PROTOCOL: u16 = 1 << 1;

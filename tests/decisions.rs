@@ -1,0 +1,67 @@
+//! What decides about rules asks for tests, effects and findings, never for words: a comment may hold any of them.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "reads sources, and fails by panicking"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules that decide. `parse` reads words, once; `apply` also reads what tools print.
+const DECIDING: [&str; 8] =
+    ["conntrack", "explain", "finding.rs", "foreign", "live_rules", "plan", "routing", "run"];
+
+/// Searches in text for a literal or for words that were put together.
+const SEARCHES: [&str; 8] = [
+    ".contains(\"",
+    ".contains('",
+    ".contains(&format!",
+    ".starts_with(\"",
+    ".ends_with(\"",
+    ".find(\"",
+    ".split(' ')",
+    ".rsplit_once(\"",
+];
+
+#[test]
+fn no_decision_searches_in_words() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut searches = Vec::new();
+    let mut read = 0;
+    for file in DECIDING.iter().flat_map(|name| files(&source.join(name))) {
+        read += 1;
+        searches.extend(
+            searches_in(&fs::read_to_string(&file).expect("a source file"))
+                .map(|line| format!("{}: {line}", file.display())),
+        );
+    }
+    assert!(read > 80, "only {read} files were read");
+    assert!(searches.is_empty(), "ask for a test, an effect or a finding:\n{}", searches.join("\n"));
+}
+
+#[test]
+fn searches_are_found() {
+    let text = "let a = sentence.contains(\"may not\");\n#[cfg(test)]\nassert!(text.contains(\"x\"));\n";
+    assert_eq!(searches_in(text).count(), 1);
+}
+
+/// The lines with a search, without unit tests.
+fn searches_in(text: &str) -> impl Iterator<Item = String> {
+    let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let found = code.filter(|line| SEARCHES.iter().any(|search| line.contains(search)));
+    found.map(|line| line.trim().to_owned()).collect::<Vec<_>>().into_iter()
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let is_test = |path: &Path| path.file_stem().is_some_and(|name| name == "tests");
+    if path.is_file() {
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        return Some(path.to_owned()).filter(|path| is_source && !is_test(path)).into_iter().collect();
+    }
+    let entries =
+        fs::read_dir(path).expect("a folder of sources").map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| !is_test(path)).flat_map(|path| files(&path)).collect()
+}
