@@ -17,8 +17,8 @@ pub fn fresh(rules: &FamilyRules) -> String {
     restore(&Change::fresh(rules))
 }
 
-/// The rules file that makes one change, a transaction per table. Built-in chains are not declared: that would set
-/// their policy, and costs the nft variant some 10 ms.
+/// The rules file that makes one change, a transaction per table. Built-in chains are not declared, unless the
+/// change demands it: that would set their policy, and costs the nft variant some 10 ms.
 #[must_use]
 pub fn restore(change: &Change) -> String {
     let mut text = String::new();
@@ -32,6 +32,8 @@ fn table_section(text: &mut String, change: &TableChange) {
     let TableChange {
         table,
         declare,
+        append,
+        declare_reply_chains,
         deletions,
         hooks,
         remove,
@@ -45,6 +47,10 @@ fn table_section(text: &mut String, change: &TableChange) {
         let _ = writeln!(text, "{line}");
     };
     line(format_args!("*{}", table.name()));
+    if *declare_reply_chains {
+        // The tool accepts this policy only; it is the one that the chains have.
+        line(format_args!(":INPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]"));
+    }
     // Under --noflush this creates the chain, or empties it if it is there.
     for chain in declare.keys().chain(empty) {
         line(format_args!(":{} - [0:0]", chain.name()));
@@ -65,10 +71,9 @@ fn table_section(text: &mut String, change: &TableChange) {
             }
         }
     }
-    for (chain, rules) in declare {
-        for rule in rules {
-            line(format_args!("-A {} {}", chain.name(), &rule.statement));
-        }
+    let declared = declare.iter().flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule)));
+    for (chain, rule) in declared.chain(append.iter().map(|(chain, rule)| (chain, rule))) {
+        line(format_args!("-A {} {}", chain.name(), &rule.statement));
     }
     for chain in remove {
         line(format_args!("-F {}", chain.name()));

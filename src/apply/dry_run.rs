@@ -108,10 +108,10 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
     for (number, step) in (1..).zip(steps) {
         text += &format!("# step {number} of {}: {step}\n", steps.len());
         if let Step::Restore(restore) = step {
-            if restore.by_position && restore.variant == Variant::Nft {
+            if restore.by_position() && restore.variant == Variant::Nft {
                 text += "# a run deletes by handle what is deleted by number here, once the steps before have given it a handle\n";
             }
-            text += &restore.text;
+            text += &restore.text();
         }
         if let Step::ReplaceNative(replace) = step {
             text += &nft::text(&replace.tables);

@@ -28,12 +28,12 @@ pub(super) struct RunProgress {
 
 impl RunProgress {
     fn before(&self, step: &Restore) -> &str {
-        self.rules.get(&(step.variant, step.family)).map_or("", String::as_str)
+        self.rules.get(&(step.variant, step.family())).map_or("", String::as_str)
     }
 
     fn add(&mut self, steps: &[Step]) {
         for step in restores(steps) {
-            *self.rules.entry((step.variant, step.family)).or_default() += &step.text;
+            *self.rules.entry((step.variant, step.family())).or_default() += &step.text();
         }
     }
 }
@@ -58,8 +58,10 @@ pub(super) fn execute(
 ) -> Result<(), Failure> {
     let mut prepared = Vec::new();
     for step in restores(steps) {
-        let tools = needed(host, step.variant, step.family, "rules are written with them")?;
-        prepared.push((step, tools, rules_file(step, steps, (main, run), written.before(step))?));
+        let tools = needed(host, step.variant, step.family(), "rules are written with them")?;
+        let text = step.text();
+        let file = rules_file((step, &text), steps, (main, run), written.before(step))?;
+        prepared.push(Prepared { step, text, tools, file });
     }
     native::keep_file(steps, run)?;
     written.add(steps);
@@ -104,13 +106,13 @@ pub(super) fn execute(
                 observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;
             }
             Step::Restore(_) => {
-                let Some((step, tools, rules)) = prepared.next() else {
+                let Some(Prepared { step, text, tools, file }) = prepared.next() else {
                     continue;
                 };
-                announce(step, &rules.place);
+                announce(step, &text, &file.place);
                 let lock = lock.as_ref().map(|(_, path)| path.as_path());
-                restore::restore(host, step.variant, &tools, rules.file, lock)
-                    .map_err(|error| tool_error::of_restore(&error, step))?;
+                restore::restore(host, step.variant, &tools, file.file, lock)
+                    .map_err(|error| tool_error::of_restore(&error, step, &text))?;
             }
         }
     }
@@ -158,8 +160,8 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
 }
 
 /// Logs the written rules in Istio's format: operators search the init container's log for it.
-fn announce(step: &Restore, place: &str) {
-    let Restore { variant, family, text, tables: _, by_position: _ } = step;
+fn announce(step: &Restore, text: &str, place: &str) {
+    let (family, variant) = (step.family(), step.variant);
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()
@@ -169,29 +171,35 @@ fn announce(step: &Restore, place: &str) {
 /// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is written more than
 /// once, the kept file holds everything in order, `before` first, and the tool reads another one.
 fn rules_file(
-    step: &Restore,
+    (step, text): (&Restore, &str),
     steps: &[Step],
     (main, run): (Backend, &RunOptions),
     before: &str,
 ) -> Result<RulesFile, Failure> {
     if let Some(path) = run.rules_file.as_ref().filter(|_| Backend::Iptables(step.variant) == main) {
         let texts = restores(steps)
-            .filter(|other| (other.variant, other.family) == (step.variant, step.family))
-            .map(|other| other.text.as_str());
-        let whole: String = std::iter::once(before).chain(texts).collect();
+            .filter(|other| (other.variant, other.family()) == (step.variant, step.family()))
+            .map(Restore::text);
+        let whole: String = std::iter::once(before.to_owned()).chain(texts).collect();
         let kept = {
-            let path = rules_file::path_of(path, step.family);
+            let path = rules_file::path_of(path, step.family());
             rules_file::keep(&path, &whole)
                 .map_err(|error| tool_error::cannot_write("--rules-file", &path, &error))?
         };
-        if whole == step.text {
+        if whole == text {
             return Ok(kept);
         }
     }
-    rules_file::temporary(&step.text).map_err(|error| tool_error::no_temporary_file(&error))
+    rules_file::temporary(text).map_err(|error| tool_error::no_temporary_file(&error))
 }
 
-type Prepared<'a> = (&'a Restore, Tools, RulesFile);
+/// A step with what its tool needs.
+struct Prepared<'a> {
+    step: &'a Restore,
+    text: String,
+    tools: Tools,
+    file: RulesFile,
+}
 
 /// Legacy tools take a lock, since each replaces a whole table. The shared lock file is used where possible; in
 /// CNI mode it belongs to the host and not to the pod. Our own runs exclude each other by another lock.
@@ -200,7 +208,7 @@ fn lock_file(
     prepared: &[Prepared<'_>],
     locked: bool,
 ) -> Result<Option<(netns::LockFile, PathBuf)>, Failure> {
-    let locks = prepared.iter().any(|(step, ..)| step.variant == Variant::Legacy);
+    let locks = prepared.iter().any(|prepared| prepared.step.variant == Variant::Legacy);
     if !locks || (!locked && !run.cni_mode && xtables_lock::is_usable()) {
         return Ok(None);
     }

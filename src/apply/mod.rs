@@ -123,7 +123,8 @@ fn change(
     let policy = connection_policy(run);
     let mut desired = with_connections(asked, &mut inspection.current, policy, counting);
     let mut steps = steps(&desired, &inspection.current);
-    let by_position = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_position));
+    let by_position =
+        steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_position()));
     // A rule that is deleted by its place must still be there: nothing changes while the tools' lock is held.
     let lock = if by_position { hold_xtables_lock(run)? } else { None };
     if by_position {

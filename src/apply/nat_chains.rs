@@ -5,7 +5,7 @@
 //! two chains, captured connections get no reply.
 
 use crate::kernel::release::Release;
-use crate::model::Variant;
+use crate::model::{Table, Variant};
 use crate::plan::Step;
 
 /// Has the tools make all base chains of NAT, where the running kernel needs them.
@@ -15,15 +15,14 @@ pub(super) fn complete(steps: &mut [Step]) {
     }
 }
 
-/// The tools take this policy only; it is the one that the chains have.
-const CHAINS: &str = "*nat\n:INPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n";
-
 fn declare(steps: &mut [Step]) {
     for step in steps {
         if let Step::Restore(restore) = step
             && restore.variant == Variant::Nft
         {
-            restore.text = restore.text.replace("*nat\n", CHAINS);
+            for change in restore.change.tables.iter_mut().filter(|change| change.table == Table::Nat) {
+                change.declare_reply_chains = true;
+            }
         }
     }
 }
@@ -31,29 +30,30 @@ fn declare(steps: &mut [Step]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Family;
+    use crate::model::{Chain, Family};
     use crate::plan::Restore;
+    use crate::reconcile::{Change, TableChange};
 
     #[test]
     fn chains_are_declared_in_the_nat_table_of_iptables_nft_only() {
-        let text = "*mangle\n-A OUTPUT -j DROP\nCOMMIT\n*nat\n:ISTIO_OUTPUT - [0:0]\nCOMMIT\n";
         let step = |variant| {
-            let text = text.to_owned();
-            Step::Restore(Restore {
-                variant,
-                family: Family::V6,
-                text,
-                tables: Vec::new(),
-                by_position: false,
-            })
+            let table = |table| TableChange {
+                declare: [(Chain::Output, Vec::new())].into(),
+                ..TableChange::of(table)
+            };
+            let tables = vec![table(Table::Mangle), table(Table::Nat)];
+            Step::Restore(Restore { variant, change: Change { tables, ..Change::empty(Family::V6) } })
         };
         let mut steps = Variant::ALL.map(step);
         declare(&mut steps);
         for (step, variant) in steps.iter().zip(Variant::ALL) {
             let Step::Restore(restore) = step else { panic!("{step}") };
-            let declared = "*mangle\n-A OUTPUT -j DROP\nCOMMIT\n*nat\n:INPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n\
-                :ISTIO_OUTPUT - [0:0]\nCOMMIT\n";
-            assert_eq!(restore.text, if variant == Variant::Nft { declared } else { text });
+            let declared =
+                if variant == Variant::Nft { ":INPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" } else { "" };
+            let text = format!(
+                "*mangle\n:ISTIO_OUTPUT - [0:0]\nCOMMIT\n*nat\n{declared}:ISTIO_OUTPUT - [0:0]\nCOMMIT\n"
+            );
+            assert_eq!(restore.text(), text);
         }
     }
 }

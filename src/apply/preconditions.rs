@@ -11,8 +11,9 @@ use crate::foreign;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
-use crate::model::{Family, FamilyRules, FibRoute, Hook, HookRules, Table, Variant};
+use crate::model::{Family, FamilyRules, FibRoute, Hook, HookRules, Rule, Table, Variant};
 use crate::plan::{self, CurrentState, DesiredState, Restore, Step};
+use crate::reconcile::TableChange;
 use crate::report::Failure;
 use crate::routing;
 
@@ -56,7 +57,7 @@ pub(super) fn check_steps(
         match step {
             Step::Network(step) => check_network(*step, current)?,
             Step::Restore(step) => {
-                needed(host, step.variant, step.family, "rules are written with them").map(drop)?;
+                needed(host, step.variant, step.family(), "rules are written with them").map(drop)?;
                 check_owners(step)?;
                 check_chains(step, desired, current)?;
             }
@@ -84,12 +85,11 @@ pub(super) fn is_outside() -> bool {
 
 /// iptables-legacy replaces whole tables, with the rules that are there already.
 fn check_owners(step: &Restore) -> Result<(), Failure> {
-    let adds = |line: &str| line.starts_with("-A ") || line.starts_with("-I ");
+    let mut added = step.change.tables.iter().flat_map(TableChange::added_rules);
     let replaces_owners = step.variant == Variant::Legacy
-        && step.tables.iter().any(|table| matches!(table, Table::Nat | Table::Raw))
-        && step.text.lines().any(adds);
-    let has_owners = replaces_owners || step.text.contains(" -m owner ");
-    if !has_owners || !is_outside() {
+        && [Table::Nat, Table::Raw].iter().any(|table| step.change.writes(*table));
+    let needs_owners = |rule: &Rule| replaces_owners || !rule.statement.matcher.owners.is_empty();
+    if !added.any(needs_owners) || !is_outside() {
         return Ok(());
     }
     let what = format!("{} cannot be used from here: {NO_OWNER_MATCH}", step.variant);
@@ -99,7 +99,7 @@ fn check_owners(step: &Restore) -> Result<(), Failure> {
 
 /// iptables-nft adds rules only to chains of the type, hook and priority that it gives them itself.
 fn check_chains(step: &Restore, desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
-    let rules = desired.rules.get(&step.family);
+    let rules = desired.rules.get(&step.family());
     let is_used = |(family, table, chain): &&(Family, Table, String)| {
         let rules = rules.and_then(|rules| rules.tables.get(table));
         let is_hook =
@@ -107,7 +107,7 @@ fn check_chains(step: &Restore, desired: &DesiredState, current: &CurrentState) 
         let has_rules = rules.is_some_and(|rules| {
             rules.hooks.iter().any(is_hook) || rules.chains.keys().any(|own| own.name() == chain)
         });
-        step.variant == Variant::Nft && step.family == *family && step.tables.contains(table) && has_rules
+        step.variant == Variant::Nft && step.family() == *family && step.change.writes(*table) && has_rules
     };
     let Some((family, table, chain)) = current.unsuitable.iter().find(is_used) else { return Ok(()) };
     let ip = if *family == Family::V4 { "ip" } else { "ip6" };
@@ -167,17 +167,17 @@ pub(super) fn refuse_first(all: &[Step]) -> Result<(), Failure> {
     let mut written = BTreeSet::new();
     for step in all {
         let Step::Restore(restore) = step else { continue };
-        if is_by_position(step) && !written.contains(&(restore.variant, restore.family)) {
+        if is_by_position(step) && !written.contains(&(restore.variant, restore.family())) {
             return Err(rules_change());
         }
-        written.insert((restore.variant, restore.family));
+        written.insert((restore.variant, restore.family()));
     }
     Ok(())
 }
 
 /// Whether a rule of iptables-nft is deleted by its place.
 pub(super) fn is_by_position(step: &Step) -> bool {
-    matches!(step, Step::Restore(restore) if restore.by_position && restore.variant == Variant::Nft)
+    matches!(step, Step::Restore(restore) if restore.by_position() && restore.variant == Variant::Nft)
 }
 
 pub(super) fn rules_change() -> Failure {

@@ -39,8 +39,8 @@ pub(super) fn no_temporary_file(error: &io::Error) -> Failure {
 }
 
 /// The failure of a restore tool, with the line of the rules file that it names.
-pub(super) fn of_restore(error: &ToolError, step: &Restore) -> Failure {
-    of(error, step.variant, step.family, &step.text)
+pub(super) fn of_restore(error: &ToolError, step: &Restore, text: &str) -> Failure {
+    of(error, step.variant, step.family(), text)
 }
 
 /// What a save tool printed, unless it is cut off: an out-of-memory kill of the tool behind a wrapper leaves no other trace.

@@ -273,8 +273,8 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
 /// The families whose TCP capture the steps change, or may change.
 fn captures_changed<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Family> {
     let families = steps.flat_map(|step| match step {
-        Step::Restore(restore) if restore.tables.iter().any(|table| *table != Table::Raw) => {
-            vec![restore.family]
+        Step::Restore(restore) if restore.change.tables.iter().any(|change| change.table != Table::Raw) => {
+            vec![restore.family()]
         }
         Step::DeleteNative(_) | Step::ReplaceNative(_) => Family::ALL.to_vec(),
         Step::Restore(_)

@@ -271,7 +271,7 @@ fn written(variant: Variant, change: &Change) -> Vec<Step> {
     let restore = |tables: Vec<TableChange>| {
         let tables: Vec<_> = tables.into_iter().filter(TableChange::needs_restore).collect();
         let change = Change { tables, ..Change::empty(family) };
-        (!change.is_empty()).then(|| Step::Restore(Restore::new(variant, &change)))
+        (!change.is_empty()).then_some(Step::Restore(Restore { variant, change }))
     };
     let by_handle = change.tables.iter().filter(|table| !table.by_handle.is_empty()).map(|table| {
         let (table, by_handle) = (table.table, table.by_handle.clone());

@@ -54,32 +54,34 @@ pub struct ReplaceNative {
     pub delete: Vec<String>,
 }
 
-/// A rules file and who reads it.
+/// A change that a restore tool makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restore {
     /// Whose tool.
     pub variant: Variant,
-    /// Which family's tool.
-    pub family: Family,
-    /// The contents of the rules file.
-    pub text: String,
-    /// The tables it writes to, in this order.
-    pub tables: Vec<Table>,
-    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
-    /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
-    pub by_position: bool,
+    /// What the tool writes.
+    pub change: Change,
 }
 
 impl Restore {
-    pub(super) fn new(variant: Variant, change: &Change) -> Self {
-        Self {
-            variant,
-            family: change.family,
-            text: render::restore(change),
-            tables: change.tables.iter().map(|table| table.table).collect(),
-            by_position: change.depends_on_positions()
-                || (variant == Variant::Legacy && change.may_match_foreign_rule()),
-        }
+    /// Which family's tool.
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        self.change.family
+    }
+
+    /// The contents of the rules file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        render::restore(&self.change)
+    }
+
+    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
+    /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
+    #[must_use]
+    pub fn by_position(&self) -> bool {
+        self.change.depends_on_positions()
+            || (self.variant == Variant::Legacy && self.change.may_match_foreign_rule())
     }
 }
 
@@ -121,9 +123,13 @@ impl fmt::Display for Step {
                 });
                 f.write_str(&commands.collect::<Vec<_>>().join("; "))
             }
-            Self::Restore(Restore { variant, family, text: _, tables, by_position: _ }) => {
-                let tables: Vec<_> = tables.iter().map(|table| table.name()).collect();
-                write!(f, "{}-restore --noflush (tables {})", variant.tool(*family), tables.join(", "))
+            Self::Restore(restore) => {
+                let mut tables: Vec<_> =
+                    restore.change.tables.iter().map(|change| change.table.name()).collect();
+                // A table may be written in several commits.
+                tables.dedup();
+                let tool = restore.variant.tool(restore.family());
+                write!(f, "{tool}-restore --noflush (tables {})", tables.join(", "))
             }
         }
     }

@@ -100,6 +100,10 @@ pub struct TableChange {
     pub table: Table,
     /// Chains that are made or refilled.
     pub declare: BTreeMap<Chain, Vec<Rule>>,
+    /// Rules that are appended to chains which an earlier commit has declared.
+    pub append: Vec<(Chain, Rule)>,
+    /// Whether INPUT and POSTROUTING are declared: the tool creates only base chains with rules or a policy.
+    pub declare_reply_chains: bool,
     /// Rules that leave the shared chains.
     pub deletions: Vec<Deletion>,
     /// Rules that are put into the shared chains.
@@ -119,10 +123,12 @@ pub struct TableChange {
 
 impl TableChange {
     /// No change of this table.
-    pub(super) const fn of(table: Table) -> Self {
+    pub(crate) const fn of(table: Table) -> Self {
         Self {
             table,
             declare: BTreeMap::new(),
+            append: Vec::new(),
+            declare_reply_chains: false,
             deletions: Vec::new(),
             hooks: BTreeMap::new(),
             remove: Vec::new(),
@@ -143,6 +149,12 @@ impl TableChange {
         [Self { remove: Vec::new(), empty: Vec::new(), ..none }, after]
     }
 
+    /// The rules that it adds to our chains and to the shared ones.
+    pub(crate) fn added_rules(&self) -> impl Iterator<Item = &Rule> {
+        let hooks = self.hooks.values().flat_map(|hook| hook.rules.iter());
+        self.declare.values().flatten().chain(self.append.iter().map(|(_, rule)| rule)).chain(hooks)
+    }
+
     /// Whether the restore tool has something to do.
     pub(crate) fn needs_restore(&self) -> bool {
         !Self { by_handle: Vec::new(), ..self.clone() }.writes_nothing()
@@ -150,9 +162,21 @@ impl TableChange {
 
     /// Whether nothing is written.
     pub(super) fn writes_nothing(&self) -> bool {
-        let Self { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _, unlisted: _ } =
-            self;
+        let Self {
+            table: _,
+            declare,
+            append,
+            declare_reply_chains: _,
+            deletions,
+            hooks,
+            remove,
+            empty,
+            by_handle,
+            ambiguous: _,
+            unlisted: _,
+        } = self;
         declare.is_empty()
+            && append.is_empty()
             && deletions.is_empty()
             && hooks.is_empty()
             && remove.is_empty()

@@ -38,6 +38,8 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     let TableChange {
         table: _,
         declare,
+        append,
+        declare_reply_chains: _,
         deletions,
         hooks,
         remove,
@@ -51,6 +53,9 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     }
     for (chain, rules) in declare {
         table.chains.insert(*chain, rules.iter().map(line).collect());
+    }
+    for (chain, rule) in append {
+        table.chains.entry(*chain).or_default().push(line(rule));
     }
     for chain in empty {
         table.chains.insert(*chain, Vec::new());

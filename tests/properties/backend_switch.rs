@@ -98,10 +98,10 @@ impl Namespace {
                 states.push(Self(before.0.clone(), Some(alias.clone()).filter(|alias| !alias.is_empty())));
             }
             let Step::Restore(restore) = step else { continue };
-            for commits in 1..=restore.tables.len() {
+            for commits in 1..=restore.change.tables.len() {
                 let mut after = before.clone();
-                let tables = after.0.entry((restore.variant, restore.family)).or_default();
-                tables.restore_tables(&restore.text, commits);
+                let tables = after.0.entry((restore.variant, restore.family())).or_default();
+                tables.restore_tables(&restore.text(), commits);
                 states.push(after);
             }
         }
@@ -237,7 +237,7 @@ proptest! {
                 matches!(step, Step::Conntrack(conntrack::Step::ClearForeignMark(of, _)) if *of == family)
             };
             let limits = |step: &Step| {
-                let restore = |restore: &Restore| restore.family == family && restore.text.contains("-i lo -p tcp -m mark --mark");
+                let restore = |restore: &Restore| restore.family() == family && restore.text().contains("-i lo -p tcp -m mark --mark");
                 matches!(step, Step::Restore(step) if step.variant == from.other() && restore(step))
             };
             let cleared = steps.iter().position(clears);
@@ -261,7 +261,7 @@ proptest! {
         let current = CurrentState { native, network, ..CurrentState::empty(variant.into()) };
         let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
-        let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));
+        let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text().contains(words));
         let limit = position(&|step| *step == Step::LimitNative);
         let limited = position(&|step| saves(step, "-A PREROUTING -i lo -p tcp -m mark --mark"));
         let delete = position(&|step| matches!(step, Step::DeleteNative(_)));

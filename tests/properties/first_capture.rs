@@ -57,8 +57,8 @@ fn run(namespace: &mut Namespace, steps: &[Step], commits: usize, mut seen: impl
     let mut left = commits;
     for step in steps {
         if let Step::Restore(restore) = step {
-            let now = restore.tables.len().min(left);
-            namespace.get_mut(&restore.family).unwrap().restore_tables(&restore.text, now);
+            let now = restore.change.tables.len().min(left);
+            namespace.get_mut(&restore.family()).unwrap().restore_tables(&restore.text(), now);
             left -= now;
         }
         if left == 0 {
@@ -136,7 +136,7 @@ proptest! {
         let mut namespace = empty();
         let steps = plan(&desired(&config), &current(&namespace, &untracked));
         let exempt = steps.iter().take_while(|step| !matches!(step, Step::TrackConnections(_)));
-        let exempt: usize = exempt.map(|step| if let Step::Restore(r) = step { r.tables.len() } else { 0 }).sum();
+        let exempt: usize = exempt.map(|step| if let Step::Restore(r) = step { r.change.tables.len() } else { 0 }).sum();
         run(&mut namespace, &steps, commits, |_, _| {});
         let now = current(&namespace, &BTreeSet::new());
         if commits <= exempt {
