@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::{Key, OptionValue, Origin, RawOptions};
+use crate::cli::{Key, OptionValue, Origin};
 use crate::config::BundleContext;
 use crate::exit::Exit;
 use crate::facts::Files;
@@ -82,7 +82,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Reads a bundle; `source` is its name.
+/// Reads a bundle; `source` names it in errors.
 ///
 /// # Errors
 /// It is none, or one of another version.
@@ -93,7 +93,7 @@ pub fn read(source: &str, content: std::io::Result<String>) -> Result<Bundle, Fa
         bundle(&value)
     });
     parsed.map_err(|problem| {
-        let what = format!("--bundle {}: {}", one_line(source), one_line(&problem));
+        let what = format!("{}: {}", one_line(source), one_line(&problem));
         Failure::new(Exit::Usage, what)
             .hint("write the file on that machine with `istio-iptables bundle > FILE` of this version")
     })
@@ -157,12 +157,8 @@ fn option(name: &str, given: &Value) -> Option<(Key, OptionValue)> {
 
 /// The bundle lacks what a question needs.
 #[must_use]
-pub fn lacks(raw: &RawOptions, fact: &str) -> Failure {
-    let what = format!(
-        "--bundle {}: {} is not in it",
-        one_line(raw.packet(crate::cli::PacketKey::Bundle)),
-        one_line(fact)
-    );
+pub fn lacks(source: &str, fact: &str) -> Failure {
+    let what = format!("{}: {} is not in it", one_line(source), one_line(fact));
     Failure::new(Exit::Usage, what).hint("write it again with this version on that machine")
 }
 
@@ -197,7 +193,7 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        read("pod.json", Ok(text.to_owned())).unwrap_err().what
+        read("--bundle pod.json", Ok(text.to_owned())).unwrap_err().what
     }
 
     #[test]
@@ -240,7 +236,7 @@ mod tests {
             assert!(whole.contains(from), "{from}");
             assert!(refused(&whole.replace(from, to)).contains(part), "{to}");
         }
-        let error = read("a\nb", Err(io::Error::other("it is larger than 64 MiB"))).unwrap_err();
+        let error = read("--bundle a\nb", Err(io::Error::other("it is larger than 64 MiB"))).unwrap_err();
         assert_eq!(error.what, "--bundle a\\nb: cannot be read: it is larger than 64 MiB");
         assert_eq!(error.exit, Exit::Usage);
     }

@@ -1,16 +1,16 @@
-//! The rule sets that `diff` compares: of options, read from files, or from the kernel.
+//! The rule sets that `diff` compares: of options, from files, from bundles or from the kernel.
 
 use std::path::Path;
 
 use crate::apply;
-use crate::bundle;
+use crate::bundle::{self, Bundle};
 use crate::cli;
 use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Output, RunOptions};
 use crate::diff::{self, Conclusion, Side};
 use crate::exit::Exit;
 use crate::explain::Rules;
-use crate::finding::Finding;
 use crate::kernel::process::Host;
+use crate::kernel::recording;
 use crate::model::{Family, Network, PerFamily};
 use crate::nft;
 use crate::parse;
@@ -25,8 +25,15 @@ pub struct DiffContext {
     pub intent: Intent,
     /// How they are carried out.
     pub run: RunOptions,
-    /// The addresses of this namespace.
-    pub network: Network,
+    /// Reads the addresses of this namespace, or of the bundle that is replayed.
+    pub network: fn() -> Result<Network, Failure>,
+}
+
+/// A rule set, as far as it is known before addresses are.
+enum Input {
+    Options(Box<Intent>, BackendChoice),
+    /// With the addresses of its machine, if that is another one.
+    Rules(Option<Network>),
 }
 
 /// Compares two rule sets. Returns the report, and the exit code: nothing but 0 means that they are equal.
@@ -35,8 +42,18 @@ pub struct DiffContext {
 /// One of them cannot be read.
 pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Result<(String, Exit), Failure> {
     let [a, b] = &query.sides;
-    let sides = [side(host, a, query, context)?, side(host, b, query, context)?];
-    let (report, conclusion) = diff::report(&sides, &context.network, query.output);
+    let read = [input(host, a, query, context)?, input(host, b, query, context)?];
+    let recorded = read.iter().find_map(|(_, input)| match input {
+        Input::Rules(network) => network.clone(),
+        Input::Options(..) => None,
+    });
+    // Options are compared with a bundle as if they were given in its pod.
+    let network = recorded.map_or_else(context.network, Ok)?;
+    let sides = read.map(|(side, input)| match input {
+        Input::Options(intent, backend) => of_options(side, *intent, backend, &network),
+        Input::Rules(_) => side,
+    });
+    let (report, conclusion) = diff::report(&sides, &network, query.output);
     let exit = match conclusion {
         Conclusion::Equal => Exit::Done,
         Conclusion::Different | Conclusion::NotProved => Exit::Different,
@@ -44,33 +61,43 @@ pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Resul
     Ok((report, exit))
 }
 
-/// Compares the rules of the options with the live rules, without foreign rules, which `check` lists.
+/// Compares the rules of the options with the live rules, without tables of other programs, which `check` lists.
 ///
 /// # Errors
 /// The live rules cannot be read.
 pub fn options_and_live(host: &impl Host, context: &DiffContext) -> Result<(String, Conclusion), Failure> {
+    let network = (context.network)()?;
     let wanted =
-        of_options(Side::new("options".to_owned()), context.intent.clone(), context.run.backend, context);
+        of_options(Side::new("options".to_owned()), context.intent.clone(), context.run.backend, &network);
     let live = apply::live::rules(host, context.run.backend)?.live;
-    let live = live
-        .rules
-        .iter()
-        .fold(Side::new("live".to_owned()), |side, (family, rules)| side.rules(*family, rules));
-    Ok(diff::report(&[wanted, live], &context.network, Output::Text))
+    let live = live.rules.iter().fold(Side::new("live".to_owned()), |side, (family, rules)| {
+        side.rules(*family, &rules.without_other_tables())
+    });
+    Ok(diff::report(&[wanted, live], &network, Output::Text))
 }
 
-fn side(host: &impl Host, name: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {
+fn input(
+    host: &impl Host,
+    name: &str,
+    query: &DiffQuery,
+    context: &DiffContext,
+) -> Result<(Side, Input), Failure> {
+    let side = Side::new(name.to_owned());
     match name {
-        "options" => {
-            Ok(of_options(Side::new(name.to_owned()), context.intent.clone(), context.run.backend, context))
+        "options" => Ok((side, Input::Options(Box::new(context.intent.clone()), context.run.backend))),
+        "live" => {
+            let mut explain = vec!["--live".to_owned()];
+            if let Some(namespace) = &context.run.network_namespace {
+                explain.extend(["--network-namespace".to_owned(), namespace.path().display().to_string()]);
+            }
+            Ok((live(host, side, context.run.backend, &explain)?, Input::Rules(None)))
         }
-        "live" => live(host, context),
         path => of_file(host, path, query, context),
     }
 }
 
-fn of_options(side: Side, intent: Intent, backend: BackendChoice, context: &DiffContext) -> Side {
-    let (config, _) = intent.decide(&context.network);
+fn of_options(side: Side, intent: Intent, backend: BackendChoice, network: &Network) -> Side {
+    let (config, _) = intent.decide(network);
     let rules = rules(&config, backend);
     rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules))
 }
@@ -87,29 +114,29 @@ fn rules(config: &CaptureConfig, backend: BackendChoice) -> PerFamily<Rules> {
     Family::ALL.into_iter().map(|family| (family, Rules::native(&live, family))).collect()
 }
 
-fn sentences(found: &[Finding]) -> Vec<String> {
-    found.iter().map(ToString::to_string).collect()
+/// The command line of `explain` for a side, without the packet.
+fn explain(args: &[String]) -> Vec<String> {
+    ["istio-iptables", "explain"].map(str::to_owned).iter().chain(args).cloned().collect()
 }
 
-fn live(host: &impl Host, context: &DiffContext) -> Result<Side, Failure> {
-    let live = apply::live::rules(host, context.run.backend)?.live;
-    let mut side = Side::new("live".to_owned());
-    let mut words = ["istio-iptables", "explain", "--live"].map(str::to_owned).to_vec();
-    if let Some(namespace) = &context.run.network_namespace {
-        words.extend(["--network-namespace".to_owned(), namespace.path().display().to_string()]);
-    }
-    side.explain = Some(words);
+/// The rules in the kernel, or in the bundle that is replayed.
+fn live(host: &impl Host, mut side: Side, backend: BackendChoice, args: &[String]) -> Result<Side, Failure> {
+    let live = apply::live::rules(host, backend)?.live;
+    side.explain = Some(explain(args));
     let side = live.rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules));
-    let side =
-        live.rules.iter().fold(side, |side, (family, rules)| side.besides_of(*family, &rules.marking()));
-    let side = live
-        .foreign_routes
-        .iter()
-        .fold(side, |side, (family, found)| side.besides_of(*family, &sentences(found)));
-    Ok(side.besides(&live.notices))
+    let side = live.foreign_routes.iter().fold(side, |side, (family, found)| {
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        side.besides_of(*family, &found)
+    });
+    Ok(side.besides(&live.unevaluated))
 }
 
-fn of_file(host: &impl Host, path: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {
+fn of_file(
+    host: &impl Host,
+    path: &str,
+    query: &DiffQuery,
+    context: &DiffContext,
+) -> Result<(Side, Input), Failure> {
     let read = |path: &str| host.read_lossily(Path::new(path));
     let text = read(path).map_err(|error| {
         let hint = "name a file, or one of the words options and live";
@@ -118,21 +145,55 @@ fn of_file(host: &impl Host, path: &str, query: &DiffQuery, context: &DiffContex
     let side = Side::new(path.to_owned());
     let begin = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
     match begin.unwrap_or_default() {
-        "" => saved(side, path, &text, &read),
-        line if line.starts_with('{') => of_document(side, path, &text, query, context),
-        line if line.starts_with("table ") => side
-            .listed(&text)
-            .map_err(|error| not_read(path, &format!("as output of nft list ruleset: {error}"))),
-        line if line.starts_with('*') => saved(side, path, &text, &read),
+        line if line.starts_with('{') && bundle::is_bundle(&text) => of_bundle(host, side, text, context),
+        line if line.starts_with('{') => of_document(side, &text, query),
+        line if line.starts_with("table ") => Err(of_nft(path)),
+        line if line.is_empty() || line.starts_with('*') => {
+            saved(side, path, &text, &read).map(|side| (side, Input::Rules(None)))
+        }
         line => Err(not_read(path, &format!("it begins with `{}`", one_line(line)))),
     }
 }
 
 fn not_read(path: &str, what: &str) -> Failure {
     Failure::new(Exit::Usage, format!("{} cannot be read: {what}", one_line(path))).hint(
-        "a rule set is a file of options (one JSON object, as for --config), the output of iptables-save, or that of \
-         nft list ruleset (without -j)",
+        "a rule set is a file of options (one JSON object, as for --config), the output of iptables-save, or a bundle \
+         (`istio-iptables bundle > FILE`)",
     )
+}
+
+/// `nft` does not list all that a rule tests.
+fn of_nft(path: &str) -> Failure {
+    let what = "it is output of nft: a bundle, output of iptables-save or options are accepted";
+    Failure::new(Exit::Usage, format!("{} cannot be read: {what}", one_line(path))).hint(
+        "write the rules of nftables on that machine with `istio-iptables bundle > FILE`, and name that file",
+    )
+}
+
+/// The live rules of the machine on which a bundle was made.
+fn of_bundle(
+    host: &impl Host,
+    side: Side,
+    text: String,
+    context: &DiffContext,
+) -> Result<(Side, Input), Failure> {
+    let path = side.name.clone();
+    let Bundle { options, files, facts } = bundle::read(&path, Ok(text))?;
+    let mut raw = cli::RawOptions::default();
+    raw.complete(options);
+    let resolved = config::resolve(&raw, &files).map_err(|errors| bad_options(&path, &errors))?;
+    recording::replay(facts);
+    let args = ["--bundle".to_owned(), path.clone()];
+    let read = live(host, side, resolved.run.backend, &args)
+        .and_then(|side| Ok((side, Input::Rules(Some((context.network)()?)))));
+    let missing = recording::missing();
+    let _ = recording::finish();
+    missing.map_or(read, |fact| Err(bundle::lacks(&path, &fact)))
+}
+
+fn bad_options<E: ToString>(path: &str, errors: &[E]) -> Failure {
+    let messages: Vec<_> = errors.iter().map(E::to_string).collect();
+    Failure::new(Exit::Usage, format!("bad options in {}", one_line(path))).detail(messages.join("\n"))
 }
 
 fn saved(
@@ -157,27 +218,13 @@ fn saved(
     Ok(texts.into_iter().fold(side, |side, (family, text)| side.saved(&parse::iptables_save(family, &text))))
 }
 
-fn of_document(
-    mut side: Side,
-    path: &str,
-    text: &str,
-    query: &DiffQuery,
-    context: &DiffContext,
-) -> Result<Side, Failure> {
+fn of_document(mut side: Side, text: &str, query: &DiffQuery) -> Result<(Side, Input), Failure> {
+    let path = side.name.clone();
     if text.trim_start_matches(|c: char| c == '{' || c.is_whitespace()).starts_with("\"nftables\"") {
-        return Err(not_read(path, "it is JSON of nft"));
+        return Err(of_nft(&path));
     }
-    if bundle::is_bundle(text) {
-        let what = "it is a bundle, which explain, check and show read with --bundle";
-        return Err(not_read(path, what));
-    }
-    let bad = |messages: Vec<String>| {
-        Failure::new(Exit::Usage, format!("bad options in {}", one_line(path))).detail(messages.join("\n"))
-    };
-    let raw = cli::parse_document(path, text)
-        .map_err(|errors| bad(errors.iter().map(ToString::to_string).collect()))?;
-    let resolved = config::resolve(&raw, &query.files)
-        .map_err(|errors| bad(errors.iter().map(ToString::to_string).collect()))?;
-    side.explain = Some(["istio-iptables", "explain", "--config", path].map(str::to_owned).to_vec());
-    Ok(of_options(side, resolved.intent, resolved.run.backend, context))
+    let raw = cli::parse_document(&path, text).map_err(|errors| bad_options(&path, &errors))?;
+    let resolved = config::resolve(&raw, &query.files).map_err(|errors| bad_options(&path, &errors))?;
+    side.explain = Some(explain(&["--config".to_owned(), path]));
+    Ok((side, Input::Options(Box::new(resolved.intent), resolved.run.backend)))
 }

@@ -59,7 +59,7 @@ fn outcome() -> Result<(String, Exit), Failure> {
         path => {
             let content =
                 if path == "-" { io::read_to_string(input::stdin()) } else { machine.read(Path::new(&path)) };
-            let Bundle { options, files, facts } = bundle::read(&path, content)?;
+            let Bundle { options, files, facts } = bundle::read(&format!("--bundle {path}"), content)?;
             raw.complete(options);
             recording::replay(facts);
             files
@@ -69,7 +69,8 @@ fn outcome() -> Result<(String, Exit), Failure> {
     match config::resolve(&raw, &files) {
         Ok(resolved) if messages.is_empty() => {
             let report = run::run(&machine, resolved);
-            return recording::missing().map_or(report, |fact| Err(bundle::lacks(&raw, &fact)));
+            let source = || format!("--bundle {}", raw.packet(PacketKey::Bundle));
+            return recording::missing().map_or(report, |fact| Err(bundle::lacks(&source(), &fact)));
         }
         Ok(_) => {}
         Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),

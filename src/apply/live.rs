@@ -89,8 +89,10 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let Outside { ipsec, devices, notices: others, unread } =
         super::devices_and_ipsec::read(&current.network.links.each);
     before.extend(others.iter().cloned().map(Finding::from));
-    notices.extend(others.into_iter().chain(unread));
+    let mut unevaluated: Vec<_> = others.into_iter().chain(unread).collect();
+    notices.extend(unevaluated.iter().cloned());
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
+    unevaluated.extend(dormant.iter().cloned());
     notices.extend(dormant.iter().cloned());
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
@@ -105,6 +107,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         ipsec,
         devices,
         notices,
+        unevaluated,
         dormant,
         foreign,
         before,

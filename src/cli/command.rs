@@ -159,8 +159,8 @@ pub(super) fn generated(matches: &ArgMatches) -> Option<Result<String, UsageErro
 const COMPARED: [&str; 2] = ["A", "B"];
 
 fn rule_set_argument(name: &'static str) -> Arg {
-    let help = "A rule set: options (those of this command line), live (the rules in the kernel), or a file: options as for \
-                --config, the output of iptables-save (IPv6 in FILE.v6), a rules file, or the output of nft list ruleset";
+    let help = "A rule set: options (those of this command line), live (the rules in the kernel), or a file: a bundle, options \
+                as for --config, the output of iptables-save (IPv6 in FILE.v6), or a rules file";
     Arg::new(name)
         .value_name(name)
         .value_parser(SuggestedValues(&["options", "live"]))

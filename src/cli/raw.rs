@@ -118,7 +118,11 @@ impl SubCommand {
             }
             Self::Cleanup => &["cleanup", "cleanup --keep-connections --pid 4711"],
             Self::Completions => &["completions bash > /etc/bash_completion.d/istio-iptables"],
-            Self::Diff => &["diff live options -i '*' -b '*'", "diff before.rules after.rules"],
+            Self::Diff => &[
+                "diff live options -i '*' -b '*'",
+                "diff yesterday.json live --pid 4711",
+                "diff before.rules after.rules",
+            ],
             Self::Explain => &[
                 "explain -i '*' -b '*' -d 15020",
                 "explain --live --pid 4711 --to 10.0.0.1:443",

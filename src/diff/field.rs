@@ -61,7 +61,7 @@ pub(super) const INSIDE: u128 = 2;
 pub(super) const TO_OUTSIDE: u128 = 3;
 
 /// `UNTRACKED` is never the initial state of a packet: `NOTRACK` sets it.
-pub(super) use matches::{ESTABLISHED, INVALID, NEW, NO_SOCKET, UNTRACKED, name_number};
+pub(super) use matches::{ESTABLISHED, INVALID, NEW, NO_SOCKET, UNTRACKED, address_number, name_number};
 
 pub(super) const TCP: u128 = 6;
 pub(super) const UDP: u128 = 17;
@@ -88,13 +88,6 @@ pub(super) fn name_of(number: u128) -> Option<String> {
         && rest.iter().all(|byte| *byte == 0)
         && name.iter().all(|byte| byte.is_ascii_graphic() && !b"/:".contains(byte));
     is_valid.then(|| String::from_utf8_lossy(name).into_owned())
-}
-
-pub(super) fn address_number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u32::from(v4).into(),
-        IpAddr::V6(v6) => v6.into(),
-    }
 }
 
 pub(super) fn address_of(family: Family, number: u128) -> IpAddr {

@@ -5,11 +5,11 @@
 //! where a rule matches a part of it, and goes through the second one. If the outcomes never differ, that is a proof
 //! for all packets; otherwise a packet of the class is an example.
 
+mod compile;
+mod conditions;
 mod difference;
 mod field;
-mod iptables;
 mod json;
-mod nftables;
 mod program;
 mod reason;
 mod run;
@@ -28,7 +28,6 @@ use difference::{Comparison, compare};
 use program::Program;
 use witness::UsualValues;
 
-pub use nftables::NftError;
 pub use saved::by_family;
 
 /// One of the two rule sets.
@@ -48,34 +47,19 @@ impl Side {
         Self { name, explain: None, programs: PerFamily::new() }
     }
 
-    /// With the rules of a family, at the semantics of iptables.
+    /// With the rules of a family.
     #[must_use]
     pub fn rules(mut self, family: Family, rules: &Rules) -> Self {
-        self.programs.insert(family, iptables::program(rules));
+        self.programs.insert(family, compile::program(rules));
         self
     }
 
     /// With the rules of a family, as `iptables-save` prints them.
     #[must_use]
     pub fn saved(self, observed: &Observed) -> Self {
-        let family = observed.family;
-        let mut side = self.rules(family, &Rules::live(observed));
-        let unwalked = iptables::unwalked(observed);
-        let unwalked: Vec<_> =
-            unwalked.iter().map(|rule| format!("{rule} (its chain is not evaluated)")).collect();
-        side.unwalked(family, &unwalked);
-        side
-    }
-
-    /// With rules of both families, as `nft list ruleset` prints them.
-    ///
-    /// # Errors
-    /// The text is not a listing.
-    pub fn listed(mut self, text: &str) -> Result<Self, NftError> {
-        for family in Family::ALL {
-            self.programs.insert(family, nftables::program(family, text)?);
-        }
-        Ok(self)
+        let mut rules = Rules::live(observed);
+        rules.add_iptables(observed, None);
+        self.rules(observed.family, &rules)
     }
 
     /// With what may decide besides, and is not walked.

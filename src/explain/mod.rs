@@ -53,7 +53,7 @@ pub use packet::{Packet, Process, TcpFlags};
 pub use problems::lost_connections;
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
-pub(crate) use rules::Chains;
+pub(crate) use rules::{BaseChain, Chains};
 pub use rules::{Listed, Rules};
 pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
 pub use walk::{Match, Step, Verdict, Walk, walk};
@@ -90,6 +90,8 @@ pub struct LiveState {
     pub devices: Vec<DeviceHook>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
+    /// What sees packets beside the rules, and cannot be followed.
+    pub unevaluated: Vec<String>,
     /// The dormant tables with rules of ours, each in a sentence.
     pub dormant: Vec<String>,
     /// The foreign rules among these that decide before ours.

@@ -15,6 +15,9 @@ use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
 
+/// The chain that only forwarded packets meet.
+const FORWARD: &str = "FORWARD";
+
 impl Rules {
     /// Adds what packets meet after our rules in the tables of iptables that these share, or all of those beside them, which are named
     /// with their variant.
@@ -27,6 +30,7 @@ impl Rules {
         for (table, (name, priority), live) in earlier.chain(later) {
             let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
             let chains = Chains { named: named(observed.family, live), ..Chains::default() };
+            self.forward.extend(in_words(&name, FORWARD, chains.named.get(FORWARD).into_iter().flatten()));
             let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
             let base = |hook: &'static str, rules: Vec<Entry>, drops| BaseChain {
                 hook,
@@ -96,7 +100,12 @@ impl Rules {
                     NftHook::Output => (Hook::Output.name(), base.priority <= NAT_PRIORITY),
                     NftHook::Prerouting => (Hook::Prerouting.name(), base.priority <= NAT_PRIORITY),
                     NftHook::Postrouting => (POSTROUTING, false),
-                    NftHook::Forward | NftHook::Foreign(_) => continue,
+                    NftHook::Forward => {
+                        let name = table.name.to_string();
+                        self.forward.extend(in_words(&name, &chain.name, &entries(&chain.rules)));
+                        continue;
+                    }
+                    NftHook::Foreign(_) => continue,
                 };
                 let is_read = self.later.iter().any(|known| {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
@@ -124,6 +133,15 @@ impl Rules {
         self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(BaseChain::place);
     }
+}
+
+/// Rules of a chain in words.
+fn in_words<'a>(
+    table: &str,
+    chain: &str,
+    rules: impl IntoIterator<Item = &'a Entry>,
+) -> impl Iterator<Item = String> {
+    rules.into_iter().map(move |rule| format!("{table} {chain} {}", rule.rule.words()))
 }
 
 fn entries(rules: impl Iterator<Item = LiveRule>) -> Vec<Entry> {

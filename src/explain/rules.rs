@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
 use super::live;
-use crate::live_rules::{Effect, Field};
+use crate::live_rules::Field;
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target, Why,
 };
@@ -16,16 +16,17 @@ use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
 use crate::reconcile::owned;
-use crate::text::one_line;
 
 /// The rules of one family.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) tables: BTreeMap<Table, Chains>,
     /// The base chains of other programs' tables that packets meet before ours, and those of nat, in their order at each hook.
-    pub(super) before: Vec<BaseChain>,
+    pub(crate) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
-    pub(super) later: Vec<BaseChain>,
+    pub(crate) later: Vec<BaseChain>,
+    /// The rules that only forwarded packets meet, each with its table and chain.
+    pub(crate) forward: Vec<String>,
 }
 
 /// Behind the name of a chain with native rules that follow a negated owner.
@@ -52,20 +53,20 @@ pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
 
 /// A base chain before or behind ours.
 #[derive(Clone, Debug)]
-pub(super) struct BaseChain {
-    pub(super) hook: &'static str,
-    pub(super) priority: i32,
-    pub(super) table: String,
-    pub(super) chain: String,
-    pub(super) rules: Vec<Entry>,
+pub(crate) struct BaseChain {
+    pub(crate) hook: &'static str,
+    pub(crate) priority: i32,
+    pub(crate) table: String,
+    pub(crate) chain: String,
+    pub(crate) rules: Vec<Entry>,
     /// Whether it translates addresses: it sees the first packet of a connection.
-    pub(super) is_nat: bool,
+    pub(crate) is_nat: bool,
     /// Whether what leaves is routed again behind it, if it changes the mark (the type `route`).
     pub(super) reroutes: bool,
     /// Whether its policy is to drop.
-    pub(super) drops: bool,
+    pub(crate) drops: bool,
     /// The chains that it may jump to.
-    pub(super) chains: Chains,
+    pub(crate) chains: Chains,
 }
 
 impl BaseChain {
@@ -156,6 +157,12 @@ impl Rules {
         let tables = parse::native(&live.active_tables(), family);
         let tables = tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map();
         Self { tables, ..Self::default() }
+    }
+
+    /// The tables that hold ours, without what packets meet beside them.
+    #[must_use]
+    pub fn without_other_tables(&self) -> Self {
+        Self { tables: self.tables.clone(), ..Self::default() }
     }
 
     /// Those of ours, without those that are not understood.
@@ -270,36 +277,6 @@ impl Rules {
         targets.any(|target| {
             matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
         })
-    }
-
-    /// The rules beside ours that change marks, by which packets are routed, in words.
-    #[must_use]
-    pub fn marking(&self) -> Vec<String> {
-        let of_base = |base: &BaseChain| {
-            let rules = [(base.chain.as_str(), &base.rules)].into_iter();
-            let called = base.chains.named.iter().map(|(name, rules)| (name.as_str(), rules));
-            let marks = |rule: &&Entry| {
-                matches!(
-                    *rule.rule.effect(),
-                    Effect::Marks
-                        | Effect::ChangesMark(_)
-                        | Effect::Known(Target::SetMark(_) | Target::SaveMark | Target::RestoreMark)
-                )
-            };
-            let words = |chain: &str, rule: &Entry| {
-                format!(
-                    "{} {chain} {} (its chain is not evaluated)",
-                    base.table,
-                    one_line(&rule.rule.words())
-                )
-            };
-            let found = rules
-                .chain(called)
-                .flat_map(|(chain, rules)| rules.iter().filter(marks).map(move |rule| words(chain, rule)));
-            found.collect::<Vec<_>>()
-        };
-        // Base chains of one table share the chains that they jump to.
-        self.before.iter().flat_map(of_base).into_set().into_iter().collect()
     }
 
     /// Whether a rule reads the marks of connections.

@@ -51,7 +51,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(query) = diff {
         enter(&run)?;
-        let known = diff_inputs::DiffContext { intent, run, network: network()? };
+        let known = diff_inputs::DiffContext { intent, run, network };
         return diff_inputs::diff(host, &query, &known).map(|(report, exit)| (paint(report), exit));
     }
     if !given.is_empty() {
@@ -144,7 +144,7 @@ pub fn check_packets(
     if backend == Backend::Native {
         run.backend = BackendChoice::Nftables;
     }
-    let known = diff_inputs::DiffContext { intent, run, network: network()? };
+    let known = diff_inputs::DiffContext { intent, run, network };
     let (report, conclusion) = diff_inputs::options_and_live(host, &known)?;
     Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(report) })
 }

@@ -4,8 +4,27 @@ use std::fs;
 
 use crate::pod::Pod;
 
+/// What the kernel has of this text for `nft`, in a bundle; its path.
+fn bundle_of(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let pod = Pod::dual();
+    load(&pod, text);
+    bundle(&pod, directory, name)
+}
+
+/// Loads a text of `nft`.
+pub(crate) fn load(pod: &Pod, text: &str) {
+    fs::write(pod.path("rules"), text).unwrap();
+    pod.sh("nft -f $DIR/rules");
+}
+
+/// A bundle of the pod; its path.
+pub(crate) fn bundle(pod: &Pod, directory: &tempfile::TempDir, name: &str) -> String {
+    let ended = pod.istio(&["bundle"]).end().exits(0);
+    file(directory, name, &ended.stdout)
+}
+
 /// A file with this text; its path.
-fn file(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+pub(crate) fn file(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
     let path = directory.path().join(name);
     fs::write(&path, text).unwrap();
     path.display().to_string()
@@ -97,15 +116,23 @@ fn tests_of_connections_are_named_as_not_proved() {
         assert!(ended.stdout.contains(&format!("not proved: {with_test}: nat PREROUTING {rule}")), "{ended}");
     }
     file(&directory, "saved.v6", SAVED);
-    for test in ["status dnat", "direction reply", "original ip daddr 10.0.0.0/8", "original proto-dst 80"] {
-        let listed = format!(
+    for (test, words) in [
+        ("ct status dnat", "--ctstatus DNAT"),
+        ("ct direction reply", "--ctdir REPLY"),
+        ("ct original ip daddr 10.0.0.0/9", "--ctorigdst 10.0.0.0/9"),
+        // By one byte only.
+        ("ct original ip daddr 10.0.0.0/8", "--ctorigdst 10.0.0.0/8"),
+        ("tcp dport 1-65535 ct original proto-dst 80", "--ctorigdstport 80"),
+    ] {
+        let rules = format!(
             "table inet x {{\n\tchain p {{\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
-             \t\tct {test} accept\n\t\tmeta l4proto tcp redirect to :15006\n\t}}\n}}\n"
+             \t\t{test} accept\n\t\tmeta l4proto tcp redirect to :15006\n\t}}\n}}\n"
         );
-        let listed = file(&directory, "listed", &listed);
-        let ended = pod.istio(&["diff", &saved, &listed]).end().exits(1);
+        let bundle = bundle_of(&directory, "pod.json", &rules);
+        let ended = pod.istio(&["diff", &saved, &bundle]).end().exits(1);
         assert!(ended.stdout.starts_with("not proved for all IPv4"), "{ended}");
-        assert!(ended.stdout.contains(&format!("inet x p ct {test} accept")), "{ended}");
+        let named = |line: &str| line.contains("pod.json: inet x p") && line.contains(words);
+        assert!(ended.stdout.lines().any(named), "{words}: {ended}");
     }
 }
 
@@ -123,10 +150,10 @@ fn both_families_are_read_from_files() {
     let none = file(&directory, "none", "");
     let ended = pod.istio(&["diff", &none, &none]).end().exits(0);
     assert!(ended.stdout.starts_with("equal for all IPv4 packets (1 class compared)"), "{ended}");
-    let listed = "table inet x {\n\tchain p {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
-         \t\tmeta l4proto tcp counter packets 1 bytes 60 redirect to :15006\n\t}\n}\n";
-    let listed = file(&directory, "listed", listed);
-    let ended = pod.istio(&["diff", &both, &listed]).end().exits(0);
+    let rules = "table inet x {\n\tchain p {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
+         \t\tmeta l4proto tcp counter redirect to :15006\n\t}\n}\n";
+    let bundle = bundle_of(&directory, "pod.json", rules);
+    let ended = pod.istio(&["diff", &both, &bundle]).end().exits(0);
     assert!(ended.stdout.starts_with("equal for all IPv4 and IPv6 packets"), "{ended}");
 }
 
@@ -137,11 +164,12 @@ fn invalid_rule_set_is_refused() {
     let pod = Pod::new();
     for (name, text) in [
         ("commands", "*nat\n-F PREROUTING\nCOMMIT\n"),
-        ("json", r#"{"nftables": []}"#),
+        ("nft-json", r#"{"nftables": []}"#),
+        ("nft", "# Warning: table ip nat is managed by iptables-nft\ntable ip nat {\n}\n"),
         ("bundle", r#"{"bundle": 2, "program": "istio-iptables 0.1.0"}"#),
         ("options", r#"{"istio-inbound-ports": "http"}"#),
         ("unknown-key", r#"{"inbound": "80"}"#),
-        ("cut", "table inet x {\n"),
+        ("cut-bundle", "{\"bundle\": 2,"),
         ("words", "hello\n"),
         ("no-commit", "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\n"),
         ("no-commit-between", "*nat\n:OUTPUT ACCEPT [0:0]\n*mangle\nCOMMIT\n"),
@@ -149,9 +177,16 @@ fn invalid_rule_set_is_refused() {
         let other = file(&directory, name, text);
         pod.istio(&["diff", &saved, &other]).end().exits(64).stderr_contains(&other);
     }
-    let bundle = directory.path().join("bundle").display().to_string();
-    let ended = pod.istio(&["diff", &bundle, &saved]).end().exits(64);
-    ended.stderr_contains("it is a bundle, which explain, check and show read with --bundle");
+    for name in ["nft", "nft-json"] {
+        let listed = directory.path().join(name).display().to_string();
+        let ended = pod.istio(&["diff", &listed, &saved]).end().exits(64);
+        ended
+            .stderr_contains(&format!("{listed} cannot be read: it is output of nft"))
+            .stderr_contains("istio-iptables bundle > FILE");
+    }
+    let other = file(&directory, "other-format", r#"{"bundle": 1, "program": "istio-iptables 0.0.9"}"#);
+    let ended = pod.istio(&["diff", &other, &saved]).end().exits(64);
+    ended.stderr_contains("written by istio-iptables 0.0.9 in format 1; this version reads format 2");
     pod.istio(&["diff", &saved]).end().exits(64).stderr_contains("two rule sets");
     pod.istio(&["diff", &saved, "/nowhere"]).end().exits(64).stderr_contains("/nowhere cannot be read");
 }

@@ -17,6 +17,7 @@ mod bad_options;
 mod contention;
 mod detection;
 mod diff;
+mod diff_bundles;
 mod dry_run;
 mod failing_tools;
 mod file_system;

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use istio_iptables::config::Output;
 use istio_iptables::diff::{self, Side};
+use istio_iptables::explain::Rules;
 use istio_iptables::model::{Family, InterfaceAddress, Network};
+use istio_iptables::nft::LiveTables;
 use istio_iptables::parse;
 use netlab::process::{run, run_with_input};
 use netlab::socket::{self, Binding};
@@ -16,6 +18,7 @@ use nix::sys::socket::SockType;
 use serde_json::Value;
 
 use super::mutation::{self, Mutated};
+use super::native;
 use super::observer::{self, Delivery};
 use super::scenario;
 
@@ -75,7 +78,8 @@ impl Form {
     fn side(&self, name: &str, text: &str) -> Side {
         let side = Side::new(name.to_owned());
         if self.is_native() {
-            return side.listed(text).expect("a listing");
+            let live = LiveTables::new(native::loaded(text), Vec::new());
+            return side.rules(self.family, &Rules::native(&live, self.family));
         }
         let texts = diff::by_family(text, self.family).expect("a rules file");
         let text = texts.get(&self.family).expect("rules of the family");

@@ -11,16 +11,29 @@ use crate::scenario;
 use netlab::in_new_namespace;
 use netlab::process::{run, run_with_input};
 
-/// Our tables as they are read back, and as `nft` lists them.
-fn live() -> (Vec<Table>, String) {
+/// The tables as they are read back.
+fn tables() -> Vec<Table> {
     let mut client = Client::open().expect("the kernel has nf_tables");
     let names = client.tables().expect("tables can be listed");
     let read =
         |name| client.table(name).expect("a table can be read").expect("the table is there").normalized();
-    (names.iter().map(read).collect(), run("nft", &["list", "ruleset"]))
+    names.iter().map(read).collect()
 }
 
-fn loaded(text: &str) -> (Vec<Table>, String) {
+/// The tables, and how `nft` lists them.
+fn live() -> (Vec<Table>, String) {
+    (tables(), run("nft", &["list", "ruleset"]))
+}
+
+/// What the kernel makes of a text.
+pub(super) fn loaded(text: &str) -> Vec<Table> {
+    in_new_namespace(|| {
+        run_with_input("nft", &["-f", "-"], text);
+        tables()
+    })
+}
+
+fn loaded_and_listed(text: &str) -> (Vec<Table>, String) {
     in_new_namespace(|| {
         run_with_input("nft", &["-f", "-"], text);
         live()
@@ -49,7 +62,7 @@ fn without_counters(listed: &str) -> String {
 fn assert_text_and_messages_agree(name: &str, native: &[NativeTable]) -> Vec<nfnetlink::nftables::Rule> {
     let text = nft::text(native);
     let encoded: Vec<Table> = native.iter().map(nft::encode).collect();
-    let (from_text, listed_text) = loaded(&text);
+    let (from_text, listed_text) = loaded_and_listed(&text);
     let (from_messages, listed_messages) = programmed(&encoded);
     // Lists are too long to be printed twice.
     let written: Vec<Table> = encoded.into_iter().map(Table::normalized).collect();

@@ -90,6 +90,9 @@ impl Reader {
                 format!("-m conntrack {not}--ctdir {direction} ")
             }
             Loaded::EndAddress(option, bits) => {
+                // A prefix of whole bytes is compared by these bytes alone.
+                let compared = values.iter().map(|(first, _)| first.len()).min()?;
+                let bits = bits.min(u8::try_from(8 * compared).unwrap_or(u8::MAX));
                 let ranges = self.ranges(values)?;
                 let listed = ranges.iter().map(|range| network_or_range(range, bits)).collect::<Vec<_>>();
                 format!("-m conntrack {not}{option} {} ", listed.join(","))
