@@ -131,18 +131,17 @@ FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=cni_input, conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
-# These binaries have functions of the C library of their own (src/kernel/link_stubs.rs), some of which glibc and libgcc have in a file
-# with others that are needed. The first of two definitions is taken.
-WITH_STUBS := --cfg no_unwind_tables -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld,-z,muldefs
+# Nothing unwinds: the programs abort on a panic. The tables for it would be a sixth of them.
+NO_UNWIND_TABLES := -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld
 
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(WITH_STUBS)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(NO_UNWIND_TABLES)
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(WITH_STUBS)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(NO_UNWIND_TABLES)
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni # alone: features are those of what is built together
 	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"
 
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped

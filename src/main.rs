@@ -1,12 +1,5 @@
 //! `istio-iptables`: parse, run, exit.
 
-#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-#[path = "kernel/gettext_stub.rs"]
-mod gettext_stub;
-#[cfg(no_unwind_tables)]
-#[path = "kernel/link_stubs.rs"]
-mod link_stubs;
-
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,12 +1,5 @@
 //! `istio-cni`: read the request and the configuration, run the command, print one JSON document.
 
-#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-#[path = "../../src/kernel/gettext_stub.rs"]
-mod gettext_stub;
-#[cfg(no_unwind_tables)]
-#[path = "../../src/kernel/link_stubs.rs"]
-mod link_stubs;
-
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::process::ExitCode;

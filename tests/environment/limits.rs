@@ -49,6 +49,25 @@ fn a_limit_of_the_file_size_is_reported() {
 }
 
 #[test]
+fn a_stack_overflow_is_reported() {
+    let pod = Pod::new();
+    let mut reported = 0;
+    for limit in (24..=320).step_by(8) {
+        let (code, output) = run(&pod, &format!("ulimit -s {limit}"), "-b '*' -i '*' -n");
+        match code.as_str() {
+            "0" => {}
+            // SIGABRT; SIGSEGV would be 139, without a word.
+            "134" => {
+                assert!(output.contains("stack overflow"), "stack of {limit} KiB: {output}");
+                reported += 1;
+            }
+            _ => panic!("stack of {limit} KiB: exit {code}: {output}"),
+        }
+    }
+    assert!(reported > 0, "every stack was large enough");
+}
+
+#[test]
 fn closed_streams_without_dev_are_no_obstacle() {
     for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
         let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /dev"));
