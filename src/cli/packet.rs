@@ -145,7 +145,7 @@ impl PacketKey {
     /// The line of `--help` of a sub-command that accepts these values.
     pub(super) fn help(self, words: &[&str]) -> String {
         let (_, _, default, help) = self.spec();
-        let more = if words.contains(&"mermaid") { "; with --to also mermaid or dot" } else { "" };
+        let more = if words.contains(&"mermaid") { "; with --to also mermaid" } else { "" };
         if default.is_empty() { help.to_owned() } else { format!("{help}{more} [default: {default}]") }
     }
 }

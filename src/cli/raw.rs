@@ -75,7 +75,7 @@ impl SubCommand {
     #[must_use]
     pub const fn words(self, key: PacketKey) -> &'static [&'static str] {
         match (self, key) {
-            (Self::Explain, PacketKey::Output) => &["text", "json", "mermaid", "dot"],
+            (Self::Explain, PacketKey::Output) => &["text", "json", "mermaid"],
             _ => key.words(),
         }
     }

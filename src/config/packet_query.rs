@@ -36,19 +36,10 @@ pub struct PacketQuery {
     pub state: ConnectionState,
     /// How the report is written.
     pub output: Output,
-    /// The diagram in which it is written, in the place of text.
-    pub diagram: Option<Diagram>,
+    /// Whether it is written as a Mermaid diagram, in the place of text.
+    pub is_diagram: bool,
     /// Whether it is about the rules in the kernel, not about those of the options.
     pub live: bool,
-}
-
-/// A language for diagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Diagram {
-    /// That of Graphviz.
-    Dot,
-    /// That of Mermaid.
-    Mermaid,
 }
 
 /// What describes one packet besides its destination.
@@ -73,9 +64,8 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let interfaces = [PacketKey::In, PacketKey::Out].map(|key| reader.optional(key, interface));
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
-    let diagram = diagram(raw.packet(PacketKey::Output));
-    let output =
-        if diagram.is_some() { Some(Output::Text) } else { reader.value(PacketKey::Output, packet_output) };
+    let is_diagram = raw.packet(PacketKey::Output) == "mermaid";
+    let output = if is_diagram { Some(Output::Text) } else { reader.value(PacketKey::Output, packet_output) };
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -86,7 +76,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         reader.refuse(PacketKey::Src, expected);
         return None;
     }
-    if diagram.is_some() && destination.is_none() {
+    if is_diagram && destination.is_none() {
         reader.refuse(
             PacketKey::Output,
             Expected::new("text or json without a packet: add --to for a diagram"),
@@ -114,7 +104,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         connmark: connmark?,
         state: state?,
         output: output?,
-        diagram,
+        is_diagram,
         live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
     };
     if destination.is_none()
@@ -128,13 +118,5 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
 }
 
 fn packet_output(text: &str) -> Result<Output, Expected> {
-    output(text).map_err(|_| Expected::new("text or json, and with --to also mermaid or dot"))
-}
-
-fn diagram(text: &str) -> Option<Diagram> {
-    match text {
-        "dot" => Some(Diagram::Dot),
-        "mermaid" => Some(Diagram::Mermaid),
-        _ => None,
-    }
+    output(text).map_err(|_| Expected::new("text or json, and with --to also mermaid"))
 }

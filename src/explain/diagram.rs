@@ -1,87 +1,56 @@
-//! The path of a packet as a diagram: the chains that it traverses, the rules that lead from one to the
+//! The path of a packet as a Mermaid diagram: the chains that it traverses, the rules that lead from one to the
 //! next, and the verdict.
 
 use super::walk::{Match, Step, Walk};
-use crate::config::Diagram;
 use crate::text::one_line;
 
-/// Writes one language.
-struct Writer {
-    diagram: Diagram,
-    text: String,
-}
-
 /// The diagram of a walk.
-pub(super) fn diagram(diagram: Diagram, packet: &str, walk: &Walk<'_>, verdict: &str) -> String {
-    let (begin, end) = match diagram {
-        Diagram::Dot => ("digraph packet {\n  node [shape=box]\n", "}\n"),
-        Diagram::Mermaid => ("flowchart TD\n", ""),
-    };
-    let mut writer = Writer { diagram, text: begin.to_owned() };
-    writer.node("packet", packet);
+pub(super) fn diagram(packet: &str, walk: &Walk<'_>, verdict: &str) -> String {
+    let mut text = "flowchart TD\n".to_owned();
+    node(&mut text, "packet", packet);
     let (mut from, mut rule) = ("packet".to_owned(), String::new());
     let is_same = |one: &Step<'_>, next: &Step<'_>| {
         (one.hook, one.table, one.chain) == (next.hook, next.table, next.chain)
     };
     for (number, chain) in walk.steps.chunk_by(is_same).enumerate() {
         let Some(first) = chain.first() else { continue };
-        let to = ["c", &number.to_string()].concat();
-        writer.node(&to, &[first.table, " ", first.chain].concat());
-        writer.edge(&from, &to, &rule);
+        let to = format!("c{number}");
+        node(&mut text, &to, &format!("{} {}", first.table, first.chain));
+        edge(&mut text, &from, &to, &rule);
         let matching = chain.iter().rev().find(|step| matches!(step.matches, Match::Matches));
         rule =
             matching.map_or_else(|| "no rule matches".to_owned(), |step| step.rule.rule.words().into_owned());
         from = to;
     }
-    writer.node("verdict", verdict);
-    writer.edge(&from, "verdict", &rule);
-    writer.text + end
+    node(&mut text, "verdict", verdict);
+    edge(&mut text, &from, "verdict", &rule);
+    text
 }
 
-impl Writer {
-    fn node(&mut self, name: &str, label: &str) {
-        let label = self.quoted(label);
-        let parts: [&str; 4] = match self.diagram {
-            Diagram::Dot => [name, " [label=", &label, "]"],
-            Diagram::Mermaid => [name, "[", &label, "]"],
-        };
-        self.line(&parts);
-    }
+fn node(text: &mut String, name: &str, label: &str) {
+    text.push_str(&format!("  {name}[{}]\n", quoted(label)));
+}
 
-    fn edge(&mut self, from: &str, to: &str, label: &str) {
-        let quoted = self.quoted(label);
-        let parts: [&str; 6] = match (self.diagram, label) {
-            (Diagram::Dot, "") => [from, " -> ", to, "", "", ""],
-            (Diagram::Dot, _) => [from, " -> ", to, " [label=", &quoted, "]"],
-            (Diagram::Mermaid, "") => [from, " --> ", to, "", "", ""],
-            (Diagram::Mermaid, _) => [from, " -->|", &quoted, "| ", to, ""],
-        };
-        self.line(&parts);
-    }
+fn edge(text: &mut String, from: &str, to: &str, label: &str) {
+    let arrow = if label.is_empty() { "-->".to_owned() } else { format!("-->|{}|", quoted(label)) };
+    text.push_str(&format!("  {from} {arrow} {to}\n"));
+}
 
-    fn line(&mut self, parts: &[&str]) {
-        self.text.push_str("  ");
-        self.text.extend(parts.iter().copied());
-        self.text.push('\n');
-    }
-
-    /// A label. Mermaid takes it for HTML, with its own mark for entities.
-    fn quoted(&self, label: &str) -> String {
-        let mut quoted = String::from('"');
-        for c in one_line(label).chars() {
-            match (self.diagram, c) {
-                (Diagram::Dot, '"' | '\\') => quoted.extend(['\\', c]),
-                (Diagram::Mermaid, '"') => quoted.push_str("#quot;"),
-                (Diagram::Mermaid, '#') => quoted.push_str("#35;"),
-                (Diagram::Mermaid, '&') => quoted.push_str("#amp;"),
-                (Diagram::Mermaid, '<') => quoted.push_str("#lt;"),
-                (Diagram::Mermaid, '>') => quoted.push_str("#gt;"),
-                _ => quoted.push(c),
-            }
+/// A label. Mermaid takes it for HTML, with its own mark for entities.
+fn quoted(label: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in one_line(label).chars() {
+        match c {
+            '"' => quoted.push_str("#quot;"),
+            '#' => quoted.push_str("#35;"),
+            '&' => quoted.push_str("#amp;"),
+            '<' => quoted.push_str("#lt;"),
+            '>' => quoted.push_str("#gt;"),
+            _ => quoted.push(c),
         }
-        quoted.push('"');
-        quoted
     }
+    quoted.push('"');
+    quoted
 }
 
 #[cfg(test)]
@@ -90,8 +59,7 @@ mod tests {
 
     #[test]
     fn words_of_foreign_rules_cannot_end_a_label() {
-        let quoted = |diagram| Writer { diagram, text: String::new() }.quoted("--comment \"a\\b\" <x>;#&\n");
-        assert_eq!(quoted(Diagram::Dot), r#""--comment \"a\\b\" <x>;#&\\n""#);
-        assert_eq!(quoted(Diagram::Mermaid), r#""--comment #quot;a\b#quot; #lt;x#gt;;#35;#amp;\n""#);
+        let quoted = quoted("--comment \"a\\b\" <x>;#&\n");
+        assert_eq!(quoted, r#""--comment #quot;a\b#quot; #lt;x#gt;;#35;#amp;\n""#);
     }
 }

@@ -183,9 +183,9 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
         let packet = pod.prepared(packet);
         let (walk, reason) = explain(&packet);
-        if let Some(language) = query.diagram {
+        if query.is_diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
-            return diagram::diagram(language, &packet.to_string(), &walk, &verdict);
+            return diagram::diagram(&packet.to_string(), &walk, &verdict);
         }
         let otherwise = unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
         return match query.output {

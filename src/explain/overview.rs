@@ -162,7 +162,7 @@ pub const fn query(sender: Sender) -> PacketQuery {
         connmark: Mark(0),
         state: ConnectionState::New,
         output: Output::Text,
-        diagram: None,
+        is_diagram: false,
         live: false,
     }
 }

@@ -74,7 +74,7 @@ const QUESTIONS: &[Case] = &[
     (&["explain", "--connmark", "-1"], &["--connmark: \"-1\"", "a number from 0 to 4294967295"]),
     (&["explain", "--state", "x"], &["--state: \"x\"", "new, established or invalid"]),
     (&["explain", "--output", "xml"], &["--output: \"xml\"", FORMAT]),
-    (&["explain", "--output", "dot"], &["--output: \"dot\"", "add --to"]),
+    (&["explain", "--output", "mermaid"], &["--output: \"mermaid\"", "add --to"]),
     (&["explain", "--color", "blue"], &["--color: \"blue\"", "auto, always or never"]),
     (&["show", "--output", "yaml"], &["--output: \"yaml\"", FORMAT]),
     (&["check", "--output", "yaml"], &["--output: \"yaml\"", FORMAT]),
