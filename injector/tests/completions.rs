@@ -3,13 +3,19 @@
 #[path = "../../tests/completions/shells.rs"]
 mod shells;
 
-use std::path::Path;
+use std::process::Command;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_sidecar-injector");
+const NAME: &str = "sidecar-injector";
+
+/// What the program prints.
+fn text(arguments: &[&str]) -> String {
+    shells::run(Command::new(env!("CARGO_BIN_EXE_sidecar-injector")).args(arguments))
+}
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let bash = |words: &[&str]| shells::bash(Path::new(PROGRAM), words);
+    let script = text(&["completions", "bash"]);
+    let bash = |words: &[&str]| shells::bash(NAME, &script, words);
     assert_eq!(bash(&["inj"]), ["inject"]);
     assert_eq!(bash(&["kube-inject", "--reject"]), ["--reject-proxy-uid"]);
     assert_eq!(bash(&["list", "--output", ""]), ["text", "json"]);
@@ -21,7 +27,8 @@ fn bash_completes_commands_options_and_values() {
 
 #[test]
 fn fish_completes_commands_options_and_values() {
-    let fish = |rest: &str| shells::fish(Path::new(PROGRAM), &format!("sidecar-injector {rest}"));
+    let script = text(&["completions", "fish"]);
+    let fish = |rest: &str| shells::fish(&script, &format!("{NAME} {rest}"));
     assert_eq!(fish("inj"), ["inject"]);
     assert_eq!(fish("kube-inject --reject"), ["--reject-proxy-uid"]);
     assert_eq!(fish("list --output "), ["json", "text"]);
@@ -30,7 +37,8 @@ fn fish_completes_commands_options_and_values() {
 
 #[test]
 fn zsh_completes_commands_options_and_values() {
-    let zsh = |typed: &str| shells::zsh(Path::new(PROGRAM), typed);
+    let script = text(&["completions", "zsh"]);
+    let zsh = |typed: &str| shells::zsh(NAME, &script, typed);
     assert_eq!(zsh("uninj\t--reject\t"), "uninject --reject-proxy-uid");
     assert_eq!(zsh("list --out\tj\t"), "list --output=json");
     assert_eq!(zsh("config v\t"), "config values");
@@ -38,7 +46,7 @@ fn zsh_completes_commands_options_and_values() {
 
 #[test]
 fn man_page_is_valid_roff() {
-    let text = shells::man(Path::new(PROGRAM));
+    let text = shells::man(&text(&["man"]));
     for word in ["kube-inject", "reject-proxy-uid", "Examples:", "doctor"] {
         assert!(text.contains(word), "{word}\n{text}");
     }

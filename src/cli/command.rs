@@ -8,10 +8,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::completion;
 use super::error::UsageError;
 use super::help;
-use super::man;
 use super::options::{IGNORED, Key};
 use super::packet::{INPUT, PacketKey};
 use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
@@ -42,8 +40,9 @@ pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error>
     BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments))
 }
 
-/// The whole command line.
-pub(super) fn command() -> Command {
+/// The whole command line, as `--help`, completions and the man page describe it.
+#[must_use]
+pub fn command() -> Command {
     command_line(Scope::Everywhere)
 }
 
@@ -97,18 +96,7 @@ fn sub_command(sub: SubCommand) -> Command {
         SubCommand::Diff => {
             COMPARED.iter().fold(command, |command, name| command.arg(rule_set_argument(name)))
         }
-        SubCommand::Completions => command.arg(
-            Arg::new(SHELL)
-                .value_name(SHELL)
-                .value_parser(SuggestedValues(&completion::SHELLS))
-                .hide_possible_values(true)
-                .help("bash, fish or zsh"),
-        ),
-        SubCommand::Apply
-        | SubCommand::Bundle
-        | SubCommand::Check
-        | SubCommand::Cleanup
-        | SubCommand::Man => command,
+        SubCommand::Apply | SubCommand::Bundle | SubCommand::Check | SubCommand::Cleanup => command,
     }
 }
 
@@ -116,9 +104,6 @@ fn sub_command(sub: SubCommand) -> Command {
 const LIVE: &str = "live";
 /// The flag of `show` without a value.
 const WATCH: &str = "watch";
-
-/// The argument of `completions`.
-const SHELL: &str = "SHELL";
 
 /// Takes any value, since a wrong one is refused by name later, and lists those that shells complete.
 #[derive(Clone)]
@@ -138,21 +123,6 @@ impl TypedValueParser for SuggestedValues {
             Some(Box::new(self.0.iter().map(|word| PossibleValue::new(*word))))
         }
     }
-}
-
-/// What `completions` and `man` print; `None` for other sub-commands.
-pub(super) fn generated(matches: &ArgMatches) -> Option<Result<String, UsageError>> {
-    let (name, own) = matches.subcommand()?;
-    if name == SubCommand::Man.name() {
-        return Some(Ok(man::page(&command())));
-    }
-    if name != SubCommand::Completions.name() {
-        return None;
-    }
-    let given = own.get_one::<OsString>(SHELL).map(|shell| shell.to_string_lossy()).unwrap_or_default();
-    let refused =
-        || UsageError::Other(format!("completions: {given:?} is not accepted, expected bash, fish or zsh"));
-    Some(completion::script(&given, &command()).ok_or_else(refused))
 }
 
 /// The arguments of `diff`.

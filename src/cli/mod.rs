@@ -1,12 +1,10 @@
 //! Flags, environment and config file, as text with the origin of each value.
 
 mod command;
-pub mod completion;
 mod document;
 mod environment;
 mod error;
 mod help;
-pub mod man;
 mod options;
 mod packet;
 mod raw;
@@ -18,6 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
+pub use command::command;
 pub use environment::known_variables;
 pub use error::UsageError;
 pub use options::Key;
@@ -65,16 +64,12 @@ pub fn parse(
     let mut raw = RawOptions::default();
     let mut errors = Vec::from_iter(command::one_dash(&arguments));
     match command::matches(&arguments) {
-        Ok(matches) => match command::generated(&matches) {
-            Some(Ok(text)) if errors.is_empty() => return Ok(Outcome::Print(text)),
-            Some(generated) => errors.extend(generated.err()),
-            None => command::read(&matches, &mut raw, &mut errors),
-        },
+        Ok(matches) => command::read(&matches, &mut raw, &mut errors),
         Err(error) if !error.use_stderr() => return Ok(Outcome::Print(error.to_string())),
         Err(error) => {
             errors.push(command::explain(&error, &arguments));
             // The rest is read all the same, for the log flags and for more errors to report.
-            let lenient = command::command().ignore_errors(true);
+            let lenient = command().ignore_errors(true);
             if let Ok(matches) = lenient.try_get_matches_from(&arguments) {
                 command::read(&matches, &mut raw, &mut errors);
             }

@@ -18,31 +18,18 @@ pub enum SubCommand {
     Check,
     /// Remove what an earlier run added.
     Cleanup,
-    /// Print a completion script for a shell.
-    Completions,
     /// Compare two rule sets.
     Diff,
     /// Report what happens to a packet.
     Explain,
-    /// Print the man page.
-    Man,
     /// Print the live rules of ours with their counters.
     Show,
 }
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 9] = [
-        Self::Apply,
-        Self::Bundle,
-        Self::Check,
-        Self::Cleanup,
-        Self::Completions,
-        Self::Diff,
-        Self::Explain,
-        Self::Man,
-        Self::Show,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Apply, Self::Bundle, Self::Check, Self::Cleanup, Self::Diff, Self::Explain, Self::Show];
 
     /// The word on the command line.
     #[must_use]
@@ -52,10 +39,8 @@ impl SubCommand {
             Self::Bundle => "bundle",
             Self::Check => "check",
             Self::Cleanup => "cleanup",
-            Self::Completions => "completions",
             Self::Diff => "diff",
             Self::Explain => "explain",
-            Self::Man => "man",
             Self::Show => "show",
         }
     }
@@ -67,7 +52,7 @@ impl SubCommand {
             Self::Explain => &PacketKey::ALL,
             Self::Check | Self::Show => &[PacketKey::Output, PacketKey::Color, PacketKey::Bundle],
             Self::Diff => &[PacketKey::Output, PacketKey::Color],
-            Self::Apply | Self::Bundle | Self::Cleanup | Self::Completions | Self::Man => &[],
+            Self::Apply | Self::Bundle | Self::Cleanup => &[],
         }
     }
 
@@ -93,14 +78,12 @@ impl SubCommand {
                  the live rules; exit 0 if they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
-            Self::Completions => "Print a completion script for bash, fish or zsh",
             Self::Diff => {
                 "Prove that two rule sets treat every packet alike, or name a packet that they treat differently; changes nothing"
             }
             Self::Explain => {
                 "Explain whether a packet is captured, by which rule and option; changes nothing"
             }
-            Self::Man => "Print the man page",
             Self::Show => "Print the live rules of this program with counters and reasons; changes nothing",
         }
     }
@@ -117,7 +100,6 @@ impl SubCommand {
                 &["check --pid 4711", "check -i '*' -b '*'", "check --pid 4711 --output json -i '*' -b '*'"]
             }
             Self::Cleanup => &["cleanup", "cleanup --keep-connections --pid 4711"],
-            Self::Completions => &["completions bash > /etc/bash_completion.d/istio-iptables"],
             Self::Diff => &[
                 "diff live options -i '*' -b '*'",
                 "diff yesterday.json live --pid 4711",
@@ -129,7 +111,6 @@ impl SubCommand {
                 "explain --live --from outside --to 10.1.0.5:8080",
                 "explain --bundle pod.json --to 10.0.0.1:443",
             ],
-            Self::Man => &["man | man -l -"],
             Self::Show => &["show --pid 4711", "show --watch"],
         }
     }

@@ -80,12 +80,7 @@ pub(super) fn read(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError
             let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
             Some(Question::Show { output, watch: raw.watch })
         }
-        SubCommand::Apply
-        | SubCommand::Cleanup
-        | SubCommand::Completions
-        | SubCommand::Diff
-        | SubCommand::Explain
-        | SubCommand::Man => None,
+        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Diff | SubCommand::Explain => None,
     }
 }
 

@@ -8,39 +8,48 @@
 )]
 
 use std::fs;
-use std::path::Path;
+use std::io::Write as _;
 use std::process::Command;
 
+use tempfile::NamedTempFile;
+
+fn file(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
 /// The words that bash offers for the last of `words`, as it separates them: `=` is one of its own.
-pub(crate) fn bash(program: &Path, words: &[&str]) -> Vec<String> {
-    let name = program.file_name().unwrap().to_str().unwrap();
+pub(crate) fn bash(name: &str, completions: &str, words: &[&str]) -> Vec<String> {
+    let completions = file(completions);
     let script = r#"
-        . <("$PROGRAM" completions bash)
+        . "$COMPLETIONS"
         [[ $(complete -p "$NAME") == *" -F "* ]] || exit 9
         COMP_WORDS=("$NAME" "$@") COMP_CWORD=$#
         _${NAME//-/_}; printf '%s\n' "${COMPREPLY[@]}""#;
     let arguments = ["--norc", "-c", script, "bash"];
-    let printed =
-        run(Command::new("bash").args(arguments).args(words).env("PROGRAM", program).env("NAME", name));
+    let command = &mut Command::new("bash");
+    let command = command.args(arguments).args(words).env("COMPLETIONS", completions.path());
+    let printed = run(command.env("NAME", name));
     printed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 /// The words that fish offers behind `line`.
-pub(crate) fn fish(program: &Path, line: &str) -> Vec<String> {
-    let script = r#"$PROGRAM completions fish | source; complete -C "$LINE""#;
+pub(crate) fn fish(completions: &str, line: &str) -> Vec<String> {
+    let completions = file(completions);
+    let script = r#"source "$COMPLETIONS"; complete -C "$LINE""#;
     let home = tempfile::tempdir().unwrap();
     let command = &mut Command::new("fish");
-    let command = command.args(["--no-config", "-c", script]).env("PROGRAM", program).env("LINE", line);
+    let command = command.args(["--no-config", "-c", script]).env("LINE", line);
+    let command = command.env("COMPLETIONS", completions.path());
     let printed = run(command.env("HOME", home.path()));
     printed.lines().filter_map(|line| line.split('\t').next()).map(str::to_owned).collect()
 }
 
 /// The arguments that a command gets when `typed` is typed into an interactive zsh; a tab completes.
-pub(crate) fn zsh(program: &Path, typed: &str) -> String {
-    let name = program.file_name().unwrap().to_str().unwrap();
+pub(crate) fn zsh(name: &str, completions: &str, typed: &str) -> String {
     let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("completion"), run(Command::new(program).args(["completions", "zsh"])))
-        .unwrap();
+    fs::write(home.path().join("completion"), completions).unwrap();
     let script = r#"
         zmodload zsh/zpty
         zpty shell zsh -f -i
@@ -65,14 +74,12 @@ pub(crate) fn zsh(program: &Path, typed: &str) -> String {
 }
 
 /// The man page as groff shows it; a complaint of groff's is a failure.
-pub(crate) fn man(program: &Path) -> String {
-    let page = run(Command::new(program).arg("man"));
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), page).unwrap();
-    run(Command::new("groff").args(["-man", "-Tascii", "-P-cbou", "-ww"]).arg(file.path()))
+pub(crate) fn man(page: &str) -> String {
+    run(Command::new("groff").args(["-man", "-Tascii", "-P-cbou", "-ww"]).arg(file(page).path()))
 }
 
-fn run(command: &mut Command) -> String {
+/// What a program prints; a complaint is a failure.
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && output.stderr.is_empty(), "{command:?}: {output:?}");

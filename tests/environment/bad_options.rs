@@ -32,9 +32,7 @@ const COMMANDS: &[Case] = &[
     (&["-p", "--dry-run"], &["(-p): \"--dry-run\"", PORT, "is the value missing"]),
     (&["diff"], &["name both", "options, live or a file"]),
     (&["diff", "options"], &["name both", "options, live or a file"]),
-    (&["completions"], &["bash, fish or zsh"]),
-    (&["completions", "tcsh"], &["\"tcsh\"", "bash, fish or zsh"]),
-    (&["man", "extra"], &["\"extra\""]),
+    (&["show", "extra"], &["\"extra\""]),
 ];
 
 const QUESTIONS: &[Case] = &[

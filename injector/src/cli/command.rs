@@ -2,7 +2,6 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
-use istio_iptables::cli::completion;
 
 use super::Exit;
 use super::args::RewriteArgs;
@@ -74,7 +73,7 @@ pub(super) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(super) struct CompletionsArgs {
     /// The shell
-    #[arg(value_parser = PossibleValuesParser::new(completion::SHELLS))]
+    #[arg(value_parser = PossibleValuesParser::new(cli_docs::SHELLS))]
     pub(super) shell: String,
 }
 

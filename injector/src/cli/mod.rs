@@ -25,7 +25,6 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
-use istio_iptables::cli::{completion, man};
 
 use command::{Cli, Command};
 pub use exit::{Exit, Failure};
@@ -90,9 +89,9 @@ pub fn run(
         Command::List(args) => list::run(&args, environment),
         Command::Webhook(args) => webhook::run(&args, environment),
         Command::Completions(args) => {
-            Ok(printed(completion::script(&args.shell, &Cli::command()).unwrap_or_default()))
+            Ok(printed(cli_docs::text(&args.shell, &Cli::command()).unwrap_or_default()))
         }
-        Command::Man => Ok(printed(man::page(&Cli::command()))),
+        Command::Man => Ok(printed(cli_docs::text("man", &Cli::command()).unwrap_or_default())),
     }
 }
 

@@ -17,7 +17,7 @@ fn sub_commands_with_options_on_either_side() {
 #[test]
 fn unexpected_arguments_are_refused_with_hint() {
     const UNEXPECTED: &str = "unexpected argument \"xyz\": neither a sub-command nor the value of an option; sub-commands are \
-                              apply, bundle, check, cleanup, completions, diff, explain, man, show";
+                              apply, bundle, check, cleanup, diff, explain, show";
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],
@@ -100,8 +100,9 @@ fn help_shows_every_option_and_exit_code() {
 
 #[test]
 fn completions_and_the_man_page_have_every_option_and_command() {
-    let texts = completion::SHELLS.map(|shell| line(&["completions", shell]).printed());
-    let man = line(&["man"]).printed().replace("\\-", "-");
+    let text = |name: &str| cli_docs::text(name, &command()).unwrap();
+    let texts = cli_docs::SHELLS.map(text);
+    let man = text("man").replace("\\-", "-");
     for text in texts.iter().chain([&man]) {
         for spec in Key::ALL.iter().map(|key| key.spec()).filter(|spec| spec.has_flag()) {
             for name in std::iter::once(spec.name).chain(spec.alias) {
@@ -128,16 +129,6 @@ fn completions_and_the_man_page_have_every_option_and_command() {
         }
         assert!(!text.contains("vklog"));
     }
-    assert_eq!(
-        line(&["completions", "ksh"]).errors(),
-        ["completions: \"ksh\" is not accepted, expected bash, fish or zsh"]
-    );
-    assert_eq!(
-        line(&["completions"]).errors(),
-        ["completions: \"\" is not accepted, expected bash, fish or zsh"]
-    );
-    // The pod's variables are no part of it.
-    assert!(line(&["man"]).env("ISTIO_INBOUND_PORTS", "80").printed().starts_with(".TH"));
 }
 
 #[test]

@@ -4,11 +4,10 @@ use clap::{Arg, Command};
 
 use super::{Value, arguments, command_names, is_path, standard, summary, value};
 
-pub(super) fn script(command: &Command) -> String {
+pub(crate) fn script(command: &Command) -> String {
     let name = command.get_name();
     let start = ["complete -c ", name].concat();
-    let mut text =
-        ["# Completion for fish: ", name, " completions fish | source\n", &start, " -f\n"].concat();
+    let mut text = ["# Completion of ", name, " for fish.\n", &start, " -f\n"].concat();
     for argument in arguments(command).chain(&standard(true)) {
         option(&mut text, &start, argument);
     }

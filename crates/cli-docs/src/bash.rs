@@ -19,9 +19,9 @@ const HEAD: &str = r#"() {
         case $word in
 "#;
 
-pub(super) fn script(command: &Command) -> String {
+pub(crate) fn script(command: &Command) -> String {
     let (name, function) = (command.get_name(), function(command));
-    let mut text = ["# Completion for bash: . <(", name, " completions bash)\n_", &function, HEAD].concat();
+    let mut text = ["# Completion of ", name, " for bash.\n_", &function, HEAD].concat();
     let mut commands = Vec::new();
     for sub in command.get_subcommands() {
         let names = command_names(sub);

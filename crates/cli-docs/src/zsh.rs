@@ -6,7 +6,7 @@ use super::{
     Value, arguments, command_names, function, is_path, names, standard, summary, value, value_name,
 };
 
-pub(super) fn script(command: &Command) -> String {
+pub(crate) fn script(command: &Command) -> String {
     let (name, function) = (command.get_name(), function(command));
     let mut text = ["#compdef ", name, "\n_", &function, "() {\n"].concat();
     text.push_str(

@@ -2,11 +2,10 @@
 
 use clap::{Arg, Command};
 
-use super::completion::{Value, arguments, command_names, names, standard, value, value_name};
+use super::{Value, arguments, command_names, names, standard, value, value_name};
 
 /// The page in roff, for section 1.
-#[must_use]
-pub fn page(command: &Command) -> String {
+pub(crate) fn page(command: &Command) -> String {
     let name = command.get_name();
     let about = plain(command.get_about());
     let version = command.get_version().unwrap_or_default();

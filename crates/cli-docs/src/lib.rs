@@ -1,29 +1,34 @@
-//! Completion scripts for shells, generated from the definition of a command line.
+//! Completion scripts for shells, and a man page, generated from the definition of a command line.
 
 mod bash;
 mod fish;
+mod man;
 mod zsh;
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// The shells, as they are named on the command line.
+/// The shells, as they are named on a command line.
 pub const SHELLS: [&str; 3] = ["bash", "fish", "zsh"];
 
-/// The completion script of a program for a shell; `None` for a shell that is not one of [`SHELLS`].
+/// All texts that can be generated.
+pub const TEXTS: [&str; 4] = ["bash", "fish", "zsh", "man"];
+
+/// The completion script of a program for a shell, or its man page in roff; `None` for a name that is not one of [`TEXTS`].
 ///
 /// `command` is the definition as it was made: options that are global are listed with the program.
 #[must_use]
-pub fn script(shell: &str, command: &Command) -> Option<String> {
-    match shell {
+pub fn text(name: &str, command: &Command) -> Option<String> {
+    match name {
         "bash" => Some(bash::script(command)),
         "fish" => Some(fish::script(command)),
         "zsh" => Some(zsh::script(command)),
+        "man" => Some(man::page(command)),
         _ => None,
     }
 }
 
 /// What follows an option.
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Nothing.
     None,
     /// One of these words, behind `=` only.
@@ -37,7 +42,7 @@ pub(super) enum Value {
 }
 
 /// What follows an option, or may be in the place of an argument.
-pub(super) fn value(argument: &Arg) -> Value {
+pub(crate) fn value(argument: &Arg) -> Value {
     if !argument.get_action().takes_values() {
         return Value::None;
     }
@@ -53,23 +58,23 @@ pub(super) fn value(argument: &Arg) -> Value {
 }
 
 /// Whether file names are completed, too.
-pub(super) fn is_path(argument: &Arg) -> bool {
+pub(crate) fn is_path(argument: &Arg) -> bool {
     argument.get_value_hint() == ValueHint::AnyPath
 }
 
 /// The placeholder of a value.
-pub(super) fn value_name(argument: &Arg) -> String {
+pub(crate) fn value_name(argument: &Arg) -> String {
     let name = argument.get_value_names().and_then(|names| names.first());
     name.map_or_else(|| "VALUE".to_owned(), ToString::to_string)
 }
 
 /// The options and arguments of a command that `--help` lists, without those that every command has.
-pub(super) fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
+pub(crate) fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|argument| !argument.is_hide_set())
 }
 
 /// The options every command has, besides the global ones.
-pub(super) fn standard(has_version: bool) -> Vec<Arg> {
+pub(crate) fn standard(has_version: bool) -> Vec<Arg> {
     let help = Arg::new("help").short('h').long("help").help("Print help").action(ArgAction::Help);
     let version =
         Arg::new("version").short('V').long("version").help("Print version").action(ArgAction::Version);
@@ -77,7 +82,7 @@ pub(super) fn standard(has_version: bool) -> Vec<Arg> {
 }
 
 /// All spellings of an option, with dashes.
-pub(super) fn names(argument: &Arg) -> Vec<String> {
+pub(crate) fn names(argument: &Arg) -> Vec<String> {
     let short = argument.get_short().map(|short| format!("-{short}"));
     let aliases = argument.get_visible_aliases().unwrap_or_default();
     let long = argument.get_long().into_iter().chain(aliases).map(|long| format!("--{long}"));
@@ -85,17 +90,17 @@ pub(super) fn names(argument: &Arg) -> Vec<String> {
 }
 
 /// A sub-command by all its names.
-pub(super) fn command_names(command: &Command) -> Vec<&str> {
+pub(crate) fn command_names(command: &Command) -> Vec<&str> {
     std::iter::once(command.get_name()).chain(command.get_visible_aliases()).collect()
 }
 
 /// The first sentence of a help text, without default and variables.
-pub(super) fn summary(help: Option<&clap::builder::StyledStr>) -> String {
+pub(crate) fn summary(help: Option<&clap::builder::StyledStr>) -> String {
     let text = help.map(ToString::to_string).unwrap_or_default();
     text.split(" [").next().unwrap_or_default().to_owned()
 }
 
 /// The name of a program as part of a shell function's name.
-pub(super) fn function(command: &Command) -> String {
+pub(crate) fn function(command: &Command) -> String {
     command.get_name().replace('-', "_")
 }
