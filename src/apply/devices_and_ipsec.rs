@@ -6,17 +6,16 @@ use std::io;
 use crate::kernel::nftables::Nftables;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::{bpf, recording, xfrm};
-use crate::model::{DeviceHook, Ipsec, IpsecAction, IpsecPolicy, Link};
+use crate::model::{DeviceHook, Link};
 use crate::text::one_line;
 
 /// What is there.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
-    pub(super) ipsec: Ipsec,
     pub(super) devices: Vec<DeviceHook>,
     /// Each of them in words, with its consequence.
     pub(super) notices: Vec<String>,
-    /// What this process may not read, or what a bundle does not have: notes. It is not known to be there.
+    /// Notes: what this process may not read, what a bundle does not have, and what is not evaluated.
     pub(super) unread: Vec<String>,
 }
 
@@ -59,26 +58,13 @@ pub(super) fn read(links: &[Link]) -> Outside {
     add("BPF programs of tcx at interfaces", recording::optional(|| bpf::at_interfaces(links)));
     outside.notices.extend(hooks.iter().map(ToString::to_string));
     outside.devices.extend(hooks);
-    match recording::optional(xfrm::policies) {
-        Ok(ipsec) => outside.ipsec = ipsec,
+    match recording::optional(xfrm::has_policies) {
+        Ok(true) => outside.unread.push(
+            "IPsec policies exist, they are not evaluated: list them with `ip xfrm policy` and `ip xfrm policy getdefault`"
+                .to_owned(),
+        ),
+        Ok(false) => {}
         Err(error) => outside.add_unread("IPsec policies", &error),
     }
-    let deciding = |policy: &&IpsecPolicy| policy.action != IpsecAction::Pass;
-    let policies = outside.ipsec.policies.iter().filter(deciding).map(|policy| {
-        let does = match policy.action {
-            IpsecAction::Block => "drops packets",
-            IpsecAction::Pass | IpsecAction::Transform => {
-                "drops packets without an IPsec state (`ip xfrm state`)"
-            }
-        };
-        format!("an IPsec policy {does}: `{policy}`; delete it, if that is not intended")
-    });
-    let defaults = outside.ipsec.blocked_by_default.iter().map(|direction| {
-        format!(
-            "packets that match no IPsec policy are dropped: `ip xfrm policy setdefault {direction} block`"
-        )
-    });
-    let notices: Vec<String> = policies.chain(defaults).collect();
-    outside.notices.extend(notices);
     outside
 }

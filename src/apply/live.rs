@@ -86,7 +86,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         let dropping = routing::that_drop(rules, &current.network.links, fib);
         foreign.extend(dropping);
     }
-    let Outside { ipsec, devices, notices: others, unread } =
+    let Outside { devices, notices: others, unread } =
         super::devices_and_ipsec::read(&current.network.links.each);
     before.extend(others.iter().cloned().map(Finding::from));
     let mut unevaluated: Vec<_> = others.into_iter().chain(unread).collect();
@@ -104,7 +104,6 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         routed_mark,
         fib,
         links,
-        ipsec,
         devices,
         notices,
         unevaluated,

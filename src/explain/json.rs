@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::devices_and_ipsec;
+use super::devices;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
 use super::replies;
@@ -37,7 +37,7 @@ pub(super) fn packet(
     object.insert("unless".to_owned(), otherwise.collect());
     let uncertain = walk.uncertain.iter().filter_map(|at| walk.steps.get(*at));
     object.insert("may_decide".to_owned(), uncertain.map(step).collect());
-    let outside = devices_and_ipsec::may_decide(packet, walk, pod);
+    let outside = devices::may_decide(packet, walk, pod);
     object.insert("may_decide_outside_of_rules".to_owned(), outside.into());
     object.insert("live".to_owned(), pod.live.is_some().into());
     object.insert("notices".to_owned(), notices(pod).into());

@@ -7,7 +7,7 @@ mod arrival;
 mod bpf_program;
 mod connection;
 mod defaults;
-mod devices_and_ipsec;
+mod devices;
 mod diagram;
 mod documentation;
 mod entry;
@@ -40,7 +40,7 @@ mod walk;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::finding::Finding;
-use crate::model::{DeviceHook, Family, Fib, Ipsec, Links, Mark, Network, PerFamily};
+use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub use bpf_program::{BpfProgram, Seen};
@@ -84,8 +84,6 @@ pub struct LiveState {
     pub fib: PerFamily<Fib>,
     /// The interfaces.
     pub links: Links,
-    /// The IPsec policies.
-    pub ipsec: Ipsec,
     /// What sees packets at interfaces, and cannot be followed.
     pub devices: Vec<DeviceHook>,
     /// What else may decide, and cannot be followed.
@@ -122,8 +120,8 @@ impl LiveState {
     #[must_use]
     pub fn routing(&self, family: Family) -> Routing<'_> {
         let listeners = self.runtime.listeners.as_deref();
-        let (fib, links, ipsec) = (self.fib.get(&family), Some(&self.links), Some(&self.ipsec));
-        Routing { mark: self.routed_mark, fib, links, ipsec, listeners }
+        let (fib, links) = (self.fib.get(&family), Some(&self.links));
+        Routing { mark: self.routed_mark, fib, links, listeners }
     }
 }
 

@@ -1,13 +1,11 @@
 //! Where a packet goes before and behind the rules: as the options have it, or by the live policy rules and routes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::listener::Listener;
 use super::matching::AtHook;
 use super::packet::Packet;
-use crate::model::{
-    Fib, FibRoute, Ipsec, IpsecDirection, IpsecFlow, IpsecOutcome, Links, Mark, RouteKind, Transport,
-};
+use crate::model::{Fib, FibRoute, Links, Mark, RouteKind, Transport};
 use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
 use crate::text::one_line;
 
@@ -20,8 +18,6 @@ pub struct Routing<'a> {
     pub fib: Option<&'a Fib>,
     /// The interfaces.
     pub links: Option<&'a Links>,
-    /// The IPsec policies.
-    pub ipsec: Option<&'a Ipsec>,
     /// The sockets that TPROXY of other programs may hand packets to; `None` if they cannot be listed.
     pub listeners: Option<&'a [Listener]>,
 }
@@ -156,32 +152,6 @@ impl<'a> Routing<'a> {
             Found::Route(route) if route.kind == RouteKind::Local => Some((source, "lo".to_owned(), true)),
             Found::Route(_) | Found::Rejected(_) | Found::Unknown => None,
         }
-    }
-
-    /// What IPsec policies make of a packet with these ends, at this interface. IPv4 has interfaces that are exempt: `lo` always is.
-    pub(super) fn ipsec(
-        &self,
-        direction: IpsecDirection,
-        at: &AtHook,
-        (source, destination): (SocketAddr, SocketAddr),
-        interface: &str,
-    ) -> IpsecOutcome {
-        let is_over_loopback = interface == "lo";
-        let exempt = self.links.and_then(|links| links.named(interface)).map(|link| link.ipsec);
-        let is_exempt = exempt.is_some_and(|exempt| match direction {
-            IpsecDirection::In => exempt.inbound,
-            IpsecDirection::Out => exempt.outbound,
-            IpsecDirection::Forward => false,
-        });
-        let is_exempt = destination.is_ipv4() && (is_over_loopback || is_exempt);
-        let Some(ipsec) = self.ipsec.filter(|_| !is_exempt) else { return IpsecOutcome::Passes };
-        let flow = IpsecFlow {
-            source: (source.ip(), source.port()),
-            destination: (destination.ip(), destination.port()),
-            protocol: protocol(at.transport),
-            mark: at.has_known_marks.then_some(at.mark.0),
-        };
-        ipsec.outcome(direction, &flow, is_over_loopback)
     }
 
     /// The address of a client on this interface: one for documentation, or that of a neighbour where none such is routed to it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::devices_and_ipsec;
+use super::devices;
 use super::packet::Packet;
 use super::reason::Reason;
 use super::replies;
@@ -51,7 +51,7 @@ pub(super) fn packet(
     for rule in policies.into_set() {
         let _ = writeln!(text, "  unless   a policy rule decides that cannot be evaluated: {rule}");
     }
-    for other in devices_and_ipsec::may_decide(packet, walk, pod) {
+    for other in devices::may_decide(packet, walk, pod) {
         let _ = writeln!(text, "  unless   {other}");
     }
     for Otherwise { condition, verdict, rule } in otherwise {
@@ -152,7 +152,7 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
             format!("{verdict}; unless a foreign rule in {table} {chain} decides: {rule}{others}")
         }
         (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
-        (None, None) => match devices_and_ipsec::may_decide(packet, walk, pod).first() {
+        (None, None) => match devices::may_decide(packet, walk, pod).first() {
             Some(other) => format!("{verdict}; unless {other}"),
             None => verdict,
         },

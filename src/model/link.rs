@@ -27,8 +27,6 @@ pub struct Link {
     pub routes_to_loopback: bool,
     /// Its own settings.
     pub settings: SourceValidation,
-    /// Which IPsec policies it is exempt from, in IPv4.
-    pub ipsec: IpsecExemption,
     /// The number of the XDP program that sees what arrives before all rules do.
     pub xdp_program: Option<u32>,
 }
@@ -43,15 +41,6 @@ impl Link {
             Family::V6 => Some("only lo has this address".to_owned()),
         }
     }
-}
-
-/// From which IPsec policies packets of an interface are exempt: `net.ipv4.conf.NAME`, or that of `all`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IpsecExemption {
-    /// `disable_policy`: what arrives on it.
-    pub inbound: bool,
-    /// `disable_xfrm`: what leaves by it.
-    pub outbound: bool,
 }
 
 /// How the kernel validates the source addresses of IPv4 packets: `net.ipv4.conf.NAME`.

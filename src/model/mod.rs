@@ -11,7 +11,6 @@ mod family;
 mod fib;
 mod handles;
 mod interface;
-mod ipsec;
 mod link;
 mod matcher;
 mod network;
@@ -35,8 +34,7 @@ pub use fib::{
 };
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
-pub use ipsec::{Ipsec, IpsecAction, IpsecDirection, IpsecFlow, IpsecOutcome, IpsecPolicy};
-pub use link::{IpsecExemption, Link, Links, SourceValidation};
+pub use link::{Link, Links, SourceValidation};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};
 pub use per_family::PerFamily;

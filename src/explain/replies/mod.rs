@@ -13,7 +13,7 @@ use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
-use super::{Pod, devices_and_ipsec, routing, runtime};
+use super::{Pod, devices, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::RuleId;
 use crate::live_rules::Effect;
@@ -71,7 +71,7 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
     let to = taken.end.destination.ip();
     let loopback = || runtime::loopback_problem(to, pod).filter(|_| !packet.is_inbound);
     let no_carrier = || {
-        let link = pod.live.as_ref()?.links.named(devices_and_ipsec::interface(packet, taken))?;
+        let link = pod.live.as_ref()?.links.named(devices::interface(packet, taken))?;
         let words = || format!("{} has no carrier: nothing gets in or out by it", one_line(&link.name));
         (!link.has_carrier).then(words)
     };

@@ -163,7 +163,6 @@ impl<'a> Walker<'a, '_> {
             uncertain: Vec::new(),
             routed: Vec::new(),
             because: None,
-            ipsec: Vec::new(),
             beside: None,
             chosen: &[],
             ..*self

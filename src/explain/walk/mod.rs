@@ -9,7 +9,6 @@ mod cause;
 mod chain;
 mod decisive;
 mod hook;
-mod ipsec;
 mod lost;
 mod order;
 mod other_base_chains;
@@ -29,7 +28,7 @@ use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, INPUT, Rules};
 use crate::config::ConnectionState;
 use crate::live_rules::Zone;
-use crate::model::{Hook, IpsecDirection, Port};
+use crate::model::{Hook, Port};
 use crate::routing::Found;
 
 /// How a table leaves a packet.
@@ -83,8 +82,6 @@ struct Walker<'a, 'b> {
     because: Option<String>,
     /// Whether its addresses are the reason.
     is_invalid: bool,
-    /// IPsec policies that may decide.
-    ipsec: Vec<String>,
 }
 
 /// A socket to which TPROXY hands a packet.
@@ -145,10 +142,6 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
-        let (ends, interface) = ((packet.source, packet.destination), self.at.in_interface.clone());
-        if self.is_blocked(IpsecDirection::In, ends, interface.as_deref().unwrap_or_default()) {
-            return Verdict::Dropped;
-        }
         self.later(INPUT).unwrap_or_else(|| {
             self.later = foreign.map(|socket| socket.by).filter(|_| verdict == Verdict::TakenByForeignRule);
             verdict
@@ -167,9 +160,6 @@ impl<'a> Walker<'a, '_> {
         }
         if self.is_for_several_hosts() {
             return Err(self.not_connected());
-        }
-        if self.is_blocked_outbound() {
-            return Err(Verdict::Dropped);
         }
         match self.hook(Hook::Output) {
             Flow::Drop => return Err(Verdict::Dropped),
@@ -190,15 +180,8 @@ impl<'a> Walker<'a, '_> {
             Routed::Own | Routed::Here | Routed::Away => {}
         }
         self.at.out_interface = Some(self.leaves_by());
-        // It is looked up again where rules have changed it.
-        if self.is_blocked_outbound() {
-            return Err(Verdict::Dropped);
-        }
         if let Some(verdict) = self.postrouting() {
             return Err(verdict);
-        }
-        if self.is_blocked_outbound() {
-            return Err(Verdict::Dropped);
         }
         if self.to == Routed::Away {
             return Err(self.looped().unwrap_or_else(|| ended(packet)));

@@ -75,8 +75,6 @@ pub struct Walk<'a> {
     pub because: Option<String>,
     /// Whether its addresses are the reason, whatever port it is for.
     pub(in crate::explain) is_invalid: bool,
-    /// IPsec policies that may decide, and cannot be evaluated.
-    pub ipsec: Vec<String>,
     /// Chains with one priority, if their order makes a difference.
     pub order: Option<String>,
     /// The step that gives a packet another destination that TPROXY has taken.
@@ -103,7 +101,7 @@ impl<'a> Walk<'a> {
     pub(in crate::explain) fn all_unsure(&self) -> impl Iterator<Item = String> {
         let rules = self.uncertain.iter().filter_map(|at| self.steps.get(*at)).map(Step::words);
         let policies = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(words);
-        rules.chain(policies).chain(self.ipsec.iter().cloned()).chain(self.order.clone())
+        rules.chain(policies).chain(self.order.clone())
     }
 }
 

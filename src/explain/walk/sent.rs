@@ -67,7 +67,6 @@ impl<'a> Sent<'a, '_> {
             later: None,
             because: None,
             is_invalid: false,
-            ipsec: Vec::new(),
         };
         let verdict = walker.verdict(packet);
         let Walker {
@@ -77,7 +76,6 @@ impl<'a> Sent<'a, '_> {
             later,
             because,
             is_invalid,
-            ipsec,
             translated_by,
             socket,
             at: end,
@@ -95,7 +93,6 @@ impl<'a> Sent<'a, '_> {
             routed,
             because,
             is_invalid,
-            ipsec,
             order,
             translated_by,
             has_socket: socket.is_some(),

@@ -7,7 +7,7 @@ use super::Rtnetlink;
 use super::address::Listed;
 use crate::kernel::netlink::{Attribute, Message, Reply};
 use crate::kernel::procfs;
-use crate::model::{Family, IpsecExemption, Link, Links, SourceValidation};
+use crate::model::{Family, Link, Links, SourceValidation};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -29,8 +29,6 @@ const AF_INET: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
 // The numbers of settings in `IFLA_INET_CONF`, counted from 1.
 const RP_FILTER: usize = 8;
-const DISABLE_XFRM: usize = 15;
-const DISABLE_POLICY: usize = 16;
 const ACCEPT_LOCAL: usize = 23;
 const SRC_VALID_MARK: usize = 24;
 const ROUTE_LOCALNET: usize = 26;
@@ -48,13 +46,9 @@ impl Rtnetlink {
             list.extend(read_link(reply, &with_address));
         })?;
         self.names.extend(each.iter().map(|link| (link.index, link.name.clone())));
-        let is_set = |name| of_all_links(name).is_some_and(|value| value != 0);
-        let routes_to_loopback = is_set("route_localnet");
-        let all = IpsecExemption { inbound: is_set("disable_policy"), outbound: is_set("disable_xfrm") };
+        let routes_to_loopback = of_all_links("route_localnet").is_some_and(|value| value != 0);
         for link in &mut each {
             link.routes_to_loopback |= routes_to_loopback;
-            link.ipsec.inbound |= all.inbound;
-            link.ipsec.outbound |= all.outbound;
         }
         Ok(Links {
             each,
@@ -93,7 +87,6 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
             accepts_local: is_set(ACCEPT_LOCAL),
             rp_filter: setting(RP_FILTER).map_or(0, |value| u8::try_from(value).unwrap_or(u8::MAX)),
         },
-        ipsec: IpsecExemption { inbound: is_set(DISABLE_POLICY), outbound: is_set(DISABLE_XFRM) },
         xdp_program: attributes.of(IFLA_XDP).and_then(xdp_program),
     })
 }

@@ -34,7 +34,7 @@ for_each_backend_and_native!(
     later_packets_of_direct_connections_are_followed,
     order_of_chains_with_one_priority_is_not_guessed,
     causes_are_those_without_which_packets_are_captured,
-    policies_of_ipsec_are_followed,
+    policies_of_ipsec_are_noted,
     translations_of_the_other_family_are_skipped,
     marks_of_others_leave_no_proof_of_equality,
     values_that_rules_name_are_not_those_of_every_packet,
@@ -416,8 +416,28 @@ fn causes_are_those_without_which_packets_are_captured(fixture: Fixture) {
     all_hold(fixture, include_str!("causes.txt"));
 }
 
-fn policies_of_ipsec_are_followed(fixture: Fixture) {
-    all_hold(fixture, include_str!("ipsec.txt"));
+/// They are not evaluated, so nothing is said of their consequences, and `check` does not fail.
+fn policies_of_ipsec_are_noted(fixture: Fixture) {
+    const NOTE: &str = "IPsec policies exist, they are not evaluated";
+    let policy = "xfrm policy add dir out dst 192.0.2.0/24 action allow";
+    let default = "xfrm policy setdefault out block";
+    for words in [policy, default] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(&["-i", "*", "-b", "*"]);
+        let to = at(fixture.families()[0].service(), 80).to_string();
+        let reports = || {
+            let check = pod.istio_iptables(&["check", "-i", "*", "-b", "*"]).run().succeeded().stdout();
+            let explain = |more: &[&str]| {
+                let words = [&["explain", "--live"], more].concat();
+                pod.bare_istio_iptables(&words).run().succeeded().stdout()
+            };
+            [check, explain(&[]), explain(&["--to", &to]), explain(&["--to", &to, "--output", "json"])]
+        };
+        reports().iter().for_each(|report| assert!(!report.contains("IPsec"), "{report}"));
+        pod.namespace.run(|| tool("ip", &words.split(' ').collect::<Vec<_>>(), ""));
+        reports().iter().for_each(|report| assert!(report.contains(NOTE), "{words}: {report}"));
+    }
 }
 
 fn tables_that_are_switched_off_have_no_effect(fixture: Fixture) {

@@ -9,18 +9,12 @@ use crate::text::one_line;
 pub(super) fn may_decide(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
     let Some(live) = &pod.live else { return Vec::new() };
     let programs = live.runtime.programs.iter().filter(|program| program.may_decide(packet, walk));
-    let policies = walk.ipsec.iter().map(|policy| format!("{policy} decides"));
     // What does not leave is at no interface.
     let is_sent = packet.is_inbound || !matches!(walk.verdict, Verdict::Dropped | Verdict::NoRoute);
     let at = |device: &str| device == interface(packet, walk);
     let met = live.devices.iter().filter(|hook| is_sent && at(&hook.interface));
     let hooks = met.map(|hook| format!("{} takes it or its replies", one_line(&hook.words())));
-    programs
-        .map(|program| program.words.clone())
-        .chain(policies)
-        .chain(walk.order.clone())
-        .chain(hooks)
-        .collect()
+    programs.map(|program| program.words.clone()).chain(walk.order.clone()).chain(hooks).collect()
 }
 
 /// The interface that a packet passes.
