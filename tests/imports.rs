@@ -37,6 +37,7 @@ fn no_files_import_each_other() {
         "cni/src",
         "injector/src",
         "install-cni/src",
+        "crates/cli-docs/src",
         "crates/goduration/src",
         "crates/gotemplate/src",
         "crates/netlab/src",

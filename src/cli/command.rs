@@ -21,12 +21,12 @@ thread_local! {
     static BUILT: RefCell<Command> = RefCell::new(command_line(Scope::Root));
 }
 
-/// Where options are accepted.
+/// Where options are defined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Before a sub-command only. Sub-commands have a name and a description, no options.
     Root,
-    /// Behind each sub-command as well, for which clap copies every option: more work than all else at the start of a
+    /// With each sub-command as well, for which clap copies every option: more work than all else at the start of a
     /// process.
     Everywhere,
 }
@@ -78,6 +78,10 @@ fn sub_command(sub: SubCommand) -> Command {
     let mut command = Command::new(sub.name()).about(sub.about()).after_help(examples);
     for key in sub.own_options() {
         command = command.arg(packet_argument(*key, sub));
+    }
+    // Hidden: their values are read as such, and the error names them.
+    for key in Key::ALL.iter().filter(|key| key.spec().has_flag() && !sub.accepts(**key)) {
+        command = command.arg(argument(*key).global(true).hide(true));
     }
     match sub {
         SubCommand::Explain => {
@@ -183,6 +187,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         .unwrap_or_default();
     read_packet(matches, raw, errors);
     read_compared(matches, raw, errors);
+    let mut misplaced = Vec::new();
     for &key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
         let name = key.spec().name;
         if matches.value_source(name) != Some(ValueSource::CommandLine) {
@@ -191,11 +196,18 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         let Some(value) = matches.get_one::<OsString>(name) else {
             continue;
         };
+        if !raw.command.accepts(key) {
+            misplaced.push(key);
+            continue;
+        }
         let origin = Origin::Flag(key);
         match value.to_str() {
             Some(text) => raw.set_if_stronger(key, OptionValue { text: text.to_owned(), origin }),
             None => errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() }),
         }
+    }
+    if !misplaced.is_empty() {
+        errors.push(UsageError::Misplaced { options: misplaced, command: raw.command });
     }
 }
 

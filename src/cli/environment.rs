@@ -30,7 +30,8 @@ pub(super) fn read(
     if !raw.packet(PacketKey::Bundle).is_empty() {
         return;
     }
-    for &key in Key::ALL {
+    let command = raw.command;
+    for &key in Key::ALL.iter().filter(|key| command.accepts(**key)) {
         for name in key.spec().variable_names() {
             let Some(value) = variables.remove(&OsString::from(&name)) else {
                 continue;

@@ -23,6 +23,13 @@ pub enum UsageError {
         /// A similar name.
         hint: Option<String>,
     },
+    /// Options that have no effect with the sub-command.
+    Misplaced {
+        /// The options.
+        options: Vec<Key>,
+        /// The sub-command.
+        command: SubCommand,
+    },
     /// A flag that needs a value is the last word, or has an empty one.
     MissingValue {
         /// The flag.
@@ -67,6 +74,12 @@ impl fmt::Display for UsageError {
                 write!(f, "unexpected argument {word:?}: neither a sub-command nor the value of an option")?;
                 let names = SubCommand::ALL.map(SubCommand::name).join(", ");
                 suffix(f, &hint.clone().unwrap_or_else(|| format!("sub-commands are {names}")))
+            }
+            Self::Misplaced { options, command } => {
+                let names: Vec<_> = options.iter().map(ToString::to_string).collect();
+                let (names, name) = (names.join(", "), command.name());
+                write!(f, "{names}: no effect with {name}, which accepts {}", command.accepted())?;
+                suffix(f, &format!("leave it out; `istio-iptables {name} --help` describes them"))
             }
             Self::MissingValue { flag, takes } => write!(f, "{flag} needs a value: {takes}"),
             Self::NotUtf8 { origin, shown } => {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::options::Key;
 use super::packet::PacketKey;
+use super::spec::Heading;
 
 /// The sub-command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,56 @@ impl SubCommand {
             Self::Check | Self::Show => &[PacketKey::Output, PacketKey::Color, PacketKey::Bundle],
             Self::Diff => &[PacketKey::Output, PacketKey::Color],
             Self::Apply | Self::Bundle | Self::Cleanup => &[],
+        }
+    }
+
+    /// Whether an option has an effect.
+    #[must_use]
+    pub const fn accepts(self, key: Key) -> bool {
+        let is_cleanup = matches!(self, Self::Cleanup);
+        let selects_pod = matches!(key, Key::CniMode | Key::Config | Key::NetworkNamespace | Key::Pid);
+        let is_for_cleanup = matches!(
+            key,
+            Key::CleanupOnly
+                | Key::DryRun
+                | Key::DryRunFilePath
+                | Key::KeepConnections
+                | Key::RulesFile
+                | Key::Verify
+        );
+        match (self, key.spec().heading) {
+            (Self::Apply, _) | (_, Heading::Backend | Heading::Logging) => true,
+            (_, Heading::Run) => selects_pod || (is_cleanup && is_for_cleanup),
+            (_, Heading::Validation) => false,
+            (
+                _,
+                Heading::Proxy
+                | Heading::Inbound
+                | Heading::Outbound
+                | Heading::Dns
+                | Heading::Interfaces
+                | Heading::Families,
+            ) => !is_cleanup && !matches!(self, Self::Show),
+        }
+    }
+
+    /// The options that are accepted, in words: a group by its title if that is all of its options.
+    pub(super) fn accepted(self) -> String {
+        let all: Vec<Key> = Key::ALL.iter().copied().filter(|key| key.spec().has_flag()).collect();
+        let (mut groups, mut options) = (Vec::new(), Vec::new());
+        for group in all.chunk_by(|one, next| one.spec().heading == next.spec().heading) {
+            let accepted = group.iter().filter(|key| self.accepts(**key));
+            match group.first() {
+                Some(first) if group.len() > 2 && accepted.clone().count() == group.len() => {
+                    groups.push(first.spec().heading.title());
+                }
+                _ => options.extend(accepted.map(|key| format!("--{}", key.spec().name))),
+            }
+        }
+        options.extend(self.own_options().iter().map(ToString::to_string));
+        match groups.as_slice() {
+            [] => options.join(", "),
+            groups => format!("the options of the groups {}, and {}", groups.join(", "), options.join(", ")),
         }
     }
 
@@ -209,8 +260,11 @@ impl RawOptions {
         self.packet.entry(key).or_insert(text);
     }
 
-    /// Takes a value unless one of higher precedence is there already.
+    /// Takes a value unless one of higher precedence is there already, or the option has no effect with the sub-command: variables
+    /// and a config file are those of the pod.
     pub(super) fn set_if_stronger(&mut self, key: Key, given: OptionValue) {
-        self.values.entry(key).or_insert(given);
+        if self.command.accepts(key) {
+            self.values.entry(key).or_insert(given);
+        }
     }
 }

@@ -36,7 +36,9 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(bash(&["--dry-run", "cle"]), ["cleanup"]);
     // An option of `explain` only.
     assert_eq!(bash(&["cleanup", "--prot"]), [""; 0]);
-    assert_eq!(bash(&["cleanup", "--reroute"]), ["--reroute-virtual-interfaces"]);
+    assert_eq!(bash(&["check", "--reroute"]), ["--reroute-virtual-interfaces"]);
+    // One that has no effect there.
+    assert_eq!(bash(&["cleanup", "--reroute"]), [""; 0]);
 }
 
 #[test]
@@ -47,7 +49,9 @@ fn fish_completes_commands_options_and_values() {
     assert_eq!(fish("explain --prot"), ["--proto"]);
     assert_eq!(fish("explain --proto "), ["tcp", "udp"]);
     assert_eq!(fish("explain --proto=u"), ["--proto=udp"]);
-    assert_eq!(fish("cleanup -m "), ["REDIRECT", "TPROXY"]);
+    assert_eq!(fish("check -m "), ["REDIRECT", "TPROXY"]);
+    assert_eq!(fish("check --reroute"), ["--reroute-virtual-interfaces"]);
+    assert_eq!(fish("cleanup --reroute"), [""; 0]);
     assert_eq!(fish("cleanup --prot"), [""; 0]);
 }
 
@@ -57,7 +61,8 @@ fn zsh_completes_commands_options_and_values() {
     let zsh = |typed: &str| shells::zsh(NAME, &script, typed);
     assert_eq!(zsh("exp\t--prot\tu\t"), "explain --proto=udp");
     assert_eq!(zsh("--backe\tnft\t"), "--backend=nftables");
-    assert_eq!(zsh("cleanup -m T\t"), "cleanup -m TPROXY");
+    assert_eq!(zsh("check -m T\t"), "check -m TPROXY");
+    assert_eq!(zsh("cleanup --reroute\t"), "cleanup --reroute");
     // An option of `explain` only.
     assert_eq!(zsh("cleanup --prot\t"), "cleanup --prot");
 }

@@ -103,7 +103,9 @@ const RUNS: &[Case] = &[
     (&["--log_output_level", "foo"], &["\"foo\"", "none, fatal, error, warn, info and debug"]),
     (&["--log-format", "xml"], &["--log-format: \"xml\"", FORMAT]),
     (&["--log_as_json=2"], &["--log_as_json: \"2\"", BOOLEAN]),
-    (&["cleanup", "--skip-rule-apply"], &["--cleanup-only and --skip-rule-apply", KEEP_ONE]),
+    (&["--cleanup-only", "--skip-rule-apply"], &["--cleanup-only and --skip-rule-apply", KEEP_ONE]),
+    (&["cleanup", "--skip-rule-apply"], &["--skip-rule-apply: no effect with cleanup", "accepts "]),
+    (&["show", "-b", "x"], &["--istio-inbound-ports (-b): no effect with show", "accepts "]),
 ];
 
 const TRAFFIC: &[Case] = &[

@@ -167,7 +167,7 @@ fn cleanup_of_empty_namespace_changes_nothing_and_is_repeatable() {
     pod.istio(&[&SIDECAR[..], &["-m", "TPROXY", "--dual-stack"]].concat()).good();
     assert_ne!(pod.rules(), fresh);
     for _ in 0..2 {
-        pod.istio(&["cleanup", "-b", "80"]).good();
+        pod.istio(&["--cleanup-only", "-b", "80"]).good();
         assert_eq!(pod.rules(), fresh);
     }
 }

@@ -131,8 +131,8 @@ fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
     pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
     let before = pod.rules();
     let tools = pod.links("bin", &[NFT_V4, NFT_V6].concat());
-    for action in ["apply", "cleanup"] {
-        pod.istio(&[&[action], &SIDECAR[..]].concat())
+    for options in [&SIDECAR[..], &["cleanup"]] {
+        pod.istio(options)
             .search(&[&tools])
             .end()
             .exits(69)

@@ -12,11 +12,11 @@ for_each_backend_and_native!(
 );
 
 fn cleanup_leaves_nothing(fixture: Fixture) {
-    for cleanup in [&["--cleanup-only"][..], &["cleanup"]] {
-        for args in [&EVERYTHING[..], &RICH] {
+    for args in [&EVERYTHING[..], &RICH] {
+        for cleanup in [[&["--cleanup-only"][..], args].concat(), vec!["cleanup"]] {
             let pod = fixture.pod();
             pod.apply(args);
-            pod.apply(&[cleanup, args].concat());
+            pod.apply(&cleanup);
             assert!(pod.state().is_empty(), "after {args:?} and {cleanup:?}: {:?}", pod.state());
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use super::{Value, arguments, command_names, function, names, standard, value};
+use super::{Value, arguments, command_names, function, inherited, names, standard, value};
 
 /// An option and its value are two words, or one with `=`.
 const SPACE_OR_EQUALS: &str = "[\\ =]";
@@ -33,11 +33,15 @@ pub(crate) fn script(command: &Command) -> String {
         values(&mut text, sub.get_name(), sub);
     }
     values(&mut text, "*", command);
-    text.push_str("    *)\n        if [[ $cur == -* ]]; then\n            words='");
+    text.push_str(
+        "    *)\n        if [[ $cur == -* ]]; then\n            case $command in\n            '') words='",
+    );
     text.push_str(&flags(arguments(command).chain(&standard(true))));
-    text.push_str("'\n            case $command in\n");
+    text.push_str("' ;;\n");
     for sub in command.get_subcommands() {
-        line(&mut text, &["            ", sub.get_name(), ") words+=' ", &flags(arguments(sub)), "' ;;"]);
+        let all = arguments(sub).chain(inherited(command, sub)).collect::<Vec<_>>();
+        let all = flags(all.into_iter().chain(&standard(false)));
+        line(&mut text, &["            ", sub.get_name(), ") words='", &all, "' ;;"]);
     }
     text.push_str("            esac\n        else\n            case $command in\n            '') words='");
     text.push_str(&commands.join(" "));

@@ -8,7 +8,18 @@ pub(crate) fn script(command: &Command) -> String {
     let name = command.get_name();
     let start = ["complete -c ", name].concat();
     let mut text = ["# Completion of ", name, " for fish.\n", &start, " -f\n"].concat();
-    for argument in arguments(command).chain(&standard(true)) {
+    for argument in arguments(command) {
+        let refuses = |sub: &&Command| {
+            sub.get_arguments().any(|own| own.get_id() == argument.get_id() && own.is_hide_set())
+        };
+        let refusing: Vec<_> = command.get_subcommands().filter(refuses).flat_map(command_names).collect();
+        let condition = match refusing.as_slice() {
+            [] => String::new(),
+            names => [" -n 'not __fish_seen_subcommand_from ", &names.join(" "), "'"].concat(),
+        };
+        option(&mut text, &[start.as_str(), &condition].concat(), argument);
+    }
+    for argument in &standard(true) {
         option(&mut text, &start, argument);
     }
     for sub in command.get_subcommands() {

@@ -73,6 +73,14 @@ pub(crate) fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|argument| !argument.is_hide_set())
 }
 
+/// The options of the program that a sub-command accepts: the global ones that it does not define itself, and those that it hides.
+pub(crate) fn inherited<'a>(program: &'a Command, sub: &'a Command) -> impl Iterator<Item = &'a Arg> {
+    let is_defined = move |argument: &&Arg| sub.get_arguments().any(|own| own.get_id() == argument.get_id());
+    arguments(program)
+        .filter(|argument| argument.is_global_set())
+        .filter(move |argument| !is_defined(argument))
+}
+
 /// The options every command has, besides the global ones.
 pub(crate) fn standard(has_version: bool) -> Vec<Arg> {
     let help = Arg::new("help").short('h').long("help").help("Print help").action(ArgAction::Help);

@@ -3,7 +3,8 @@
 use clap::{Arg, Command};
 
 use super::{
-    Value, arguments, command_names, function, is_path, names, standard, summary, value, value_name,
+    Value, arguments, command_names, function, inherited, is_path, names, standard, summary, value,
+    value_name,
 };
 
 pub(crate) fn script(command: &Command) -> String {
@@ -27,8 +28,8 @@ pub(crate) fn script(command: &Command) -> String {
     text.push_str("    case $state in\n    command) _describe command commands ;;\n    rest)\n");
     text.push_str("        case $line[1] in\n");
     for sub in command.get_subcommands() {
-        text.extend(["        ", &command_names(sub).join("|"), ") options+=(\n"]);
-        for argument in arguments(sub) {
+        text.extend(["        ", &command_names(sub).join("|"), ") options=(\n"]);
+        for argument in arguments(sub).chain(inherited(command, sub)).chain(&standard(false)) {
             option(&mut text, argument);
         }
         text.push_str("        ) ;;\n");

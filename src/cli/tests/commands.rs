@@ -10,7 +10,7 @@ fn sub_commands_with_options_on_either_side() {
         assert_eq!(raw.given(Key::DryRun).unwrap().text, "true");
     }
     assert_eq!(line(&["istio-iptables", "apply"]).raw().command, SubCommand::Apply);
-    let twice = line(&["-b", "80", "cleanup", "-b", "90"]);
+    let twice = line(&["-b", "80", "apply", "-b", "90"]);
     assert_eq!(twice.text(Key::InboundPorts).as_deref(), Some("90"));
 }
 
@@ -92,10 +92,64 @@ fn help_shows_every_option_and_exit_code() {
         assert!(help.contains(&format!("{:>3}  {meaning}", exit.code())), "{meaning}");
     }
     assert!(!help.contains("vklog"));
-    for args in [&["-h"][..], &["cleanup", "--help"], &["istio-iptables", "--help"]] {
+    for args in [&["-h"][..], &["check", "--help"], &["istio-iptables", "--help"]] {
         assert!(line(args).printed().contains("--istio-inbound-ports"), "{args:?}");
     }
     assert!(line(&["--version"]).printed().contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn options_without_an_effect_are_refused_by_sub_commands() {
+    let of_show = "the options of the groups Backend, Logging, and --network-namespace, --pid, --cni-mode, --config, --output, \
+                   --color, --bundle; leave it out; `istio-iptables show --help` describes them";
+    for args in [&["show", "-p", "99", "-b", "80"][..], &["-b", "80", "-p", "99", "show"]] {
+        assert_eq!(
+            line(args).errors(),
+            [format!(
+                "--envoy-port (-p), --istio-inbound-ports (-b): no effect with show, which accepts {of_show}"
+            )]
+        );
+    }
+    for (sub, option) in [
+        ("check", "--dry-run"),
+        ("explain", "--cleanup-only"),
+        ("bundle", "--rules-file=x"),
+        ("cleanup", "--dual-stack"),
+        ("show", "--keep-connections"),
+    ] {
+        let errors = line(&[sub, option]).errors();
+        let name = option.split('=').next().unwrap();
+        let [error] = errors.as_slice() else { panic!("{errors:?}") };
+        let start = format!("no effect with {sub}, which accepts ");
+        assert!(error.contains(name) && error.contains(&start), "{error}");
+        assert!(!line(&[sub, "--help"]).printed().contains(&format!("{name} ")), "{sub} {name}");
+    }
+    let help = line(&["show", "--help"]).printed();
+    for spec in Key::ALL.iter().filter(|key| key.spec().has_flag()).map(|key| key.spec()) {
+        let is_accepted = ["Backend", "Logging"].contains(&spec.heading.title())
+            || ["network-namespace", "pid", "cni-mode", "config"].contains(&spec.name);
+        assert_eq!(help.contains(&format!("--{}", spec.name)), is_accepted, "{}\n{help}", spec.name);
+    }
+}
+
+/// In a pod they are set for its init container.
+#[test]
+fn variables_and_config_files_are_for_every_sub_command() {
+    for sub in
+        [SubCommand::Bundle, SubCommand::Check, SubCommand::Cleanup, SubCommand::Explain, SubCommand::Show]
+    {
+        let raw = line(&[sub.name()])
+            .env("ISTIO_INBOUND_PORTS", "80")
+            .env("DRY_RUN_FILE_PATH", "/tmp/rules")
+            .env("RUN_VALIDATION", "no boolean")
+            .document(r#"{"dry-run": true, "istio-service-cidr": "*", "pid": 7}"#)
+            .raw();
+        let is_about_rules = !matches!(sub, SubCommand::Cleanup | SubCommand::Show);
+        assert_eq!(raw.given(Key::InboundPorts).is_some(), is_about_rules, "{sub:?}");
+        assert_eq!(raw.given(Key::ServiceCidr).is_some(), is_about_rules, "{sub:?}");
+        assert_eq!(raw.given(Key::DryRun).is_some(), sub == SubCommand::Cleanup, "{sub:?}");
+        assert!(raw.given(Key::Pid).is_some() && raw.given(Key::RunValidation).is_none(), "{sub:?}");
+    }
 }
 
 #[test]

@@ -214,7 +214,6 @@ fn contradictions() {
             "--backend and --force-iptables-binary: ",
         ),
         (&["--cleanup-only", "--skip-rule-apply"], "--cleanup-only and --skip-rule-apply: "),
-        (&["cleanup", "--skip-rule-apply"], "--cleanup-only and --skip-rule-apply: "),
     ] {
         refused(words, &[options]);
     }

@@ -181,7 +181,6 @@ fn unreadable_resolv_conf_matters_only_to_dns_capture() {
     for words in [
         &[][..],
         &["--redirect-dns", "--capture-all-dns"],
-        &["cleanup", "--redirect-dns"],
         &["--cleanup-only", "--redirect-dns"],
         &["--skip-rule-apply", "--redirect-dns"],
     ] {

@@ -36,7 +36,7 @@ fn options_that_do_nothing_here() {
         (&["-n"], &["ISTIO_IPTABLES_KEEP_CONNECTIONS=1"], &["variable ISTIO_IPTABLES_KEEP_CONNECTIONS"]),
         (&["--run-validation", "-n"], &[], &["--run-validation"]),
         (&["--verify", "-n"], &[], &["--verify"]),
-        (&["--run-validation", "cleanup"], &[], &["--run-validation"]),
+        (&["--run-validation", "--cleanup-only"], &[], &["--run-validation"]),
         (&["-x", "10.0.0.0/8"], &[], &["--istio-service-exclude-cidr (-x)"]),
         (&["-u", "5"], &["ENVOY_USER=envoy"], &["variable ENVOY_USER"]),
         (
@@ -100,7 +100,7 @@ fn template_options_cause_no_warning() {
 
 #[test]
 fn no_probe_where_nothing_is_applied() {
-    for words in [["--run-validation", "-n"], ["--run-validation", "cleanup"]] {
+    for words in [["--run-validation", "-n"], ["--run-validation", "--cleanup-only"]] {
         assert_eq!(resolved_of(&words, &[]).run.validation, None, "{words:?}");
     }
 }

@@ -145,6 +145,8 @@ impl Pod {
     pub(crate) fn istio_iptables(&self, args: &[&str]) -> Program {
         let program = self.bare_istio_iptables(args);
         match self.fixture.stack {
+            // These have no effect on rules of options.
+            super::Stack::Dual if args.iter().any(|word| ["cleanup", "show"].contains(word)) => program,
             super::Stack::Dual => program.arg("--dual-stack"),
             super::Stack::V4 | super::Stack::V6 => program,
         }
