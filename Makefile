@@ -49,7 +49,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test quick instructions bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-checks setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -69,7 +69,7 @@ checks: setup-checks ## what CI runs beside `make test`: lints, documentation, r
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: parity pod containerd proxies cluster
+program-tests: instructions parity pod containerd proxies cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -83,6 +83,10 @@ FIGURES := --write docs/performance.md --plot docs/connection-cost.svg
 
 bench: static ## measure, and write the figures into docs/performance.md; BASELINE=/path/to/an/earlier/build compares with that
 	$(call CAPTURE_BENCH,$(if $(BASELINE),--baseline $(BASELINE),$(if $(PEER),--peer $(PEER)) $(FIGURES)))
+
+# How many instructions a first run and a second one execute, which the load of the machine does not change.
+instructions: setup-checks static ## fail if runs execute 5 % more instructions than recorded; WRITE=1 records them (root, valgrind)
+	@$(AS_ROOT) tests/instructions/run $(STATIC) $(if $(WRITE),--write)
 
 bench-connections: static ## only what a new connection costs through the rules: figures and plot in docs/
 	$(call CAPTURE_BENCH,--connections $(FIGURES))
@@ -149,8 +153,17 @@ injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
 	@install -D target/$(TARGET)/injector/sidecar-injector $(INJECTOR) # beside the other program
 	@echo "$(INJECTOR): $$(stat -c %s $(INJECTOR)) bytes"
 
-lint: ## format, clippy, licences and bans, documentation
+# The library tests that make network namespaces.
+NEEDS_ROOT := --skip kernel:: --skip routing::lookup::tests --skip unlisted_sockets
+quick: ## without root, after each edit: format, clippy, library tests, properties, gallery, documentation, imports, order of rules
 	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo $(TEST) --locked -p istio-iptables --lib --test properties --test gallery --test docs --test imports --test rule_order \
+	    -- $(NEEDS_ROOT)
+
+lint: ## format, clippy, licences and bans, documentation, fuzz targets
+	cargo fmt --all --check
+	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --locked --manifest-path fuzz/Cargo.toml # without the fuzzer, which is C++
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo deny --locked check bans licenses sources # the init binary
 	cargo deny --locked --manifest-path cni/Cargo.toml --config cni/deny.toml check bans licenses sources

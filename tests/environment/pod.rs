@@ -61,7 +61,8 @@ impl Pod {
         Self::with(DUAL)
     }
 
-    /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable.
+    /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable. The directory is there even if it is
+    /// below a folder that `setup` hides, such as `/tmp`.
     pub(crate) fn with(setup: &str) -> Self {
         require();
         let directory =
@@ -71,10 +72,12 @@ impl Pod {
         let built = &*BUILT;
         let script = format!(
             "mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {built} {BINARY}; \
+             mkdir /mnt/directory; mount --bind $DIR /mnt/directory; \
              mount -t tmpfs run /run; ip link set lo up; \
              echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode; \
              ip link add eth0 type veth peer name peer0; ip link set eth0 up; ip link set peer0 up; \
-             {setup}"
+             {setup}\n\
+             [ -e $DIR ] || [ ! -e /mnt/directory ] || {{ mkdir -p $DIR && mount --bind /mnt/directory $DIR; }} 2>/dev/null || :"
         );
         let kinds = Kinds { net: true, mount: true, user: false };
         let env = [("DIR", directory.path().as_os_str()), ("PATH", USUAL_PATH.as_ref())];
