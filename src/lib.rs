@@ -4,6 +4,33 @@
 //! imports from a later one. All I/O is in `kernel`, which depends only on the model; `apply` translates between it and
 //! the plan.
 //!
+//! From options to the text for `iptables-restore`:
+//!
+//! ```
+//! use istio_iptables::facts::Files;
+//! use istio_iptables::model::{Family, Network, Table};
+//! use istio_iptables::{cli, config, policy, render};
+//!
+//! // Options as text, with the origin of each.
+//! let words = ["istio-iptables", "-b", "80", "-u", "1337"].map(Into::into);
+//! let no_file = |_: &std::path::Path| -> std::io::Result<String> { Err(std::io::ErrorKind::NotFound.into()) };
+//! let Ok(cli::Outcome::Run(raw)) = cli::parse(words, [], &mut std::io::empty(), &no_file) else { unreachable!() };
+//!
+//! // Valid values, and with the pod's addresses what is captured.
+//! let files = Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) };
+//! let resolved = config::resolve(&raw, &files).unwrap();
+//! let (capture, _notices) = resolved.intent.decide(&Network { addresses: Vec::new(), ipv6: false });
+//!
+//! // Rules as data, of both families and then of one.
+//! let ruleset = policy::ruleset(&capture);
+//! let ipv4 = ruleset.resolve(Family::V4);
+//! assert!(ipv4.tables[&Table::Nat].rules().any(|rule| rule.statement.matcher.protocol.is_some()));
+//!
+//! // Text.
+//! let text = render::fresh(&ipv4);
+//! assert!(text.contains("-A ISTIO_INBOUND -p tcp --dport 80 -j ISTIO_IN_REDIRECT"), "{text}");
+//! ```
+//!
 //! ```text
 //! cli ─► RawOptions ─┐
 //! facts ─────────────┴► config ─► CaptureConfig ─► policy ─► Ruleset (model)
