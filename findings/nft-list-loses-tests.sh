@@ -2,7 +2,7 @@
 # `nft list ruleset` and `iptables-translate` on rules of iptables-nft whose match has two parts.
 . "$(dirname "$0")/lib.sh"
 guess 'nft prints an iptables rule with all of its tests, or marks it as not translatable'
-debian bookworm iptables=1.8.9-2 nftables iproute2
+debian bookworm iptables=1.8.9-2 nftables=1.0.6-2+deb12u2 iproute2=6.1.0-3
 debian trixie iptables=1.8.11-2 nftables=1.1.3-1
 start
 on bookworm ip link set lo up
