@@ -7,6 +7,8 @@
 #   start                               makes a network and a mount namespace; after it:
 #   on SUITE COMMAND...                 runs a command in that tree, inside the namespaces
 #   inside COMMAND...                   runs a command of this machine inside the network namespace
+#   peer SUITE                          a second network namespace: eth0 10.0.0.1 inside, eth0 10.0.0.2 there
+#   at_peer COMMAND...                  runs a command of this machine in that one
 #   expect NAME WANTED GOT              prints what was seen; exits with 1 if it is not what is recorded
 set -euo pipefail
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
@@ -14,13 +16,14 @@ export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 folder=$(mktemp -d)
 cache=${FINDINGS_CACHE:-$folder/cache}
 holder=
+second=
 
 finish() {
     code=$?
-    if [ -n "$holder" ]; then
-        kill "$holder" 2>/dev/null || true
-        wait "$holder" 2>/dev/null || true
-    fi
+    for process in $second $holder; do
+        kill "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
     rm -rf --one-file-system "$folder"
     exit "$code"
 }
@@ -111,4 +114,28 @@ on() {
 inside() { nsenter --target "$holder" --net "$@"; }
 
 # The packet counters of a chain's rules, in the order of the rules.
-counters() { on "$1" nft list chain "$2" "$3" "$4" | grep -o 'packets [0-9]*' | tr -dc '0-9\n' | paste -sd' '; }
+counters() { on "$1" nft list chain "$2" "$3" "$4" 2>/dev/null | grep -o 'packets [0-9]*' | tr -dc '0-9\n' | paste -sd' '; }
+
+peer() {
+    unshare --net bash -c 'echo ready; exec sleep 600' >"$folder/second" &
+    second=$!
+    until [ -s "$folder/second" ]; do sleep 0.05; done
+    on "$1" ip link set lo up
+    on "$1" ip link add eth0 type veth peer name eth0 netns "$second"
+    on "$1" ip address add 10.0.0.1/24 dev eth0
+    on "$1" ip link set eth0 up
+    nsenter --target "$second" --net chroot "$folder/$1" ip address add 10.0.0.2/24 dev eth0
+    nsenter --target "$second" --net chroot "$folder/$1" ip link set eth0 up
+}
+
+at_peer() { nsenter --target "$second" --net "$@"; }
+
+# Waits until something listens on a TCP port of the network namespace.
+listening() {
+    for _ in {1..100}; do
+        inside grep -qi ":$(printf %04X "$1") [0-9A-F:]* 0A " /proc/net/tcp /proc/net/tcp6 && return
+        sleep 0.05
+    done
+    echo "nothing listens on port $1" >&2
+    return 2
+}
