@@ -57,7 +57,7 @@ suite_apt() {
     "$program" -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
         -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" \
-        -o Dir::Cache="$cache/apt-$suite" -o Dir::Cache::archives="$cache/archives" -o APT::Sandbox::User=root \
+        -o Dir::Cache="$cache/apt-$suite" -o Dir::Cache::archives="$cache/archives" -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
         -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
