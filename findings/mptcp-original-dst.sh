@@ -51,12 +51,10 @@ func main() {
 	})
 }
 P
-go=$(find "$folder/python" -path '*/bin/go' -type f | head -n 1)
-chmod -R u+x "$(dirname "$(dirname "$go")")"
 printf 'module listen\n\ngo 1.24\n' >"$folder/go/go.mod"
-(cd "$folder/go" && GOCACHE=$folder/gocache GOTOOLCHAIN=local GOFLAGS=-mod=mod CGO_ENABLED=0 "$go" build -o listen .)
-expect 'SO_PROTOCOL of net.Listen, go.mod says 1.24 (262 is MPTCP)' 262 "$(inside "$folder/go/listen")"
-expect 'the same with GODEBUG=multipathtcp=0' 6 "$(GODEBUG=multipathtcp=0 inside "$folder/go/listen")"
+go_build "$folder/go" "$folder/gopath"
+expect 'SO_PROTOCOL of net.Listen, go.mod says 1.24 (262 is MPTCP)' 262 "$(inside "$folder/go/program")"
+expect 'the same with GODEBUG=multipathtcp=0' 6 "$(GODEBUG=multipathtcp=0 inside "$folder/go/program")"
 printf 'module listen\n\ngo 1.23\n' >"$folder/go/go.mod"
-(cd "$folder/go" && GOCACHE=$folder/gocache GOTOOLCHAIN=local GOFLAGS=-mod=mod CGO_ENABLED=0 "$go" build -o listen .)
-expect 'the same compiler, go.mod says 1.23' 6 "$(inside "$folder/go/listen")"
+go_build "$folder/go" "$folder/gopath"
+expect 'the same compiler, go.mod says 1.23' 6 "$(inside "$folder/go/program")"
