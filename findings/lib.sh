@@ -96,7 +96,7 @@ start() {
             mount --rbind /dev "$tree/dev"
         done
         echo ready
-        exec sleep "${FINDINGS_HOLD:-600}"' holder "$folder" >"$folder/holder" &
+        exec sleep 600' holder "$folder" >"$folder/holder" &
     holder=$!
     until [ -s "$folder/holder" ]; do
         kill -0 "$holder"
