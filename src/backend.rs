@@ -21,6 +21,8 @@ pub struct Findings {
     pub chains: BTreeMap<Variant, usize>,
     /// The same of our own native tables.
     pub native_chains: usize,
+    /// Whether the kernel is a sandbox's, such as gVisor.
+    pub is_sandbox: bool,
     /// The backends that the kernel refused when they were tried, or is too old for.
     pub refused: BTreeMap<Backend, Refusal>,
     /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
@@ -199,6 +201,15 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
 }
 
 fn unavailable(what: &str, findings: &Findings) -> Unavailable {
+    if findings.is_sandbox {
+        let hint = if findings.legacy.is_some() {
+            "the kernel is a sandbox's, and gVisor has iptables-legacy only: use --backend auto"
+        } else {
+            "the kernel is a sandbox's, and gVisor has iptables-legacy only: put iptables-legacy into the image, or add the \
+             folder of iptables-legacy-restore to PATH"
+        };
+        return Unavailable { what: format!("{what}; found: {findings}"), hint: hint.to_owned() };
+    }
     if let Some(hint) = loading(findings) {
         return Unavailable { what: format!("{what}; found: {findings}"), hint };
     }
@@ -263,6 +274,7 @@ mod tests {
             legacy_tables: vec!["nat (IPv4)".to_owned()],
             chains: chains.iter().copied().collect(),
             native_chains: 0,
+            is_sandbox: false,
             refused: BTreeMap::new(),
             nft: Some(tools("nft")),
             legacy: Some(tools("legacy")),

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::live::Own;
+use super::sandbox::fitting;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
 use crate::explain::Rules;
 use crate::model::{Family, FamilyRules, PerFamily};
@@ -107,7 +108,7 @@ impl Own {
         }
         let rules = policy::ruleset(nearest);
         for (family, live) in self.live.rules.iter_mut() {
-            live.disown(&rules.resolve(*family));
+            live.disown(&fitting(rules.resolve(*family)));
         }
     }
 
@@ -137,7 +138,7 @@ impl Own {
 /// The rules of a configuration, in each of its families.
 fn rules(config: &CaptureConfig) -> PerFamily<FamilyRules> {
     let rules = policy::ruleset(config);
-    config.families.iter().map(|family| (family, rules.resolve(family))).collect()
+    config.families.iter().map(|family| (family, fitting(rules.resolve(family)))).collect()
 }
 
 /// The nearest configuration so far.

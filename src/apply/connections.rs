@@ -31,6 +31,10 @@ pub(super) fn inspect(
     policy: Policy,
     counting: Counting,
 ) -> Connections {
+    // A sandbox has no match that could exempt open connections, and keeps the path of those that began under rules.
+    if current.is_sandbox {
+        return Connections::default();
+    }
     let wants = |family: &Family| desired.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
     let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
     let ours =

@@ -12,6 +12,7 @@ use crate::config::{BackendChoice, RunOptions};
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rules_file;
+use crate::kernel::sandbox::is_sandbox;
 use crate::model::{Backend, Family, Variant};
 use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
@@ -90,6 +91,7 @@ fn keep_dry_run(desired: &DesiredState, backend: Backend, path: &Path) -> Result
 fn empty_state(choice: BackendChoice) -> CurrentState {
     let backend = match choice {
         BackendChoice::IptablesLegacy => Variant::Legacy.into(),
+        BackendChoice::Auto | BackendChoice::Iptables if is_sandbox() => Variant::Legacy.into(),
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft.into(),
         BackendChoice::Nftables => Backend::Native,
     };

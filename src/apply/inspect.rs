@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{
-    conntrack, from_kernel, missing_modules, needed, network, preconditions, tool_error, unlisted_tables,
+    conntrack, from_kernel, missing_modules, needed, network, preconditions, sandbox, tool_error,
+    unlisted_tables,
 };
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
@@ -66,6 +67,9 @@ pub(super) fn inspect_without(
     if snapshot.legacy_unlisted && recorded() {
         snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?;
     }
+    if snapshot.is_sandbox && snapshot.legacy_unlisted {
+        return Err(sandbox::no_raw_socket());
+    }
     let findings = findings(host, &snapshot, choice, access, refused);
     log::debug!("{findings}");
     if snapshot.nf_tables == NfTables::Forbidden {
@@ -94,6 +98,7 @@ pub(super) fn inspect_without(
         unsuitable: snapshot.unsuitable.clone(),
         foreign: foreign_tables(&snapshot, decision.backend),
         legacy_unlisted: snapshot.legacy_unlisted,
+        is_sandbox: snapshot.is_sandbox,
         ..CurrentState::empty(decision.backend)
     };
     read_rules(host, &snapshot, &findings, decision.backend, &mut current)?;
@@ -101,7 +106,9 @@ pub(super) fn inspect_without(
         current.foreign_legacy = foreign_legacy(host, &snapshot);
     }
     let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
-    current.entries = conntrack::entries(live);
+    if !snapshot.is_sandbox {
+        current.entries = conntrack::entries(live);
+    }
     Ok(Inspection { decision, current })
 }
 
@@ -177,11 +184,12 @@ fn findings(
         legacy_tables: snapshot.legacy_tables_in_use(),
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
+        is_sandbox: snapshot.is_sandbox,
         refused: refused.clone(),
         nft: None,
         legacy: None,
     };
-    if Release::INET_NAT.is_after_running() {
+    if !snapshot.is_sandbox && Release::INET_NAT.is_after_running() {
         let refusal = Refusal { error: "needs Linux 5.2 or later".to_owned(), modules: Vec::new() };
         findings.refused.insert(Backend::Native, refusal);
     }

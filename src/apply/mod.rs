@@ -25,6 +25,7 @@ mod original_direction;
 pub mod preconditions;
 mod rollback;
 pub mod runtime;
+pub mod sandbox;
 pub mod show;
 mod tool_error;
 #[cfg(test)]
@@ -188,7 +189,9 @@ fn with_connections(
     counting: Counting,
 ) -> DesiredState {
     current.connections = connections::inspect(desired, current, policy, counting);
-    if let Some(entries) = conntrack::entries_during_capture(desired, &current.entries) {
+    if !current.is_sandbox
+        && let Some(entries) = conntrack::entries_during_capture(desired, &current.entries)
+    {
         current.entries = entries;
     }
     match policy {

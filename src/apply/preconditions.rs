@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{needed, tool_error};
+use super::{needed, sandbox, tool_error};
 use crate::config::RunOptions;
 use crate::connections::only_keeps_translation;
 use crate::exit::Exit;
@@ -53,6 +53,7 @@ pub(super) fn check_steps(
     steps: &[Step],
 ) -> Result<(), Failure> {
     refuse_first(steps)?;
+    sandbox::check(host, desired, current, steps)?;
     for step in steps {
         match step {
             Step::Network(step) => check_network(*step, current)?,

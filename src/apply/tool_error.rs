@@ -4,11 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::missing_modules;
+use super::{missing_modules, sandbox};
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Output;
 use crate::kernel::restore::{LOCK_WAIT_SECONDS, ToolError};
+use crate::kernel::sandbox::is_sandbox;
 use crate::kernel::{idmap, limits, modules};
 use crate::model::{Family, Tools, Variant};
 use crate::parse;
@@ -96,7 +97,11 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
     }
-    let known = missing_library(stderr)
+    let missing_library = missing_library(stderr);
+    if missing_library.is_none() && !text.is_empty() && is_sandbox() {
+        return sandbox::refused(failure, text);
+    }
+    let known = missing_library
         .or_else(|| not_modules((variant, family), stderr, offending.unwrap_or_default(), text));
     if let Some((exit, hint)) = known {
         return Failure { exit, ..failure.hint(hint) };

@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 
 pub use super::child::Output;
 use super::input::Limited;
-use super::{child, input, memory, recording};
+use super::{child, input, memory, recording, trial};
 
 /// A program to run.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct Command {
     pub input: Option<File>,
     /// How long it may run.
     pub timeout: Duration,
+    /// Whether it runs in a network namespace of its own, which ends with it.
+    pub is_trial: bool,
 }
 
 /// How long a program may run: far longer than any takes, so that one that hangs is reported.
@@ -38,7 +40,7 @@ impl Command {
     /// `program` without arguments or input.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { program, args: Vec::new(), env: Vec::new(), input: None, timeout: TIMEOUT }
+        Self { program, args: Vec::new(), env: Vec::new(), input: None, timeout: TIMEOUT, is_trial: false }
     }
 
     /// The command as typed in a shell.
@@ -156,11 +158,14 @@ pub fn read_in_root(pid: u32, path: &str) -> io::Result<String> {
 
 #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
 fn run_program(command: Command) -> io::Result<Output> {
-    let Command { program, args, env, input, timeout } = command;
+    let Command { program, args, env, input, timeout, is_trial } = command;
     // Not /dev/null: it may be missing.
     let stdin = Stdio::from(input.map_or_else(|| memory::file(c"nothing", false), Ok)?);
     let mut command = std::process::Command::new(program);
     command.args(args).envs(env).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if is_trial {
+        trial::isolate(&mut command);
+    }
     child::output(command.spawn()?, timeout)
 }
 

@@ -25,13 +25,19 @@ impl Release {
         Self { major, minor }
     }
 
+    /// What `uname -r` prints.
+    #[must_use]
+    pub fn text_of_running() -> Option<String> {
+        recording::text("release of the kernel", &mut || {
+            Ok(uname()?.release().to_string_lossy().into_owned())
+        })
+        .ok()
+    }
+
     /// Whether the running kernel is older than `self`. One that does not say its version is not.
     #[must_use]
     pub fn is_after_running(self) -> bool {
-        let running = recording::text("release of the kernel", &mut || {
-            Ok(uname()?.release().to_string_lossy().into_owned())
-        });
-        let running = running.ok().and_then(|running| running.parse().ok());
+        let running = Self::text_of_running().and_then(|running| running.parse().ok());
         running.is_some_and(|running: Self| running < self)
     }
 }

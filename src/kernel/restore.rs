@@ -75,12 +75,32 @@ pub fn restore(
     if output.code == Some(0) { Ok(()) } else { Err(ToolError::Failed { line, output }) }
 }
 
+/// Runs the restore tool of iptables-legacy over a rules file in a network namespace that ends with it.
+///
+/// # Errors
+///
+/// As for [`restore`]; `CannotRun` if there can be no such namespace.
+pub fn try_out(host: &impl Host, tools: &Tools, input: File, lock: Option<&Path>) -> Result<(), ToolError> {
+    let mut command = Command::new(tools.restore.clone());
+    command.args.push("--noflush".to_owned());
+    command.input = Some(input);
+    command.env.extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
+    command.is_trial = true;
+    let (line, output) = run_tool(host, command)?;
+    if output.code == Some(0) { Ok(()) } else { Err(ToolError::Failed { line, output }) }
+}
+
 /// Reads back the rules of a family.
 ///
 /// # Errors
 ///
 /// The tool cannot be run, or fails.
 pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, ToolError> {
+    if variant == Variant::Legacy
+        && let Some(saved) = legacy::saved_in_sandbox(family).map_err(ToolError::Tables)?
+    {
+        return Ok(saved);
+    }
     let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
         return run_save(host, tools, None);

@@ -7,6 +7,7 @@ use std::io;
 use super::legacy::{self, LegacyTable};
 use super::nftables::{self, ListedChain, ListedTable, Nftables, TableFamily, TableName};
 use super::observe::ours;
+use super::sandbox;
 use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
 use crate::nft::LiveTables;
 use crate::ordered::Ordered as _;
@@ -43,6 +44,8 @@ pub struct Snapshot {
     /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user namespace that
     /// was made together with its network namespace for those outside.
     pub legacy_unlisted: bool,
+    /// Whether the kernel is a sandbox's.
+    pub is_sandbox: bool,
 }
 
 impl Snapshot {
@@ -79,6 +82,7 @@ impl Snapshot {
             nft_in_use,
             legacy,
             legacy_unlisted,
+            is_sandbox: nf_tables == NfTables::Absent && sandbox::is_sandbox(),
         })
     }
 

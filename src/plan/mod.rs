@@ -53,6 +53,9 @@ pub struct CurrentState {
     pub foreign_legacy: PerFamily<Observed>,
     /// Whether rules may be in the tables of iptables-legacy that are not seen here.
     pub legacy_unlisted: bool,
+    /// Whether the kernel is a sandbox's, such as gVisor. It tracks connections by itself, takes no alias of `lo`, and keeps no
+    /// tag of an address.
+    pub is_sandbox: bool,
 }
 
 impl CurrentState {
@@ -72,6 +75,7 @@ impl CurrentState {
             foreign: Vec::new(),
             foreign_legacy: PerFamily::new(),
             legacy_unlisted: false,
+            is_sandbox: false,
         }
     }
 
@@ -251,9 +255,14 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let left = left(desired, current);
     let found = found(current);
     let transitional = phases.transitional(&found);
-    let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
+    let before = network.before.into_iter().map(Step::Network);
     let (capture, finish) = phases.steps(current);
-    steps.extend(capture);
+    // A sandbox may refuse the rules, and can keep no record of an address.
+    let mut steps: Vec<Step> = if current.is_sandbox {
+        capture.into_iter().chain(before).collect()
+    } else {
+        before.chain(capture).collect()
+    };
     steps.extend(network.after.into_iter().map(Step::Network));
     let mut changed = captures_changed(steps.iter().chain(&finish));
     changed.retain(|family| desired.captures(*family) || current.captures(*family));
@@ -301,7 +310,9 @@ fn evidence(current: &CurrentState) -> routing::Evidence {
     for ((_, family), observed) in live {
         istio.or_default(*family).extend(live_marks(observed));
     }
-    routing::Evidence { istio, passthrough: record.is_some_and(|record| record.passthrough) }
+    // Without a record and tags: nothing but capture uses `::6`.
+    let passthrough = current.is_sandbox || record.is_some_and(|record| record.passthrough);
+    routing::Evidence { istio, passthrough }
 }
 
 /// Dormant tables that are to hold desired rules, as nft names them.

@@ -19,8 +19,8 @@ pub(super) fn recorded(
     transitional: Option<&Record>,
 ) -> Vec<Step> {
     let live = current.record();
-    // An alias that another program set is not touched.
-    if current.alias.is_some() && live.is_none() {
+    // An alias that another program set is not touched. A sandbox takes none.
+    if current.is_sandbox || (current.alias.is_some() && live.is_none()) {
         return steps;
     }
     let Some(wanted) = wanted else {

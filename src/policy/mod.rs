@@ -3,6 +3,7 @@
 //! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order, which is
 //! part of their meaning: within a chain the first rule that matches decides. `tests/policy.rs` fails if a rule moves.
 
+mod compact;
 mod dns;
 mod from_rules;
 mod inbound;
@@ -18,6 +19,7 @@ use ipnetwork::{Ipv4Network, Ipv6Network};
 use crate::config::CaptureConfig;
 use crate::model::{Address, Matcher, Owner, PASSTHROUGH_V4, PASSTHROUGH_V6, Ruleset};
 
+pub use compact::compact;
 pub use from_rules::config_from;
 
 /// The rules for `config`.

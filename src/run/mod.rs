@@ -189,8 +189,9 @@ fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredStat
     match action {
         Action::Apply => {
             let rules = policy::ruleset(config);
+            let resolved = |family| (family, apply::sandbox::fitting(rules.resolve(family)));
             DesiredState {
-                rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
+                rules: Family::ALL.into_iter().map(resolved).collect(),
                 network: routing::Desired::of(config),
                 rewrite,
             }

@@ -34,6 +34,7 @@ mod privileges;
 mod processes;
 mod rollback;
 mod run;
+mod sandbox;
 mod seccomp;
 mod size;
 mod untrusted;

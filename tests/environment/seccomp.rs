@@ -8,29 +8,29 @@ use std::time::Instant;
 
 use crate::pod::{BUILT, Pod};
 
-const ALLOW: u32 = 0x7fff_0000;
+pub(crate) const ALLOW: u32 = 0x7fff_0000;
 const EPERM: u32 = 0x0005_0001;
 /// Loads the word of `struct seccomp_data` at the offset `k`.
-const LOAD: u16 = 0x20;
+pub(crate) const LOAD: u16 = 0x20;
 /// Skips `jt` steps if the loaded word is `k`, `jf` steps if it is not.
-const EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
+pub(crate) const EQUAL: u16 = 0x15;
+pub(crate) const RETURN: u16 = 0x06;
 /// Offsets of the number of the system call and of its arguments.
-const NUMBER: u32 = 0;
-const FIRST: u32 = 16;
+pub(crate) const NUMBER: u32 = 0;
+pub(crate) const FIRST: u32 = 16;
 const SECOND: u32 = 24;
-const THIRD: u32 = 32;
+pub(crate) const THIRD: u32 = 32;
 
-const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+pub(crate) const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-fn number(call: libc::c_long) -> u32 {
+pub(crate) fn number(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap()
 }
 
 /// The binary with a filter for its system calls.
-fn filtered<const N: usize>(args: &[&str], mut filter: [libc::sock_filter; N]) -> Command {
+pub(crate) fn filtered<const N: usize>(args: &[&str], mut filter: [libc::sock_filter; N]) -> Command {
     let install = move || {
         let len = u16::try_from(N).unwrap_or(0);
         let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };

@@ -94,7 +94,11 @@ impl Socket {
             Some(kind) => socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, kind)?,
             None => xfrm_socket()?,
         };
-        setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_SECONDS, 0))?;
+        match setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_SECONDS, 0)) {
+            // gVisor before 2023 has no such option of netlink, and replies within the system call.
+            Ok(()) | Err(Errno::ENOPROTOOPT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
         match protocol {
             // Since 4.20; without it everything is listed, and the readers pick.
             Protocol::Route => {

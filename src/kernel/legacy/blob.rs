@@ -81,69 +81,78 @@ impl Info {
     }
 }
 
-/// The chain that holds an entry.
-enum CurrentChain {
-    /// Before any chain, or behind the policy of a built-in one.
-    None,
-    BuiltIn {
-        name: &'static str,
-        policy: usize,
-    },
-    User(String),
+/// A chain with its entries.
+pub(super) struct ChainEntries<'a> {
+    pub(super) name: String,
+    /// Of a built-in chain: whether its policy is DROP.
+    pub(super) drops: Option<bool>,
+    /// The offset of the first of them.
+    pub(super) start: usize,
+    /// Its rules.
+    pub(super) rules: Vec<Entry<'a>>,
+}
+
+/// The chains of a table, in the order of its entries.
+pub(super) fn chains<'a>(
+    layout: Layout,
+    info: &Info,
+    entries: &'a [u8],
+) -> io::Result<Vec<ChainEntries<'a>>> {
+    let mut chains: Vec<ChainEntries<'a>> = Vec::new();
+    // The offset of the policy of the built-in chain that is read; `None` in a user chain.
+    let mut policy = None;
+    // Whether an entry belongs to the last chain.
+    let mut is_within = false;
+    let mut offset = 0;
+    while offset < entries.len() {
+        let entry = Entry::at(layout, entries, offset).ok_or_else(|| garbled(offset))?;
+        let next = offset + entry.length;
+        if let Some((name, underflow)) = info.built_in_at(offset) {
+            chains.push(ChainEntries {
+                name: name.to_owned(),
+                drops: Some(false),
+                start: offset,
+                rules: Vec::new(),
+            });
+            (policy, is_within) = (Some(underflow), true);
+        }
+        if let Some(name) = entry.begins_chain() {
+            close(&mut chains, policy, is_within);
+            (policy, is_within) = (None, next < entries.len());
+            if is_within {
+                chains.push(ChainEntries { name, drops: None, start: next, rules: Vec::new() });
+            }
+        } else if let Some(chain) = chains.last_mut().filter(|_| is_within) {
+            if policy == Some(offset) {
+                chain.drops = Some(entry.verdict() == Some(DROP));
+                is_within = false;
+            } else {
+                chain.rules.push(entry);
+            }
+        }
+        offset = next;
+    }
+    Ok(chains)
+}
+
+/// Takes back the `RETURN` at the end of a user chain.
+fn close(chains: &mut [ChainEntries<'_>], policy: Option<usize>, is_within: bool) {
+    if let Some(chain) = chains.last_mut().filter(|_| is_within && policy.is_none()) {
+        chain.rules.pop();
+    }
 }
 
 /// Counts the rules of each chain.
 pub(super) fn read(layout: Layout, info: &Info, entries: &[u8]) -> io::Result<LegacyTable> {
     let mut table = LegacyTable::default();
-    let mut current = CurrentChain::None;
-    let mut offset = 0;
-    while offset < entries.len() {
-        let entry = Entry::at(layout, entries, offset).ok_or_else(|| garbled(offset))?;
-        if let Some((name, policy)) = info.built_in_at(offset) {
-            table.built_in.insert(name.to_owned(), 0);
-            current = CurrentChain::BuiltIn { name, policy };
+    for ChainEntries { name, drops, start: _, rules } in chains(layout, info, entries)? {
+        if drops == Some(true) {
+            table.drops.insert(name.clone());
         }
-        if let Some(name) = entry.begins_chain() {
-            close(&mut table, &current);
-            current = CurrentChain::User(name.clone());
-            if offset + entry.length < entries.len() {
-                table.user.insert(name, 0);
-            }
-        } else {
-            if let CurrentChain::BuiltIn { name, policy } = &current
-                && *policy == offset
-                && entry.verdict() == Some(DROP)
-            {
-                table.drops.insert((*name).to_owned());
-            }
-            current = count(&mut table, current, offset);
-        }
-        offset += entry.length;
+        let kind = if drops.is_some() { &mut table.built_in } else { &mut table.user };
+        kind.insert(name, rules.len());
     }
     Ok(table)
-}
-
-/// Counts the entry at `offset`, unless it is a policy.
-fn count(table: &mut LegacyTable, current: CurrentChain, offset: usize) -> CurrentChain {
-    let rules = match &current {
-        CurrentChain::BuiltIn { policy, .. } if *policy == offset => return CurrentChain::None,
-        CurrentChain::BuiltIn { name, .. } => table.built_in.get_mut(*name),
-        CurrentChain::User(name) => table.user.get_mut(name),
-        CurrentChain::None => None,
-    };
-    if let Some(rules) = rules {
-        *rules += 1;
-    }
-    current
-}
-
-/// Takes back the `RETURN` at the end of a user chain.
-fn close(table: &mut LegacyTable, current: &CurrentChain) {
-    if let CurrentChain::User(name) = current
-        && let Some(rules) = table.user.get_mut(name)
-    {
-        *rules = rules.saturating_sub(1);
-    }
 }
 
 fn garbled(offset: usize) -> io::Error {
@@ -154,11 +163,20 @@ fn garbled(offset: usize) -> io::Error {
 }
 
 /// One entry: a rule, a policy, or the head of a chain.
-struct Entry<'a> {
-    length: usize,
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) offset: usize,
+    pub(super) length: usize,
+    /// Addresses, links and protocol: `struct ipt_ip` or `struct ip6t_ip6`.
+    pub(super) conditions: &'a [u8],
+    /// Its matches, each a `struct xt_entry_match`.
+    pub(super) matches: &'a [u8],
     /// `struct xt_entry_target` and what belongs to it.
-    target: &'a [u8],
+    pub(super) target: &'a [u8],
 }
+
+/// Length of the head of a match or target: a 16-bit length, a name of 29 bytes and a revision.
+pub(super) const EXTENSION_HEAD: usize = 32;
 
 impl<'a> Entry<'a> {
     fn at(layout: Layout, entries: &'a [u8], offset: usize) -> Option<Self> {
@@ -169,22 +187,29 @@ impl<'a> Entry<'a> {
         if target < layout.length {
             return None;
         }
-        Some(Self { length, target: bytes.get(target..length)? })
+        let (conditions, matches) = (bytes.get(..layout.offsets)?, bytes.get(layout.length..target)?);
+        Some(Self { offset, length, conditions, matches, target: bytes.get(target..length)? })
     }
 
     /// The verdict of a standard target.
-    fn verdict(&self) -> Option<i32> {
-        self.target.get(32..)?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+    pub(super) fn verdict(&self) -> Option<i32> {
+        self.target.get(EXTENSION_HEAD..)?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
     }
 
-    /// The name in an `ERROR` target: its head is a 16-bit length, a name of 29 bytes and a revision.
+    /// The name in an `ERROR` target.
     fn begins_chain(&self) -> Option<String> {
-        (text(self.target.get(2..31)?) == "ERROR").then(|| text(self.target.get(32..).unwrap_or_default()))
+        let name = || text(self.target.get(EXTENSION_HEAD..).unwrap_or_default());
+        (extension_name(self.target)? == "ERROR").then(name)
     }
 }
 
+/// The name of a match or target.
+pub(super) fn extension_name(bytes: &[u8]) -> Option<String> {
+    bytes.get(2..31).map(text)
+}
+
 /// The text up to a NUL.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }

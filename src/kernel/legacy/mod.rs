@@ -2,31 +2,26 @@
 //!
 //! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
 //! option. Hence only tables that the kernel lists are read. The list is for root and its group only: other users may
-//! ask for tables by name where they are going to write them anyway.
+//! ask for tables by name where they are going to write them anyway. A sandbox has no list, and every table from the start: it
+//! is asked for each by name.
 #![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
 mod blob;
+mod save;
+mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-
-use super::{procfs, recording};
+use super::{procfs, recording, sandbox};
 use crate::model::Family;
 use crate::ordered::Ordered as _;
-use blob::{Info, Layout};
+use blob::Layout;
 
-/// `IPT_SO_GET_INFO`, `IP6T_SO_GET_INFO`.
-const GET_INFO: libc::c_int = 64;
-/// `IPT_SO_GET_ENTRIES`, `IP6T_SO_GET_ENTRIES`.
-const GET_ENTRIES: libc::c_int = 65;
 /// `XT_TABLE_MAXNAMELEN`: length of a table's name with its NUL.
 const NAME_LENGTH: usize = 32;
-/// The table may grow between the question for its size and that for its entries.
-const ATTEMPTS: usize = 16;
+/// The tables that there may be, in the order of the save tool.
+const NAMES: [&str; 5] = ["security", "raw", "mangle", "nat", "filter"];
 
 /// A legacy table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,18 +83,34 @@ impl LegacyTable {
 /// Names of the legacy tables that exist in this thread's network namespace; none if the kernel lacks legacy xtables.
 ///
 /// # Errors
-/// The list may not be read, or `/proc` is not mounted: both are [`io::ErrorKind::PermissionDenied`].
+/// The list may not be read, or `/proc` is not mounted, or a sandbox may not be asked: all are
+/// [`io::ErrorKind::PermissionDenied`].
 pub fn tables(family: Family) -> io::Result<Vec<String>> {
     let file = match family {
         Family::V4 => "net/ip_tables_names",
         Family::V6 => "net/ip6_tables_names",
     };
-    let names = procfs::read_own_if_present(file)?;
-    if names.is_none() && !procfs::is_mounted() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc is not mounted"));
+    match procfs::read_own_if_present(file)? {
+        Some(names) => Ok(names.lines().map(str::to_owned).collect()),
+        None if sandbox::is_sandbox() => by_question(family),
+        None if procfs::is_mounted() => Ok(Vec::new()),
+        None => Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc is not mounted")),
     }
-    let names = names.unwrap_or_default();
-    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// The tables of a kernel that does not list them.
+fn by_question(family: Family) -> io::Result<Vec<String>> {
+    let text = recording::text(&format!("{family} tables of iptables-legacy"), &mut || {
+        let mut found = String::new();
+        for name in NAMES {
+            if socket::exists(family, name)? {
+                found += name;
+                found.push('\n');
+            }
+        }
+        Ok(found)
+    })?;
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// The contents of a legacy table; `None` if it does not exist, in which case it is not created.
@@ -120,12 +131,7 @@ pub fn by_name(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, Le
     for name in names {
         match read(family, name) {
             Ok(table) => drop(found.insert((*name).to_owned(), table)),
-            // No such table, no legacy tables at all (`ENOPROTOOPT`), no such family (`EAFNOSUPPORT`).
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::ENOENT | libc::ENOPROTOOPT | libc::EAFNOSUPPORT)
-                ) => {}
+            Err(error) if socket::means_absent(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -141,19 +147,8 @@ fn read(family: Family, name: &str) -> io::Result<LegacyTable> {
 }
 
 fn read_table(family: Family, name: &str) -> io::Result<LegacyTable> {
-    let socket = open(family)?;
-    for _ in 0..ATTEMPTS {
-        let info = info(&socket, family, name)?;
-        match entries(&socket, family, name, info.size) {
-            Ok(entries) => return blob::read(Layout::of(family), &info, &entries),
-            // Another size by now.
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other(format!(
-        "the legacy table {name} ({family}) changed each of the {ATTEMPTS} times it was read"
-    )))
+    let (info, entries) = socket::table(family, name)?;
+    blob::read(Layout::of(family), &info, &entries)
 }
 
 /// Every legacy table that exists in a family, with what it holds.
@@ -161,70 +156,27 @@ fn read_table(family: Family, name: &str) -> io::Result<LegacyTable> {
 /// # Errors
 /// As for [`tables`] and [`table`].
 pub fn all(family: Family) -> io::Result<BTreeMap<String, LegacyTable>> {
-    let mut found = BTreeMap::new();
-    for name in tables(family)? {
-        if let Some(table) = table(family, &name)? {
-            found.insert(name, table);
-        }
+    tables(family)?.into_iter().map(|name| Ok((name.clone(), read(family, &name)?))).collect()
+}
+
+/// The rules of a family in the format of the save tool, where the tool cannot list them: in a sandbox it finds no list of tables,
+/// and matches have no revision. `None` elsewhere.
+///
+/// # Errors
+/// As for [`tables`] and [`table`].
+pub fn saved_in_sandbox(family: Family) -> io::Result<Option<String>> {
+    if !sandbox::is_sandbox() || procfs::own_exists("net/ip_tables_names") {
+        return Ok(None);
     }
-    Ok(found)
-}
-
-/// Any socket of the family will do. The tools open a raw one, which takes CAP_NET_RAW as well.
-fn open(family: Family) -> io::Result<OwnedFd> {
-    let family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    Ok(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
-}
-
-/// `struct ipt_getinfo` of a table.
-fn info(socket: &OwnedFd, family: Family, name: &str) -> io::Result<Info> {
-    let mut bytes = vec![0; Info::LENGTH];
-    write_name(&mut bytes, name)?;
-    let length = option(socket, family, GET_INFO, &mut bytes)?;
-    bytes.get(..length).and_then(Info::parse).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("short description of the legacy table {name}"))
+    let tables = tables(family)?;
+    recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
+        let text = tables.iter().map(|name| {
+            let (info, entries) = socket::table(family, name)?;
+            save::text(family, name, &info, &entries)
+        });
+        text.collect()
     })
-}
-
-/// The entries of a table: `struct ipt_get_entries` without its head.
-fn entries(socket: &OwnedFd, family: Family, name: &str, size: u32) -> io::Result<Vec<u8>> {
-    let room = usize::try_from(size).map_err(|_| Errno::EFBIG)?.saturating_add(blob::ENTRIES_HEAD);
-    let mut bytes = vec![0; room];
-    write_name(&mut bytes, name)?;
-    if let Some(field) = bytes.get_mut(NAME_LENGTH..NAME_LENGTH + 4) {
-        field.copy_from_slice(&size.to_ne_bytes());
-    }
-    let length = option(socket, family, GET_ENTRIES, &mut bytes)?;
-    bytes.truncate(length);
-    bytes.drain(..blob::ENTRIES_HEAD.min(length));
-    Ok(bytes)
-}
-
-/// The name goes to the head of both structures, with a NUL behind it.
-fn write_name(bytes: &mut [u8], name: &str) -> io::Result<()> {
-    let field = bytes.get_mut(..name.len()).filter(|_| name.len() < NAME_LENGTH).ok_or(Errno::EINVAL)?;
-    field.copy_from_slice(name.as_bytes());
-    Ok(())
-}
-
-/// `getsockopt`; the kernel reads the head of `bytes` and writes all of it. Returns how much it wrote.
-fn option(socket: &OwnedFd, family: Family, number: libc::c_int, bytes: &mut [u8]) -> io::Result<usize> {
-    let level = match family {
-        Family::V4 => libc::SOL_IP,
-        Family::V6 => libc::SOL_IPV6,
-    };
-    let room = libc::socklen_t::try_from(bytes.len()).map_err(|_| Errno::EFBIG)?;
-    let mut length = room;
-    // SAFETY: `bytes` is valid for writes of `length` bytes and the kernel writes no more than that; `length` is
-    // valid for reads and writes; the descriptor is open, `socket` owns it.
-    let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, number, bytes.as_mut_ptr().cast(), &raw mut length)
-    };
-    Errno::result(result)?;
-    usize::try_from(length.min(room)).map_err(|_| Errno::EFBIG.into())
+    .map(Some)
 }
 
 #[cfg(test)]

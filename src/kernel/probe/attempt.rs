@@ -30,16 +30,46 @@ impl Owner {
     ///
     /// The owner match looks at the file system ids that made a socket. They are the thread's own, which
     /// does not affect other threads, and changing them back is always allowed.
-    fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+    fn with<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         let group = setfsgid(Gid::from_raw(self.gid));
         let user = setfsuid(Uid::from_raw(self.uid));
         // The call returns the previous id and not whether it succeeded: an impossible id reads the current one.
         let reached = setfsuid(Uid::from_raw(u32::MAX)).as_raw() == self.uid;
-        let result = reached.then(work);
+        if !reached {
+            setfsgid(group);
+            return self.with_effective_ids(work);
+        }
+        let result = work();
         setfsuid(user);
         setfsgid(group);
-        result
+        Some(result)
     }
+
+    /// The same where a sandbox has no ids of the file system: by the effective ones, in a thread that ends with its ids.
+    fn with_effective_ids<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
+        if Uid::effective().as_raw() == self.uid {
+            return Some(work());
+        }
+        let changed = || {
+            // The wrapper of libc would change all threads.
+            set_of_thread(libc::SYS_setresgid, self.gid);
+            set_of_thread(libc::SYS_setresuid, self.uid).then(work)
+        };
+        std::thread::scope(|scope| scope.spawn(changed).join()).ok().flatten()
+    }
+}
+
+/// Gives this thread an effective id. Whether the kernel did.
+#[allow(unsafe_code, reason = "no safe wrapper changes the ids of one thread")]
+fn set_of_thread(call: libc::c_long, id: u32) -> bool {
+    // As in libc: an id that stays is -1.
+    const KEEP: libc::c_int = -1;
+    // No process can have this id: it would mean to keep the present one.
+    if id == u32::MAX {
+        return false;
+    }
+    // SAFETY: the system call takes three numbers.
+    unsafe { libc::syscall(call, KEEP, id, KEEP) == 0 }
 }
 
 /// A socket that listens on `port` of the loopback address.

@@ -105,9 +105,12 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is disabled on `lo`.
     pub fn add_passthrough_address(&mut self) -> io::Result<Added> {
-        let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
-            .with(IFA_PROTO, &[ROUTE_PROTOCOL]);
-        self.add(&message)
+        let message = || passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        match self.add(&message().with(IFA_PROTO, &[ROUTE_PROTOCOL])) {
+            // gVisor does so, although it has added the address.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.add(&message()),
+            added => added,
+        }
     }
 
     /// Gives our protocol number to `::6/128` on `lo`, whichever program added it; adds it if it is not there.

@@ -12,6 +12,7 @@ use crate::kernel::idmap::OwnerIds;
 use crate::kernel::netlink::{Message, Reply};
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
+    SourceAddress,
 };
 
 const RTA_SRC: u16 = 2;
@@ -62,6 +63,11 @@ impl Rtnetlink {
             of_uids.for_each(|uids| *uids = ids.uids(*uids));
         }
         let addresses = self.source_addresses(family)?;
+        if !routes.iter().any(|route| route.kind == RouteKind::Local) && !addresses.is_empty() {
+            let links = self.links()?;
+            let is_up = |name: &str| links.named(name).is_some_and(|link| link.is_up);
+            routes.extend(local_routes(&addresses, is_up));
+        }
         Ok(Fib { rules, routes, addresses })
     }
 
@@ -83,6 +89,33 @@ impl Rtnetlink {
             other => other,
         }
     }
+}
+
+/// The routes by which the kernel delivers to its addresses, where it does not list them: gVisor does not. On Linux an interface that is
+/// up has a route for each address in use.
+fn local_routes(addresses: &[SourceAddress], is_up: impl Fn(&str) -> bool) -> Vec<FibRoute> {
+    let in_use = addresses.iter().filter(|address| !address.is_tentative && is_up(&address.interface));
+    let route = |address: &SourceAddress| {
+        let SourceAddress { interface, address, prefix, .. } = address;
+        // All of the loopback range is local, not only the address.
+        let own = if address.is_ipv4() { 32 } else { 128 };
+        let length = if address.is_ipv4() && address.is_loopback() { *prefix } else { own };
+        let range = IpNetwork::new(*address, length).ok()?;
+        Some(FibRoute {
+            table: LOCAL_TABLE,
+            destination: Some(IpNetwork::new(range.network(), length).ok()?),
+            kind: RouteKind::Local,
+            interface: Some(interface.clone()),
+            gateway: None,
+            source: Some(*address),
+            scope: 254,
+            metric: 0,
+            has_other_tests: false,
+            is_dead: false,
+            origin: 2,
+        })
+    };
+    in_use.filter_map(route).collect()
 }
 
 /// What a dump lists, with the family of each entry.
@@ -201,4 +234,55 @@ fn read_route(reply: &Reply<'_>) -> Option<(FibRoute, Option<u32>)> {
         }
     }
     Some((route, link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlab::in_new_namespace;
+    use netlab::process::run;
+
+    /// Destination and interface of each local route.
+    fn local(routes: &[FibRoute]) -> Vec<String> {
+        let local = routes.iter().filter(|route| route.kind == RouteKind::Local);
+        let mut local: Vec<String> = local
+            .map(|route| format!("{} {}", route.destination.unwrap(), route.interface.as_ref().unwrap()))
+            .collect();
+        local.sort();
+        local.dedup();
+        local
+    }
+
+    #[test]
+    fn local_routes_that_are_not_listed_are_those_of_the_kernel() {
+        in_new_namespace(|| {
+            for command in [
+                "link set lo up",
+                "link add eth7 type veth peer name peer7",
+                "link set eth7 up",
+                "link set peer7 up",
+                "address add 192.0.2.1/24 dev eth7",
+                "address add 2001:db8::1/64 dev eth7 nodad",
+            ] {
+                run("ip", &command.split(' ').collect::<Vec<_>>());
+            }
+            let mut socket = Rtnetlink::open().unwrap();
+            let links = socket.links().unwrap();
+            let is_up = |name: &str| links.named(name).is_some_and(|link| link.is_up);
+            // The kernel gives each link an address that is not in use at first.
+            let is_link_local = |text: &str| text.starts_with("fe80::");
+            for family in Family::ALL {
+                let Fib { mut addresses, routes, .. } = socket.fib(family).unwrap();
+                addresses.retain(|address| !is_link_local(&address.address.to_string()));
+                let mut expected = local(&routes);
+                expected.retain(|route| !is_link_local(route));
+                assert!(expected.len() >= 2, "{expected:?}");
+                // The kernel has a route for the address of `lo` beside that for its range.
+                let mut found = local(&local_routes(&addresses, is_up));
+                expected.retain(|route| !route.starts_with("127.0.0.1/32"));
+                found.retain(|route| !route.starts_with("127.0.0.1/32"));
+                assert_eq!(found, expected, "{family}");
+            }
+        });
+    }
 }

@@ -45,14 +45,19 @@ impl Rtnetlink {
     /// The kernel refuses.
     pub fn filters(&mut self) -> io::Result<Vec<DeviceHook>> {
         let message = Message::new(libc::RTM_GETQDISC, 0, &[0; TCMSG]);
-        let disciplines = self.socket.dump(&message, |list: &mut Vec<Discipline>, reply| {
+        let listed = self.socket.dump(&message, |list: &mut Vec<Discipline>, reply| {
             let kind = reply.attributes(TCMSG).of(TCA_KIND).filter(|_| reply.kind == libc::RTM_NEWQDISC);
             list.extend(kind.map(|kind| Discipline {
                 link: reply.word(LINK),
                 handle: reply.word(HANDLE),
                 kind: kind.text(),
             }));
-        })?;
+        });
+        let disciplines = match listed {
+            // A kernel without queueing disciplines: gVisor, or Linux without CONFIG_NET_SCHED.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
+            listed => listed?,
+        };
         let mut found = Vec::new();
         for Discipline { link, handle, kind } in disciplines {
             let parents: &[(u32, bool)] = match kind.as_str() {

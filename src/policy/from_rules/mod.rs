@@ -31,7 +31,8 @@ pub fn config_from(
     table_of: impl Fn(Mark) -> Option<u32>,
     otherwise: &CaptureConfig,
 ) -> CaptureConfig {
-    let rules = OwnRules { all: live.values().collect(), first };
+    let expanded: Vec<FamilyRules> = live.values().cloned().map(super::compact::expand).collect();
+    let rules = OwnRules { all: expanded.iter().collect(), first };
     let traffic = &otherwise.traffic;
     let calls = rules.calls_of_the_proxy();
     let mode = rules.mode(table_of, traffic.mode);

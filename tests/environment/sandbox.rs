@@ -1,0 +1,193 @@
+//! A kernel that has no more of netlink and of system calls than gVisor's, with Linux's legacy tables. `make gvisor` runs the rest in
+//! gVisor itself.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use crate::pod::Pod;
+use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered, number, step};
+
+/// The pod's options for every run.
+const CAPTURE: [&str; 9] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u", "1337", "--dual-stack"];
+
+/// The binary in such a sandbox: netlink has neither netfilter nor sockets, and there are no ids of the file system.
+fn sandboxed(args: &[&str]) -> Command {
+    let error = |errno: i32| 0x0005_0000 | u32::try_from(errno).unwrap();
+    let word = |number: i32| u32::try_from(number).unwrap();
+    let filter = [
+        step(LOAD, 0, 0, NUMBER),
+        step(EQUAL, 9, 0, number(libc::SYS_setfsuid)),
+        step(EQUAL, 8, 0, number(libc::SYS_setfsgid)),
+        step(EQUAL, 0, 5, number(libc::SYS_socket)),
+        step(LOAD, 0, 0, FIRST),
+        step(EQUAL, 0, 3, word(libc::AF_NETLINK)),
+        step(LOAD, 0, 0, THIRD),
+        step(EQUAL, 2, 0, word(libc::NETLINK_NETFILTER)),
+        step(EQUAL, 1, 0, word(libc::NETLINK_SOCK_DIAG)),
+        step(RETURN, 0, 0, ALLOW),
+        step(RETURN, 0, 0, error(libc::EPROTONOSUPPORT)),
+        step(RETURN, 0, 0, error(libc::ENOSYS)),
+    ];
+    filtered(args, filter)
+}
+
+/// A run in the pod, whose rules are read by the tools.
+fn run(pod: &Pod, args: &[&str]) -> (Option<i32>, String) {
+    run_with(pod, args, |_| {})
+}
+
+fn run_with(pod: &Pod, args: &[&str], change: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
+    let namespace = format!("/proc/{}/ns/net", pod.pid());
+    let query = args.first().is_some_and(|first| !first.starts_with('-'));
+    let (words, options) = args.split_at(usize::from(query));
+    let args = [words, &["--network-namespace", &namespace], options].concat();
+    let mut command = sandboxed(&args);
+    change(&mut command);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = [stderr, stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (status.code(), text)
+}
+
+/// The rules and the addresses, without what a tool that only looked has left.
+fn state(pod: &Pod) -> String {
+    let rules = pod.sh(
+        "for t in nat mangle raw; do iptables-legacy -t $t -S; ip6tables-legacy -t $t -S; done; ip -o address | grep -o 'inet.*/[0-9]*'",
+    );
+    rules.lines().filter(|line| !line.starts_with("-P ")).map(|line| format!("{line}\n")).collect()
+}
+
+/// A pod whose legacy tables are there, as in a sandbox.
+fn pod() -> Pod {
+    let pod = Pod::dual();
+    state(&pod);
+    pod
+}
+
+#[test]
+fn first_run_beside_listeners_writes_final_rules_at_once_and_cleanup_removes_all() {
+    let pod = pod();
+    let before = state(&pod);
+    let (code, done) = run(&pod, &CAPTURE);
+    assert_eq!(code, Some(0), "{done}");
+    let rules = state(&pod);
+    let (code, log) = run(&pod, &["--cleanup-only"]);
+    assert!(code == Some(0) && log.contains("done: no rules in place"), "{log}");
+    assert_eq!(state(&pod), before);
+    assert!(!log.contains("warn"), "{log}");
+    // In a thread of its own, which stays in the pod.
+    let namespace = std::fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
+    let listener = std::thread::spawn(move || {
+        nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        TcpListener::bind("[::]:8080").unwrap()
+    });
+    let listener = listener.join().unwrap();
+    let (code, log) = run(&pod, &CAPTURE);
+    assert!(code == Some(0) && !log.contains("warn"), "{log}");
+    assert!(!log.contains("--syn") && !log.contains("conntrack"), "{log}");
+    assert_eq!(log.matches("Writing following contents").count(), 2, "{log}");
+    assert_eq!(state(&pod), rules);
+    drop(listener);
+    let (code, log) = run(&pod, &CAPTURE);
+    assert!(code == Some(0) && log.contains("already converged, nothing written"), "{log}");
+    let (code, log) = run(&pod, &[&["check"], &CAPTURE[..]].concat());
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!pod.sh("ip link show lo").contains("alias"), "a sandbox takes none");
+    run(&pod, &["--cleanup-only"]);
+    assert_eq!(state(&pod), before);
+}
+
+#[test]
+fn rules_are_those_of_any_other_kernel() {
+    let (sandbox, linux) = (pod(), pod());
+    for more in [&[][..], &["--redirect-dns", "--capture-all-dns"], &["-o", "22,23"]] {
+        let options = [&CAPTURE[..], more].concat();
+        let (code, log) = run(&sandbox, &options);
+        assert_eq!(code, Some(0), "{log}");
+        linux.istio(&[&options[..], &["--backend", "iptables-legacy"]].concat()).good();
+        assert_eq!(state(&sandbox), state(&linux));
+    }
+}
+
+#[test]
+fn options_that_need_more_are_refused_before_anything_is_written() {
+    let pod = pod();
+    let before = state(&pod);
+    for (more, code, words) in [
+        (&["-m", "TPROXY"][..], 70, "has no TPROXY"),
+        (&["--drop-invalid"], 70, "--drop-invalid"),
+        (&["--backend", "nftables"], 69, "gVisor has iptables-legacy only"),
+        (&["--backend", "iptables-nft"], 69, "gVisor has iptables-legacy only"),
+    ] {
+        let (exit, log) = run(&pod, &[&CAPTURE[..], more].concat());
+        assert!(exit == Some(code) && log.contains(words), "{more:?}: {log}");
+        assert_eq!(state(&pod), before, "{more:?}");
+    }
+    let nothing = pod.path("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    let (code, log) = run_with(&pod, &CAPTURE, |command| drop(command.env("PATH", &nothing)));
+    assert!(code == Some(69) && log.contains("put iptables-legacy into the image"), "{log}");
+}
+
+/// The tool of a kernel that refuses some rules: it takes them if `test` ends well, with the file as `$file`.
+fn refusing(pod: &Pod, test: &str) -> String {
+    for tool in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
+        let (real, file) = (crate::pod::real(tool), pod.path("file"));
+        let script = format!(
+            "file={}.$$; cat > $file; if {test}; then exec {} \"$@\" < $file; fi; echo 'line 1 failed' >&2; exit 1",
+            file.display(),
+            real.display()
+        );
+        pod.program("bin", tool, &script);
+    }
+    format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", pod.path("bin").display())
+}
+
+#[test]
+fn refused_rule_is_named_and_nothing_is_written() {
+    let pod = pod();
+    let before = state(&pod);
+    let path = refusing(&pod, "! grep -q -e '! --dport' $file");
+    let (code, log) = run_with(&pod, &CAPTURE, |command| drop(command.env("PATH", &path)));
+    let rule = "refuses the IPv4 rule `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j \
+                ISTIO_IN_REDIRECT`";
+    assert!(code == Some(70) && log.contains(rule), "{log}");
+    assert!(!log.contains("Writing following contents"), "{log}");
+    assert_eq!(state(&pod), before);
+}
+
+#[test]
+fn number_of_rules_that_fit_is_named() {
+    let pod = pod();
+    let before = state(&pod);
+    let path = refusing(&pod, "[ $(grep -c -e '^-[AI]' $file) -le 30 ]");
+    let ranges: Vec<String> = (1..=40).map(|number| format!("10.{number}.0.0/24")).collect();
+    let list = ranges.join(",");
+    let options = [&CAPTURE[..], &["-x", &list]].concat();
+    let (code, log) = run_with(&pod, &options, |command| drop(command.env("PATH", &path)));
+    assert!(code == Some(70) && log.contains("takes 30 of the ") && log.contains("32 KiB"), "{log}");
+    assert_eq!(state(&pod), before);
+}
+
+#[test]
+fn probe_has_the_uid_of_the_proxy_without_ids_of_the_file_system() {
+    let pod = pod();
+    let (code, log) = run(&pod, &[&CAPTURE[..], &["--run-validation", "--probe-timeout", "60s"]].concat());
+    assert!(code == Some(0) && log.contains("validation passed: the probe was captured"), "{log}");
+}
+
+#[test]
+fn long_lists_of_ports_are_compact_and_read_back() {
+    let pod = pod();
+    let ports: Vec<String> = (20_000..20_100).map(|port: u32| port.to_string()).collect();
+    let list = ports.join(",");
+    let options = [&CAPTURE[..], &["-o", &list]].concat();
+    let (code, log) = run(&pod, &options);
+    assert_eq!(code, Some(0), "{log}");
+    let rules = pod.sh("iptables-legacy -t nat -S ISTIO_OUTPUT");
+    assert!(rules.lines().count() < 30 && rules.contains("-m multiport --dports 20000,"), "{rules}");
+    let (code, log) = run(&pod, &[&["check"], &options[..]].concat());
+    assert_eq!(code, Some(0), "{log}");
+    // Without options, they are those of the rules.
+    let (code, log) = run(&pod, &["check"]);
+    assert!(code == Some(0) && log.contains("20001,") && log.contains("(100 entries)"), "{log}");
+}
