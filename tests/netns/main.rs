@@ -31,6 +31,7 @@ mod dns;
 mod dns_changes;
 mod dropped_syns;
 mod dry_runs;
+mod ended_connections;
 mod established;
 mod explain_bpf_programs;
 mod explain_dns;
