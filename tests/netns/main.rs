@@ -42,6 +42,7 @@ mod explain_listeners;
 mod explain_live;
 mod explain_martians;
 mod explain_overview;
+mod explain_proxy;
 mod explain_routing;
 mod explain_rules_after;
 mod explain_rules_before;
