@@ -217,7 +217,7 @@ registry: setup-checks setup-registry ## push images for amd64 and arm64 to a re
 	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done
 	@$(AS_ROOT) tests/pod/registry target/registry
 
-proxies: setup-checks static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
+proxies: setup-checks static ## put Envoy and haproxy in the place of the proxy, REDIRECT and TPROXY, also while options change (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
 # Debian's is of 2022 and refuses one of Istio's rules: then a run must refuse before it writes. A newer one must capture.

@@ -233,13 +233,14 @@ pub(super) fn redirect_ports(current: &CurrentState) -> PerFamily<BTreeSet<u16>>
     Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
 }
 
-/// Deletes the entries of the connections that a clean-up cut off, known by the port to which they were redirected: foreign rules
-/// may redirect others. Connection tracking may stop with the rules, and would not see how they end: an entry would stay for
-/// days, and translate the next connection on the same ports once there are rules again.
+/// Deletes the entries of the connections that a clean-up cut off, and of those that had ended, known by the port to which they were
+/// redirected: foreign rules may redirect others. Connection tracking may stop with the rules, and would not see how they end: an
+/// entry would stay, for days if its connection was open, and translate the next connection on the same ports once there are rules
+/// again.
 pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSet<u16>>) {
-    let of = |(family, translated): (&Family, &Translated)| translated.any().then_some(*family);
-    let families: BTreeSet<Family> = cut_off.translated.iter().filter_map(of).into_set();
-    if families.is_empty() {
+    let families: BTreeSet<Family> = cut_off.translated.iter().map(|(family, _)| *family).into_set();
+    // A request could load a module.
+    if families.is_empty() || conntrack::count_in_proc() == Some(0) {
         return;
     }
     let is_ours = |entry: &Entry| {

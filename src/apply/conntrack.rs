@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::local_sockets::LocalSockets;
 use super::new_queries::NewQueries;
-use super::{connections, delete_on_syn};
+use super::{connections, delete_on_syn, ended_connections};
 use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
 use crate::kernel::sock_diag;
@@ -70,12 +70,14 @@ impl Table {
         if steps.is_empty() || self.failed || conntrack::count_in_proc() == Some(0) {
             return;
         }
-        let (notes, changes): (Vec<&Step>, Vec<&Step>) =
-            steps.iter().copied().partition(|step| matches!(step, Step::Note(_)));
-        for step in notes {
-            if let Err(error) = self.leave_note(step) {
-                // What the note is for meets the same error, and logs it.
-                log::debug!("{step}: {error}");
+        let (preparing, changes): (Vec<&Step>, Vec<&Step>) =
+            steps.iter().copied().partition(|step| matches!(step, Step::Note(_) | Step::DeleteEnded(_)));
+        for step in preparing {
+            if let Err(error) = self.prepare(step) {
+                // What a note is for meets the same error, and logs it.
+                let is_note = matches!(step, Step::Note(_));
+                let level = if is_note { log::Level::Debug } else { log::Level::Warn };
+                log::log!(level, "{step}: {error}; {}", consequence(step));
             }
         }
         match self.change(&changes) {
@@ -97,9 +99,17 @@ impl Table {
         })
     }
 
-    fn leave_note(&mut self, step: &Step) -> Result<(), ConntrackError> {
-        let Step::Note(stale) = step else { return Ok(()) };
-        Ok(self.open()?.leave_note(stale.to_bits())?)
+    /// Carries out a step that belongs before the first commit of rules.
+    fn prepare(&mut self, step: &Step) -> Result<(), ConntrackError> {
+        match step {
+            Step::Note(stale) => self.open()?.leave_note(stale.to_bits())?,
+            Step::DeleteEnded(families) => {
+                let deleted = ended_connections::delete_entries(self.open()?, families)?;
+                log::debug!("{step}: {deleted}");
+            }
+            Step::DeleteStale(..) | Step::ClearForeignMark(..) => {}
+        }
+        Ok(())
     }
 
     /// Returns the outcome of each step.
@@ -112,12 +122,12 @@ impl Table {
             .iter()
             .filter_map(|step| match step {
                 Step::ClearForeignMark(family, mark) => Some((*family, *mark)),
-                Step::Note(_) | Step::DeleteStale(..) => None,
+                Step::Note(_) | Step::DeleteStale(..) | Step::DeleteEnded(_) => None,
             })
             .collect();
         let stale = steps.iter().find_map(|step| match step {
             Step::DeleteStale(stale, dns) => Some((stale, dns)),
-            Step::Note(_) | Step::ClearForeignMark(..) => None,
+            Step::Note(_) | Step::ClearForeignMark(..) | Step::DeleteEnded(_) => None,
         });
         let cleared = |cleared: Vec<usize>| {
             let steps = marks.iter().map(|(family, mark)| Step::ClearForeignMark(*family, *mark));
@@ -171,6 +181,9 @@ const fn consequence(step: &Step) -> &'static str {
         Step::Note(_) | Step::DeleteStale(..) => {
             "until they end by themselves, a socket that sends DNS queries from one port without a pause of 2 minutes \
              keeps its previous path, and a port keeps it for 10 seconds after the server has reset its connection"
+        }
+        Step::DeleteEnded(_) => {
+            "an open connection that uses the ports of an earlier captured one may be reset"
         }
         Step::ClearForeignMark(..) => {
             "inbound connections that an interrupted backend change stalled remain stalled until they are closed"

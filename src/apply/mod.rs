@@ -11,6 +11,7 @@ mod delete_on_syn;
 mod devices_and_ipsec;
 pub mod differences;
 mod dry_run;
+mod ended_connections;
 mod execute;
 mod fallback;
 mod inspect;

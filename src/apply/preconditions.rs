@@ -11,7 +11,9 @@ use crate::foreign;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
-use crate::model::{Family, FamilyRules, FibRoute, Hook, HookRules, Rule, Table, Variant};
+use crate::model::{
+    Family, FamilyRules, FibRoute, Hook, HookRules, Match, Owner, Rule, Table, TableRules, Variant,
+};
 use crate::plan::{self, CurrentState, DesiredState, Restore, Step};
 use crate::reconcile::TableChange;
 use crate::report::Failure;
@@ -62,9 +64,9 @@ pub(super) fn check_steps(
                 check_owners(step)?;
                 check_chains(step, desired, current)?;
             }
+            Step::ReplaceNative(_) => check_mapped(desired)?,
             Step::LimitNative
             | Step::DeleteNative(_)
-            | Step::ReplaceNative(_)
             | Step::Conntrack(_)
             | Step::TrackConnections(_)
             | Step::DeleteByHandle(_)
@@ -96,6 +98,32 @@ fn check_owners(step: &Restore) -> Result<(), Failure> {
     let what = format!("{} cannot be used from here: {NO_OWNER_MATCH}", step.variant);
     Err(Failure::new(Exit::Refused, what)
         .hint("use --backend nftables, or run in the pod's user namespace (`nsenter --user --net`)"))
+}
+
+/// Native nftables takes a uid or gid that no process of the user namespace can have, which iptables refuses: nothing would be exempt.
+fn check_mapped(desired: &DesiredState) -> Result<(), Failure> {
+    let rules = desired.rules.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
+    let owners: Vec<Owner> = rules
+        .flat_map(|rule| &rule.statement.matcher.owners)
+        .map(|(Match::Is(owner) | Match::Not(owner))| *owner)
+        .collect();
+    let (mut uids, mut gids) = (Vec::new(), Vec::new());
+    for owner in owners {
+        match owner {
+            Owner::Uid(uid) => uids.push(uid),
+            Owner::Gid(gid) => gids.push(gid),
+        }
+    }
+    let of_groups = || tool_error::unmapped(tool_error::GROUPS, gids.into_iter());
+    let hint = tool_error::unmapped(tool_error::USERS, uids.into_iter()).or_else(of_groups);
+    // Outside of the pod's user namespace its ids are others.
+    match hint.filter(|_| !is_outside()) {
+        None => Ok(()),
+        Some(hint) => {
+            let what = "the rules name a user or group that no process of this user namespace can have";
+            Err(Failure::new(Exit::Refused, what).hint(hint))
+        }
+    }
 }
 
 /// iptables-nft adds rules only to chains of the type, hook and priority that it gives them itself.

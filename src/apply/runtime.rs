@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::bpf_programs;
 use crate::config::{CaptureConfig, Dns, ProxyOwner};
 use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime, TranslatedServer};
-use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
+use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter};
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::processes;
 use crate::kernel::recording;
@@ -42,11 +42,9 @@ pub fn runtime(
         Vec::new()
     });
     let listeners = listeners.map(|(tcp, udp)| {
-        let ids = &ids;
         let of = |transport: Transport| {
-            move |InetSocket { local: address, uid, is_transparent, device, is_v6_only, .. }: InetSocket| {
-                Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only }
-            }
+            let ids = &ids;
+            move |socket: InetSocket| listener(transport, socket, ids)
         };
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
@@ -54,6 +52,20 @@ pub fn runtime(
     let mut programs = bpf_programs::at_sockets(&mut unread);
     programs.extend(bpf_programs::of_network_namespace());
     (Runtime { listeners, processes, connections, translated_servers, programs }, unread)
+}
+
+/// The sockets that wait for TCP connections; `None` if they cannot be listed.
+#[must_use]
+pub fn tcp_listeners() -> Option<Vec<Listener>> {
+    let listed = sock_diag::tcp_sockets(&[State::Listen]);
+    let sockets = listed.inspect_err(|error| log::debug!("the sockets cannot be listed: {error}")).ok()?;
+    let ids = OwnerIds::read().unwrap_or_default();
+    Some(sockets.into_iter().map(|socket| listener(Transport::Tcp, socket, &ids)).collect())
+}
+
+fn listener(transport: Transport, socket: InetSocket, ids: &OwnerIds) -> Listener {
+    let InetSocket { local: address, uid, is_transparent, device, is_v6_only, is_mptcp, .. } = socket;
+    Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only, is_mptcp }
 }
 
 /// The name servers that no query reaches the rules for. Where the kernel does not say, there is none.
@@ -143,7 +155,8 @@ fn processes(
     exempt.into_iter().map(of).collect()
 }
 
-/// The open connections with other hosts whose destination is not translated.
+/// The open connections with other hosts whose destination is not translated. Of half-closed ones that is not known: their conntrack
+/// entry may have ended before them, and what its process has closed has no user.
 fn connections(network: &Network, ids: &OwnerIds) -> io::Result<Vec<Connection>> {
     let line = |Connection { local, remote, uid }: &Connection| format!("{local} {remote} {uid}\n");
     let text = recording::text("connections that are not translated", &mut || {
@@ -166,7 +179,7 @@ fn untranslated(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
         let address = socket.remote.ip();
         address.is_loopback() || network.addresses.iter().any(|own| own.address == address)
     };
-    let mut sockets = sock_diag::tcp_sockets(&State::CONNECTED)?;
+    let mut sockets = sock_diag::tcp_sockets(&[State::Established])?;
     sockets.retain(|socket| !is_own(socket));
     // An empty table needs no request, which could load a module.
     if !sockets.is_empty() && conntrack::count_in_proc() != Some(0) {
@@ -177,8 +190,10 @@ fn untranslated(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
     Ok(sockets.iter().map(of).collect())
 }
 
-/// Source and destination of the connections of which another destination was made.
+/// The ends of the sockets of connections of which another destination was made: those of the client, and those of the server that
+/// got them.
 fn translated() -> Result<BTreeSet<(SocketAddr, SocketAddr)>, ConntrackError> {
     let entries = Conntrack::open()?.dump(Filter::TranslatedTcp)?;
-    Ok(entries.iter().map(|entry| (entry.original.source, entry.original.destination)).into_set())
+    let ends = |entry: &Entry| [entry.original, entry.reply].map(|tuple| (tuple.source, tuple.destination));
+    Ok(entries.iter().flat_map(ends).into_set())
 }

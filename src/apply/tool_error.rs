@@ -210,19 +210,30 @@ fn unsuitable_chain(family: Family, stderr: &str, text: &str) -> Option<String> 
     Some(format!("{family} {table} {name}"))
 }
 
+/// What rules call users and groups, the file that maps them, and the option that names the proxy's.
+pub(super) const USERS: [&str; 3] = ["--uid-owner", "uid", "--proxy-uid"];
+pub(super) const GROUPS: [&str; 3] = ["--gid-owner", "gid", "--proxy-gid"];
+
 /// The kernel refuses rules with a uid or gid that the user namespace does not map.
 fn unmapped_owner(rules: &str) -> Option<String> {
-    let kinds = [("--uid-owner", "uid", "--proxy-uid"), ("--gid-owner", "gid", "--proxy-gid")];
-    kinds.into_iter().find_map(|(word, kind, option)| {
-        let mapped = idmap::mapped(kind)?;
-        let owners = rules.split(word).skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
-        let is_mapped = |owner: &u32| mapped.iter().any(|ids| ids.contains(owner));
-        let unmapped = owners.into_iter().find(|owner| !is_mapped(owner))?;
-        Some(format!(
-            "{kind} {unmapped} is not mapped in this user namespace (/proc/self/{kind}_map): map it, or choose another \
-             one with {option}"
-        ))
+    [USERS, GROUPS].into_iter().find_map(|of| {
+        let [word, ..] = of;
+        let owners =
+            rules.split(word).skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+        unmapped(of, owners)
     })
+}
+
+/// What to do about the first of these ids that the user namespace does not map.
+pub(super) fn unmapped(
+    [_, kind, option]: [&str; 3],
+    mut owners: impl Iterator<Item = u32>,
+) -> Option<String> {
+    let mapped = idmap::mapped(kind)?;
+    let unmapped = owners.find(|owner| !mapped.iter().any(|ids| ids.contains(owner)))?;
+    Some(format!(
+        "{kind} {unmapped} is not mapped in this user namespace (/proc/self/{kind}_map): map it, or choose another one with {option}"
+    ))
 }
 
 fn permission_hint(variant: Variant) -> String {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::cli::Origin;
 use crate::model::Port;
@@ -169,6 +170,13 @@ pub enum Warning {
         /// What happens to traffic.
         effect: &'static str,
     },
+    /// A local resolver, whose own queries are captured.
+    LocalResolver {
+        /// The option that captures them.
+        origin: Origin,
+        /// Its address in `/etc/resolv.conf`.
+        server: IpAddr,
+    },
     /// Name servers of the caller for another network namespace.
     NameServersOfCaller {
         /// The option that names the network namespace.
@@ -185,6 +193,7 @@ impl Warning {
             | Self::HostBits { origin, .. }
             | Self::NoEffect { origin, .. }
             | Self::SamePort { origin, .. }
+            | Self::LocalResolver { origin, .. }
             | Self::NameServersOfCaller { origin } => origin,
         }
     }
@@ -202,6 +211,11 @@ impl Warning {
             Self::SamePort { port, other, effect, .. } => {
                 format!("{name}: {port} is also the port of {other}: {effect}")
             }
+            Self::LocalResolver { server, .. } => format!(
+                "{name}: /etc/resolv.conf names the local resolver {server} (systemd-resolved or dnsmasq, for instance): if it runs in \
+                 the pod, its own queries are captured, too, so that DNS loops; name its servers there, or run it as a uid or gid of the \
+                 proxy"
+            ),
             Self::NameServersOfCaller { .. } => format!(
                 "{name}: DNS capture takes the name servers from /etc/resolv.conf of the caller, not of the pod; --pid \
                  takes the pod's, --capture-all-dns needs none"

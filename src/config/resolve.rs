@@ -198,7 +198,15 @@ fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
     reader.no_effect_if(!redirect, Key::CaptureAllDns, "DNS is captured with --redirect-dns only");
     match (redirect, all, &files.resolv_conf) {
         (false, _, _) => DnsChoice::Off,
-        (true, true, _) => DnsChoice::All,
+        (true, true, text) => {
+            let elsewhere = reader.given(Key::NetworkNamespace).is_some();
+            let local = text.as_ref().ok().and_then(|text| facts::name_servers(text).loopback());
+            let local = local.filter(|_| !elsewhere && run_options::makes_rules(reader));
+            if let Some((server, origin)) = local.zip(reader.given(Key::CaptureAllDns)) {
+                reader.warnings.push(Warning::LocalResolver { origin, server });
+            }
+            DnsChoice::All
+        }
         (true, false, Ok(text)) => {
             let makes_rules = run_options::makes_rules(reader);
             if let Some(origin) = reader.given(Key::NetworkNamespace).filter(|_| makes_rules) {

@@ -16,14 +16,17 @@ impl fmt::Display for CaptureConfig {
             InboundPorts::All { except } => write!(f, "every port but {}", except.len())?,
             InboundPorts::Only(ports) => f.write_str(&count(ports.len(), "port"))?,
         }
-        write!(f, " to {}", self.traffic.ports.inbound)?;
-        match self.traffic.mode {
-            Mode::Redirect => f.write_str(" by REDIRECT")?,
-            Mode::Tproxy(tproxy) => write!(f, " by TPROXY (mark {}, table {})", tproxy.mark, tproxy.table)?,
+        if self.traffic.inbound != InboundPorts::None {
+            write!(f, " to {}", self.traffic.ports.inbound)?;
+            match self.traffic.mode {
+                Mode::Redirect => f.write_str(" by REDIRECT")?,
+                Mode::Tproxy(tproxy) => {
+                    write!(f, " by TPROXY (mark {}, table {})", tproxy.mark, tproxy.table)?;
+                }
+            }
         }
         f.write_str("; outbound: ")?;
         self.outbound_summary(f)?;
-        write!(f, " to {}", self.traffic.ports.outbound)?;
         match &self.dns {
             Dns::Off => {}
             Dns::All => f.write_str("; DNS: all of it")?,
@@ -58,7 +61,9 @@ impl CaptureConfig {
         };
         let captured: Vec<String> =
             [ranges, some(outbound.ports.len(), "port")].into_iter().flatten().collect();
-        f.write_str(if captured.is_empty() { "nothing" } else { "" })?;
+        if captured.is_empty() {
+            return f.write_str("nothing");
+        }
         f.write_str(&captured.join(" and "))?;
         let groups = match &outbound.owners {
             OwnerGroups::All { except } => some(except.len(), "group"),
@@ -70,7 +75,10 @@ impl CaptureConfig {
         let ranges = some(outbound.excluded_ranges.len(), "range");
         let except: Vec<String> =
             [ranges, some(outbound.excluded_ports.len(), "port"), groups].into_iter().flatten().collect();
-        if except.is_empty() { Ok(()) } else { write!(f, " except {}", except.join(", ")) }
+        if !except.is_empty() {
+            write!(f, " except {}", except.join(", "))?;
+        }
+        write!(f, " to {}", self.traffic.ports.outbound)
     }
 }
 

@@ -39,6 +39,9 @@ pub enum Step {
     /// Deletes entries that the previous rules made, after the last commit of rules, and then the note. An entry of a query
     /// that the new rules treat as before stays: a pending response needs it.
     DeleteStale(StaleEntries, PerFamily<DnsRules>),
+    /// Deletes the TCP entries of connections that have ended, before a first capture: connection tracking may have stopped with
+    /// earlier rules, and a connection that began since on the same ports would follow the entry once it is tracked.
+    DeleteEnded(BTreeSet<Family>),
     /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
     /// two rule sets were live: every reply on it is routed back into the pod. The proxy's own connections keep it.
     ClearForeignMark(Family, Mark),
@@ -134,6 +137,14 @@ impl fmt::Display for Step {
         match self {
             Self::Note(stale) => write!(f, "list the conntrack entries to change: {}", stale.describe(None)),
             Self::DeleteStale(stale, _) => f.write_str(&stale.describe(None)),
+            Self::DeleteEnded(families) => {
+                let families: Vec<_> = families.iter().map(Family::to_string).collect();
+                write!(
+                    f,
+                    "delete conntrack entries of TCP connections that have ended ({})",
+                    families.join(", ")
+                )
+            }
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")
             }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnetwork::IpNetwork;
+
 use crate::model::Family;
 
 /// An address in each family.
@@ -39,6 +41,16 @@ pub(super) const fn any_client(family: Family) -> IpAddr {
 /// The address of any server.
 pub(super) const fn any_server(family: Family) -> IpAddr {
     in_family(SERVER, family)
+}
+
+/// An address in a range that a server can have: its first one, unless that is `0.0.0.0` or `::`.
+pub(super) fn server_in(range: &IpNetwork) -> IpAddr {
+    if !range.ip().is_unspecified() {
+        return range.ip();
+    }
+    let family = if range.is_ipv4() { Family::V4 } else { Family::V6 };
+    let known = SERVERS.into_iter().map(|host| in_family(host, family));
+    { known }.find(|address| range.contains(*address)).or_else(|| range.iter().nth(1)).unwrap_or(range.ip())
 }
 
 /// The address of a pod that has none yet.

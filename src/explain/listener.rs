@@ -19,6 +19,8 @@ pub struct Listener {
     pub device: Option<u32>,
     /// Whether it takes no IPv4 packet although it is on `::` (`IPV6_V6ONLY`).
     pub is_v6_only: bool,
+    /// Whether it takes connections of MPTCP.
+    pub is_mptcp: bool,
 }
 
 impl Listener {

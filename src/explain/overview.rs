@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Pod;
 use super::defaults::default_server;
-use super::documentation::{any_pod, any_server};
+use super::documentation::{any_pod, any_server, server_in};
 use super::packet::Packet;
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
@@ -91,7 +91,7 @@ impl Kinds<'_> {
         for (what, ranges) in [("excluded", &outbound.excluded_ranges[..]), ("included", included)] {
             let family = self.family;
             for range in ranges.iter().filter(|range| family.holds(range)).take(MOST) {
-                self.add(&format!("app to the {what} range {range}"), Sender::App, range.ip(), other);
+                self.add(&format!("app to the {what} range {range}"), Sender::App, server_in(range), other);
             }
         }
         self.add("proxy to a server", Sender::Proxy, server, other);

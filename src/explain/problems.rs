@@ -39,15 +39,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Str
             format!("IPv6 is not captured, although {interface} has {address}: --dual-stack captures it");
         problems.push(sentence.into());
     }
-    let ports = proxy_ports(live, config);
-    for ProxyPort { name, transport, port, family, problem, .. } in &ports {
-        let Some(problem) = problem else { continue };
-        let of_port = ports.iter().filter(|other| (&other.port, &other.transport) == (port, transport));
-        // Both families have it, or it is named.
-        let is_of_all = of_port.into_iter().all(|other| other.problem.as_ref() == Some(problem));
-        let of_family = if is_of_all { String::new() } else { format!(" ({family})") };
-        let sentence = format!("{name} port {port}{of_family}: {problem}");
-        let finding = Finding { sentence, about: vec![Subject::Condition(problem.clone())] };
+    for finding in of_ports(&proxy_ports(live, config)) {
         problems.extend(Some(finding).filter(|finding| !problems.contains(finding)));
     }
     let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
@@ -71,20 +63,33 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Str
     problems.iter().map(|finding| one_line(&finding.sentence).into_owned()).collect()
 }
 
+/// What is wrong with ports of the proxy. The family and the protocol are named where the other one of the same port has another problem
+/// or none.
+fn of_ports(ports: &[ProxyPort]) -> impl Iterator<Item = Finding> {
+    ports.iter().filter_map(|found| {
+        let ProxyPort { name, transport, port, family, problem, .. } = found;
+        let problem = problem.as_ref()?;
+        let is_alone = |is_other: &dyn Fn(&ProxyPort) -> bool| {
+            let others = ports.iter().filter(|other| other.port == *port && is_other(other));
+            others.into_iter().any(|other| other.problem.as_ref() != Some(problem))
+        };
+        let of_family = is_alone(&|other| other.transport == *transport).then(|| family.to_string());
+        let of_transport =
+            is_alone(&|other| other.family == *family).then(|| transport.name().to_uppercase());
+        let parts: Vec<String> = of_family.into_iter().chain(of_transport).collect();
+        let of = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+        let sentence = format!("{name} port {port}{of}: {problem}");
+        Some(Finding { sentence, about: vec![Subject::Condition(problem.clone())] })
+    })
+}
+
 /// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named` yet.
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
-    let Some(live) = &pod.live else { return Vec::new() };
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
-        let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
-        if !rules.has_ours() || !(is_captured_by_ours(&packet, live) || is_of_proxy(&packet, pod)) {
-            return None;
-        }
-        let walk = walk(rules, &packet, routing);
-        let reason = reason(&packet, &walk, pod);
-        let mut row = Row::of(kind, &packet, &walk, &reason, pod);
         // A filter of some servers is for every process, if it names none.
         let is_to_some_server = is_probe && is_of_proxy(&packet, pod) && !packet.is_local;
+        let mut row = row_of_capture(kind, &packet, pod)?;
         row.problems
             .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
         Some(row)
@@ -92,6 +97,30 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let kinds = pod.kinds().into_iter().filter_map(|kind| row(false, kind));
     let rows: Vec<Row> = kinds.chain(pod.probes().into_iter().filter_map(|probe| row(true, probe))).collect();
     of_traffic(&rows, named)
+}
+
+/// Captured connections that are sure to end by a socket of the proxy.
+#[must_use]
+pub fn lost_at_proxy(pod: &Pod<'_>) -> Vec<Finding> {
+    if !pod.has_failing_socket() {
+        return Vec::new();
+    }
+    let mut rows: Vec<Row> =
+        pod.kinds().into_iter().filter_map(|(kind, packet)| row_of_capture(kind, &packet, pod)).collect();
+    rows.iter_mut().for_each(|row| row.problems.retain(|problem| problem.ends_at_proxy));
+    of_traffic(&rows, &[])
+}
+
+/// A kind of traffic, if it is captured by our rules or of the proxy.
+fn row_of_capture(kind: String, packet: &Packet, pod: &Pod<'_>) -> Option<Row> {
+    let live = pod.live.as_ref()?;
+    let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
+    if !rules.has_ours() || !(is_captured_by_ours(packet, live) || is_of_proxy(packet, pod)) {
+        return None;
+    }
+    let walk = walk(rules, packet, routing);
+    let reason = reason(packet, &walk, pod);
+    Some(Row::of(kind, packet, &walk, &reason, pod))
 }
 
 /// Whether it is a TCP packet of the proxy, to the app or to any server.

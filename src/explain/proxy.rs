@@ -1,11 +1,24 @@
 //! The owner of the packets that the proxy sends.
 
 use super::packet::{Process, proxy_owner};
-use super::{LiveState, Pod};
-use crate::model::{DNS_CAPTURE_PORT, Port};
+use super::{Listener, LiveState, Pod};
+use crate::model::{DNS_CAPTURE_PORT, Port, Transport};
 
-/// The user that may listen with TPROXY, or before it becomes another one.
+/// The user that listens with TPROXY as Istio's injection has it, or before it becomes another one.
 const ROOT: u32 = 0;
+
+/// The problem of a listener of MPTCP on a port that REDIRECT leads to.
+pub const TAKES_MPTCP: &str = "the listener there takes MPTCP, and the kernel does not tell the original destination \
+                               (SO_ORIGINAL_DST) of what an MPTCP client sends: these connections fail; turn MPTCP off in the proxy \
+                               (GODEBUG=multipathtcp=0 for Go, enable_mptcp for Envoy), or in the pod with net.mptcp.enabled=0";
+
+/// The beginning of the problem of a TPROXY proxy whose connections to the app are captured.
+const CAPTURED_AGAIN: &str = "the proxy's connection to the app is captured again";
+
+/// Whether a problem is one of the proxy's sockets by which connections are sure to end.
+pub(super) fn ends_connections(problem: &str) -> bool {
+    [TAKES_MPTCP, CAPTURED_AGAIN].iter().any(|words| problem.contains(words))
+}
 
 impl Pod<'_> {
     /// The user of the socket that listens on the proxy's ports, where that is known, and the group of the options: the kernel lists sockets
@@ -16,9 +29,38 @@ impl Pod<'_> {
         Process { uid: listening.unwrap_or(by_options.uid), ..by_options }
     }
 
-    /// The proxy of a TPROXY pod where it takes a client's address: only root may.
+    /// The proxy of a TPROXY pod where it takes a client's address: with the user of its inbound listener; root, if nothing listens.
     pub(super) fn transparent_proxy(&self) -> Process {
-        Process { uid: ROOT, ..proxy_owner(self.config) }
+        let inbound = self.config.traffic.ports.inbound.number();
+        let is_its = |found: &&Listener| {
+            (found.transport, found.address.port()) == (Transport::Tcp, inbound)
+                && found.is_transparent == Some(true)
+        };
+        let listeners = self.live.as_ref().and_then(|live| live.runtime.listeners.as_ref());
+        let listening = listeners.into_iter().flatten().find(is_its);
+        Process { uid: listening.map_or(ROOT, |found| found.uid), ..proxy_owner(self.config) }
+    }
+
+    /// Whether a listening socket of the proxy is one by which captured connections may end.
+    pub(super) fn has_failing_socket(&self) -> bool {
+        let Some(live) = &self.live else { return false };
+        let ports = &self.config.traffic.ports;
+        let ports = [ports.outbound, ports.inbound, DNS_CAPTURE_PORT].map(Port::number);
+        let mut listeners = live.runtime.listeners.iter().flatten();
+        let takes_mptcp = listeners.any(|found| found.is_mptcp && ports.contains(&found.address.port()));
+        takes_mptcp || (live.routed_mark.is_some() && self.transparent_proxy().uid != ROOT)
+    }
+
+    /// Why rules capture what a TPROXY proxy of this user sends to the app under the client's address: they know it by its user, and
+    /// take it for a call to the pod's own service.
+    pub(super) fn captured_again(&self) -> Option<String> {
+        let Process { uid, gid } = self.transparent_proxy();
+        (uid != ROOT).then(|| {
+            format!(
+                "{CAPTURED_AGAIN} and never reaches it: the proxy listens as uid {uid}, whose connections over lo the rules take for \
+                 calls to the pod's own service; with TPROXY it must run as uid 0 and gid {gid}, as Istio's injection sets it"
+            )
+        })
     }
 
     /// The user of the outbound listener; of another one, if it is absent.

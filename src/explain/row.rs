@@ -1,6 +1,7 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
 use super::packet::{Packet, Process};
+use super::proxy::ends_connections;
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::walk::{Match, Sent, Step, Verdict, Walk};
@@ -31,6 +32,8 @@ pub(super) struct Problem {
     pub(super) is_of_owner: bool,
     /// Whether the connection is sure to end by a foreign rule.
     pub(super) ends_by_foreign_rule: bool,
+    /// Whether it is sure to end by a socket of the proxy.
+    pub(super) ends_at_proxy: bool,
 }
 
 impl Row {
@@ -69,7 +72,13 @@ fn problems(
     let is_misrouted = walk.verdict == Verdict::Misrouted;
     let ends_by_foreign_rule = !about.is_empty();
     about.extend(behind.iter().filter(|_| is_misrouted).map(condition));
-    let problem = |sentence| Problem { sentence, about: about.clone(), is_of_owner, ends_by_foreign_rule };
+    let problem = |sentence| Problem {
+        sentence,
+        about: about.clone(),
+        is_of_owner,
+        ends_by_foreign_rule,
+        ends_at_proxy: false,
+    };
     let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
         let is =
@@ -79,6 +88,7 @@ fn problems(
             about: problem.rule.clone().map(Subject::Rule).into_iter().chain([condition(problem)]).collect(),
             is_of_owner: false,
             ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
+            ends_at_proxy: ends_connections(&problem.sentence),
         }));
     }
     let unsure = walk.unsure().filter(|_| found.is_empty());
@@ -90,6 +100,7 @@ fn problems(
             about,
             is_of_owner,
             ends_by_foreign_rule: false,
+            ends_at_proxy: false,
         }
     }));
     found

@@ -8,10 +8,11 @@ use super::bpf_program::BpfProgram;
 use super::listener::Listener;
 use super::overview::query;
 use super::packet::Packet;
+use super::proxy::TAKES_MPTCP;
 use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{LiveState, Pod};
-use crate::config::{CaptureConfig, PacketQuery, Sender};
+use crate::config::{CaptureConfig, OwnerGroups, PacketQuery, Sender};
 use crate::model::{
     DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Target, Transport,
 };
@@ -123,8 +124,12 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
             let listener =
                 listeners.iter().filter(wanted).max_by_key(|found| found.address.ip().is_unspecified());
             let problem = problem(listener, name, config).or_else(|| {
-                let is_lost = tproxy.contains(&number) && listener?.is_transparent == Some(false);
-                is_lost.then(|| NOT_TRANSPARENT.to_owned())
+                let Listener { is_transparent, is_mptcp, .. } = listener?;
+                let words = match tproxy.contains(&number) {
+                    true => (*is_transparent == Some(false)).then_some(NOT_TRANSPARENT),
+                    false => is_mptcp.then_some(TAKES_MPTCP),
+                };
+                words.map(str::to_owned)
             });
             ports.push(ProxyPort {
                 name,
@@ -263,7 +268,8 @@ pub(super) fn exempt_processes(live: &LiveState) -> Vec<&Process> {
     live.runtime.processes.iter().filter(|process| process.is_proxy != Some(true)).collect()
 }
 
-/// Connections that would be captured if they began now.
+/// Connections that would be captured if they began now. The kernel lists sockets without their group: where rules ask for groups,
+/// that is not known of outbound ones.
 pub(super) fn older_than_capture<'a>(
     live: &'a LiveState,
     config: &CaptureConfig,
@@ -278,6 +284,8 @@ pub(super) fn older_than_capture<'a>(
                 .iter()
                 .any(|process| process.uid == uid && proxy.gids.contains(&process.gid))
     };
+    let all_groups = OwnerGroups::All { except: Vec::new() };
+    let asks_for_groups = config.traffic.outbound.owners != all_groups;
     let listens = |port: u16| {
         let listeners = live.runtime.listeners.iter().flatten();
         listeners
@@ -286,9 +294,6 @@ pub(super) fn older_than_capture<'a>(
     };
     let is_older = |connection: &&Connection| {
         let Connection { local, remote, uid } = **connection;
-        if may_be_exempt(uid) {
-            return false;
-        }
         let packet = if listens(local.port()) {
             // In TPROXY mode the proxy's own connections to the app have the client's address.
             if live.routed_mark.is_some() {
@@ -301,6 +306,9 @@ pub(super) fn older_than_capture<'a>(
             };
             Packet::of(&query, local, config, network)
         } else {
+            if may_be_exempt(uid) || asks_for_groups {
+                return false;
+            }
             let query = PacketQuery {
                 source: Some(local.ip()),
                 source_port: Some(local.port()),

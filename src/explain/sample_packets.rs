@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::defaults::default_server;
+use super::documentation::server_in;
 use super::entry::Entry;
 use super::overview::{ANY_PORT, passthrough_query, pod_address, query};
 use super::packet::Packet;
@@ -268,7 +269,11 @@ fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr
         OutboundRanges::Only(ranges) => ranges.iter().find(|range| family.holds(range)),
     };
     // The network itself is no host.
-    let host = |range: &IpNetwork| SocketAddr::new(range.iter().nth(1).unwrap_or(range.ip()), ANY_PORT);
+    let first = |range: &IpNetwork| range.iter().nth(1).unwrap_or(range.ip());
+    let host = |range: &IpNetwork| {
+        let address = if range.ip().is_unspecified() { server_in(range) } else { first(range) };
+        SocketAddr::new(address, ANY_PORT)
+    };
     range.map_or_else(|| SocketAddr::new(default_server(pod, family), port(&outbound.ports)), host)
 }
 

@@ -27,6 +27,13 @@ impl NameServers {
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
+
+    /// The first one on a loopback address.
+    #[must_use]
+    pub fn loopback(&self) -> Option<IpAddr> {
+        let all = self.v4.iter().copied().map(IpAddr::from).chain(self.v6.iter().copied().map(IpAddr::from));
+        { all }.find(IpAddr::is_loopback)
+    }
 }
 
 /// The servers that the text of `/etc/resolv.conf` names.

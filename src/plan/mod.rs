@@ -268,7 +268,11 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     changed.retain(|family| desired.captures(*family) || current.captures(*family));
     let mut stale = conntrack::plan(desired.rules.values(), &tracked, changed);
     // A first capture tracks new connections from its first commit on, and captures them from a later one.
-    stale.tcp.extend(current.connections.untracked.iter().copied());
+    let untracked = &current.connections.untracked;
+    stale.tcp.extend(untracked.iter().copied());
+    if !untracked.is_empty() && current.entries != conntrack::TrackingState::None {
+        steps.insert(0, Step::Conntrack(conntrack::Step::DeleteEnded(untracked.clone())));
+    }
     if !stale.is_empty() {
         let dns = conntrack::dns_rules(desired.rules.values());
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));

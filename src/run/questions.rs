@@ -62,14 +62,15 @@ pub(super) fn report(
     }
 }
 
-/// Adds policy rules, routes and foreign rules by which captured connections or those of the proxy end and that are not named yet.
+/// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those of the proxy end and that are
+/// not named yet.
 fn add_lost(
     found: &mut Differences,
     live: explain::LiveState,
     config: &CaptureConfig,
 ) -> Result<(), Failure> {
     let network = network()?;
-    let pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
+    let mut pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
     let Notices { deciding, others, .. } = &mut found.notices;
     for misrouted in explain::misrouted(&pod) {
         if !deciding.iter().any(|finding| finding.is_about_any(&misrouted.about)) {
@@ -80,6 +81,11 @@ fn add_lost(
     let lost = explain::lost_connections(&pod, &known);
     // What is known of a rule comes before what its chain may do.
     deciding.splice(0..0, lost);
+    // Not before: rules are compared whether a proxy runs or not.
+    if let Some(live) = &mut pod.live {
+        live.runtime.listeners = apply::runtime::tcp_listeners();
+    }
+    deciding.extend(explain::lost_at_proxy(&pod));
     Ok(())
 }
 

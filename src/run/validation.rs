@@ -3,8 +3,10 @@
 use crate::apply;
 use crate::config::{CaptureConfig, RunOptions, Validation};
 use crate::exit::Exit;
-use crate::kernel::probe;
+use crate::explain;
 use crate::kernel::process::Host;
+use crate::kernel::{probe, sock_diag};
+use crate::model::Port;
 use crate::plan::{self, DesiredState};
 use crate::report::Failure;
 
@@ -76,10 +78,16 @@ pub(super) fn validate(
                 |dormant| failed(&dormant.hint.unwrap_or_default()).detail(dormant.what),
             ))
         }
-        probe::Outcome::CannotListen { .. } => Err(failed(
-            "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
-             a port of the app?",
-        )),
+        probe::Outcome::CannotListen { port, .. } => {
+            let failure = failed(
+                "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
+                 a port of the app?",
+            );
+            Err(match takes_mptcp(*port) {
+                true => failure.detail(format!("port {port}: {}", explain::TAKES_MPTCP)),
+                false => failure,
+            })
+        }
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
             validate_rules(host, desired, run).map_err(validation_failed)?;
@@ -87,6 +95,12 @@ pub(super) fn validate(
             Ok(())
         }
     }
+}
+
+/// Whether a socket of MPTCP listens on a port.
+fn takes_mptcp(port: Port) -> bool {
+    let listeners = sock_diag::tcp_sockets(&[sock_diag::State::Listen]).unwrap_or_default();
+    listeners.iter().any(|found| found.is_mptcp && found.local.port() == port.number())
 }
 
 /// The probe goes one way only: the rules of both directions are compared too.

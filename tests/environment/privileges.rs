@@ -295,9 +295,9 @@ fn dry_run_creates_no_legacy_table() {
 #[test]
 fn in_a_user_namespace_unmapped_proxy_uid_is_reported_and_nothing_is_left() {
     let built = &*BUILT;
-    for variant in [NFT, LEGACY] {
+    for (backend, variant) in [("iptables-nft", NFT), ("iptables-legacy", LEGACY), ("nftables", NFT)] {
         let script = format!(
-            "ip link set lo up; code=0; {built} -b '*' -i '*' -m TPROXY --backend iptables-{variant} || code=$?; \
+            "ip link set lo up; code=0; {built} -b '*' -i '*' -m TPROXY --backend {backend} || code=$?; \
              nft list ruleset | grep -i istio; iptables-{variant}-save | grep -i -e istio -e 1337; \
              for f in -4 -6; do ip $f rule | grep 1337; ip $f route show table 133; done 2>/dev/null; \
              ip addr show lo | grep ::6; ip -d link show lo | grep alias; exit $code"
@@ -312,7 +312,7 @@ fn in_a_user_namespace_unmapped_proxy_uid_is_reported_and_nothing_is_left() {
             errors.contains("uid 1337 is not mapped") && errors.contains("/proc/self/uid_map"),
             "{errors}"
         );
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{variant}: {errors}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{backend}: {errors}");
     }
 }
 

@@ -16,7 +16,9 @@ for_each_backend_and_native!(
     listeners_of_the_proxy_are_examined,
     a_listener_that_is_not_transparent_is_named_with_tproxy,
     processes_with_the_proxys_ids_are_named,
-    connections_that_began_before_capture_are_named
+    connections_that_began_before_capture_are_named,
+    connections_of_which_that_is_not_known_are_not_named,
+    inbound_connections_are_named_whoever_is_exempt
 );
 
 for_these_fixtures!(v4: IptablesNft V4, v6: IptablesNft V6; [pods_of_one_family_have_no_problem_in_the_other]);
@@ -46,6 +48,8 @@ fn healthy_pods_have_no_problem(fixture: Fixture) {
         ["-b", "", "-i", "10.0.0.0/8", "-m", "TPROXY"],
         ["-b", "*", "-i", "", "-m", "TPROXY"],
         ["-b", "*", "-i", "", "-m", "REDIRECT"],
+        ["-b", "*", "-i", "*", "-x", "0.0.0.0/1"],
+        ["-b", "*", "-i", "*", "-x", "::/1"],
     ] {
         let pod = fixture.pod();
         pod.apply(&options);
@@ -205,4 +209,47 @@ fn connections_that_began_before_capture_are_named(fixture: Fixture) {
         drop((older, newer));
         pod.bare_istio_iptables(&["cleanup"]).run().succeeded();
     }
+}
+
+/// The conntrack entry of a half-closed connection ends before it, and the kernel lists sockets without their group.
+fn connections_of_which_that_is_not_known_are_not_named(fixture: Fixture) {
+    let none = |pod: &Pod| {
+        let said = overview(pod);
+        assert_eq!(said["older_connections"].as_array().map_or(0, Vec::len), 0, "{said:#}");
+        assert!(!said["problems"].to_string().contains("began before capture"), "{said:#}");
+    };
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&["-i", "*", "-b", "*"]);
+    for &family in fixture.families() {
+        let captured = pod.app().connect(at(family.service(), 80)).expect("a connection");
+        let _half_closed = captured.closed_by_server();
+        pod.namespace.run(|| {
+            for family in ["ipv4", "ipv6"] {
+                let _ = Command::new("conntrack").args(["-D", "-p", "tcp", "-f", family]).output();
+            }
+        });
+        none(&pod);
+    }
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let service = at(fixture.families()[0].service(), 80);
+    let _excluded = pod.app().connect(service).expect("a connection");
+    let excluding = pod.istio_iptables(&["-i", "*", "-b", "*"]);
+    excluding.env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "1000").run().succeeded();
+    none(&pod);
+}
+
+fn inbound_connections_are_named_whoever_is_exempt(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let exempt = start(&pod, "setpriv --reuid=1000 --regid=1337 --clear-groups cat", None);
+    let _older = pod.outside().connect(at(fixture.families()[0].pod(), 8080)).expect("a connection");
+    pod.apply(&["-i", "*", "-b", "*"]);
+    while overview(&pod)["exempt_processes"].as_array().is_none_or(Vec::is_empty) {
+        std::thread::yield_now();
+    }
+    let said = overview(&pod);
+    assert_eq!(said["older_connections"].as_array().map_or(0, Vec::len), 1, "{said:#}");
+    stop(exempt);
 }

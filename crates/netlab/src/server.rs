@@ -13,7 +13,7 @@ use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 
 use crate::response::{Outcome, Response};
 use crate::socket::{self, Binding};
-use crate::user::{self, RESET_REQUEST, User};
+use crate::user::{self, CLOSE_REQUEST, RESET_REQUEST, User};
 
 /// How long a connection may be silent before the server ends it: longer than any test.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -155,6 +155,10 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
         let line = line?;
         if line == RESET_REQUEST {
             socket::reset(&writer);
+            break;
+        }
+        if line == CLOSE_REQUEST {
+            shutdown(writer.as_raw_fd(), Shutdown::Both)?;
             break;
         }
         writer.write_all(format!("{line}\n").as_bytes())?;

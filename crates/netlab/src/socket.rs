@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -56,6 +56,39 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
     nix::sys::socket::listen(&fd, Backlog::new(128)?)?;
     Ok(TcpListener::from(fd))
+}
+
+/// A listening socket that takes connections of MPTCP, and of TCP.
+///
+/// # Errors
+/// The kernel has no MPTCP, or the address or port is in use.
+pub fn listen_mptcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let fd = mptcp(address.ip())?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    if address.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+    nix::sys::socket::listen(&fd, Backlog::new(128)?)?;
+    Ok(TcpListener::from(fd))
+}
+
+/// An MPTCP connection.
+///
+/// # Errors
+/// The kernel has no MPTCP, or the connection fails.
+pub fn connect_mptcp(to: SocketAddr) -> io::Result<TcpStream> {
+    let fd = mptcp(to.ip())?;
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(TcpStream::from(fd))
+}
+
+fn mptcp(address: IpAddr) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: plain integers; the descriptor is owned by nobody else.
+    let fd = unsafe { libc::socket(family_of(address) as libc::c_int, kind, libc::IPPROTO_MPTCP) };
+    // SAFETY: the kernel has just returned it.
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
 /// Whether the kernel has IPv6 at all: not with `ipv6.disable=1` on its command line.

@@ -1,7 +1,7 @@
 //! Test processes: clients and servers that run as a uid and gid in a network namespace.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use nix::sys::socket::SockType;
@@ -12,6 +12,8 @@ use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
 pub const RESET_REQUEST: &str = "reset";
+/// The line that makes a server close the connection.
+pub const CLOSE_REQUEST: &str = "close";
 /// The timeout of a call: long enough for a machine that is busy with other work.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -155,6 +157,8 @@ pub struct Conversation {
 pub enum Ending {
     /// By an ordinary close.
     Close,
+    /// By an ordinary close of the server, then of this side: its port is free at once.
+    CloseByServer,
     /// By a reset from this side.
     Reset,
     /// By a reset from the server.
@@ -183,6 +187,9 @@ impl Conversation {
     pub fn end(mut self, how: Ending) {
         match how {
             Ending::Close => {}
+            Ending::CloseByServer => {
+                let _ = self.closed_by_server().stream.get_ref().shutdown(Shutdown::Both);
+            }
             Ending::Reset => socket::reset(self.stream.get_ref()),
             Ending::ResetByServer => {
                 let _ = self.stream.get_mut().write_all(format!("{RESET_REQUEST}\n").as_bytes());
@@ -190,6 +197,14 @@ impl Conversation {
                 socket::reset(self.stream.get_ref());
             }
         }
+    }
+
+    /// Has the server close it, and leaves this side open.
+    #[must_use]
+    pub fn closed_by_server(mut self) -> Self {
+        let _ = self.say(CLOSE_REQUEST);
+        let _ = self.stream.read_line(&mut String::new());
+        self
     }
 
     /// Reads what the server says first.

@@ -135,3 +135,16 @@ fn name_servers_of_the_other_family_only_are_worth_a_warning() {
     let text = notices[0].to_string();
     assert!(text.contains("resolv.conf are IPv6 and only IPv4"), "{text}");
 }
+
+/// TPROXY takes what arrives before the rules for guests.
+#[test]
+fn guests_with_tproxy_are_a_warning() {
+    let network = network(&[V4]);
+    let tproxy = ["-m", "TPROXY", "-b", "*", "-k", "vnet0,tap+"];
+    let (_, notices) = decided(&tproxy, &network);
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("behind vnet0, tap+ go to the proxy's inbound port"), "{notices:?}");
+    for words in [&tproxy[..4], &["-b", "*", "-k", "vnet0"], &["-m", "TPROXY", "-b", "", "-k", "vnet0"]] {
+        assert_eq!(decided(words, &network).1, Vec::<String>::new(), "{words:?}");
+    }
+}

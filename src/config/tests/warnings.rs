@@ -161,3 +161,23 @@ fn ports_that_the_proxy_would_use_twice() {
         assert_eq!(warnings_of(words, &[]), Vec::<String>::new(), "{words:?}");
     }
 }
+
+#[test]
+fn local_resolver_with_all_dns_captured_is_a_warning() {
+    let warnings = |words: &[&str], resolv_conf: &str| {
+        let files = Files { resolv_conf: Ok(resolv_conf.to_owned()), ..files() };
+        let resolved = resolve(&raw_of(words, &[]), &files).unwrap();
+        resolved.warnings.iter().map(Warning::to_string).collect::<Vec<_>>()
+    };
+    let all = ["--redirect-dns", "--capture-all-dns"];
+    for (server, is_local) in [("127.0.0.53", true), ("::1", true), ("10.96.0.10", false)] {
+        let said = warnings(&all, &format!("nameserver {server}\n"));
+        assert_eq!(
+            said.iter().any(|one| one.contains(&format!("the local resolver {server} "))),
+            is_local,
+            "{said:?}"
+        );
+        assert_eq!(said.len(), usize::from(is_local), "{said:?}");
+        assert_eq!(warnings(&all[..1], &format!("nameserver {server}\n")), Vec::<String>::new());
+    }
+}

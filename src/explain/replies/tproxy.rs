@@ -72,6 +72,11 @@ impl Conversation<'_> {
             ..self.query(self.transparent_proxy(), self.packet.source, ConnectionState::New)
         };
         let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
+        let again =
+            || self.pod.captured_again().filter(|_| matches!(call.walk.verdict, Verdict::Captured(_)));
+        if is_own && let Some(again) = again() {
+            return Some(again.into());
+        }
         if is_own && call.walk.verdict != Verdict::NotCaptured {
             return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
         }
@@ -126,7 +131,7 @@ impl Conversation<'_> {
         self.accepting(self.packet.destination.ip()).unwrap_or_else(|| self.transparent_proxy())
     }
 
-    /// The proxy of a TPROXY pod is root, in the proxy's group.
+    /// The proxy of a TPROXY pod, in the proxy's group.
     pub(super) fn transparent_proxy(&self) -> Sender {
         let Process { uid, gid } = self.pod.transparent_proxy();
         Sender::Process { uid, gid }

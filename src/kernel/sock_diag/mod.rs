@@ -25,6 +25,12 @@ const TCP_INFO: u16 = 2;
 const SOCKET_OPTIONS: u16 = 22;
 /// `INET_DIAG_SKV6ONLY`: one byte, for listeners of IPv6 and unconnected sockets of UDP.
 const V6_ONLY: u16 = 11;
+/// `INET_DIAG_ULP_INFO`: the protocol above TCP, by its name.
+const UPPER_PROTOCOL: u16 = 19;
+/// `INET_ULP_INFO_NAME`.
+const UPPER_PROTOCOL_NAME: u16 = 1;
+/// The name of MPTCP, as a C string.
+const MPTCP: &[u8] = b"mptcp\0";
 /// `IP_TRANSPARENT` in its first byte.
 const TRANSPARENT: u8 = if cfg!(target_endian = "little") { 1 << 5 } else { 1 << 2 };
 
@@ -110,6 +116,8 @@ pub struct InetSocket {
     pub device: Option<u32>,
     /// Whether it has `IPV6_V6ONLY`: one on `::` then takes no IPv4 packet.
     pub is_v6_only: bool,
+    /// Whether it belongs to a socket of MPTCP; asked for of listeners only.
+    pub is_mptcp: bool,
     /// Whether it began its connection; `None` if that is not known, or was not asked for.
     pub began: Option<bool>,
 }
@@ -140,12 +148,14 @@ pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
 }
 
 fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
+    // With it comes the protocol above TCP. Listeners are few.
+    let extensions = if states == [State::Listen] { 1 << (TCP_INFO - 1) } else { 0 };
     if recording::is_off() {
-        return listed(protocol, states, 0);
+        return listed(protocol, states, extensions);
     }
     let bits = states.iter().fold(0, |bits, state| bits | state.bit());
     let text = recording::text(&format!("sockets of protocol {protocol} in states {bits:#x}"), &mut || {
-        Ok(listed(protocol, states, 0)?.iter().map(InetSocket::line).collect())
+        Ok(listed(protocol, states, extensions)?.iter().map(InetSocket::line).collect())
     })?;
     Ok(text.lines().filter_map(InetSocket::of_line).collect())
 }
@@ -245,12 +255,14 @@ impl InetSocket {
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode, is_transparent, device, is_v6_only, began: _ } = self;
+        let Self { state, local, remote, uid, inode, is_transparent, device, is_v6_only, is_mptcp, began: _ } =
+            self;
         let word = |known: Option<String>| known.unwrap_or_else(|| "-".to_owned());
         let v6_only = if *is_v6_only { "v6only" } else { "-" };
         let [transparent, device] =
             [is_transparent.map(|is| is.to_string()), device.map(|device| device.to_string())].map(word);
-        let options = format!(" {transparent} {device} {v6_only}");
+        let mptcp = if *is_mptcp { "mptcp" } else { "-" };
+        let options = format!(" {transparent} {device} {v6_only} {mptcp}");
         let options = options.trim_end_matches(" -");
         format!("{} {local} {remote} {uid} {inode}{options}\n", *state as u8)
     }
@@ -266,6 +278,7 @@ impl InetSocket {
             is_transparent: words.next().and_then(|word| word.parse().ok()),
             device: words.next().and_then(|word| word.parse().ok()),
             is_v6_only: words.next() == Some("v6only"),
+            is_mptcp: words.next() == Some("mptcp"),
             began: None,
         })
     }
@@ -304,6 +317,11 @@ impl InetSocket {
                 .attributes(REPLY)
                 .of(V6_ONLY)
                 .is_some_and(|option| option.payload.first().is_some_and(|is| *is != 0)),
+            is_mptcp: reply
+                .attributes(REPLY)
+                .of(UPPER_PROTOCOL)
+                .and_then(|upper| upper.nested().of(UPPER_PROTOCOL_NAME))
+                .is_some_and(|name| name.payload == MPTCP),
             began: opener::began(state, info),
         })
     }

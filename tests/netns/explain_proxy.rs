@@ -1,0 +1,101 @@
+//! Sockets of the proxy by which captured connections end: what `explain --live`, `check` and the validation say of them.
+
+use std::net::{IpAddr, TcpListener};
+
+use netlab::socket::{self, original_destination};
+use netlab::{Listen, User};
+
+use crate::lab::fixture::at;
+use crate::lab::pod::PROXY;
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture_and_native};
+
+for_each_fixture_and_native!(tproxy_as_another_user_than_root, mptcp_listener_loses_destinations);
+for_each_backend_and_native!(validation_names_a_listener_of_mptcp, name_server_without_tcp_is_named_as_such);
+
+const TPROXY: [&str; 6] = ["-i", "*", "-b", "*", "-m", "TPROXY"];
+const REDIRECT: [&str; 4] = ["-i", "*", "-b", "*"];
+
+fn any(family: Family) -> IpAddr {
+    if family == Family::V4 { "0.0.0.0" } else { "::" }.parse().expect("an address")
+}
+
+/// The first line of `explain --live`, and whether `check` finds the rules equal and nothing else, with its report.
+fn reports(pod: &Pod, options: &[&str]) -> (String, Option<String>) {
+    let explain = pod.istio_iptables(&[&["explain", "--live"], options].concat()).run().succeeded().stdout();
+    let check = pod.istio_iptables(&[&["check"], options].concat()).run();
+    let is_equal = check.code() == 0;
+    (explain.lines().next().unwrap_or_default().to_owned(), (!is_equal).then(|| check.stdout()))
+}
+
+/// A transparent listener in each family, of this user: the privilege is that of the one who sets the option.
+fn transparent(pod: &Pod, user: &User) -> Vec<TcpListener> {
+    let listen = |family: &Family| {
+        let listener = user.run(|| socket::listen(at(any(*family), 15006)).expect("a listener"));
+        socket::allow_transparent(&listener);
+        listener
+    };
+    pod.fixture.families().iter().map(listen).collect()
+}
+
+fn tproxy_as_another_user_than_root(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _outbound = pod.proxy().serve("proxy", &[Listen::Tcp(15001)]);
+    pod.apply(&TPROXY);
+    for (uid, is_captured) in [(0, false), (PROXY, true)] {
+        let _inbound = transparent(&pod, &pod.user(uid, PROXY));
+        let (line, differs) = reports(&pod, &TPROXY);
+        let named = "the proxy's connection to the app is captured again and never reaches it: the proxy listens as uid 1337";
+        assert_eq!(line.contains(named), is_captured, "{uid}: {line}");
+        assert_eq!(line.contains("must run as uid 0 and gid 1337"), is_captured, "{uid}: {line}");
+        let is_named = differs.as_ref().is_some_and(|text| text.contains(named));
+        assert_eq!((differs.is_some(), is_named), (is_captured, is_captured), "{uid}: {differs:?}");
+    }
+}
+
+fn mptcp_listener_loses_destinations(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _inbound = pod.proxy().serve("proxy", &[Listen::Tcp(15006)]);
+    pod.apply(&REDIRECT);
+    for &family in fixture.families() {
+        let address = at(any(family), 15001);
+        for is_mptcp in [true, false] {
+            let listen = if is_mptcp { socket::listen_mptcp } else { socket::listen };
+            let listener = pod.proxy().run(|| listen(address).expect("a listener"));
+            let to = at(family.service(), 80);
+            let _client = pod.app().run(|| socket::connect_mptcp(to).expect("a connection"));
+            let (accepted, _) = listener.accept().expect("a connection");
+            // Without the destination, the address of the socket stands in for it.
+            assert_eq!(original_destination(&accepted).expect("an address") == to, !is_mptcp);
+            let (line, differs) = reports(&pod, &REDIRECT);
+            assert_eq!(line.contains("takes MPTCP"), is_mptcp, "{line}");
+            let is_named = differs.as_ref().is_some_and(|text| text.contains("GODEBUG=multipathtcp=0"));
+            assert_eq!((differs.is_some(), is_named), (is_mptcp, is_mptcp), "{differs:?}");
+        }
+    }
+}
+
+fn validation_names_a_listener_of_mptcp(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&REDIRECT);
+    let validation = [&REDIRECT[..], &["--run-validation", "--skip-rule-apply"]].concat();
+    let _listener = pod.proxy().run(|| socket::listen_mptcp(at(any(Family::V4), 15001)).expect("a listener"));
+    pod.istio_iptables(&validation)
+        .run()
+        .ended_with(126)
+        .output_contains("cannot listen on port 15001")
+        .output_contains("port 15001: the listener there takes mptcp");
+}
+
+/// As Envoy's DNS filter, which answers over UDP.
+fn name_server_without_tcp_is_named_as_such(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = [&REDIRECT[..], &["--redirect-dns", "--capture-all-dns"]].concat();
+    pod.apply(&options);
+    let mut listen = vec![Listen::Tcp(15001), Listen::Tcp(15006)];
+    let (line, _) = reports(&pod, &options);
+    assert!(line.contains("DNS port 15053: nothing listens there"), "{line}");
+    listen.extend(fixture.families().iter().map(|family| Listen::Udp(at(family.loopback(), 15053))));
+    let _proxy = pod.proxy().serve("proxy", &listen);
+    let (line, _) = reports(&pod, &options);
+    assert!(line.contains("DNS port 15053 (TCP): nothing listens there"), "{line}");
+}
