@@ -171,7 +171,7 @@ impl Reader<'_> {
 
     fn actions(&self, entry: &Entry) -> Vec<Action> {
         let effect = entry.rule.effect().into_owned();
-        let words = || entry.rule.target_words().to_owned();
+        let words = || entry.rule.target_words();
         let number = |name: &str| self.chains.named.keys().position(|known| known == name);
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {

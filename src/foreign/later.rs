@@ -106,7 +106,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Whether a rule accepts every captured packet, and no earlier one has led some to the end of the chain: in a shared one, to its policy.
     fn accepts_all(&self, rules: &[LiveRule], depth: usize) -> bool {
-        let before = rules.iter().position(|rule| is_accept(rule)).and_then(|at| rules.get(..at));
+        let before = rules.iter().position(is_accept).and_then(|at| rules.get(..at));
         before.is_some_and(|before| !before.iter().any(|rule| self.leads_to_the_end(rule, depth)))
     }
 

@@ -10,8 +10,8 @@ use super::overwritten::chains::Place;
 use super::overwritten::{self, Network};
 use super::{IptablesRules, shown};
 use crate::finding::{Finding, RuleId, Subject};
-use crate::live_rules::{Effect, LiveRule, MarkChange};
-use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Target};
+use crate::live_rules::{LiveRule, MarkChange};
+use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
 use crate::parse::{self, Observed};
 
 /// What has the mark.
@@ -124,11 +124,10 @@ impl Marks {
 
     /// What a rule of iptables gives the mark, if TCP may meet it.
     fn of_rule(&self, rule: &LiveRule) -> Option<Marked> {
-        let (marked, bits) = match *rule.effect() {
-            Effect::Known(Target::SetMark(mark)) => (Marked::Packets, mark.0),
-            Effect::ChangesMark(MarkChange::Packet(bits)) => (Marked::Packets, bits.value),
-            Effect::ChangesMark(MarkChange::Connection(bits)) => (Marked::Connections, bits.value),
-            _ => return None,
+        let (marked, bits) = match rule.effect().mark_change()?? {
+            MarkChange::Packet(bits) => (Marked::Packets, bits.value),
+            MarkChange::Connection(bits) => (Marked::Connections, bits.value),
+            MarkChange::Save { .. } | MarkChange::Restore { .. } => return None,
         };
         (bits == self.mark.0 && self.captured.may_match(rule)).then_some(marked)
     }

@@ -95,7 +95,7 @@ enum Targets {
     /// CT with a zone.
     Zone(String),
     /// Those of the rules of a chain.
-    Chain(String, Vec<Targets>),
+    Chain(String, Vec<Self>),
     /// A chain beyond the depth limit.
     TooDeep(String),
 }

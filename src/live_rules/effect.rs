@@ -66,6 +66,30 @@ impl Effect {
         matches!(self, Self::Chain { is_goto: true, .. })
     }
 
+    /// The change of a mark, if there is one: what is not known of it is `None`.
+    #[must_use]
+    pub fn mark_change(&self) -> Option<Option<MarkChange>> {
+        if let Self::Known(target) = self {
+            return match target {
+                Target::SetMark(mark) => Some(Some(MarkChange::to(*mark))),
+                Target::SaveMark => Some(Some(MarkChange::SAVE)),
+                Target::RestoreMark => Some(Some(MarkChange::RESTORE)),
+                Target::Accept
+                | Target::ConntrackZone(_)
+                | Target::Drop
+                | Target::Jump(_)
+                | Target::Redirect(_)
+                | Target::Return
+                | Target::Tproxy { .. } => None,
+            };
+        }
+        if let Self::ChangesMark(change) = self {
+            Some(Some(*change))
+        } else {
+            (*self == Self::Marks).then_some(None)
+        }
+    }
+
     /// Whether the packet gets another destination or another source.
     #[must_use]
     pub const fn translates(&self) -> bool {

@@ -190,10 +190,9 @@ mod tests {
     }
 
     fn translation_of(words: &str) -> (To<std::net::IpAddr>, To<u16>) {
-        match effect_of(&format!("-j {words}")) {
-            Effect::Translates(Translation { address, port }) => (address, port),
-            other => panic!("{words}: {other:?}"),
-        }
+        let effect = effect_of(&format!("-j {words}"));
+        let Effect::Translates(Translation { address, port }) = effect else { panic!("{words}: {effect:?}") };
+        (address, port)
     }
 
     #[test]
@@ -249,9 +248,10 @@ mod tests {
 
     #[test]
     fn zones_have_directions() {
-        let of = |words: &str| match effect_of(&format!("-j CT {words}")) {
-            Effect::SetsZone(zone) => zone,
-            other => panic!("{words}: {other:?}"),
+        let of = |words: &str| {
+            let effect = effect_of(&format!("-j CT {words}"));
+            let Effect::SetsZone(zone) = effect else { panic!("{words}: {effect:?}") };
+            zone
         };
         assert_eq!(of("--zone-orig 5"), Some(Zone { original: 5, reply: 0 }));
         assert_eq!(of("--zone-reply 5"), Some(Zone { original: 0, reply: 5 }));

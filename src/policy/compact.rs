@@ -112,12 +112,7 @@ mod tests {
 
     fn rules(chain: Vec<Rule>) -> FamilyRules {
         let mut rules = FamilyRules::none(Family::V4);
-        rules
-            .tables
-            .entry(Table::Nat)
-            .or_insert_with(crate::model::TableRules::default)
-            .chains
-            .insert(Chain::Output, chain);
+        rules.tables.entry(Table::Nat).or_default().chains.insert(Chain::Output, chain);
         rules
     }
 

@@ -124,7 +124,7 @@ fn options_that_need_more_are_refused_before_anything_is_written() {
     }
     let nothing = pod.path("nothing");
     std::fs::create_dir(&nothing).unwrap();
-    let (code, log) = run_with(&pod, &CAPTURE, |command| drop(command.env("PATH", &nothing)));
+    let (code, log) = run_with(&pod, &CAPTURE, |command| _ = command.env("PATH", &nothing));
     assert!(code == Some(69) && log.contains("put iptables-legacy into the image"), "{log}");
 }
 
@@ -147,7 +147,7 @@ fn refused_rule_is_named_and_nothing_is_written() {
     let pod = pod();
     let before = state(&pod);
     let path = refusing(&pod, "! grep -q -e '! --dport' $file");
-    let (code, log) = run_with(&pod, &CAPTURE, |command| drop(command.env("PATH", &path)));
+    let (code, log) = run_with(&pod, &CAPTURE, |command| _ = command.env("PATH", &path));
     let rule = "refuses the IPv4 rule `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j \
                 ISTIO_IN_REDIRECT`";
     assert!(code == Some(70) && log.contains(rule), "{log}");
@@ -163,7 +163,7 @@ fn number_of_rules_that_fit_is_named() {
     let ranges: Vec<String> = (1..=40).map(|number| format!("10.{number}.0.0/24")).collect();
     let list = ranges.join(",");
     let options = [&CAPTURE[..], &["-x", &list]].concat();
-    let (code, log) = run_with(&pod, &options, |command| drop(command.env("PATH", &path)));
+    let (code, log) = run_with(&pod, &options, |command| _ = command.env("PATH", &path));
     assert!(code == Some(70) && log.contains("takes 30 of the ") && log.contains("32 KiB"), "{log}");
     assert_eq!(state(&pod), before);
 }

@@ -71,7 +71,8 @@ impl Namespace {
     /// Where identical foreign rules leave it open which rules are ours, those stay, and are named.
     fn names(&self, desired: &DesiredState, variant: Variant) -> Vec<String> {
         let notices = notices(desired, &self.current(variant)).others;
-        notices.into_iter().filter(|notice| notice.contains("kept (ours or foreign)")).collect()
+        let kept = notices.into_iter().map(|notice| notice.sentence);
+        kept.filter(|sentence| sentence.contains("kept (ours or foreign)")).collect()
     }
 
     /// The rules that are not in `expected`, as they are named; `None` if one of those is missing.

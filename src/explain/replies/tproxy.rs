@@ -101,6 +101,11 @@ impl Conversation<'_> {
                 format!("the app's replies {why}, and so have no mark: they do not reach the proxy")
             }));
         }
+        self.beside_the_proxy(mark, &reply)
+    }
+
+    /// Why the app's reply does not get to the proxy by its mark, if it does not.
+    fn beside_the_proxy(&self, mark: Mark, reply: &Followed<'_>) -> Option<ReplyProblem> {
         let cause = match (reply.walk.verdict, reply.walk.unsure()) {
             (Verdict::ToProxySocket, None) => return None,
             (_, Some(unsure)) => {

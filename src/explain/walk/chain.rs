@@ -129,16 +129,17 @@ impl<'a> Walker<'a, '_> {
                 self.to_socket(Some(*port), Some(MarkChange::to(*mark)), is_of_nftables)
             }
             Meaning::Modelled(statement) => Effect::Known(statement.target),
-            Meaning::Read(reading) => match &reading.effect {
-                Effect::ToSocket { port, mark, drops } => {
+            Meaning::Read(reading) => {
+                let (effect, target) = (&reading.effect, rule.rule.target());
+                if let Effect::ToSocket { port, mark, drops } = effect {
                     self.to_socket(*port, *mark, rule.is_native && !drops)
+                } else if !effect.is_modelled() && position.chains.named.contains_key(target) {
+                    // A chain of nftables may have the name of a target of iptables.
+                    Effect::Chain { name: target.to_owned(), is_goto: effect.is_goto() }
+                } else {
+                    effect.clone()
                 }
-                // A chain of nftables may have the name of a target of iptables.
-                effect if !effect.is_modelled() && position.chains.named.contains_key(rule.rule.target()) => {
-                    Effect::Chain { name: rule.rule.target().to_owned(), is_goto: effect.is_goto() }
-                }
-                effect => effect.clone(),
-            },
+            }
         }
     }
 

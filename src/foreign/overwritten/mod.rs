@@ -106,29 +106,23 @@ impl<'a> Walk<'a, '_> {
                 }
                 continue;
             }
-            match *effect {
-                Effect::Known(Target::Return) if holds == Holds::Yes => return End::Returns,
-                Effect::Known(Target::Accept | Target::Drop) | Effect::Rejects if holds == Holds::Yes => {
-                    return End::Leaves;
-                }
-                _ => self.change(chain, rule, position),
+            let leaves = || matches!(*effect, Effect::Known(Target::Accept | Target::Drop) | Effect::Rejects);
+            if holds == Holds::Yes && *effect == Effect::Known(Target::Return) {
+                return End::Returns;
             }
+            if holds == Holds::Yes && leaves() {
+                return End::Leaves;
+            }
+            self.change(chain, rule, position);
         }
         End::Returns
     }
 
     fn change(&mut self, chain: &str, rule: &LiveRule, position: Position) {
-        let (is_mark, change) = match *rule.effect() {
-            Effect::Marks => (true, None),
-            Effect::ChangesMark(change) => (true, Some(change)),
-            Effect::Known(Target::SetMark(mark)) => (true, Some(MarkChange::to(mark))),
-            Effect::Known(Target::SaveMark) => (true, Some(MarkChange::SAVE)),
-            Effect::Known(Target::RestoreMark) => (true, Some(MarkChange::RESTORE)),
-            _ => (false, None),
-        };
+        let Some(change) = rule.effect().mark_change() else { return };
         let is_without_connection =
             position.is_before_tracking() && change.is_some_and(MarkChange::needs_connection);
-        if !is_mark || is_without_connection {
+        if is_without_connection {
             return;
         }
         let MarkPath { mark, connmark, affected, .. } = *self.path;
