@@ -268,6 +268,14 @@ bench-image: static cni injector relay ## what a start of the init container cos
 dist: static injector ## both programs with checksums and bills of materials, in dist/
 	@image/dist target/$(TARGET)/release
 
+# The release whose fields the table of types in injector/src/schema/ must have.
+KUBERNETES ?= 1.37.0
+SCHEMA := target/schema-$(KUBERNETES)
+schema: ## compare the table of Kubernetes types with the schema of a release (KUBERNETES=1.37.0)
+	@test -d $(SCHEMA) || { python3 -m venv $(SCHEMA) && $(SCHEMA)/bin/pip install --quiet kubernetes-validate==$(KUBERNETES); }
+	@KUBERNETES_SCHEMA="$$(echo $(CURDIR)/$(SCHEMA)/lib/python3*/site-packages/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES)-local/_definitions.json)" \
+	    cargo test --locked -p sidecar-injector --lib schema::tests -- --include-ignored
+
 gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib up_to_date

@@ -14,6 +14,7 @@ mod schema;
 pub mod object;
 pub mod quantity;
 mod strategic_merge;
+mod validity;
 
 pub mod yaml;
 

@@ -32,6 +32,7 @@ mod refusals;
 mod reviews;
 mod template_functions;
 mod uninject;
+mod validity;
 mod webhook_review;
 mod webhook_review_properties;
 mod webhook_server;

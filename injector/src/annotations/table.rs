@@ -166,6 +166,8 @@ table! {
         "`global.proxy.componentLogLevel`, misc:error", "Log levels of parts of Envoy", templates;
     AGENT_LOG_LEVEL "sidecar.istio.io/agentLogLevel": Annotation, Syntax::Capture(Key::LogOutputLevel),
         "`global.logging.level`, default:info", "Log level of the agent and the init container", templates;
+    RAISE_POD_RESOURCES "istio-iptables/raise-pod-level-resources": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
+        "false", "Raises pod-level resources (`spec.resources`) by the requests and limits of the injected containers";
     BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
         "none", "ConfigMap with a bootstrap configuration for Envoy", templates;
     USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonNamed(None),
@@ -237,6 +239,8 @@ table! {
         "", "Digests of the fields that the webhook wrote into its containers, so that later changes by other webhooks are kept";
     CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::SetByInjection,
         "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
+    ORIGINAL_POD_RESOURCES "istio-iptables/original-pod-level-resources": Annotation, Syntax::SetByInjection,
+        "", "Pod-level resources before `istio-iptables/raise-pod-level-resources` raised them";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::SetByInjection,
         "", "The user's versions of containers that are also in the templates";
     DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::SetByInjection,

@@ -301,6 +301,12 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result:
         }
     };
     result.warnings.extend(injected.warnings);
+    let (refused, dropped): (Vec<_>, Vec<_>) = injected.invalid.into_iter().partition(|one| one.refused);
+    result.warnings.extend(dropped.into_iter().map(|one| one.message));
+    if !refused.is_empty() {
+        let all: Vec<String> = refused.into_iter().map(|one| one.message).collect();
+        result.error = Some(format!("Kubernetes rejects the injected pod: {}", all.join("\n")));
+    }
     if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
         let violations = security::of_injection(&injected.pod, level);
         if !violations.is_empty() {

@@ -54,5 +54,6 @@ fn one(
     let request = Request { pod: &pod, workload: &workload, context: &loaded.context };
     let injected = loaded.injector.inject(request).map_err(|error| error.to_string())?;
     notes.extend(injected.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
+    notes.extend(injected.invalid.iter().map(|invalid| format!("warning: {title}: {invalid}")));
     Ok(Change::Into(Box::new(shape.with(object, injected.pod))))
 }

@@ -1,16 +1,18 @@
 //! Patches the caBundle of webhook configurations: the CAs that API servers trust.
 //!
-//! `webhooks[*].clientConfig.caBundle` is written with server-side apply, with our own field manager and no other
-//! field: the list is a map by `name`, so no foreign field is owned or changed. The patch has the `uid` and
-//! `resourceVersion` of the object that was read: nothing is created, nothing newer is overwritten, and only one of
-//! several replicas succeeds. `force` takes over that one field from its former manager.
+//! `webhooks[*].clientConfig.caBundle` is written with a JSON patch and no other field. It tests the `resourceVersion` and
+//! the names that were read: nothing is created, nothing newer is overwritten, and only one of several replicas
+//! succeeds. It is no server-side apply: whoever applies the `name` of a list item owns the item too, and an installer
+//! that uses server-side apply (Helm 4, kubectl, GitOps) could not remove the webhook any more. The entry that earlier
+//! versions of this program have left in `managedFields` is removed.
 
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper::header::CONTENT_TYPE;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::DefaultBackoff;
 use kube::{Api, Client};
@@ -24,6 +26,10 @@ use super::secret::{SharedSecret, Unusable};
 use super::status::{Part, StatusReporter};
 use super::watch::{Cached, watch as watch_objects};
 use crate::certs::self_signed::Trusted;
+
+const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+/// Unprocessable Entity.
+const INVALID: u16 = 422;
 
 /// Where only a change is waited for.
 const LONG: Duration = Duration::from_secs(60 * 60);
@@ -61,12 +67,19 @@ struct Hooks {
     bundles: Vec<(String, Vec<u8>)>,
     /// The field manager, besides this program, that changed it last.
     changed_by: Option<String>,
+    /// The index of our entry in `managedFields` that is from a server-side apply.
+    applied: Option<usize>,
 }
 
 impl Hooks {
     fn of(configuration: MutatingWebhookConfiguration) -> Self {
         let metadata = configuration.metadata;
-        let others = metadata.managed_fields.unwrap_or_default().into_iter();
+        let managers = metadata.managed_fields.unwrap_or_default();
+        let is_ours = |entry: &ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
+        };
+        let applied = managers.iter().position(is_ours);
+        let others = managers.into_iter();
         let changes = others.filter_map(|entry| Some((entry.time?, entry.manager?)));
         let last = changes.filter(|(_, manager)| manager != MANAGER).max();
         let bundle = |bytes: Option<k8s_openapi::ByteString>| bytes.map(|bytes| bytes.0).unwrap_or_default();
@@ -76,24 +89,34 @@ impl Hooks {
             version: metadata.resource_version.unwrap_or_default(),
             bundles: hooks.map(|hook| (hook.name, bundle(hook.client_config.ca_bundle))).collect(),
             changed_by: last.map(|(_, manager)| manager),
+            applied,
         }
     }
 
+    /// Whether there is nothing to write.
     fn have(&self, trusted: &str) -> bool {
-        self.bundles.iter().all(|(_, bundle)| bundle == trusted.as_bytes())
+        self.applied.is_none() && self.bundles.iter().all(|(_, bundle)| bundle == trusted.as_bytes())
     }
 
-    /// What is applied.
-    fn applied(&self, name: &str, trusted: &str) -> Value {
+    /// The JSON patch.
+    fn patch(&self, trusted: &str) -> Value {
         let bundle = STANDARD.encode(trusted);
-        let hook =
-            |(name, _): &(String, Vec<u8>)| json!({"name": name, "clientConfig": {"caBundle": bundle}});
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": name, "uid": self.uid, "resourceVersion": self.version},
-            "webhooks": self.bundles.iter().map(hook).collect::<Vec<_>>(),
-        })
+        let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
+        let mut patch =
+            vec![test("/metadata/uid", &self.uid), test("/metadata/resourceVersion", &self.version)];
+        for (at, (name, old)) in self.bundles.iter().enumerate() {
+            patch.push(test(&format!("/webhooks/{at}/name"), name));
+            if old != trusted.as_bytes() {
+                let path = format!("/webhooks/{at}/clientConfig/caBundle");
+                patch.push(json!({"op": "add", "path": path, "value": bundle}));
+            }
+        }
+        if let Some(at) = self.applied {
+            patch.push(test(&format!("/metadata/managedFields/{at}/manager"), MANAGER));
+            patch.push(test(&format!("/metadata/managedFields/{at}/operation"), "Apply"));
+            patch.push(json!({"op": "remove", "path": format!("/metadata/managedFields/{at}")}));
+        }
+        Value::Array(patch)
     }
 }
 
@@ -227,10 +250,7 @@ impl<'a> Reconciler<'a> {
     async fn write(&mut self, trust: &Trust<'_>, known: &str, hooks: &Hooks) -> Result<(), Option<String>> {
         let agreed = trust.agreed(&self.client, known).await.map_err(Some)?;
         if !hooks.have(&agreed) {
-            let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-            let patch = Patch::Apply(hooks.applied(self.name, &agreed));
-            let written = ask(api.patch(self.name, &PatchParams::apply(MANAGER).force(), &patch)).await;
-            written.map_err(|failed| (failed.code != CONFLICT).then_some(failed.problem))?;
+            self.send(&hooks.patch(&agreed), hooks).await?;
             self.reporter.count(|status| &mut status.ca_bundle_writes);
             let detail = format!("MutatingWebhookConfiguration {}", self.name);
             self.reporter.info("caBundle", "caBundle written", detail);
@@ -239,6 +259,27 @@ impl<'a> Reconciler<'a> {
         self.backoff.reset();
         self.settled = Some((hooks.uid.clone(), agreed));
         Ok(())
+    }
+}
+
+impl Reconciler<'_> {
+    /// `Err(None)`: another writer was faster.
+    async fn send(&self, patch: &Value, hooks: &Hooks) -> Result<(), Option<String>> {
+        let url = format!("{COLLECTION}/{}?fieldManager={MANAGER}", self.name);
+        let request = hyper::Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
+        let request =
+            request.body(patch.to_string().into_bytes()).map_err(|error| Some(error.to_string()))?;
+        let Err(failed) = ask(self.client.request::<MutatingWebhookConfiguration>(request)).await else {
+            return Ok(());
+        };
+        // A test that fails is an invalid request to API servers, like an object that is not valid: the version tells.
+        if failed.code == INVALID {
+            let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+            let now = ask(api.get_metadata(self.name)).await.map_err(|failed| Some(failed.problem))?;
+            let is_newer = now.metadata.resource_version.as_deref() != Some(hooks.version.as_str());
+            return Err((!is_newer).then_some(failed.problem));
+        }
+        Err((failed.code != CONFLICT).then_some(failed.problem))
     }
 }
 
@@ -258,6 +299,22 @@ mod tests {
         let hooks = Hooks::of(serde_json::from_value(configuration).expect("a configuration"));
         assert_eq!(hooks.changed_by.as_deref(), Some("helm"));
         assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
+    }
+
+    #[test]
+    fn entry_of_an_earlier_apply_is_removed() {
+        let hook = json!({"name": "a.istio.io", "clientConfig": {"caBundle": STANDARD.encode("pem")}, "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        let configuration = json!({"webhooks": [hook], "metadata": {"uid": "u", "resourceVersion": "7", "managedFields": [
+            {"manager": "helm", "operation": "Update"}, {"manager": MANAGER, "operation": "Update"},
+            {"manager": MANAGER, "operation": "Apply"},
+        ]}});
+        let mut hooks = Hooks::of(serde_json::from_value(configuration).expect("a configuration"));
+        assert!(!hooks.have("pem"));
+        let patch = hooks.patch("pem");
+        assert_eq!(patch[5], json!({"op": "remove", "path": "/metadata/managedFields/2"}));
+        assert!(!patch.to_string().contains("caBundle"), "{patch}");
+        hooks.applied = None;
+        assert!(hooks.have("pem"));
     }
 
     /// The watch returns a write a little later, and the old state until then: this must not count as another change.

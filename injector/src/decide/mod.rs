@@ -197,6 +197,7 @@ fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decisio
     let label = list::label(pod, INJECT).map(|value| ("label", value));
     let found = label.or_else(|| list::annotation(pod, INJECT).map(|value| ("annotation", value)));
     let Some((what, value)) = found else {
+        decision.warnings.extend(misspelt(pod));
         return Err(decision.passed(Reason::Pod, format!("no label or annotation {INJECT}")));
     };
     let given = format!("{what} {INJECT} is {value:?}");
@@ -209,6 +210,16 @@ fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decisio
             Err(decision.passed(Reason::Pod, format!("{given}, which is neither \"true\" nor \"false\"")))
         }
     }
+}
+
+/// Keys that are written instead of [`INJECT`].
+fn misspelt(pod: &Value) -> Option<String> {
+    const KEYS: [&str; 2] = ["istio.io/inject", "sidecar.istio.io.inject"];
+    let found = [("label", "labels"), ("annotation", "annotations")].into_iter().find_map(|(what, map)| {
+        let map = list::metadata(pod, map)?;
+        KEYS.into_iter().find(|key| map.contains_key(*key)).map(|key| (what, key))
+    });
+    found.map(|(what, key)| format!("{what} {key} has no effect: expected label {INJECT}"))
 }
 
 fn by_rules(pod: &Value, rules: &Rules, mut decision: Decision) -> Decision {

@@ -45,6 +45,17 @@ fn empty_value_is_silent_and_a_bad_one_is_not() {
 }
 
 #[test]
+fn misspelt_keys_get_a_hint() {
+    for key in ["istio.io/inject", "sidecar.istio.io.inject"] {
+        for (map, word) in [("labels", "label"), ("annotations", "annotation")] {
+            let decision = decide(&json!({"metadata": {map: {key: "true"}}}), "", &rules("disabled"));
+            let expected = format!("{word} {key} has no effect: expected label sidecar.istio.io/inject");
+            assert_eq!((decision.inject(), decision.warnings), (false, vec![expected]));
+        }
+    }
+}
+
+#[test]
 fn empty_selector_matches_nothing() {
     let rules = Rules {
         policy: Policy::Disabled,

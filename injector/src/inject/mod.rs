@@ -5,6 +5,7 @@ mod capture_options;
 mod check;
 mod conflicts;
 mod error;
+mod faults;
 mod merge;
 mod merge_existing;
 mod postprocess;
@@ -37,11 +38,13 @@ use crate::pod::workload::Workload;
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
+use crate::validity;
 use crate::yaml;
 
 pub use crate::template::functions;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
+pub use faults::InvalidField;
 pub use uninject::Uninjected;
 
 /// Settings for every pod.
@@ -108,6 +111,17 @@ pub struct Injected {
     pub pod: Value,
     /// Warnings.
     pub warnings: Vec<String>,
+    /// What Kubernetes does not accept of it, because of the injection.
+    pub invalid: Vec<InvalidField>,
+}
+
+/// What the steps of an injection start from.
+struct Prepared<'i> {
+    own_mesh: Cow<'i, Mesh>,
+    stripped: Stripped,
+    names: Vec<String>,
+    overlays: Vec<render::Overlay>,
+    warnings: Vec<String>,
 }
 
 impl Injector {
@@ -138,11 +152,37 @@ impl Injector {
             injected.warnings.extend(self.write_capture_options(&mut injected.pod, init));
         }
         self.check_users(&mut injected, init.as_ref(), request.context.ids)?;
+        self.check_validity(&mut injected, request, native);
         Ok(injected)
     }
 
-    /// The injected pod, before the options of its init container are checked.
-    fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
+    /// What is wrong with the config, found by injections of a sample pod.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        validate::inject(self)
+    }
+
+    /// Finds what Kubernetes would refuse. Only for a pod with a fault its templates are rendered again, to name the origin.
+    fn check_validity(&self, injected: &mut Injected, request: Request<'_>, native: bool) {
+        let found = validity::faults(&injected.pod);
+        if found.is_empty() {
+            return;
+        }
+        let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
+        let before = &stripped.pod;
+        // A pod with versions of the templates' containers of its own may have caused what only a template shows.
+        let customized = stripped.previous.is_some()
+            || list::all_containers(before)
+                .any(|container| render::defines(&overlays, list::name(container)));
+        for fault in faults::added(before, found) {
+            let invalid = faults::explain(&fault, before, &injected.pod, &overlays);
+            let by_config = invalid.by_config && !customized;
+            injected.invalid.push(InvalidField { by_config, ..invalid });
+        }
+    }
+
+    /// The pod without an earlier injection, and what its templates say.
+    fn prepare(&self, request: Request<'_>, native: bool) -> Result<Prepared<'_>, InjectError> {
         request.check_shape()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
@@ -185,13 +225,23 @@ impl Injector {
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
+        Ok(Prepared { own_mesh, stripped, names, overlays, warnings })
+    }
+
+    /// The injected pod, before the options of its init container are checked.
+    fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
+        let Prepared { own_mesh, mut stripped, names, overlays, mut warnings } =
+            self.prepare(request, native)?;
+        let unknown =
+            overlays.iter().flat_map(|one| one.unknown.iter().map(|field| (one.name.as_str(), field)));
+        let invalid = unknown.map(|(name, field)| faults::unknown_field(name, field, request.pod)).collect();
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
         warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
         let status = Status::of_templates(&merged.templates, &self.options.revision);
-        let mut injected = Injected { pod: merged.pod, warnings };
+        let mut injected = Injected { pod: merged.pod, warnings, invalid };
         self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
         check::check_result(&mut injected, &names)?;

@@ -10,10 +10,10 @@ use crate::annotations::keys;
 use crate::config::Mesh;
 use crate::path::at;
 use crate::pod::ids::{self, Ids};
-use crate::pod::list::{self, annotation, label, metadata_mut, name};
+use crate::pod::list::{self, List, annotation, label, metadata_mut, name};
 use crate::pod::prometheus;
 use crate::pod::status::Status;
-use crate::pod::{env, order, probes};
+use crate::pod::{env, order, pod_resources, probes};
 
 impl Injector {
     /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
@@ -44,8 +44,11 @@ impl Injector {
         let port = port.unwrap_or(status_port);
         // Port 0 means that the agent has none: nothing would respond there, and Kubernetes rejects such a probe.
         if port != 0 && self.rewrites_probes(pod) {
-            probes::rewrite(pod, port, status_port);
+            injected.warnings.extend(probes::rewrite(pod, port, status_port));
         }
+        pod_resources::raise(pod, |container| {
+            status.lists(List::Containers, container) || status.lists(List::InitContainers, container)
+        });
         if let Some(annotations) = metadata_mut(pod, "annotations") {
             annotations.insert(keys::STATUS.to_owned(), json!(status.to_json()));
             let more = self.settings.injector.injected_annotations.iter();

@@ -12,7 +12,7 @@ use crate::pod::list::{List, annotation, containers, find};
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
-use crate::yaml::{self, YamlError};
+use crate::yaml::{self, UnknownField, YamlError};
 use gotemplate::{Limits, Rendered, Span};
 
 /// The most templates of a pod, as each is rendered.
@@ -25,6 +25,8 @@ pub(super) struct Overlay {
     pub(super) name: String,
     /// Its output, as a patch for a pod.
     pub(super) patch: Value,
+    /// Fields of its output that pods do not have.
+    pub(super) unknown: Vec<UnknownField>,
 }
 
 /// Whether a template has a container of this name.
@@ -76,7 +78,7 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     };
     let read =
         if template.spec_only { read_legacy(&rendered.text) } else { yaml::read_overlay(&rendered.text) };
-    let (mut patch, scalars) = match read {
+    let (mut patch, scalars, unknown) = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
@@ -84,16 +86,16 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     contained(name, &rendered, &scalars)?;
     preserve::drop_empty(&mut patch);
     quantity::canonical_quantities(&mut patch).map_err(|error| InjectError::Quantity(Box::new(error)))?;
-    Ok(Overlay { name: name.to_owned(), patch })
+    Ok(Overlay { name: name.to_owned(), patch, unknown })
 }
 
-type Read = Result<(Value, Vec<Range<usize>>), YamlError>;
+type Read = Result<(Value, Vec<Range<usize>>, Vec<UnknownField>), YamlError>;
 
 /// A template of the 1.0 era describes a pod spec, and was read with coercion: a number becomes its text.
 fn read_legacy(text: &str) -> Read {
     let mut spec = yaml::read(text)?;
     yaml::coerce(&mut spec, &schema::POD_SPEC);
-    Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?))
+    Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?, Vec::new()))
 }
 
 /// No value of the pod may reach beyond the scalar it is printed in.

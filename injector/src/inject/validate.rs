@@ -1,13 +1,16 @@
 //! Validation of a config: injects a sample pod with it.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
+use crate::annotations::keys;
 use crate::decide::Policy;
-use crate::inject::{InjectError, InjectionContext, Injector, Request};
-use crate::pod::PROXY;
+use crate::inject::{InjectError, Injected, InjectionContext, Injector, InvalidField, Request};
 use crate::pod::init_options::without_proxy;
-use crate::pod::list::{List, all_containers, containers, find, name};
+use crate::pod::list::{List, all_containers, containers, find, metadata_mut, name};
 use crate::pod::workload::Workload;
+use crate::pod::{AUTO_IMAGE, PROXY};
 
 /// The error of a policy: with values other than `enabled` and `disabled` no pod is injected.
 pub(crate) fn policy(policy: &Policy) -> Option<String> {
@@ -39,6 +42,9 @@ enum Fault {
          template with both (is the file truncated?)"
     )]
     NoProxy(&'static str),
+    /// What comes in is not valid in Kubernetes.
+    #[error("{0}")]
+    Invalid(String),
     /// Nothing has come in.
     #[error(
         "the default templates add no container; expected one that adds a proxy (is the file truncated?), or policy: \
@@ -53,6 +59,7 @@ impl Fault {
         match (self, other) {
             (Self::Injection(one), Self::Injection(other)) => one.is_like(other),
             (Self::NoProxy(one), Self::NoProxy(other)) => one == other,
+            (Self::Invalid(one), Self::Invalid(other)) => in_either_list(one) == in_either_list(other),
             (Self::AppGone, Self::AppGone) | (Self::NothingAdded, Self::NothingAdded) => true,
             _ => false,
         }
@@ -74,16 +81,74 @@ pub(crate) fn inject(injector: &Injector) -> Vec<String> {
             }
         }
     }
+    faults.extend(of_other_templates(injector, &pod));
     faults.iter().map(ToString::to_string).collect()
+}
+
+/// A message, whichever list of containers it is about.
+fn in_either_list(message: &str) -> String {
+    message.replace("spec.initContainers", "spec.containers")
+}
+
+/// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add to the default
+/// ones: what is wrong in every way in which a pod can use one is the template's.
+fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
+    let config = &injector.settings.injector;
+    let by_default: HashSet<String> =
+        config.default_templates.iter().filter_map(|name| config.resolve(name)).flatten().collect();
+    let mut faults = Vec::new();
+    for name in config.templates.keys().filter(|name| !by_default.contains(*name)) {
+        let mut with_proxy = pod.clone();
+        if let Some(all) = with_proxy.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
+            all.push(json!({"name": PROXY, "image": AUTO_IMAGE}));
+        }
+        let added = format!("{},{name}", config.default_templates.join(","));
+        let ways = [
+            (pod, added.as_str()),
+            (&with_proxy, added.as_str()),
+            (pod, name.as_str()),
+            (&with_proxy, name.as_str()),
+        ];
+        let mut common: Option<Vec<InvalidField>> = None;
+        for (pod, templates) in ways {
+            let mut pod = pod.clone();
+            if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
+                annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
+            }
+            let Some(found) = invalid(injector, &pod, name) else { continue };
+            common = Some(match common {
+                None => found,
+                Some(known) => {
+                    known.into_iter().filter(|one| found.iter().any(|other| is_same(one, other))).collect()
+                }
+            });
+        }
+        faults.extend(common.into_iter().flatten().map(|one| Fault::Invalid(one.message)));
+    }
+    faults
+}
+
+fn is_same(one: &InvalidField, other: &InvalidField) -> bool {
+    in_either_list(&one.message) == in_either_list(&other.message)
+}
+
+/// What this template has wrong in a pod; `None` if the pod cannot be injected.
+fn invalid(injector: &Injector, pod: &Value, template: &str) -> Option<Vec<InvalidField>> {
+    let workload = Workload::of_pod(pod, "default");
+    let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
+    let injected = injector.inject(Request { pod, workload: &workload, context: &context }).ok()?;
+    let own = |one: &InvalidField| one.templates.iter().any(|name| name == template);
+    Some(injected.invalid.into_iter().filter(own).collect())
 }
 
 fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {
     let workload = Workload::of_pod(pod, "default");
     let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
     let injected = match injector.inject(Request { pod, workload: &workload, context: &context }) {
-        Ok(injected) => injected.pod,
+        Ok(injected) => injected,
         Err(error) => return vec![Fault::Injection(error)],
     };
+    let Injected { pod: injected, invalid, .. } = injected;
     let mut faults = Vec::new();
     if find(containers(&injected, List::Containers), SAMPLE).is_none() {
         faults.push(Fault::AppGone);
@@ -92,6 +157,10 @@ fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault
     let enabled = injector.settings.injector.rules.policy == Policy::Enabled;
     if enabled && all_containers(&injected).all(|container| name(container) == SAMPLE) {
         faults.push(Fault::NothingAdded);
+    }
+    // What is missing as a whole is not reported part by part.
+    if faults.is_empty() {
+        faults.extend(invalid.into_iter().map(|one| Fault::Invalid(one.message)));
     }
     faults
 }
@@ -140,7 +209,8 @@ mod tests {
             let text = &BUILTIN_CONFIG[..=end];
             let Some(injector) = injector(text) else { continue };
             let faults = inject(&injector);
-            assert!(faults.len() < 2, "{text}\n{faults:?}");
+            let unique: HashSet<String> = faults.iter().map(|fault| in_either_list(fault)).collect();
+            assert_eq!(unique.len(), faults.len(), "{text}\n{faults:?}");
             for (native, mode) in [(true, "REDIRECT"), (false, "REDIRECT"), (false, "NONE")] {
                 let Some(pod) = injected(&injector, native, mode) else { continue };
                 // In force or not: what is the pod's own stays.

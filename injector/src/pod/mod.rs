@@ -12,6 +12,7 @@ pub(crate) mod injected_fields;
 pub(crate) mod list;
 pub(crate) mod order;
 pub(crate) mod overrides;
+pub(crate) mod pod_resources;
 pub(crate) mod probes;
 pub(crate) mod prometheus;
 pub mod security;

@@ -13,7 +13,7 @@ use super::injected_fields::InjectedFields;
 use super::list::{List, find, name, put, take};
 use super::overrides::Overrides;
 use super::status::Status;
-use super::{AUTO_IMAGE, PROXY, env, is_istio_container, list, probes, prometheus};
+use super::{AUTO_IMAGE, PROXY, env, is_istio_container, list, pod_resources, probes, prometheus};
 use crate::annotations::keys;
 
 /// A pod without its earlier injection.
@@ -68,6 +68,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         }
         prometheus::restore(&mut pod, status_port, merges);
     }
+    pod_resources::restore(&mut pod, was_injected);
     let mut previous = Previous {
         status: status.unwrap_or_default(),
         overrides,

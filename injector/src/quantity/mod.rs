@@ -71,17 +71,7 @@ enum Family {
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
     let error = || QuantityError { path: String::new(), given: text.to_owned() };
     let trimmed = text.trim();
-    let (negative, rest) = match trimmed.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, trimmed.strip_prefix('+').unwrap_or(trimmed)),
-    };
-    let suffix_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-    let (number, suffix) = rest.split_at_checked(suffix_at).ok_or_else(error)?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return Err(error());
-    }
-    let family = family(suffix).ok_or_else(error)?;
+    let (negative, whole, fraction, family) = parts(trimmed).ok_or_else(error)?;
     if stays_as_given(whole, fraction, family) {
         return Ok(trimmed.to_owned());
     }
@@ -90,6 +80,65 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
         Family::Exponent(power) | Family::Decimal(power) => decimal(whole, fraction, power, family),
     };
     if written == "0" || !negative { Ok(written) } else { Ok(format!("-{written}")) }
+}
+
+/// The sign, the digits before and behind the point, and the suffix.
+fn parts(trimmed: &str) -> Option<(bool, &str, &str, Family)> {
+    let (negative, rest) = match trimmed.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, trimmed.strip_prefix('+').unwrap_or(trimmed)),
+    };
+    let suffix_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at_checked(suffix_at)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let empty = whole.is_empty() && fraction.is_empty();
+    (!empty && !fraction.contains('.')).then_some((negative, whole, fraction, family(suffix)?))
+}
+
+/// The amount of a quantity in billionths, rounded up and capped, for comparisons and sums; `None` if it is not a quantity.
+pub(crate) fn nanos(text: &str) -> Option<i128> {
+    const MOST: i128 = i128::MAX >> 20;
+    let (negative, whole, fraction, family) = parts(text.trim())?;
+    let amount = match family {
+        Family::Binary(power) => {
+            let (units, nanos) = binary_amount(whole, fraction, power);
+            i128::try_from(units * NANO + nanos).unwrap_or(MOST)
+        }
+        Family::Exponent(power) | Family::Decimal(power) => {
+            let digits = format!("{whole}{fraction}");
+            let digits = digits.trim_start_matches('0');
+            let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(MOST) };
+            let places = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+            let exponent = power.saturating_add(9).saturating_sub(places);
+            let scale = 10_i128.checked_pow(exponent.unsigned_abs());
+            match (exponent >= 0, scale) {
+                (true, Some(scale)) => mantissa.saturating_mul(scale),
+                (true, None) => {
+                    if mantissa == 0 {
+                        0
+                    } else {
+                        MOST
+                    }
+                }
+                (false, Some(scale)) => mantissa / scale + i128::from(mantissa % scale != 0),
+                (false, None) => i128::from(mantissa != 0),
+            }
+        }
+    };
+    let amount = amount.min(MOST);
+    Some(if negative { -amount } else { amount })
+}
+
+/// The quantity of so many billionths, in canonical form: binary where that is a whole number of mebibytes.
+pub(crate) fn of_nanos(amount: i128) -> String {
+    let mebi = 1_i128 << 20;
+    let nano = 1_000_000_000;
+    let text = if amount != 0 && amount % (nano * mebi) == 0 {
+        format!("{}Mi", amount / nano / mebi)
+    } else {
+        format!("{amount}n")
+    };
+    canonical(&text).unwrap_or(text)
 }
 
 /// Kubernetes remembers the text of a quantity whose digits and scale are those of the canonical form already, and writes

@@ -12,6 +12,8 @@ pub(crate) mod check;
 pub(crate) mod mesh;
 mod meta;
 mod pod;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 use gotemplate::{Field, Kind, Schema};
@@ -35,6 +37,9 @@ macro_rules! types {
     };
 }
 use types;
+
+/// The version of Kubernetes whose fields the table has.
+pub(crate) const KUBERNETES: &str = "1.37";
 
 /// Go's name of the type of quantities: strings, or numbers that become some.
 pub(crate) const QUANTITY_NAME: &str = "resource.Quantity";
@@ -93,6 +98,20 @@ pub(crate) fn workload(kind: &str) -> Option<&'static Schema> {
         "CronJob" => Some(&CRON_JOB),
         _ => None,
     }
+}
+
+/// The fields of which an object has one: a patch with another one replaces the object.
+pub(crate) fn alternatives(of: &'static Schema) -> &'static [&'static str] {
+    const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
+    const SOURCES: &[&str] =
+        &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"];
+    let table: [(&'static Schema, &'static [&'static str]); 4] = [
+        (&pod::ENV_VAR, &["value", "valueFrom"]),
+        (&pod::ENV_SOURCE, SOURCES),
+        (&pod::PROBE, HANDLERS),
+        (&pod::HANDLER, HANDLERS),
+    ];
+    table.into_iter().find(|(schema, _)| std::ptr::eq(*schema, of)).map_or(&[], |(_, keys)| keys)
 }
 
 /// How a patch's list merges with the original's.

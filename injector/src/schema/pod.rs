@@ -1,4 +1,4 @@
-//! `PodSpec`, `Container` and their parts (Kubernetes 1.36).
+//! `PodSpec`, `Container` and their parts (Kubernetes 1.37).
 
 use super::meta::*;
 use super::volume::VOLUME;
@@ -39,6 +39,7 @@ types! {
         "resourceClaims" ResourceClaims: list(&object(&POD_RESOURCE_CLAIM)), merge("name");
         "resources" Resources: pointer(&object(&RESOURCES)); "hostnameOverride" HostnameOverride: STR_PTR;
         "schedulingGroup" SchedulingGroup: ANY; "workloadRef" WorkloadRef: ANY;
+        "evictionResponders" EvictionResponders: list(&object(&EVICTION_RESPONDER)), merge("name");
     }
     POD_SECURITY_CONTEXT "v1.PodSecurityContext" {
         "seLinuxOptions" SELinuxOptions: pointer(&object(&SELINUX));
@@ -55,6 +56,7 @@ types! {
         "name" Name: STR, always; "resourceClaimName" ResourceClaimName: STR_PTR;
         "resourceClaimTemplateName" ResourceClaimTemplateName: STR_PTR;
     }
+    EVICTION_RESPONDER "v1.EvictionResponder" { "name" Name: STR, always; "priority" Priority: INT32, always; }
     HOST_ALIAS "v1.HostAlias" { "hostnames" Hostnames: STR_LIST; "ip" IP: STR, always; }
     POD_DNS_CONFIG "v1.PodDNSConfig" {
         "nameservers" Nameservers: STR_LIST; "options" Options: list(&object(&DNS_OPTION));
@@ -145,7 +147,7 @@ types! {
     VOLUME_MOUNT "v1.VolumeMount" {
         "name" Name: STR, always; "readOnly" ReadOnly: BOOL; "recursiveReadOnly" RecursiveReadOnly: STR_PTR;
         "mountPath" MountPath: STR, always; "subPath" SubPath: STR; "mountPropagation" MountPropagation: STR_PTR;
-        "subPathExpr" SubPathExpr: STR;
+        "subPathExpr" SubPathExpr: STR; "bindMountOptions" BindMountOptions: STR_LIST;
     }
     RESIZE_POLICY "v1.ContainerResizePolicy" {
         "resourceName" ResourceName: STR, always; "restartPolicy" RestartPolicy: STR, always;
@@ -167,12 +169,12 @@ types! {
         "terminationGracePeriodSeconds" TerminationGracePeriodSeconds: INT64_PTR;
     }
     EXEC "v1.ExecAction" { "command" Command: STR_LIST; }
-    GRPC "v1.GRPCAction" { "port" Port: INT32, always; "service" Service: STR_PTR, always; }
+    GRPC "v1.GRPCAction" { "port" Port: INT32, always; "service" Service: STR_PTR, always; "mode" Mode: STR_PTR; }
     SLEEP "v1.SleepAction" { "seconds" Seconds: INT64, always; }
     TCP_SOCKET "v1.TCPSocketAction" { "port" Port: INT_OR_STRING, always; "host" Host: STR; }
     HTTP_GET "v1.HTTPGetAction" {
         "path" Path: STR; "port" Port: INT_OR_STRING, always; "host" Host: STR; "scheme" Scheme: STR;
-        "httpHeaders" HTTPHeaders: list(&object(&NAME_VALUE));
+        "httpHeaders" HTTPHeaders: list(&object(&NAME_VALUE)); "protocol" Protocol: STR_PTR;
     }
     NAME_VALUE "v1.HTTPHeader" { "name" Name: STR, always; "value" Value: STR, always; }
     SECURITY_CONTEXT "v1.SecurityContext" {

@@ -30,13 +30,14 @@ types! {
     }
     CONFIG_MAP "v1.ConfigMapVolumeSource" {
         "defaultMode" DefaultMode: INT32_PTR; "items" Items: list(&object(&KEY_TO_PATH)); "name" Name: STR;
-        "optional" Optional: BOOL_PTR;
+        "optional" Optional: BOOL_PTR; "defaultUser" DefaultUser: INT64_PTR;
     }
     SECRET "v1.SecretVolumeSource" {
         "defaultMode" DefaultMode: INT32_PTR; "items" Items: list(&object(&KEY_TO_PATH));
         "optional" Optional: BOOL_PTR; "secretName" SecretName: STR;
+        "defaultUser" DefaultUser: INT64_PTR;
     }
-    KEY_TO_PATH "v1.KeyToPath" { "key" Key: STR, always; "path" Path: STR, always; "mode" Mode: INT32_PTR; }
+    KEY_TO_PATH "v1.KeyToPath" { "key" Key: STR, always; "path" Path: STR, always; "mode" Mode: INT32_PTR; "user" User: INT64_PTR; }
     CSI "v1.CSIVolumeSource" {
         "driver" Driver: STR, always; "fsType" FSType: STR_PTR;
         "nodePublishSecretRef" NodePublishSecretRef: pointer(&object(&LOCAL_REFERENCE));
@@ -44,12 +45,13 @@ types! {
     }
     DOWNWARD_API "v1.DownwardAPIVolumeSource" {
         "defaultMode" DefaultMode: INT32_PTR; "items" Items: list(&object(&DOWNWARD_FILE));
+        "defaultUser" DefaultUser: INT64_PTR;
     }
     DOWNWARD_FILE "v1.DownwardAPIVolumeFile" {
         "fieldRef" FieldRef: pointer(&object(&FIELD_SELECTOR)); "mode" Mode: INT32_PTR; "path" Path: STR, always;
-        "resourceFieldRef" ResourceFieldRef: pointer(&object(&RESOURCE_FIELD_SELECTOR));
+        "resourceFieldRef" ResourceFieldRef: pointer(&object(&RESOURCE_FIELD_SELECTOR)); "user" User: INT64_PTR;
     }
-    EMPTY_DIR "v1.EmptyDirVolumeSource" { "medium" Medium: STR; "sizeLimit" SizeLimit: QUANTITY_PTR; }
+    EMPTY_DIR "v1.EmptyDirVolumeSource" { "medium" Medium: STR; "sizeLimit" SizeLimit: QUANTITY_PTR; "mode" Mode: INT32_PTR; }
     EPHEMERAL "v1.EphemeralVolumeSource" { "volumeClaimTemplate" VolumeClaimTemplate: pointer(&object(&CLAIM_TEMPLATE)); }
     CLAIM_TEMPLATE "v1.PersistentVolumeClaimTemplate" {
         "metadata" Metadata: object(&OBJECT_META); "spec" Spec: object(&CLAIM_SPEC), always;
@@ -70,6 +72,7 @@ types! {
     CLAIM "v1.PersistentVolumeClaimVolumeSource" { "claimName" ClaimName: STR, always; "readOnly" ReadOnly: BOOL; }
     PROJECTED "v1.ProjectedVolumeSource" {
         "defaultMode" DefaultMode: INT32_PTR; "sources" Sources: list(&object(&PROJECTION)), always;
+        "defaultUser" DefaultUser: INT64_PTR;
     }
     PROJECTION "v1.VolumeProjection" {
         "clusterTrustBundle" ClusterTrustBundle: pointer(&object(&TRUST_BUNDLE));
@@ -84,16 +87,18 @@ types! {
     }
     TOKEN "v1.ServiceAccountTokenProjection" {
         "audience" Audience: STR; "expirationSeconds" ExpirationSeconds: INT64_PTR; "path" Path: STR, always;
+        "user" User: INT64_PTR;
     }
     TRUST_BUNDLE "v1.ClusterTrustBundleProjection" {
         "labelSelector" LabelSelector: pointer(&object(&LABEL_SELECTOR)); "name" Name: STR_PTR;
         "optional" Optional: BOOL_PTR; "path" Path: STR, always; "signerName" SignerName: STR_PTR;
+        "user" User: INT64_PTR;
     }
     POD_CERTIFICATE "v1.PodCertificateProjection" {
         "certificateChainPath" CertificateChainPath: STR; "credentialBundlePath" CredentialBundlePath: STR;
         "keyPath" KeyPath: STR; "keyType" KeyType: STR, always;
         "maxExpirationSeconds" MaxExpirationSeconds: INT32_PTR; "signerName" SignerName: STR, always;
-        "userAnnotations" UserAnnotations: STR_MAP;
+        "userAnnotations" UserAnnotations: STR_MAP; "user" User: INT64_PTR;
     }
     CEPHFS "v1.CephFSVolumeSource" {
         "monitors" Monitors: STR_LIST, always; "path" Path: STR; "readOnly" ReadOnly: BOOL;

@@ -26,6 +26,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
+mod alternatives;
 mod directive;
 mod merge;
 mod order;
@@ -37,6 +38,8 @@ mod tests;
 
 use gotemplate::Schema;
 use serde_json::{Map, Value};
+
+pub(crate) use alternatives::drop_replaced;
 
 use crate::path::{Path, type_name};
 

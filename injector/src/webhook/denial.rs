@@ -10,6 +10,9 @@ pub enum Denial {
     /// It cannot be injected.
     #[error(transparent)]
     Inject(InjectError),
+    /// What templates put into it is not valid in Kubernetes.
+    #[error("the injected pod is not valid: {}", .0.join("; "))]
+    Invalid(Vec<String>),
     /// The annotations of its namespace cannot be read.
     #[error("namespace {name}: {problem}")]
     Namespace { name: String, problem: String },
@@ -54,6 +57,7 @@ impl Denial {
     #[must_use]
     pub const fn reason(&self) -> &'static RequestReason {
         match self {
+            Self::Invalid(_) => &reasons::INVALID_POD,
             Self::Namespace { .. } => &reasons::NAMESPACE,
             Self::UnknownNamespace { .. } => &reasons::UNKNOWN_NAMESPACE,
             Self::Object { .. } => &reasons::OBJECT,

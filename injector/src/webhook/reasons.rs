@@ -84,6 +84,8 @@ reasons! {
         "two volumes are mounted at the same path of a container", "change the `mountPath` of the pod's own, or the annotation that the message names";
     DUPLICATE_VOLUME "denied", "duplicate-volume", 422:
         "two volumes have the same name", "rename the pod's own, or correct the annotation that the message names";
+    INVALID_POD "denied", "invalid-pod", 500:
+        "Kubernetes does not accept what a template adds to the pod", "correct the template that the message names: `sidecar-injector lint`";
     MALFORMED "denied", "malformed", 422:
         "a field of the pod has another type than in Kubernetes' API", "correct the fields that the message lists";
     MERGE "denied", "merge", 500:

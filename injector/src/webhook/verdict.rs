@@ -153,6 +153,13 @@ impl AdmissionContext<'_> {
             remove_namespace(&mut injected.pod);
         }
         warnings.append(&mut injected.warnings);
+        // The author of the pod cannot correct what the config alone has wrong.
+        let (denied, warned): (Vec<_>, Vec<_>) =
+            injected.invalid.into_iter().partition(|one| one.by_config && one.refused);
+        if !denied.is_empty() {
+            return Err(Denial::Invalid(denied.into_iter().map(|one| one.message).collect()));
+        }
+        warnings.extend(warned.into_iter().map(|one| one.message));
         let operations = patch::between(pod, &injected.pod);
         if operations.is_empty() {
             let message = format!("{decision}; it is injected already");

@@ -32,6 +32,7 @@ use std::ops::Range;
 
 pub use documents::{Document, read_documents};
 pub use read::{duplicate_key, read, read_at_most, scalar_spans, within_one_scalar};
+pub(crate) use typing::UnknownField;
 pub use typing::{TypeError, check, coerce};
 pub use write::write;
 
@@ -50,15 +51,17 @@ pub(crate) const MAX_DEPTH: usize = 100;
 /// [`scalar_spans`] gives them, in one pass.
 ///
 /// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that pods do not
-/// have are dropped; patch directives stay.
+/// have are dropped, and returned; patch directives stay.
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
-pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>, Vec<UnknownField>), YamlError> {
     let read::Raw { mut value, spans, .. } = read::read_raw(text)?;
     read::integers(&mut value);
-    check(&mut value, &schema::POD).map_err(|error| YamlError::whole(Problem::Type(error)))?;
-    Ok((value, spans))
+    let mut unknown = Vec::new();
+    typing::check_dropping(&mut value, &schema::POD, &mut unknown)
+        .map_err(|error| YamlError::whole(Problem::Type(error)))?;
+    Ok((value, spans, unknown))
 }
 
 /// Text that cannot be read.

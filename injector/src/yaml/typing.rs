@@ -44,10 +44,37 @@ impl TypeError {
 /// # Errors
 /// The first value of a wrong type, with its path.
 pub fn check(value: &mut Value, schema: &'static Schema) -> Result<(), TypeError> {
-    check_kind(value, Kind::Struct(schema), &Path::root())
+    check_dropping(value, schema, &mut Vec::new())
 }
 
-fn check_kind(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), TypeError> {
+/// A field that a type does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownField {
+    /// Where it was, like `spec.containers[0].volumeMounts[0].readonly`.
+    pub path: String,
+    /// Its name.
+    pub key: String,
+    /// The field that it may be meant for.
+    pub similar: Option<&'static str>,
+}
+
+/// The same; notes what it drops.
+pub(super) fn check_dropping(
+    value: &mut Value,
+    schema: &'static Schema,
+    dropped: &mut Vec<UnknownField>,
+) -> Result<(), TypeError> {
+    check_kind(value, Kind::Struct(schema), &Path::root(), dropped)
+}
+
+type Dropped = Vec<UnknownField>;
+
+fn check_kind(
+    value: &mut Value,
+    kind: Kind,
+    path: &Path<'_>,
+    dropped: &mut Dropped,
+) -> Result<(), TypeError> {
     let kind = pointee(kind);
     match (kind, &mut *value) {
         (Kind::Any, _)
@@ -59,18 +86,18 @@ fn check_kind(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), Type
         {
             Ok(())
         }
-        (Kind::Struct(of), Value::Object(fields)) => check_struct(fields, of, path),
+        (Kind::Struct(of), Value::Object(fields)) => check_struct(fields, of, path, dropped),
         (Kind::Map(of), Value::Object(fields)) => fields
             .iter_mut()
             .filter(|(key, _)| !key.starts_with('$'))
-            .try_for_each(|(key, value)| check_kind(value, *of, &path.field(key))),
+            .try_for_each(|(key, value)| check_kind(value, *of, &path.field(key), dropped)),
         (Kind::List(of), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.is_null() && matches!(of, Kind::Str) {
                     // As in Go, where a list of strings cannot hold a null.
                     *item = Value::String(String::new());
                 }
-                check_kind(item, *of, &path.item(index))?;
+                check_kind(item, *of, &path.item(index), dropped)?;
             }
             Ok(())
         }
@@ -86,18 +113,32 @@ fn check_struct(
     fields: &mut Map<String, Value>,
     of: &'static Schema,
     path: &Path<'_>,
+    dropped: &mut Dropped,
 ) -> Result<(), TypeError> {
     let mut result = Ok(());
     fields.retain(|key, value| match of.by_key(key) {
         Some(field) => {
             if result.is_ok() {
-                result = check_kind(value, field.kind, &path.field(key));
+                result = check_kind(value, field.kind, &path.field(key), dropped);
             }
             true
         }
-        None => key.starts_with('$'),
+        None if key.starts_with('$') => true,
+        None => {
+            dropped.push(unknown(key, of, path));
+            false
+        }
     });
     result
+}
+
+fn unknown(key: &str, of: &'static Schema, path: &Path<'_>) -> UnknownField {
+    const MAX_DISTANCE: usize = 2;
+    let lower = key.to_lowercase();
+    let near =
+        of.fields.iter().map(|field| (strsim::levenshtein(&field.key.to_lowercase(), &lower), field.key));
+    let similar = near.min().filter(|(steps, _)| *steps <= MAX_DISTANCE).map(|(_, name)| name);
+    UnknownField { path: path.field(key).to_string(), key: key.to_owned(), similar }
 }
 
 /// A quantity may be a number; it becomes its text.

@@ -107,6 +107,9 @@ fn chart_refuses_what_it_cannot_install() {
     let defaults = yaml::read(&std::fs::read_to_string(chart("values.yaml")).unwrap()).unwrap();
     for key in defaults.as_object().unwrap().keys() {
         assert!(schema["properties"].get(key).is_some(), "values.schema.json: {key}");
+        // A value that is set to null loses its default before the schema is applied.
+        let required = schema["required"].as_array().unwrap();
+        assert!(required.contains(&json!(key)), "values.schema.json: {key} is not required");
     }
     let mut listed: Vec<&str> = schema["properties"]["platform"]["enum"]
         .as_array()

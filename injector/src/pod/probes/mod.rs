@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::{List, containers, containers_mut, name};
 use super::{PROXY, env, list};
+use crate::annotations::keys;
 
 /// The proxy's variable with the originals.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -25,26 +26,29 @@ const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "pres
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
 /// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
-pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
+/// Warns about what the agent cannot call.
+pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) -> Vec<String> {
+    let mut warnings = Vec::new();
     if list::proxy(pod).is_none() {
-        return;
+        return warnings;
     }
     let mut originals = Probers::new();
     for list in List::BOTH {
         for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
-            rewrite_container(container, port, own_port, &mut originals);
+            rewrite_container(container, port, own_port, &mut originals, &mut warnings);
         }
     }
     if originals.is_empty() {
-        return;
+        return warnings;
     }
-    let Some(proxy) = list::proxy_mut(pod) else { return };
+    let Some(proxy) = list::proxy_mut(pod) else { return warnings };
     // What an earlier injection noted is kept: by now the pod holds only the rewritten probe.
     for (path, prober) in noted(proxy) {
         originals.insert(path, prober);
     }
     env::remove(proxy, VARIABLE);
     env::push(proxy, VARIABLE, &json!(originals).to_string());
+    warnings
 }
 
 /// What the proxy's environment says about the originals.
@@ -134,9 +138,25 @@ fn is_rewritten(action: Option<&Value>, path: &str) -> bool {
     action.and_then(|action| action.get("path")?.as_str()) == Some(path)
 }
 
-fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals: &mut Probers) {
+fn rewrite_container(
+    container: &mut Value,
+    port: i64,
+    own_port: i64,
+    originals: &mut Probers,
+    warnings: &mut Vec<String>,
+) {
     let ports = named_ports(container);
     for slot in slots(name(container)) {
+        if let Some(protocol) = slot.of(container).and_then(unserved) {
+            warnings.push(format!(
+                "container {}: {} uses {protocol}, which the agent does not: it is not rewritten, and fails where the app \
+                 accepts mutual TLS only; expected HTTP/1.1 or plaintext, or its port in annotation {}",
+                name(container),
+                slot.key,
+                keys::EXCLUDE_INBOUND_PORTS
+            ));
+            continue;
+        }
         let Some(probe) = slot.find(container) else {
             continue;
         };
@@ -152,6 +172,15 @@ fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals:
         }
         to_agent(probe, &slot.path, port);
     }
+}
+
+/// The protocol of a probe that the agent cannot call: it speaks HTTP/1.1, and gRPC without TLS.
+fn unserved(probe: &Value) -> Option<&'static str> {
+    let text = |kind: &str, key: &str| probe.get(kind)?.get(key)?.as_str();
+    if text("httpGet", "protocol").is_some_and(|protocol| protocol.contains('2')) {
+        return Some("HTTP/2");
+    }
+    (text("grpc", "mode") == Some("TLS")).then_some("gRPC with TLS")
 }
 
 fn named_ports(container: &Value) -> BTreeMap<String, i64> {
@@ -200,9 +229,9 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_p
 /// The original as the agent reads it.
 fn prober(probe: &Map<String, Value>) -> Value {
     let fields: [(&str, &[&str]); 3] = [
-        ("httpGet", &["path", "port", "host", "scheme", "httpHeaders"]),
+        ("httpGet", &["path", "port", "host", "scheme", "httpHeaders", "protocol"]),
         ("tcpSocket", &["port", "host"]),
-        ("grpc", &["port", "service"]),
+        ("grpc", &["port", "service", "mode"]),
     ];
     let mut entry = Map::new();
     for (kind, keys) in fields {

@@ -37,6 +37,33 @@ fn originals_are_recorded_and_probes_go_to_the_agent() {
 }
 
 #[test]
+fn protocols_are_restored_and_unserved_ones_are_not_rewritten() {
+    let probes = |probe: Value| json!({"spec": {"containers": [{"name": "app", "readinessProbe": probe}, {"name": "istio-proxy"}]}});
+    for probe in [
+        json!({"httpGet": {"port": 80, "protocol": "HTTP1"}}),
+        json!({"grpc": {"port": 90, "mode": "Plaintext"}}),
+    ] {
+        let before = probes(probe);
+        let mut pod = before.clone();
+        assert_eq!(rewrite(&mut pod, 15020, 15020), [""; 0]);
+        assert_ne!(pod, before);
+        let originals = noted(list::proxy(&pod).unwrap());
+        restore(&mut pod, &originals);
+        assert_eq!(pod["spec"]["containers"][0], before["spec"]["containers"][0]);
+    }
+    for (probe, part) in [
+        (json!({"httpGet": {"port": 80, "protocol": "HTTP2"}}), "HTTP/2"),
+        (json!({"grpc": {"port": 90, "mode": "TLS"}}), "gRPC with TLS"),
+    ] {
+        let before = probes(probe);
+        let mut pod = before.clone();
+        let warnings = rewrite(&mut pod, 15020, 15020);
+        assert!(warnings.len() == 1 && warnings[0].contains(part), "{warnings:?}");
+        assert_eq!(pod, before);
+    }
+}
+
+#[test]
 fn port_name_that_is_unknown_is_not_noted() {
     let mut pod = json!({"spec": {"containers": [
         {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},

@@ -124,7 +124,7 @@ fn leaves(patch: &Value, path: &str, fields: &mut Vec<String>) {
 }
 
 /// What the API server validates of webhook configurations.
-fn checked(object: Value) -> Result<Value, Refusal> {
+pub(super) fn checked(object: Value) -> Result<Value, Refusal> {
     for hook in object["webhooks"].as_array().into_iter().flatten() {
         for field in ["sideEffects", "admissionReviewVersions"] {
             if hook[field].is_null() {

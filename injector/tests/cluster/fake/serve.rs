@@ -168,6 +168,9 @@ fn stored(
             let force = target.parameter("force") == "true";
             store.apply(&target.key(), &parsed()?, manager, force).map(|object| (200, object))
         }
+        ("PATCH", Some(_)) if content_type == "application/json-patch+json" => {
+            store.patch(&target.key(), parsed()?, manager).map(|object| (200, object))
+        }
         ("PATCH", Some(_)) => Err((415, format!("{content_type:?} is not supported"))),
         ("DELETE", Some(_)) => store.delete(&target.key()).map(|object| (200, object)).ok_or_else(missing),
         _ => Err((405, "no such thing".to_owned())),

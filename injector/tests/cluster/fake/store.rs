@@ -109,6 +109,20 @@ impl Store {
         }
     }
 
+    /// A JSON patch: a test that fails is an invalid request.
+    pub(crate) fn patch(&mut self, key: &str, patch: Value, manager: &str) -> Result<Value, Refusal> {
+        let old = self.objects.get(key).ok_or_else(|| (404, format!("{key:?} not found")))?;
+        let patch: json_patch::Patch =
+            serde_json::from_value(patch).map_err(|error| (400, error.to_string()))?;
+        let mut object = old.clone();
+        json_patch::patch(&mut object, &patch).map_err(|error| (422, error.to_string()))?;
+        if object == *old {
+            return Ok(object);
+        }
+        apply::owned(&mut object, manager, "Update", json!({}));
+        Ok(self.write(key, apply::checked(object)?))
+    }
+
     pub(crate) fn delete(&mut self, key: &str) -> Option<Value> {
         let mut object = self.objects.remove(key)?;
         self.version += 1;

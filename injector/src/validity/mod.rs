@@ -1,0 +1,314 @@
+//! Kubernetes' own rules of pods, as data: what the API server would refuse.
+//!
+//! [`rules`] is the table: fields with what they accept, objects with what their fields must be together. [`relations`] has the
+//! rules that one field cannot tell by itself. This module walks a pod through it, and knows nothing of injection.
+
+mod place;
+mod relations;
+mod rules;
+mod text;
+mod volumes;
+
+#[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "tests")]
+mod tests;
+
+use serde_json::{Map, Value};
+
+pub(crate) use place::Location;
+use place::Place;
+pub(crate) use relations::{request, requested};
+
+/// A rule of Kubernetes that a pod breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The field or object.
+    pub location: Location,
+    /// The fields below it that are wrong together; none if the whole is.
+    pub fields: Vec<String>,
+    /// What is there, for a message.
+    pub given: String,
+    /// What Kubernetes accepts.
+    pub accepted: String,
+    /// What corrects it, if the rule does not say so.
+    pub remedy: &'static str,
+}
+
+impl Fault {
+    /// Whether both say the same of the same place, though a container may have moved to the other list.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.location.is_like(&other.location) && self.accepted == other.accepted
+    }
+}
+
+/// The faults of a pod, in the order of its fields.
+pub(crate) fn faults(pod: &Value) -> Vec<Fault> {
+    let mut checker = Checker { pod, faults: Vec::new() };
+    checker.object(pod, &rules::POD, &Place::root());
+    checker.faults
+}
+
+/// What the fields of an object accept, and the object as a whole.
+pub(crate) struct Type {
+    fields: &'static [Row],
+    rules: &'static [Rule],
+}
+
+/// One field.
+pub(crate) struct Row {
+    key: &'static str,
+    checks: &'static [Check],
+    inner: Inner,
+}
+
+/// What is inside of a field.
+enum Inner {
+    Leaf,
+    Object(&'static Type),
+    /// The items, and the field that names them.
+    List(&'static Type, &'static str),
+}
+
+/// What a field accepts. An empty text is an absent one.
+enum Check {
+    /// Texts that pass.
+    Text(fn(&str) -> bool, &'static str),
+    /// These words.
+    OneOf(&'static [&'static str]),
+    /// Numbers from, to.
+    Range(i64, i64),
+    /// The number of a port, or the name of one.
+    Port,
+    /// A list of texts, each of which passes.
+    Items(fn(&str) -> bool, &'static str),
+    /// A map whose keys pass.
+    Keys(fn(&str) -> bool, &'static str),
+    /// A map whose values pass.
+    Values(fn(&str) -> bool, &'static str),
+    /// A list whose items differ in one of these fields, where they have the first.
+    Unique(&'static [&'static str]),
+    /// At most so many items.
+    AtMost(usize),
+}
+
+/// What the fields of an object must be together.
+enum Rule {
+    /// These are set.
+    Required(&'static [&'static str]),
+    /// One of these is set.
+    One(&'static [&'static str]),
+    /// At most one of these is set.
+    AtMostOne(&'static [&'static str]),
+    /// One field beside the name is set.
+    OneSource,
+    /// Everything else.
+    Relation(fn(&mut Scope<'_, '_, '_>)),
+}
+
+/// An object, for [`Rule::Relation`].
+struct Scope<'s, 'p, 'a> {
+    checker: &'s mut Checker<'p>,
+    object: &'a Map<String, Value>,
+    place: &'s Place<'s>,
+}
+
+impl Scope<'_, '_, '_> {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn is_true(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// Reports a fault of a field, or of the object for "".
+    fn report(&mut self, key: &str, given: impl Into<String>, accepted: impl Into<String>, fields: &[&str]) {
+        let place = self.place.field(key);
+        let place = if key.is_empty() { self.place } else { &place };
+        self.checker.faults.push(Fault {
+            location: Location::of(place),
+            fields: fields.iter().map(|&field| field.to_owned()).collect(),
+            given: given.into(),
+            accepted: accepted.into(),
+            remedy: "",
+        });
+    }
+
+    /// The same with a remedy.
+    fn remedy(&mut self, remedy: &'static str) {
+        if let Some(fault) = self.checker.faults.last_mut() {
+            fault.remedy = remedy;
+        }
+    }
+}
+
+struct Checker<'p> {
+    pod: &'p Value,
+    faults: Vec<Fault>,
+}
+
+impl Checker<'_> {
+    fn object(&mut self, value: &Value, of: &'static Type, place: &Place<'_>) {
+        let Value::Object(object) = value else { return };
+        for (key, value) in object {
+            if value.is_null() {
+                continue;
+            }
+            let Some(row) = of.fields.iter().find(|row| row.key == key) else { continue };
+            let place = place.field(key);
+            for check in row.checks {
+                if let Some((given, accepted)) = check.fault(value) {
+                    self.push(&place, check.wrong_key(value), given, accepted);
+                }
+            }
+            match (&row.inner, value) {
+                (Inner::Object(of), _) => self.object(value, of, &place),
+                (Inner::List(of, key), Value::Array(items)) => {
+                    for (index, item) in items.iter().enumerate() {
+                        self.object(item, of, &place.item(item, key, index));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for rule in of.rules {
+            self.rule(rule, object, place);
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, object: &Map<String, Value>, place: &Place<'_>) {
+        let set = |key: &&&str| object.get(**key).is_some_and(|value| !value.is_null());
+        match rule {
+            Rule::Required(keys) => {
+                // Of a number, its range says that it is not 0.
+                let missing = |value: &Value| is_zero(value) && !value.is_number();
+                for key in keys.iter().filter(|key| object.get(**key).is_none_or(missing)) {
+                    self.push(&place.field(key), Vec::new(), "missing".to_owned(), "a value".to_owned());
+                }
+            }
+            Rule::One(keys) | Rule::AtMostOne(keys) => {
+                let given: Vec<String> = keys.iter().filter(set).map(|key| (*key).to_owned()).collect();
+                if given.len() > 1 || given.is_empty() && matches!(rule, Rule::One(_)) {
+                    self.one_of(given, keys, place);
+                }
+            }
+            Rule::OneSource => {
+                let given = object.iter().filter(|(key, value)| *key != "name" && !value.is_null());
+                if given.clone().count() != 1 {
+                    let given = given.map(|(key, _)| key.clone()).collect();
+                    self.one_of(given, &["emptyDir", "configMap", "secret", "hostPath", "..."], place);
+                }
+            }
+            Rule::Relation(check) => check(&mut Scope { checker: self, object, place }),
+        }
+    }
+
+    fn one_of(&mut self, given: Vec<String>, keys: &[&str], place: &Place<'_>) {
+        let accepted = format!("one of {}", keys.join(", "));
+        let shown = if given.is_empty() { "none is set".to_owned() } else { given.join(" and ") };
+        self.push(place, given, shown, accepted);
+    }
+
+    fn push(&mut self, place: &Place<'_>, fields: Vec<String>, given: String, accepted: String) {
+        self.faults.push(Fault { location: Location::of(place), fields, given, accepted, remedy: "" });
+    }
+}
+
+/// Whether a value counts as absent in Go.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Object(_) => false,
+    }
+}
+
+impl Check {
+    /// The key of a map that is wrong, if one is.
+    fn wrong_key(&self, value: &Value) -> Vec<String> {
+        let bad = |(key, value): &(&String, &Value)| match self {
+            Self::Keys(passes, _) => !passes(key),
+            Self::Values(passes, _) => value.as_str().is_some_and(|text| !passes(text)),
+            Self::Text(..)
+            | Self::OneOf(_)
+            | Self::Range(..)
+            | Self::Port
+            | Self::Items(..)
+            | Self::Unique(_)
+            | Self::AtMost(_) => false,
+        };
+        value.as_object().into_iter().flatten().find(bad).map(|(key, _)| key.clone()).into_iter().collect()
+    }
+
+    /// What is there and what is accepted, if they differ.
+    fn fault(&self, value: &Value) -> Option<(String, String)> {
+        let quoted = |text: &str| format!("{text:?}");
+        match (self, value) {
+            (Self::Text(passes, accepted), Value::String(text)) => {
+                (!text.is_empty() && !passes(text)).then(|| (quoted(text), (*accepted).to_owned()))
+            }
+            (Self::OneOf(words), Value::String(text)) => (!text.is_empty()
+                && !words.contains(&text.as_str()))
+            .then(|| (quoted(text), words.join(", "))),
+            (Self::Range(from, to), Value::Number(number)) => {
+                (!number.as_i64().is_some_and(|n| (*from..=*to).contains(&n)))
+                    .then(|| (number.to_string(), range(*from, *to)))
+            }
+            (Self::Port, Value::Number(number)) => {
+                (!number.as_i64().is_some_and(|n| (1..=65535).contains(&n)))
+                    .then(|| (number.to_string(), "a port, 1-65535".to_owned()))
+            }
+            (Self::Port, Value::String(text)) => (!text::port_name(text)).then(|| {
+                (quoted(text), "the name of a port: at most 15 of a-z, 0-9 and -, with a letter".to_owned())
+            }),
+            (Self::Items(passes, accepted), Value::Array(items)) => {
+                let bad = items.iter().filter_map(Value::as_str).find(|text| !passes(text));
+                bad.map(|text| (quoted(text), format!("items that are {accepted}")))
+            }
+            (Self::Keys(passes, accepted), Value::Object(map)) => {
+                let bad = map.keys().find(|key| !passes(key));
+                bad.map(|key| (format!("key {key:?}"), format!("keys that are {accepted}")))
+            }
+            (Self::Values(passes, accepted), Value::Object(map)) => {
+                let bad = map.iter().find(|(_, value)| value.as_str().is_some_and(|text| !passes(text)));
+                bad.map(|(key, value)| (format!("{key}: {value}"), format!("values that are {accepted}")))
+            }
+            (Self::Unique(keys), Value::Array(items)) => duplicate(items, keys),
+            (Self::AtMost(most), Value::Array(items)) => (items.len() > *most)
+                .then(|| (format!("{} items", items.len()), format!("at most {most} items"))),
+            _ => None,
+        }
+    }
+}
+
+fn range(from: i64, to: i64) -> String {
+    match (from, to) {
+        (from, i64::MAX) => format!("{from} or more"),
+        (from, to) => format!("{from}-{to}"),
+    }
+}
+
+/// The first item that is like one before it. Lists are short: no set is needed.
+fn duplicate(items: &[Value], keys: &[&str]) -> Option<(String, String)> {
+    let (first, others) = keys.split_first()?;
+    let same = |one: &Value, other: &Value, key: &str| one.get(key) == other.get(key);
+    let mut seen = std::collections::HashMap::with_capacity(items.len());
+    for item in items {
+        let Some(value) = item.get(*first).filter(|value| !is_zero(value)) else { continue };
+        let text = value
+            .as_str()
+            .map_or_else(|| std::borrow::Cow::Owned(value.to_string()), std::borrow::Cow::Borrowed);
+        let earlier: &mut Vec<&Value> = seen.entry(text).or_default();
+        if earlier.iter().any(|earlier| others.iter().all(|key| same(item, earlier, key))) {
+            return Some((format!("{first} {value} twice"), format!("another {first} for each item")));
+        }
+        earlier.push(item);
+    }
+    None
+}

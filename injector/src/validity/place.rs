@@ -1,0 +1,141 @@
+//! Where in a pod something is: with names of containers, variables and mounts, which stay the same when lists change.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A place on the way down, on the stack.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    up: Option<&'a Self>,
+    step: PlaceStep<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum PlaceStep<'a> {
+    Root,
+    Field(&'a str),
+    Item { item: &'a Value, key: &'static str, index: usize },
+}
+
+impl<'a> Place<'a> {
+    pub(super) const fn root() -> Self {
+        Self { up: None, step: PlaceStep::Root }
+    }
+
+    pub(super) const fn field(&'a self, name: &'a str) -> Self {
+        Self { up: Some(self), step: PlaceStep::Field(name) }
+    }
+
+    pub(super) const fn item(&'a self, item: &'a Value, key: &'static str, index: usize) -> Self {
+        Self { up: Some(self), step: PlaceStep::Item { item, key, index } }
+    }
+
+    /// Whether a field on the way has this name.
+    pub(super) fn is_in(&self, name: &str) -> bool {
+        matches!(self.step, PlaceStep::Field(field) if field == name)
+            || self.up.is_some_and(|up| up.is_in(name))
+    }
+}
+
+/// The same, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    /// An item whose field `key` has this value.
+    Named {
+        key: &'static str,
+        value: String,
+    },
+    Index(usize),
+}
+
+impl Location {
+    pub(super) fn of(place: &Place<'_>) -> Self {
+        let mut steps = Vec::new();
+        let mut at = Some(place);
+        while let Some(place) = at {
+            match place.step {
+                PlaceStep::Root => {}
+                PlaceStep::Field(name) => steps.push(Step::Field(name.to_owned())),
+                PlaceStep::Item { item, key, index } => {
+                    let value = item
+                        .get(key)
+                        .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+                    steps.push(match value.filter(|value| !value.is_empty()) {
+                        Some(value) => Step::Named { key, value },
+                        None => Step::Index(index),
+                    });
+                }
+            }
+            at = place.up;
+        }
+        steps.reverse();
+        Self(steps)
+    }
+
+    /// What is there in another pod; a container is found in either list.
+    pub(crate) fn find<'v>(&self, pod: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(pod, |value, step| step.of(value)).or_else(|| {
+            let other = match self.0.get(1) {
+                Some(Step::Field(list)) if list == "initContainers" => "containers",
+                Some(Step::Field(list)) if list == "containers" => "initContainers",
+                _ => return None,
+            };
+            let list = pod.get("spec")?.get(other)?;
+            self.0.iter().skip(2).try_fold(list, |value, step| step.of(value))
+        })
+    }
+
+    /// Whether both are the same place, though a container may have moved to the other list.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let list = |step: &Step| matches!(step, Step::Field(name) if matches!(name.as_str(), "containers" | "initContainers"));
+        self.0.len() == other.0.len()
+            && self.0.iter().zip(&other.0).all(|(one, other)| one == other || list(one) && list(other))
+    }
+
+    /// The same with another field at its end.
+    pub(crate) fn field(&self, name: &str) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(Step::Field(name.to_owned()));
+        Self(steps)
+    }
+
+    /// The place that holds it.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let (_, steps) = self.0.split_last()?;
+        (!steps.is_empty()).then(|| Self(steps.to_vec()))
+    }
+}
+
+impl Step {
+    fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        match self {
+            Self::Field(name) => value.get(name.as_str()),
+            Self::Index(index) => value.get(index),
+            Self::Named { key, value: wanted } => value.as_array()?.iter().find(|item| {
+                let value = item.get(key);
+                value.is_some_and(|value| {
+                    value.as_str().map_or_else(|| value.to_string() == *wanted, |text| text == wanted)
+                })
+            }),
+        }
+        .filter(|value| !value.is_null())
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) => write!(f, "{}{name}", if at == 0 { "" } else { "." })?,
+                Step::Named { value, .. } => write!(f, "[{value}]")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}

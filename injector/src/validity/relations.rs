@@ -1,0 +1,385 @@
+//! Rules that depend on several fields.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::{Scope, is_zero, text};
+use crate::quantity::nanos;
+
+fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
+    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn name(item: &Value) -> &str {
+    item.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// A pod has a container that is no init container.
+pub(super) fn containers(scope: &mut Scope<'_, '_, '_>) {
+    if list(scope.object, "containers").is_empty() {
+        scope.report(
+            "containers",
+            "none",
+            "a container beside native sidecars and other init containers",
+            &[],
+        );
+        scope.remedy("for a gateway, choose its template by annotation inject.istio.io/templates");
+    }
+}
+
+/// Containers of all lists have different names.
+pub(super) fn names(scope: &mut Scope<'_, '_, '_>) {
+    let mut seen = HashMap::new();
+    for key in LISTS {
+        for container in list(scope.object, key).iter().map(name).filter(|name| !name.is_empty()) {
+            if let Some(other) = seen.insert(container, key) {
+                let given = format!("two containers are named {container}, in {other} and {key}");
+                scope.report("", given, "another name for each container of a pod", &[other, key]);
+            }
+        }
+    }
+}
+
+/// Regular containers do not share a port of the node.
+pub(super) fn host_ports(scope: &mut Scope<'_, '_, '_>) {
+    let mut seen = HashSet::new();
+    let on_host = scope.is_true("hostNetwork");
+    for container in list(scope.object, "containers") {
+        for port in container.get("ports").and_then(Value::as_array).into_iter().flatten() {
+            let text = |key: &str, default| port.get(key).and_then(Value::as_str).unwrap_or(default);
+            let Some(number) = port.get("hostPort").and_then(Value::as_i64).filter(|port| *port != 0) else {
+                continue;
+            };
+            let own = port.get("containerPort").and_then(Value::as_i64).unwrap_or_default();
+            let given = format!("hostPort {number} of container {}", name(container));
+            if !seen.insert((number, text("protocol", "TCP"), text("hostIP", ""))) {
+                scope.report("", given, "another hostPort for each port of a pod", &["containers"]);
+            } else if on_host && own != number {
+                let accepted = format!("its containerPort {own}, with hostNetwork");
+                scope.report("", given, accepted, &["containers"]);
+            }
+        }
+    }
+}
+
+/// What containers mount is among the volumes.
+pub(super) fn mounts(scope: &mut Scope<'_, '_, '_>) {
+    let volumes: HashSet<&str> = list(scope.object, "volumes").iter().map(name).collect();
+    for key in LISTS {
+        for (index, container) in list(scope.object, key).iter().enumerate() {
+            for (mounts, path) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
+                let items = container.get(mounts).and_then(Value::as_array);
+                for (at, mount) in items.into_iter().flatten().enumerate() {
+                    let volume = name(mount);
+                    if volume.is_empty() || volumes.contains(volume) {
+                        continue;
+                    }
+                    let place = scope.place.field(key);
+                    let place = place.item(container, "name", index);
+                    let place = place.field(mounts);
+                    let place = place.item(mount, path, at);
+                    let given = format!("{volume:?}, which is no volume of the pod");
+                    let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
+                    scope.report("name", given, "the name of one", &[]);
+                    scope.remedy("add the volume to spec.volumes");
+                }
+            }
+        }
+    }
+}
+
+/// `dnsPolicy: None` needs name servers.
+pub(super) fn dns_policy(scope: &mut Scope<'_, '_, '_>) {
+    let servers = scope.get("dnsConfig").and_then(|config| config.get("nameservers")).is_none_or(is_zero);
+    if scope.text("dnsPolicy") == "None" && servers {
+        scope.report("dnsConfig", "no nameservers", "at least one, with dnsPolicy: None", &[]);
+    }
+}
+
+/// What the namespaces of the node exclude.
+pub(super) fn host_namespaces(scope: &mut Scope<'_, '_, '_>) {
+    if scope.is_true("shareProcessNamespace") && scope.is_true("hostPID") {
+        let fields = ["shareProcessNamespace", "hostPID"];
+        scope.report("", "shareProcessNamespace and hostPID are true", "one of them", &fields);
+    }
+    let own_users = scope.get("hostUsers").and_then(Value::as_bool) == Some(false);
+    for key in ["hostNetwork", "hostPID", "hostIPC"] {
+        if own_users && scope.is_true(key) {
+            let given = format!("hostUsers is false and {key} is true");
+            scope.report("", given, "one of them", &["hostUsers", key]);
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
+    match resources.get(kind)?.get(resource)? {
+        Value::String(text) => nanos(text),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            nanos(&other.to_string())
+        }
+    }
+}
+
+/// What a container requests of a resource.
+pub(crate) fn request(container: &Value, resource: &str) -> i128 {
+    let own = container.get("resources").and_then(Value::as_object);
+    own.and_then(|own| amount(own, "requests", resource)).unwrap_or_default()
+}
+
+/// The containers request at most what the pod does.
+pub(super) fn pod_resources(scope: &mut Scope<'_, '_, '_>) {
+    let spec = scope.object;
+    let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
+    let requests = resources.get("requests").and_then(Value::as_object);
+    for (resource, given) in requests.into_iter().flatten() {
+        let of = |container: &Value| request(container, resource);
+        let most = amount(resources, "requests", resource).unwrap_or_default();
+        if requested(spec, &of) <= most {
+            continue;
+        }
+        let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+        let all = list(spec, "containers").iter().chain(list(spec, "initContainers").iter().filter(sidecar));
+        let parts = all.filter(|container| of(container) > 0).map(|container| {
+            let own = container.get("resources").and_then(|own| own.get("requests")?.get(resource));
+            format!("{} {}", name(container), own.map(shown).unwrap_or_default())
+        });
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        let accepted = format!("at least what its containers request together ({parts})");
+        scope.report("resources", format!("request of {resource} {}", shown(given)), accepted, &[]);
+        scope.remedy(RAISE);
+    }
+}
+
+/// What corrects the pod's resources.
+const RAISE: &str =
+    "raise those of the pod, or set annotation istio-iptables/raise-pod-level-resources: \"true\"";
+
+/// What the scheduler counts: the sum of what runs together, or one init container if that is more.
+pub(crate) fn requested(spec: &Map<String, Value>, of: &dyn Fn(&Value) -> i128) -> i128 {
+    let mut sidecars = 0;
+    let mut most = 0;
+    for container in list(spec, "initContainers") {
+        if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
+            sidecars += of(container);
+            most = most.max(sidecars);
+        } else {
+            most = most.max(sidecars + of(container));
+        }
+    }
+    let regular: i128 = list(spec, "containers").iter().map(of).sum();
+    most.max(sidecars + regular)
+}
+
+/// Groups of the pod.
+pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
+    let groups = scope.get("supplementalGroups").and_then(Value::as_array);
+    let bad = groups
+        .into_iter()
+        .flatten()
+        .find(|id| !id.as_i64().is_some_and(|id| (0..=i64::from(i32::MAX)).contains(&id)));
+    if let Some(bad) = bad.map(ToString::to_string) {
+        scope.report("supplementalGroups", bad, format!("0-{}", i32::MAX), &[]);
+    }
+}
+
+/// A profile of the node has a name, others have none.
+pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
+    let local = scope.text("type") == "Localhost";
+    let named = !scope.text("localhostProfile").is_empty();
+    if local != named && !scope.text("type").is_empty() {
+        let given = if named { "set" } else { "missing" };
+        let accepted =
+            if local { "the name of a profile, with type Localhost" } else { "none without type Localhost" };
+        scope.report("localhostProfile", given, accepted, &[]);
+    }
+}
+
+/// What a toleration's operator and effect exclude.
+pub(super) fn toleration(scope: &mut Scope<'_, '_, '_>) {
+    let operator = scope.text("operator");
+    if scope.text("key").is_empty() && operator != "Exists" {
+        let given = format!("{operator:?}");
+        scope.report("operator", given, "Exists, without a key", &[]);
+    } else if operator == "Exists" && !scope.text("value").is_empty() {
+        let given = format!("{:?}", scope.text("value"));
+        scope.report("value", given, "none with operator Exists", &[]);
+    } else if matches!(operator, "" | "Equal") && !text::label_value(scope.text("value")) {
+        let given = format!("{:?}", scope.text("value"));
+        scope.report("value", given, "the value of a label", &[]);
+    }
+    if scope.get("tolerationSeconds").is_some() && scope.text("effect") != "NoExecute" {
+        let given = format!("{:?}", scope.text("effect"));
+        scope.report("effect", given, "NoExecute, with tolerationSeconds", &[]);
+    }
+}
+
+/// The values that a selector's operator takes.
+pub(super) fn requirement(scope: &mut Scope<'_, '_, '_>) {
+    let count = scope.get("values").and_then(Value::as_array).map_or(0, Vec::len);
+    let (passes, accepted) = match scope.text("operator") {
+        "In" | "NotIn" => (count > 0, "at least one value"),
+        "Exists" | "DoesNotExist" => (count == 0, "no values"),
+        "Gt" | "Lt" => (count == 1, "one value"),
+        _ => return,
+    };
+    if !passes {
+        let accepted = format!("{accepted}, with operator {}", scope.text("operator"));
+        scope.report("values", format!("{count} values"), accepted, &[]);
+    }
+}
+
+/// What only a container that runs beside the app can have.
+pub(super) fn init_container(scope: &mut Scope<'_, '_, '_>) {
+    // Another word is a fault of its own.
+    let ends = matches!(scope.text("restartPolicy"), "" | "Never" | "OnFailure");
+    if !ends || !scope.place.is_in("initContainers") {
+        return;
+    }
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        if scope.get(key).is_some() {
+            let given = match scope.text("restartPolicy") {
+                "" => "set, without restartPolicy".to_owned(),
+                policy => format!("set, with restartPolicy {policy}"),
+            };
+            scope.report(key, given, "none in an init container, unless it has restartPolicy: Always", &[]);
+        }
+    }
+}
+
+/// Claims of a container are claims of the pod.
+pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
+    let claims = scope.get("resources").and_then(|resources| resources.get("claims")?.as_array());
+    let known = scope.checker.pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+    let known: Vec<&str> = known.into_iter().flatten().map(name).collect();
+    let unknown = claims.into_iter().flatten().map(name).find(|claim| !known.contains(claim));
+    if let Some(given) = unknown.map(|claim| format!("claim {claim:?}, which is none of spec.resourceClaims"))
+    {
+        scope.report("resources", given, "the name of one", &[]);
+    }
+}
+
+/// A variable has a value, or a source.
+pub(super) fn variable(scope: &mut Scope<'_, '_, '_>) {
+    if !scope.text("value").is_empty() && scope.get("valueFrom").is_some() {
+        scope.report("", "value and valueFrom", "one of value, valueFrom", &["value", "valueFrom"]);
+    }
+}
+
+/// What mounts need of their other fields, and of their container.
+pub(super) fn read_only(scope: &mut Scope<'_, '_, '_>) {
+    let recursive = scope.text("recursiveReadOnly");
+    if matches!(recursive, "Enabled" | "IfPossible") && !scope.is_true("readOnly") {
+        let given = format!("{recursive:?}");
+        scope.report("recursiveReadOnly", given, "Disabled, or readOnly: true beside it", &[]);
+    }
+}
+
+/// A readiness probe stops nothing.
+pub(super) fn readiness_probe(scope: &mut Scope<'_, '_, '_>) {
+    if let Some(given) = scope.get("terminationGracePeriodSeconds").map(ToString::to_string) {
+        scope.report("terminationGracePeriodSeconds", given, "none in a readinessProbe", &[]);
+    }
+}
+
+/// `stopSignal` needs `spec.os.name`.
+pub(super) fn stop_signal(scope: &mut Scope<'_, '_, '_>) {
+    if scope.get("stopSignal").is_some() && scope.checker.pod.pointer("/spec/os/name").is_none() {
+        let given = scope.text("stopSignal").to_owned();
+        scope.report("stopSignal", given, "none without spec.os.name", &[]);
+    }
+}
+
+/// A hook does not sleep longer than the pod has time.
+pub(super) fn sleep(scope: &mut Scope<'_, '_, '_>) {
+    let seconds = scope.get("sleep").and_then(|sleep| sleep.get("seconds")?.as_i64()).unwrap_or_default();
+    let grace = scope
+        .checker
+        .pod
+        .pointer("/spec/terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .filter(|grace| *grace >= 0)
+        .unwrap_or(30);
+    if seconds > grace {
+        let accepted = format!("at most terminationGracePeriodSeconds, {grace}");
+        scope.report("sleep", format!("{seconds} seconds"), accepted, &[]);
+    }
+}
+
+/// A request is at most the limit.
+pub(super) fn requests(scope: &mut Scope<'_, '_, '_>) {
+    let object = scope.object;
+    for kind in ["requests", "limits"] {
+        let all = object.get(kind).and_then(Value::as_object);
+        for (resource, given) in all.into_iter().flatten() {
+            match amount(object, kind, resource) {
+                Some(own) if own < 0 => {
+                    scope.report(kind, format!("{resource} {}", shown(given)), "0 or more", &[]);
+                }
+                Some(own) if kind == "requests" => over_limit(scope, resource, own, given),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn over_limit(scope: &mut Scope<'_, '_, '_>, resource: &str, own: i128, given: &Value) {
+    let Some(limit) = amount(scope.object, "limits", resource) else { return };
+    let fixed = resource.contains('/') || resource.starts_with("hugepages-");
+    if own > limit || fixed && own != limit {
+        let most = scope.get("limits").and_then(|limits| limits.get(resource)).map(shown).unwrap_or_default();
+        let word = if fixed { "the limit" } else { "at most the limit" };
+        let given = format!("request of {resource} {}", shown(given));
+        scope.report("", given, format!("{word}, {most}"), &["requests", "limits"]);
+    }
+}
+
+/// What privileges exclude.
+pub(super) fn privileged(scope: &mut Scope<'_, '_, '_>) {
+    if scope.get("allowPrivilegeEscalation").and_then(Value::as_bool) != Some(false) {
+        return;
+    }
+    if scope.is_true("privileged") {
+        let fields = ["privileged", "allowPrivilegeEscalation"];
+        scope.report("", "privileged, with allowPrivilegeEscalation false", "one of them", &fields);
+    }
+    let added = scope.get("capabilities").and_then(|all| all.get("add")?.as_array());
+    let admin = added.is_some_and(|added| added.iter().any(|one| one == "CAP_SYS_ADMIN"));
+    if admin {
+        let fields = ["capabilities", "allowPrivilegeEscalation"];
+        scope.report("", "CAP_SYS_ADMIN, with allowPrivilegeEscalation false", "one of them", &fields);
+    }
+}
+
+/// The limit of an `emptyDir` is not negative.
+pub(super) fn size_limit(scope: &mut Scope<'_, '_, '_>) {
+    let limit = scope.text("sizeLimit");
+    if nanos(limit).is_some_and(|limit| limit < 0) {
+        let given = format!("{limit:?}");
+        scope.report("sizeLimit", given, "0 or more", &[]);
+    }
+}
+
+/// Files of a projected volume have different paths.
+pub(super) fn projected_paths(scope: &mut Scope<'_, '_, '_>) {
+    let mut seen = HashSet::new();
+    let sources = list(scope.object, "sources").iter();
+    let of_items = |source: &Value| -> Vec<String> {
+        let kinds = ["configMap", "secret", "downwardAPI"]
+            .into_iter()
+            .filter_map(|kind| source.get(kind)?.get("items")?.as_array());
+        let own =
+            ["serviceAccountToken", "clusterTrustBundle"].into_iter().filter_map(|kind| source.get(kind));
+        let paths = kinds.flatten().chain(own).filter_map(|item| item.get("path")?.as_str());
+        paths.map(str::to_owned).collect()
+    };
+    if let Some(twice) = sources.flat_map(of_items).find(|path| !seen.insert(path.clone())) {
+        scope.report("sources", format!("path {twice:?} twice"), "another path for each file", &[]);
+    }
+}

@@ -1,0 +1,229 @@
+//! The table of rules for pods and containers; [`super::volumes`] has that for volumes.
+
+use super::text::*;
+use super::{Check, Inner, Row, Rule, Type, relations, volumes};
+use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
+use Rule::{AtMostOne, One, Relation, Required};
+
+pub(super) const LABEL: Check =
+    Text(dns_label, "a-z, 0-9 and -, at most 63 of them, with a letter or digit at both ends");
+pub(super) const SUBDOMAIN: Check =
+    Text(dns_subdomain, "a-z, 0-9, - and ., with a letter or digit at both ends of each part");
+pub(super) const RELATIVE: Check = Text(relative_path, "a relative path without ..");
+pub(super) const MODE: Check = Range(0, 0o777);
+pub(super) const USER: Check = Range(0, i32::MAX as i64);
+const NOT_NEGATIVE: Check = Range(0, i64::MAX);
+const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
+const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
+const LABEL_VALUES: Check =
+    Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
+const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "tcpSocket"];
+const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
+const NODE_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
+
+/// A type: its fields, each with checks and what is inside, then its rules.
+macro_rules! rules {
+    (@inner) => { Inner::Leaf };
+    (@inner object($of:expr)) => { Inner::Object(&$of) };
+    (@inner list($of:expr, $key:literal)) => { Inner::List(&$of, $key) };
+    ($($name:ident { $($key:literal: [$($check:expr),*] $($inner:ident ($($of:tt)*))?;)* } [$($rule:expr),*])*) => {
+        $(pub(super) static $name: Type = Type {
+            fields: &[$(Row { key: $key, checks: &[$($check),*], inner: rules!(@inner $($inner($($of)*))?) }),*],
+            rules: &[$($rule),*],
+        };)*
+    };
+}
+pub(super) use rules;
+
+rules! {
+    POD {
+        "metadata": [] object(METADATA);
+        "spec": [] object(SPEC);
+    } []
+    METADATA {
+        "name": [SUBDOMAIN];
+        "namespace": [LABEL];
+        "labels": [LABEL_KEYS, LABEL_VALUES];
+        "annotations": [Keys(annotation_key, QUALIFIED)];
+        "finalizers": [Items(qualified_name, QUALIFIED)];
+        "ownerReferences": [] list(OWNER, "uid");
+    } []
+    OWNER {} [Required(&["apiVersion", "kind", "name", "uid"])]
+    SPEC {
+        "volumes": [Unique(&["name"])] list(volumes::VOLUME, "name");
+        "containers": [] list(CONTAINER, "name");
+        "initContainers": [] list(CONTAINER, "name");
+        "restartPolicy": [OneOf(&["Always", "OnFailure", "Never"])];
+        "terminationGracePeriodSeconds": [NOT_NEGATIVE];
+        "activeDeadlineSeconds": [Range(1, i32::MAX as i64)];
+        "dnsPolicy": [OneOf(&["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"])];
+        "dnsConfig": [] object(DNS);
+        "nodeSelector": [LABEL_KEYS, LABEL_VALUES];
+        "serviceAccountName": [SUBDOMAIN];
+        "securityContext": [] object(POD_SECURITY);
+        "hostname": [LABEL];
+        "subdomain": [LABEL];
+        "hostAliases": [] list(HOST_ALIAS, "ip");
+        "priorityClassName": [SUBDOMAIN];
+        "runtimeClassName": [SUBDOMAIN];
+        "preemptionPolicy": [OneOf(&["PreemptLowerPriority", "Never"])];
+        "tolerations": [] list(TOLERATION, "key");
+        "affinity": [] object(AFFINITY);
+        "readinessGates": [] list(READINESS_GATE, "conditionType");
+        "topologySpreadConstraints": [Unique(&["topologyKey", "whenUnsatisfiable"])] list(SPREAD, "topologyKey");
+        "schedulingGates": [Unique(&["name"])] list(QUALIFIED_NAME, "name");
+        "resourceClaims": [Unique(&["name"])] list(CLAIM, "name");
+        "evictionResponders": [Unique(&["name"])] list(EVICTION_RESPONDER, "name");
+        "resources": [] object(RESOURCES);
+        "os": [] object(OS);
+        "imagePullSecrets": [] list(PULL_SECRET, "name");
+    } [
+        Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
+        Relation(relations::pod_resources), Relation(relations::host_namespaces)
+    ]
+    PULL_SECRET { "name": [SUBDOMAIN]; } []
+    OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
+    EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
+    QUALIFIED_NAME { "name": [Text(qualified_name, QUALIFIED)]; } [Required(&["name"])]
+    READINESS_GATE { "conditionType": [Text(qualified_name, QUALIFIED)]; } [Required(&["conditionType"])]
+    CLAIM { "name": [LABEL]; "resourceClaimName": [SUBDOMAIN]; "resourceClaimTemplateName": [SUBDOMAIN]; }
+        [Required(&["name"]), One(&["resourceClaimName", "resourceClaimTemplateName"])]
+    HOST_ALIAS { "ip": [Text(address, "an IP address")]; "hostnames": [Items(dns_subdomain, "DNS names")]; } [Required(&["ip"])]
+    DNS {
+        "nameservers": [AtMost(3), Items(address, "IP addresses")];
+        "searches": [AtMost(32), Items(search_domain, "DNS names")];
+        "options": [] list(NAMED, "name");
+    } []
+    NAMED {} [Required(&["name"])]
+    POD_SECURITY {
+        "runAsUser": [USER]; "runAsGroup": [USER]; "fsGroup": [USER];
+        "fsGroupChangePolicy": [OneOf(&["OnRootMismatch", "Always"])];
+        "supplementalGroupsPolicy": [OneOf(&["Merge", "Strict"])];
+        "seLinuxChangePolicy": [OneOf(&["MountOption", "Recursive"])];
+        "sysctls": [Unique(&["name"])] list(SYSCTL, "name");
+        "seccompProfile": [] object(PROFILE);
+        "appArmorProfile": [] object(PROFILE);
+    } [Relation(relations::groups)]
+    SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
+    PROFILE { "type": [OneOf(&["RuntimeDefault", "Unconfined", "Localhost"])]; } [Required(&["type"]), Relation(relations::profile)]
+    TOLERATION {
+        "key": [Text(qualified_name, QUALIFIED)];
+        "operator": [OneOf(&["Exists", "Equal", "Lt", "Gt"])];
+        "effect": [OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])];
+    } [Relation(relations::toleration)]
+    SPREAD {
+        "maxSkew": [Range(1, i32::MAX as i64)];
+        "minDomains": [Range(1, i32::MAX as i64)];
+        "topologyKey": [Text(qualified_name, QUALIFIED)];
+        "whenUnsatisfiable": [OneOf(&["DoNotSchedule", "ScheduleAnyway"])];
+        "nodeAffinityPolicy": [OneOf(&["Honor", "Ignore"])];
+        "nodeTaintsPolicy": [OneOf(&["Honor", "Ignore"])];
+        "labelSelector": [] object(SELECTOR);
+    } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"])]
+    SELECTOR { "matchLabels": [LABEL_KEYS, LABEL_VALUES]; "matchExpressions": [] list(REQUIREMENT, "key"); } []
+    REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [SELECTOR_OPERATORS]; }
+        [Required(&["key", "operator"]), Relation(relations::requirement)]
+    NODE_REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [NODE_OPERATORS]; }
+        [Required(&["key", "operator"]), Relation(relations::requirement)]
+    AFFINITY { "nodeAffinity": [] object(NODE_AFFINITY); "podAffinity": [] object(POD_AFFINITY); "podAntiAffinity": [] object(POD_AFFINITY); } []
+    NODE_AFFINITY {
+        "requiredDuringSchedulingIgnoredDuringExecution": [] object(NODE_SELECTOR);
+        "preferredDuringSchedulingIgnoredDuringExecution": [] list(PREFERRED_NODE, "");
+    } []
+    NODE_SELECTOR { "nodeSelectorTerms": [] list(NODE_TERM, ""); } [Required(&["nodeSelectorTerms"])]
+    PREFERRED_NODE { "weight": [Range(1, 100)]; "preference": [] object(NODE_TERM); } [Required(&["weight"])]
+    NODE_TERM { "matchExpressions": [] list(NODE_REQUIREMENT, "key"); } []
+    POD_AFFINITY {
+        "requiredDuringSchedulingIgnoredDuringExecution": [] list(POD_TERM, "");
+        "preferredDuringSchedulingIgnoredDuringExecution": [] list(PREFERRED_POD, "");
+    } []
+    PREFERRED_POD { "weight": [Range(1, 100)]; "podAffinityTerm": [] object(POD_TERM); } [Required(&["weight"])]
+    POD_TERM { "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); } [Required(&["topologyKey"])]
+
+    CONTAINER {
+        "name": [LABEL];
+        "image": [Text(trimmed, "text without blanks around it")];
+        "imagePullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])];
+        "terminationMessagePolicy": [OneOf(&["File", "FallbackToLogsOnError"])];
+        "restartPolicy": [OneOf(&["Always", "OnFailure", "Never"])];
+        "ports": [Unique(&["name"])] list(PORT, "containerPort");
+        "env": [] list(VARIABLE, "name");
+        "envFrom": [] list(ENV_FROM, "");
+        "volumeMounts": [Unique(&["mountPath"])] list(MOUNT, "mountPath");
+        "volumeDevices": [Unique(&["devicePath"]), Unique(&["name"])] list(DEVICE, "devicePath");
+        "livenessProbe": [] object(ONCE_PROBE);
+        "readinessProbe": [] object(READINESS_PROBE);
+        "startupProbe": [] object(ONCE_PROBE);
+        "lifecycle": [] object(LIFECYCLE);
+        "resources": [] object(RESOURCES);
+        "resizePolicy": [Unique(&["resourceName"])] list(RESIZE, "resourceName");
+        "securityContext": [] object(SECURITY);
+    } [Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims)]
+    PORT {
+        "containerPort": [Range(1, 65535)];
+        "hostPort": [Range(0, 65535)];
+        "name": [Text(port_name, "at most 15 of a-z, 0-9 and -, with a letter")];
+        "protocol": [OneOf(&["TCP", "UDP", "SCTP"])];
+        "hostIP": [Text(address, "an IP address")];
+    } [Required(&["containerPort"])]
+    VARIABLE { "name": [Text(variable, "letters, digits, -, _ and ., without a digit first")]; "valueFrom": [] object(VALUE_FROM); }
+        [Required(&["name"]), Relation(relations::variable)]
+    VALUE_FROM {
+        "fieldRef": [] object(FIELD);
+        "resourceFieldRef": [] object(RESOURCE_FIELD);
+        "configMapKeyRef": [] object(KEY);
+        "secretKeyRef": [] object(KEY);
+        "fileKeyRef": [] object(FILE_KEY);
+    } [One(&["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"])]
+    FIELD { "apiVersion": [OneOf(&["v1"])]; "fieldPath": [Text(variable_field, "a field that a variable can have, such as metadata.name or status.podIP")]; }
+        [Required(&["fieldPath"])]
+    RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; } [Required(&["resource"])]
+    KEY { "key": [Text(config_key, "letters, digits, -, _ and .")]; } [Required(&["key"])]
+    FILE_KEY { "path": [RELATIVE]; } [Required(&["key", "path", "volumeName"])]
+    ENV_FROM {} [One(&["configMapRef", "secretRef"])]
+    MOUNT {
+        "subPath": [RELATIVE];
+        "subPathExpr": [RELATIVE];
+        "mountPropagation": [OneOf(&["None", "HostToContainer", "Bidirectional"])];
+        "recursiveReadOnly": [OneOf(&["Disabled", "IfPossible", "Enabled"])];
+        "bindMountOptions": [Items(|word| matches!(word, "noexec" | "nodev" | "nosuid"), "noexec, nodev or nosuid")];
+    } [Required(&["name", "mountPath"]), AtMostOne(&["subPath", "subPathExpr"]), Relation(relations::read_only)]
+    DEVICE { "devicePath": [Text(no_parent, "a path without ..")]; } [Required(&["name", "devicePath"])]
+    RESIZE { "resourceName": [OneOf(&["cpu", "memory"])]; "restartPolicy": [OneOf(&["NotRequired", "RestartContainer"])]; }
+        [Required(&["resourceName", "restartPolicy"])]
+    ONCE_PROBE {
+        "initialDelaySeconds": [NOT_NEGATIVE]; "timeoutSeconds": [NOT_NEGATIVE]; "periodSeconds": [NOT_NEGATIVE];
+        "successThreshold": [Range(0, 1)]; "failureThreshold": [NOT_NEGATIVE];
+        "terminationGracePeriodSeconds": [Range(1, i64::MAX)];
+        "httpGet": [] object(HTTP); "tcpSocket": [] object(TCP); "grpc": [] object(GRPC); "exec": [] object(EXEC);
+    } [One(HANDLERS)]
+    READINESS_PROBE {
+        "initialDelaySeconds": [NOT_NEGATIVE]; "timeoutSeconds": [NOT_NEGATIVE]; "periodSeconds": [NOT_NEGATIVE];
+        "successThreshold": [NOT_NEGATIVE]; "failureThreshold": [NOT_NEGATIVE];
+        "httpGet": [] object(HTTP); "tcpSocket": [] object(TCP); "grpc": [] object(GRPC); "exec": [] object(EXEC);
+    } [One(HANDLERS), Relation(relations::readiness_probe)]
+    LIFECYCLE { "postStart": [] object(HOOK); "preStop": [] object(HOOK); } [Relation(relations::stop_signal)]
+    HOOK {
+        "httpGet": [] object(HTTP); "tcpSocket": [] object(TCP); "exec": [] object(EXEC); "sleep": [] object(SLEEP);
+    } [One(&["exec", "httpGet", "sleep", "tcpSocket"]), Relation(relations::sleep)]
+    SLEEP { "seconds": [NOT_NEGATIVE]; } []
+    EXEC {} [Required(&["command"])]
+    HTTP {
+        "port": [Port];
+        "scheme": [OneOf(&["HTTP", "HTTPS"])];
+        "httpHeaders": [] list(HEADER, "name");
+    } [Required(&["port"])]
+    HEADER { "name": [Text(header, "letters, digits and -")]; } [Required(&["name"])]
+    TCP { "port": [Port]; } [Required(&["port"])]
+    GRPC { "port": [Port]; "mode": [OneOf(&["Plaintext", "TLS"])]; } [Required(&["port"])]
+    RESOURCES {
+        "requests": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
+        "limits": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
+    } [Relation(relations::requests)]
+    SECURITY {
+        "runAsUser": [USER]; "runAsGroup": [USER];
+        "procMount": [OneOf(&["Default", "Unmasked"])];
+        "seccompProfile": [] object(PROFILE);
+        "appArmorProfile": [] object(PROFILE);
+    } [Relation(relations::privileged)]
+}

@@ -1,0 +1,256 @@
+//! Each rule, broken in a pod that is valid otherwise.
+
+use serde_json::{Value, json};
+
+use super::faults;
+
+fn pod() -> Value {
+    json!({
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {
+            "containers": [{
+                "name": "web", "image": "web:1", "ports": [{"name": "http", "containerPort": 80, "hostPort": 80}],
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "livenessProbe": {"httpGet": {"port": "http"}}, "lifecycle": {"preStop": {"sleep": {"seconds": 3}}},
+                "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "0.1"}},
+                "securityContext": {"runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}},
+            }],
+            "initContainers": [
+                {"name": "first", "image": "first"},
+                {"name": "proxy", "image": "p", "restartPolicy": "Always", "startupProbe": {"exec": {"command": ["x"]}}},
+            ],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "token", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "a", "expirationSeconds": 600}}, {"downwardAPI": {"items": [
+                    {"path": "b", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]}}],
+            "tolerations": [{"operator": "Exists"}],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+    })
+}
+
+#[test]
+fn valid_pod_has_no_fault() {
+    assert_eq!(faults(&pod()), []);
+}
+
+/// A pointer, what is put there, and the place of the fault.
+const CASES: &[(&str, &str, &str)] = &[
+    ("/metadata/labels/app", "\"a b\"", "metadata.labels"),
+    ("/metadata/labels/a b", "\"x\"", "metadata.labels"),
+    ("/metadata/annotations", "{\"a/b/c\": \"\"}", "metadata.annotations"),
+    ("/metadata/name", "\"A\"", "metadata.name"),
+    ("/spec/containers", "[]", "spec.containers"),
+    ("/spec/containers/0/name", "\"Web\"", "spec.containers[Web].name"),
+    ("/spec/containers/0/name", "\"first\"", "spec"),
+    ("/spec/containers/0/image", "\"\"", "spec.containers[web].image"),
+    ("/spec/containers/0/image", "\" a\"", "spec.containers[web].image"),
+    ("/spec/containers/0/imagePullPolicy", "\"always\"", "spec.containers[web].imagePullPolicy"),
+    ("/spec/containers/0/terminationMessagePolicy", "\"x\"", "spec.containers[web].terminationMessagePolicy"),
+    ("/spec/containers/0/ports/0/containerPort", "70000", "spec.containers[web].ports[70000].containerPort"),
+    ("/spec/containers/0/ports/0/name", "\"HTTP\"", "spec.containers[web].ports[80].name"),
+    ("/spec/containers/0/ports/0/protocol", "\"tcp\"", "spec.containers[web].ports[80].protocol"),
+    ("/spec/containers/0/ports/0/hostIP", "\"x\"", "spec.containers[web].ports[80].hostIP"),
+    (
+        "/spec/containers/0/ports/1",
+        "{\"name\": \"http\", \"containerPort\": 81}",
+        "spec.containers[web].ports",
+    ),
+    ("/spec/containers/0/ports/1", "{\"containerPort\": 81, \"hostPort\": 80}", "spec"),
+    ("/spec/containers/0/env/0/name", "\"1A\"", "spec.containers[web].env[1A].name"),
+    (
+        "/spec/containers/0/env/0/valueFrom",
+        "{\"fieldRef\": {\"fieldPath\": \"metadata.name\"}}",
+        "spec.containers[web].env[A]",
+    ),
+    ("/spec/containers/0/env/1/valueFrom", "{}", "spec.containers[web].env[B].valueFrom"),
+    (
+        "/spec/containers/0/env/1/valueFrom/fieldRef/fieldPath",
+        "\"spec.nodename\"",
+        "spec.containers[web].env[B].valueFrom.fieldRef.fieldPath",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom/secretKeyRef",
+        "{\"name\": \"a\", \"key\": \"b\"}",
+        "spec.containers[web].env[B].valueFrom",
+    ),
+    ("/spec/containers/0/envFrom", "[{}]", "spec.containers[web].envFrom[0]"),
+    ("/spec/containers/0/volumeMounts/0/name", "\"x\"", "spec.containers[web].volumeMounts[/data].name"),
+    (
+        "/spec/containers/0/volumeMounts/0/subPath",
+        "\"../x\"",
+        "spec.containers[web].volumeMounts[/data].subPath",
+    ),
+    (
+        "/spec/containers/0/volumeMounts/0/mountPropagation",
+        "\"x\"",
+        "spec.containers[web].volumeMounts[/data].mountPropagation",
+    ),
+    (
+        "/spec/containers/0/volumeMounts/0/recursiveReadOnly",
+        "\"Enabled\"",
+        "spec.containers[web].volumeMounts[/data].recursiveReadOnly",
+    ),
+    (
+        "/spec/containers/0/volumeMounts/1",
+        "{\"name\": \"data\", \"mountPath\": \"/data\"}",
+        "spec.containers[web].volumeMounts",
+    ),
+    (
+        "/spec/containers/0/volumeMounts/1",
+        "{\"name\": \"data\"}",
+        "spec.containers[web].volumeMounts[1].mountPath",
+    ),
+    ("/spec/containers/0/livenessProbe/exec", "{\"command\": [\"x\"]}", "spec.containers[web].livenessProbe"),
+    ("/spec/containers/0/livenessProbe", "{\"periodSeconds\": 1}", "spec.containers[web].livenessProbe"),
+    (
+        "/spec/containers/0/livenessProbe/successThreshold",
+        "2",
+        "spec.containers[web].livenessProbe.successThreshold",
+    ),
+    (
+        "/spec/containers/0/livenessProbe/periodSeconds",
+        "-1",
+        "spec.containers[web].livenessProbe.periodSeconds",
+    ),
+    ("/spec/containers/0/livenessProbe/httpGet/port", "0", "spec.containers[web].livenessProbe.httpGet.port"),
+    (
+        "/spec/containers/0/livenessProbe/httpGet/scheme",
+        "\"http\"",
+        "spec.containers[web].livenessProbe.httpGet.scheme",
+    ),
+    (
+        "/spec/containers/0/readinessProbe",
+        "{\"exec\": {\"command\": []}}",
+        "spec.containers[web].readinessProbe.exec.command",
+    ),
+    (
+        "/spec/containers/0/readinessProbe",
+        "{\"tcpSocket\": {\"port\": 1}, \"terminationGracePeriodSeconds\": 1}",
+        "spec.containers[web].readinessProbe.terminationGracePeriodSeconds",
+    ),
+    (
+        "/spec/containers/0/lifecycle/preStop/exec",
+        "{\"command\": [\"x\"]}",
+        "spec.containers[web].lifecycle.preStop",
+    ),
+    (
+        "/spec/containers/0/lifecycle/preStop/sleep/seconds",
+        "31",
+        "spec.containers[web].lifecycle.preStop.sleep",
+    ),
+    ("/spec/containers/0/lifecycle/stopSignal", "\"SIGTERM\"", "spec.containers[web].lifecycle.stopSignal"),
+    ("/spec/containers/0/resources/requests/cpu", "\"101m\"", "spec.containers[web].resources"),
+    ("/spec/containers/0/resources/requests/cpus", "\"1\"", "spec.containers[web].resources.requests"),
+    ("/spec/containers/0/resources/limits/memory", "\"-1\"", "spec.containers[web].resources.limits"),
+    ("/spec/containers/0/resources/claims", "[{\"name\": \"gpu\"}]", "spec.containers[web].resources"),
+    ("/spec/containers/0/securityContext/runAsUser", "-1", "spec.containers[web].securityContext.runAsUser"),
+    (
+        "/spec/containers/0/securityContext/seccompProfile/type",
+        "\"Localhost\"",
+        "spec.containers[web].securityContext.seccompProfile.localhostProfile",
+    ),
+    (
+        "/spec/containers/0/securityContext",
+        "{\"privileged\": true, \"allowPrivilegeEscalation\": false}",
+        "spec.containers[web].securityContext",
+    ),
+    (
+        "/spec/initContainers/0/readinessProbe",
+        "{\"exec\": {\"command\": [\"x\"]}}",
+        "spec.initContainers[first].readinessProbe",
+    ),
+    ("/spec/initContainers/1/restartPolicy", "\"Never\"", "spec.initContainers[proxy].startupProbe"),
+    ("/spec/initContainers/1/restartPolicy", "\"always\"", "spec.initContainers[proxy].restartPolicy"),
+    ("/spec/volumes/1/name", "\"a_b\"", "spec.volumes[a_b].name"),
+    ("/spec/volumes/0/configMap", "{\"name\": \"a\"}", "spec.volumes[data]"),
+    ("/spec/volumes/0", "{\"name\": \"data\"}", "spec.volumes[data]"),
+    ("/spec/volumes/2", "{\"name\": \"data\", \"emptyDir\": {}}", "spec.volumes"),
+    ("/spec/volumes/0/emptyDir/medium", "\"memory\"", "spec.volumes[data].emptyDir.medium"),
+    ("/spec/volumes/0", "{\"name\": \"data\", \"secret\": {}}", "spec.volumes[data].secret.secretName"),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"hostPath\": {\"path\": \"/a\", \"type\": \"Dir\"}}",
+        "spec.volumes[data].hostPath.type",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"configMap\": {\"name\": \"a\", \"defaultMode\": 4096}}",
+        "spec.volumes[data].configMap.defaultMode",
+    ),
+    (
+        "/spec/volumes/1/projected/sources/0/serviceAccountToken/expirationSeconds",
+        "60",
+        "spec.volumes[token].projected.sources[0].serviceAccountToken.expirationSeconds",
+    ),
+    (
+        "/spec/volumes/1/projected/sources/0/serviceAccountToken/path",
+        "\"b\"",
+        "spec.volumes[token].projected.sources",
+    ),
+    ("/spec/volumes/1/projected/sources/2", "{}", "spec.volumes[token].projected.sources[2]"),
+    ("/spec/restartPolicy", "\"never\"", "spec.restartPolicy"),
+    ("/spec/terminationGracePeriodSeconds", "-1", "spec.terminationGracePeriodSeconds"),
+    ("/spec/activeDeadlineSeconds", "0", "spec.activeDeadlineSeconds"),
+    ("/spec/dnsPolicy", "\"None\"", "spec.dnsConfig"),
+    ("/spec/dnsConfig", "{\"nameservers\": [\"a\"]}", "spec.dnsConfig.nameservers"),
+    ("/spec/securityContext", "{\"fsGroup\": -1}", "spec.securityContext.fsGroup"),
+    ("/spec/securityContext", "{\"supplementalGroups\": [-1]}", "spec.securityContext.supplementalGroups"),
+    (
+        "/spec/securityContext",
+        "{\"sysctls\": [{\"name\": \"A B\", \"value\": \"1\"}]}",
+        "spec.securityContext.sysctls[A B].name",
+    ),
+    (
+        "/spec/tolerations/0",
+        "{\"key\": \"a\", \"operator\": \"Exists\", \"value\": \"b\"}",
+        "spec.tolerations[a].value",
+    ),
+    ("/spec/tolerations/0/tolerationSeconds", "1", "spec.tolerations[0].effect"),
+    (
+        "/spec/topologySpreadConstraints",
+        "[{\"topologyKey\": \"a\", \"maxSkew\": 1}]",
+        "spec.topologySpreadConstraints[a].whenUnsatisfiable",
+    ),
+    (
+        "/spec/affinity",
+        "{\"podAntiAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{}]}}",
+        "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey",
+    ),
+    ("/spec/hostAliases", "[{\"ip\": \"x\"}]", "spec.hostAliases[x].ip"),
+    ("/spec/nodeSelector", "{\"a b\": \"c\"}", "spec.nodeSelector"),
+    ("/spec/serviceAccountName", "\"A\"", "spec.serviceAccountName"),
+    ("/spec/resources/requests/cpu", "\"50m\"", "spec.resources"),
+    ("/spec/hostUsers", "false", ""),
+];
+
+/// Puts a value at a pointer whose last step may be new.
+fn put(pod: &mut Value, pointer: &str, value: Value) {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    match pod.pointer_mut(parent).unwrap() {
+        Value::Array(items) => {
+            let at: usize = key.parse().unwrap();
+            items.truncate(items.len().max(at));
+            if at < items.len() { items[at] = value } else { items.push(value) }
+        }
+        Value::Object(fields) => {
+            fields.insert(key.to_owned(), value);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_broken_rule_is_one_fault_in_its_place() {
+    let mut wrong = Vec::new();
+    for (pointer, value, place) in CASES {
+        let mut pod = pod();
+        put(&mut pod, pointer, serde_json::from_str(value).unwrap());
+        let found: Vec<String> = faults(&pod).iter().map(|fault| fault.location.to_string()).collect();
+        let wanted = if place.is_empty() { vec![] } else { vec![(*place).to_owned()] };
+        if found != wanted {
+            wrong.push(format!("{pointer} {value}: {found:?}"));
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}

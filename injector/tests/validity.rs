@@ -1,0 +1,235 @@
+//! What Kubernetes would refuse of an injected pod: found when a config is checked and when a pod is injected.
+
+use serde_json::{Value, json};
+use sidecar_injector::config::{Source, Sources};
+use sidecar_injector::inject::{Injected, Injector, Options, functions};
+
+use crate::builtin::{deployment, inject, injector, with};
+
+/// A template that is valid.
+fn template() -> Value {
+    json!({
+        "metadata": {"labels": {"mesh": "on"}, "annotations": {"example.com/mesh": "on"}},
+        "spec": {
+            "initContainers": [{"name": "setup", "image": "setup"}],
+            "containers": [{
+                "name": "istio-proxy", "image": "proxy", "ports": [{"name": "metrics", "containerPort": 15090}],
+                "env": [{"name": "A", "value": "1"}], "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "readinessProbe": {"httpGet": {"port": 15021}}, "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+                "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+                "securityContext": {"runAsUser": 1337},
+            }],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    })
+}
+
+/// Pointer, value (null removes), and a part of the message.
+const FAULTS: &[(&str, &str, &str)] = &[
+    (
+        "/spec/containers/0/env/0/valueFrom",
+        r#"{"fieldRef": {"fieldPath": "metadata.name"}}"#,
+        "value and valueFrom",
+    ),
+    ("/spec/containers/0/readinessProbe/exec", r#"{"command": ["x"]}"#, "exec and httpGet"),
+    ("/spec/containers/0/lifecycle/preStop/sleep", r#"{"seconds": 1}"#, "exec and sleep"),
+    ("/spec/containers/0/volumeMounts/0/name", r#""other""#, "no volume of the pod"),
+    ("/spec/volumes/0/emptyDir", "null", "none is set"),
+    ("/spec/volumes/0/configMap", r#"{"name": "a"}"#, "emptyDir and configMap"),
+    ("/spec/volumes/1", r#"{"name": "Data", "emptyDir": {}}"#, "Data"),
+    ("/spec/initContainers/0/image", "null", "image: missing"),
+    ("/spec/initContainers/0/name", r#""set_up""#, "set_up"),
+    ("/spec/containers/0/env/0/name", r#""1-A""#, "1-A"),
+    ("/metadata/labels/mesh", r#""on off""#, "on off"),
+    ("/metadata/annotations/a b", r#""x""#, "a b"),
+    ("/spec/containers/0/ports/0/containerPort", "70000", "70000"),
+    ("/spec/containers/0/ports/1", r#"{"name": "metrics", "containerPort": 15091}"#, "metrics"),
+    ("/spec/containers/0/imagePullPolicy", r#""Sometimes""#, "Sometimes"),
+    ("/spec/containers/0/resources/requests/cpu", r#""3""#, "request of cpu 3"),
+    ("/spec/volumes/0/emptyDri", "{}", "did you mean emptyDir?"),
+    ("/spec/containers/0/volumeMounts/0/readonly", "true", "did you mean readOnly?"),
+    ("/spec/initContainers/0/readinessProbe", r#"{"exec": {"command": ["x"]}}"#, "none in an init container"),
+    (
+        "/spec/initContainers/1",
+        r#"{"name": "istio-proxy", "image": "p", "restartPolicy": "Always"}"#,
+        "istio-proxy",
+    ),
+];
+
+/// Puts a value at a pointer whose last step may be new; null removes.
+fn put(object: &mut Value, pointer: &str, value: Value) {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    match object.pointer_mut(parent).unwrap() {
+        Value::Array(items) => items.push(value),
+        Value::Object(fields) if value.is_null() => {
+            fields.shift_remove(key);
+        }
+        Value::Object(fields) => {
+            fields.insert(key.to_owned(), value);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn faulty(pointer: &str, value: &str) -> Value {
+    let mut template = template();
+    put(&mut template, pointer, serde_json::from_str(value).unwrap());
+    template
+}
+
+fn config(templates: &Value, default: &[&str]) -> Result<Injector, Vec<String>> {
+    let texts: serde_json::Map<String, Value> = templates
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, one)| (name.clone(), json!(one.to_string())))
+        .collect();
+    let text = json!({"policy": "enabled", "defaultTemplates": default, "templates": texts}).to_string();
+    let config = Some(Source { name: "config".to_owned(), text });
+    let sources = Sources { config, ..Sources::default() };
+    sources
+        .load(&functions(|_| None))
+        .map(|settings| Injector::new(settings, Options::default()))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+fn injected(template: &Value) -> Injected {
+    let injector = config(&json!({"sidecar": template}), &["sidecar"]).unwrap();
+    inject(&injector, &deployment()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn faults_of_a_template_are_found_in_the_injected_pod() {
+    assert_eq!(injected(&template()).invalid, []);
+    for (pointer, value, part) in FAULTS {
+        // The merge itself refuses some.
+        let injector = config(&json!({"sidecar": faulty(pointer, value)}), &["sidecar"]).unwrap();
+        match inject(&injector, &deployment()) {
+            Ok(injected) => {
+                assert_eq!(injected.invalid.len(), 1, "{pointer} {value}: {:?}", injected.invalid);
+                let one = &injected.invalid[0];
+                assert!(one.message.contains(part) && one.message.contains("template sidecar"), "{one}");
+                assert!(one.by_config, "{one}");
+            }
+            Err(error) => assert!(error.to_string().contains(part), "{pointer} {value}: {error}"),
+        }
+    }
+}
+
+/// `lint` and the check of a new config.
+#[test]
+fn faults_of_any_template_are_errors_of_the_config() {
+    let plain = config(&json!({"sidecar": template()}), &["sidecar"]).unwrap();
+    assert_eq!(plain.problems(), [""; 0]);
+    for (pointer, value, part) in FAULTS {
+        let faulty = faulty(pointer, value);
+        for (templates, default) in [
+            (json!({"sidecar": faulty}), "sidecar"),
+            (
+                json!({"custom": faulty, "sidecar": {"spec": {"containers": [{"name": "istio-proxy", "image": "p"}]}}}),
+                "sidecar",
+            ),
+        ] {
+            let problems = config(&templates, &[default]).unwrap().problems();
+            assert_eq!(problems.len(), 1, "{pointer} {value} {templates}: {problems:?}");
+            assert!(problems[0].contains(part), "{problems:?}");
+        }
+    }
+}
+
+#[test]
+fn built_in_templates_are_valid() {
+    assert_eq!(injector().problems(), [""; 0]);
+    for annotations in [
+        json!({"inject.istio.io/templates": "sidecar", "sidecar.istio.io/nativeSidecar": "false"}),
+        json!({"sidecar.istio.io/interceptionMode": "TPROXY"}),
+        json!({"sidecar.istio.io/userVolume": r#"{"own": {"emptyDir": {}}}"#,
+               "sidecar.istio.io/userVolumeMount": r#"{"own": {"mountPath": "/own", "readOnly": true}}"#}),
+    ] {
+        assert_eq!(inject(&injector(), &with(&deployment(), &annotations)).unwrap().invalid, []);
+    }
+}
+
+#[test]
+fn faults_of_annotations_name_the_annotation() {
+    for (annotations, parts) in [
+        (
+            json!({"sidecar.istio.io/proxyCPU": "3", "sidecar.istio.io/proxyCPULimit": "2"}),
+            ["request of cpu 3", "annotation sidecar.istio.io/proxyCPU"],
+        ),
+        (
+            json!({"sidecar.istio.io/userVolume": r#"{"own": {"comfigMap": {"name": "a"}}}"#}),
+            ["did you mean configMap?", "annotation sidecar.istio.io/userVolume"],
+        ),
+        (
+            json!({"sidecar.istio.io/userVolume": r#"{"own": {"emptyDir": {}}}"#,
+                   "sidecar.istio.io/userVolumeMount": r#"{"own": {"mountPath": "/own", "readonly": true}}"#}),
+            ["did you mean readOnly?", "annotation sidecar.istio.io/userVolumeMount"],
+        ),
+        (
+            json!({"sidecar.istio.io/userVolumeMount": r#"{"nothing": {"mountPath": "/own"}}"#}),
+            ["\"nothing\", which is no volume", "annotation sidecar.istio.io/userVolumeMount"],
+        ),
+    ] {
+        let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
+        let found = injected.invalid.iter().find(|one| one.message.contains(parts[0]));
+        let found = found.unwrap_or_else(|| panic!("{parts:?}: {:?}", injected.invalid));
+        assert!(found.message.contains(parts[1]) && !found.by_config, "{found}");
+    }
+}
+
+#[test]
+fn what_the_pod_has_wrong_itself_is_not_reported() {
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "missing", "mountPath": "/x"}]);
+    pod["spec"]["containers"][0]["ports"] = json!([{"name": "HTTP", "containerPort": 0}]);
+    pod["spec"]["volumes"] = json!([{"name": "Own"}]);
+    assert_eq!(inject(&injector(), &pod).unwrap().invalid, []);
+}
+
+/// The proxy's requests are beyond those of the pod.
+#[test]
+fn pod_level_resources_are_reported_or_raised() {
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    pod["spec"]["resources"] = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}});
+    let injected = inject(&injector(), &pod).unwrap();
+    let message = &injected.invalid[0].message;
+    for part in ["spec.resources: request of cpu 100m", "web 100m, istio-proxy ", "raise-pod-level-resources"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+    let pod = with(&pod, &json!({"istio-iptables/raise-pod-level-resources": "true"}));
+    let injected = inject(&injector(), &pod).unwrap();
+    assert_eq!(injected.invalid, []);
+    let again = inject(&injector(), &injected.pod).unwrap();
+    assert_eq!(again.pod.to_string(), injected.pod.to_string());
+}
+
+/// The user's probe, hook or variable of another kind takes the place of the template's.
+#[test]
+fn another_kind_of_source_replaces() {
+    let injector = config(&json!({"sidecar": template()}), &["sidecar"]).unwrap();
+    let mut pod = deployment();
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({
+        "name": "istio-proxy", "image": "auto", "readinessProbe": {"exec": {"command": ["y"]}},
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "lifecycle": {"preStop": {"sleep": {"seconds": 2}}},
+    }));
+    let injected = inject(&injector, &pod).unwrap();
+    assert_eq!(injected.invalid, []);
+    let proxy = injected.pod["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["name"] == "istio-proxy")
+        .unwrap();
+    assert_eq!(
+        proxy["env"][0],
+        json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+    );
+    assert_eq!(proxy["readinessProbe"], json!({"exec": {"command": ["y"]}}));
+    assert_eq!(proxy["lifecycle"]["preStop"], json!({"sleep": {"seconds": 2}}));
+    let again = inject(&injector, &injected.pod).unwrap();
+    assert_eq!(again.pod.to_string(), injected.pod.to_string());
+}
