@@ -46,14 +46,12 @@ impl Comparison<'_> {
             if field.merge.filter(|key| *key != "set") != merge {
                 self.differences.push(format!("{}: {key} merges by {merge:?}", table.name));
             }
-            let inner = match pointee(field.kind) {
-                Kind::List(of) => pointee(*of),
-                kind => kind,
-            };
+            let kind = pointee(field.kind);
+            let inner = if let Kind::List(of) = kind { pointee(*of) } else { kind };
             if let (Kind::Struct(inner), Some(name)) =
                 (inner, reference(of).or_else(|| of.get("items").and_then(reference)))
             {
-                self.compare(&name.to_owned(), inner);
+                self.compare(name, inner);
             }
         }
         let shared = table.name == "v1.VolumeSource";

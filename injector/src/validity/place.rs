@@ -117,10 +117,9 @@ impl Step {
             Self::Field(name) => value.get(name.as_str()),
             Self::Index(index) => value.get(index),
             Self::Named { key, value: wanted } => value.as_array()?.iter().find(|item| {
-                let value = item.get(key);
-                value.is_some_and(|value| {
-                    value.as_str().map_or_else(|| value.to_string() == *wanted, |text| text == wanted)
-                })
+                let Some(value) = item.get(key) else { return false };
+                let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                shown == *wanted
             }),
         }
         .filter(|value| !value.is_null())

@@ -55,7 +55,7 @@ pub(crate) const MAX_DEPTH: usize = 100;
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
-pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>, Vec<UnknownField>), YamlError> {
+pub(crate) fn read_overlay(text: &str) -> Result<Overlay, YamlError> {
     let read::Raw { mut value, spans, .. } = read::read_raw(text)?;
     read::integers(&mut value);
     let mut unknown = Vec::new();
@@ -63,6 +63,9 @@ pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>, Vec<
         .map_err(|error| YamlError::whole(Problem::Type(error)))?;
     Ok((value, spans, unknown))
 }
+
+/// A value, where its scalars are in the text, and the fields that the API does not have.
+pub(crate) type Overlay = (Value, Vec<Range<usize>>, Vec<UnknownField>);
 
 /// Text that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
