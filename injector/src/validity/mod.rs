@@ -3,6 +3,7 @@
 //! [`rules`] is the table: fields with what they accept, objects with what their fields must be together. [`relations`] has the
 //! rules that one field cannot tell by itself. This module walks a pod through it, and knows nothing of injection.
 
+mod checks;
 mod place;
 mod relations;
 mod rules;

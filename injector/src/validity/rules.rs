@@ -1,17 +1,11 @@
 //! The table of rules for pods and containers; [`super::volumes`] has that for volumes.
 
+use super::checks::{LABEL, RELATIVE, SUBDOMAIN, USER, rules};
 use super::text::*;
 use super::{Check, Inner, Row, Rule, Type, relations, volumes};
 use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
 use Rule::{AtMostOne, One, Relation, Required};
 
-pub(super) const LABEL: Check =
-    Text(dns_label, "a-z, 0-9 and -, at most 63 of them, with a letter or digit at both ends");
-pub(super) const SUBDOMAIN: Check =
-    Text(dns_subdomain, "a-z, 0-9, - and ., with a letter or digit at both ends of each part");
-pub(super) const RELATIVE: Check = Text(relative_path, "a relative path without ..");
-pub(super) const MODE: Check = Range(0, 0o777);
-pub(super) const USER: Check = Range(0, i32::MAX as i64);
 const NOT_NEGATIVE: Check = Range(0, i64::MAX);
 const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
 const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
@@ -20,20 +14,6 @@ const LABEL_VALUES: Check =
 const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "tcpSocket"];
 const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
 const NODE_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
-
-/// A type: its fields, each with checks and what is inside, then its rules.
-macro_rules! rules {
-    (@inner) => { Inner::Leaf };
-    (@inner object($of:expr)) => { Inner::Object(&$of) };
-    (@inner list($of:expr, $key:literal)) => { Inner::List(&$of, $key) };
-    ($($name:ident { $($key:literal: [$($check:expr),*] $($inner:ident ($($of:tt)*))?;)* } [$($rule:expr),*])*) => {
-        $(pub(super) static $name: Type = Type {
-            fields: &[$(Row { key: $key, checks: &[$($check),*], inner: rules!(@inner $($inner($($of)*))?) }),*],
-            rules: &[$($rule),*],
-        };)*
-    };
-}
-pub(super) use rules;
 
 rules! {
     POD {

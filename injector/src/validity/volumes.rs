@@ -1,6 +1,6 @@
 //! The table of rules for volumes.
 
-use super::rules::{LABEL, MODE, RELATIVE, rules};
+use super::checks::{LABEL, MODE, RELATIVE, rules};
 use super::text::*;
 use super::{Check, Inner, Row, Rule, Type, relations};
 use Check::{OneOf, Range, Text, Unique};
