@@ -1,5 +1,7 @@
 //! What Kubernetes would refuse of an injected pod because of its injection, and who has put it there.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::render::Overlay;
@@ -53,8 +55,9 @@ impl Origin {
 
 /// Those of the faults that `before` does not have.
 pub(super) fn added(before: &Value, faults: Vec<Fault>) -> Vec<Fault> {
-    let own = validity::faults(before);
-    faults.into_iter().filter(|fault| !own.iter().any(|own| own.is_like(fault))).collect()
+    // A pod may have a fault in each of many thousand volumes.
+    let own: HashSet<_> = validity::faults(before).iter().map(Fault::identity).collect();
+    faults.into_iter().filter(|fault| !own.contains(&fault.identity())).collect()
 }
 
 /// A fault in words, with its origin.

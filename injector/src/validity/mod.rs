@@ -36,9 +36,9 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Whether both say the same of the same place, though a container may have moved to the other list.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        self.location.is_like(&other.location) && self.accepted == other.accepted
+    /// What tells it from other faults of a pod, before injection and afterwards.
+    pub(crate) fn identity(&self) -> (Location, String) {
+        (self.location.in_either_list(), self.accepted.clone())
     }
 }
 

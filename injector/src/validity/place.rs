@@ -39,10 +39,10 @@ impl<'a> Place<'a> {
 }
 
 /// The same, owned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Location(Vec<Step>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Field(String),
     /// An item whose field `key` has this value.
@@ -90,11 +90,13 @@ impl Location {
         })
     }
 
-    /// Whether both are the same place, though a container may have moved to the other list.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let list = |step: &Step| matches!(step, Step::Field(name) if matches!(name.as_str(), "containers" | "initContainers"));
-        self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|(one, other)| one == other || list(one) && list(other))
+    /// The same place, whichever list a container is in: injection may move it to the other one.
+    pub(super) fn in_either_list(&self) -> Self {
+        let step = |step: &Step| match step {
+            Step::Field(name) if name == "initContainers" => Step::Field("containers".to_owned()),
+            Step::Field(_) | Step::Named { .. } | Step::Index(_) => step.clone(),
+        };
+        Self(self.0.iter().map(step).collect())
     }
 
     /// The same with another field at its end.
