@@ -69,7 +69,7 @@ checks: setup-checks ## what CI runs beside `make test`: lints, documentation, r
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: instructions parity pod containerd proxies gvisor cluster
+program-tests: instructions schema parity pod containerd proxies gvisor cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables

@@ -1,4 +1,4 @@
-//! Whether the kernel is a sandbox's, such as gVisor: a program that implements the system calls of Linux anew.
+//! Detects a sandbox kernel such as gVisor, which implements the system calls of Linux in user space.
 //!
 //! Of netfilter it has the tables of iptables-legacy and nothing else: connections can be neither listed nor changed.
 

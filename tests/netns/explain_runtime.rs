@@ -18,7 +18,7 @@ for_each_backend_and_native!(
     processes_with_the_proxys_ids_are_named,
     connections_that_began_before_capture_are_named,
     connections_of_which_that_is_not_known_are_not_named,
-    inbound_connections_are_named_whoever_is_exempt
+    inbound_connections_are_named_beside_exempt_owners
 );
 
 for_these_fixtures!(v4: IptablesNft V4, v6: IptablesNft V6; [pods_of_one_family_have_no_problem_in_the_other]);
@@ -240,7 +240,7 @@ fn connections_of_which_that_is_not_known_are_not_named(fixture: Fixture) {
     none(&pod);
 }
 
-fn inbound_connections_are_named_whoever_is_exempt(fixture: Fixture) {
+fn inbound_connections_are_named_beside_exempt_owners(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let exempt = start(&pod, "setpriv --reuid=1000 --regid=1337 --clear-groups cat", None);

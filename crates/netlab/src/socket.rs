@@ -85,7 +85,7 @@ pub fn connect_mptcp(to: SocketAddr) -> io::Result<TcpStream> {
 
 fn mptcp(address: IpAddr) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: plain integers; the descriptor is owned by nobody else.
+    // SAFETY: plain integers; no other value owns the descriptor.
     let fd = unsafe { libc::socket(family_of(address) as libc::c_int, kind, libc::IPPROTO_MPTCP) };
     // SAFETY: the kernel has just returned it.
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }

@@ -2,7 +2,7 @@
 //!
 //! `webhooks[*].clientConfig.caBundle` is written with a JSON patch and no other field. It tests the `resourceVersion` and
 //! the names that were read: nothing is created, nothing newer is overwritten, and only one of several replicas
-//! succeeds. It is no server-side apply: whoever applies the `name` of a list item owns the item too, and an installer
+//! succeeds. It is no server-side apply: a field manager that applies the `name` of a list item owns the item too, and an installer
 //! that uses server-side apply (Helm 4, kubectl, GitOps) could not remove the webhook any more. The entry that earlier
 //! versions of this program have left in `managedFields` is removed.
 

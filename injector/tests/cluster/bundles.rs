@@ -43,7 +43,7 @@ async fn only_a_different_bundle_is_written_and_nothing_else() {
     }
     assert_eq!(after["webhooks"], expected["webhooks"], "nothing else was touched");
     let owned = &after["metadata"]["managedFields"].as_array().expect("managers")[1];
-    // Whoever applies a list item owns it, and the installer could not remove it.
+    // A field manager that applies a list item owns it, and the installer could not remove it.
     assert_eq!((&owned["manager"], &owned["operation"]), (&json!("sidecar-injector"), &json!("Update")));
     let received = fake.received();
     let patch = received.iter().find(|received| received.method == "PATCH").expect("a patch");
