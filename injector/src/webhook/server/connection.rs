@@ -81,6 +81,8 @@ pub(super) async fn serve(
     let mut is_shutting_down = false;
     loop {
         tokio::select! {
+            // What has arrived is read before deadlines count: a busy server is late itself.
+            biased;
             // Clients repeat a request whose connection breaks.
             _ = connection.as_mut() => return,
             () = graceful_shutdown.as_mut(), if !is_shutting_down => {
