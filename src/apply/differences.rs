@@ -86,6 +86,7 @@ pub fn differences(
         notices.others.retain(|notice| notice.sentence != failure.what);
         notices.deciding.push(failure.what.into());
     }
+    notices.deciding.extend(plan::lost_queries(&desired, &current));
     let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
     notices.others.extend(outside.notices.into_iter().chain(programs).map(Finding::from));

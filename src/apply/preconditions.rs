@@ -40,7 +40,8 @@ pub(super) fn check(
 /// The first one that does not hold.
 pub(super) fn check_state(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
     require_active_tables(desired, current)?;
-    refuse_ambient_mode(desired, current)
+    refuse_ambient_mode(desired, current)?;
+    require_responses(desired, current)
 }
 
 /// Checks the preconditions of these steps.
@@ -240,6 +241,17 @@ pub fn require_delivery(
     let on_it = Subject::Interface(name.clone());
     let own = dropping.find(|dropping| dropping.about.contains(&on_it));
     own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
+}
+
+/// Makes sure that captured DNS gets responses: the app and the proxy would have none.
+///
+/// # Errors
+/// A foreign rule is sure to send queries to a server whose responses are not translated back.
+fn require_responses(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let Some(lost) = plan::lost_queries(desired, current).into_iter().next() else { return Ok(()) };
+    let hint = "name another server in /etc/resolv.conf (the one that the rule sends queries to, if it is outside of the pod), delete \
+                the rule, or do without DNS capture (--redirect-dns=false, ISTIO_META_DNS_CAPTURE=false)";
+    Err(Failure::new(Exit::Refused, lost.sentence).hint(hint))
 }
 
 /// Makes sure that no table that is to hold our rules is dormant.

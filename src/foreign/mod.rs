@@ -8,6 +8,7 @@ mod later;
 mod marks;
 mod overwritten;
 mod translated;
+mod translated_queries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,6 +29,7 @@ use later::ports_of_proxy;
 pub use marks::that_mark_like_tproxy;
 pub use overwritten::Network;
 pub use translated::that_translate_behind_tproxy;
+pub use translated_queries::that_translate_queries;
 
 /// A rule for a message.
 fn shown(chain: &str, text: &str) -> String {

@@ -442,6 +442,14 @@ fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
     change.tables.iter().flat_map(of_table).collect()
 }
 
+/// Foreign rules beside which captured DNS gets no response.
+#[must_use]
+pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
+    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
+    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
+    foreign::that_translate_queries(&desired.rules, current.backend, live, network, &current.foreign)
+}
+
 /// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on which the kernel drops them.
 fn add_foreign(
     desired: &DesiredState,

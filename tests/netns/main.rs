@@ -96,6 +96,7 @@ mod socket_programs;
 mod stale_entries;
 mod tickets;
 mod tproxy;
+mod translated_queries;
 mod unlisted_chains;
 mod unreplied_syns;
 mod user_namespace;

@@ -1,0 +1,111 @@
+//! Name servers whose queries another program's rules send elsewhere, beside DNS capture.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::foreign_preserved::EVERYTHING;
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    beside_dockers_name_server_dns_capture_is_refused,
+    a_translated_name_server_is_refused_if_that_is_certain,
+);
+
+/// What dockerd puts into a container.
+const DOCKER: &str = include_str!("other_programs/docker_dns.rules");
+const RESOLVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 11);
+/// The port of the rules above.
+const RESOLVER_PORT: u16 = 41563;
+const WOULD_GET_NONE: &str = "would get no response while DNS is captured";
+
+fn with(options: &[&'static str]) -> Vec<&'static str> {
+    [&EVERYTHING[..], options].concat()
+}
+
+/// Whether a query of the app to the server gets a response of `responder`.
+fn gets_response(pod: &Pod, responder: &UdpSocket, server: SocketAddr) -> bool {
+    pod.app().run(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        socket.connect(server).unwrap();
+        socket.send(b"query").unwrap();
+        let mut query = [0; 16];
+        let Ok((length, client)) = responder.recv_from(&mut query) else { return false };
+        responder.send_to(&query[..length], client).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket.recv(&mut query).is_ok()
+    })
+}
+
+fn beside_dockers_name_server_dns_capture_is_refused(fixture: Fixture) {
+    let pod = fixture.pod();
+    let rules = DOCKER.replace("\n-4 ", "\n");
+    // Docker's rules are iptables' own, beside any backend.
+    let restore = if fixture.backend == Backend::IptablesLegacy {
+        "iptables-legacy-restore"
+    } else {
+        "iptables-nft-restore"
+    };
+    pod.namespace.run(|| tool(restore, &["--noflush"], &rules));
+    let responder = pod.namespace.run(|| UdpSocket::bind((RESOLVER, RESOLVER_PORT)).unwrap());
+    responder.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let server = SocketAddr::new(RESOLVER.into(), 53);
+    assert!(gets_response(&pod, &responder, server), "before any run");
+    let run = |options: &[&'static str]| {
+        let resolv_conf = format!("nameserver {RESOLVER}\n");
+        pod.istio_iptables(&with(options)).file("/etc/resolv.conf", &resolv_conf).run()
+    };
+    for options in [&["--redirect-dns"][..], &["--redirect-dns", "--capture-all-dns"]] {
+        for dry in [&[][..], &["--dry-run"]] {
+            let output = run(&[options, dry].concat()).ended_with(70).output();
+            let named = format!("DNS queries over UDP to {RESOLVER} {WOULD_GET_NONE}");
+            assert!(output.contains(&named) && output.contains("DOCKER_OUTPUT"), "{options:?}: {output}");
+            assert!(gets_response(&pod, &responder, server), "{options:?}: nothing is written");
+        }
+    }
+    run(&[]).succeeded();
+    assert!(gets_response(&pod, &responder, server), "without DNS capture");
+    // Capture stays as it is, and DNS with it.
+    run(&["--redirect-dns"]).ended_with(70);
+    assert!(gets_response(&pod, &responder, server), "beside live capture");
+}
+
+/// A rule that may be for other queries only is warned of.
+fn a_translated_name_server_is_refused_if_that_is_certain(fixture: Fixture) {
+    let pod = fixture.pod();
+    let servers: Vec<IpAddr> = fixture.families().iter().map(|family| family.name_server()).collect();
+    let resolv_conf: String = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    let rule = |command: &str, tests: &str, target: &str| {
+        for family in fixture.families() {
+            let (server, other) = (family.name_server(), at(family.service(), 53));
+            let target = target.replace("OTHER", &other.to_string());
+            pod.iptables(*family, &format!("-t nat {command} OUTPUT -d {server} -p udp {tests} -j {target}"));
+        }
+    };
+    let run = |command: &[&'static str]| {
+        let args = [command, &with(&["--redirect-dns"])].concat();
+        pod.istio_iptables(&args).file("/etc/resolv.conf", &resolv_conf).run()
+    };
+    for tests in ["--dport 53", "-m multiport --dports 53,5353", ""] {
+        rule("-A", tests, "DNAT --to-destination OTHER");
+        let output = run(&[]).ended_with(70).output();
+        assert!(output.contains(WOULD_GET_NONE), "{tests}: {output}");
+        rule("-D", tests, "DNAT --to-destination OTHER");
+    }
+    for (tests, target) in [
+        ("--dport 5353", "DNAT --to-destination OTHER"),
+        ("--dport 53 -m owner --uid-owner 4242", "DNAT --to-destination OTHER"),
+        ("--dport 53 -m statistic --mode nth --every 2 --packet 0", "DNAT --to-destination OTHER"),
+        ("--dport 53", "RETURN"),
+    ] {
+        rule("-A", tests, target);
+        let output = run(&[]).succeeded().output();
+        assert!(!output.contains(WOULD_GET_NONE), "{tests}: {output}");
+        rule("-D", tests, target);
+    }
+    // Capture is live, then the rule comes: `check` names it.
+    rule("-A", "--dport 53", "DNAT --to-destination OTHER");
+    let output = run(&["check"]).ended_with(1).output();
+    assert!(output.contains(WOULD_GET_NONE), "{output}");
+}
