@@ -116,6 +116,8 @@ fn loopback_servers(family: Family, base: &BaseChain) -> Vec<IpAddr> {
 #[derive(Debug)]
 enum Outcome {
     Translated(Place),
+    /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it continues.
+    MayBeTranslated,
     /// It leaves the base chain as it is, or that is not known.
     Ends,
     /// It leaves the chain.
@@ -131,13 +133,16 @@ struct Query<'a> {
 
 impl Query<'_> {
     fn walk(&self, chain: &str, rules: &[LiveRule], depth: usize) -> Outcome {
+        let mut may_be_translated = false;
         for rule in rules {
-            let outcome = self.meets(chain, rule, depth);
-            if !matches!(outcome, Outcome::Continues) {
-                return outcome;
+            match self.meets(chain, rule, depth) {
+                Outcome::Continues => {}
+                Outcome::MayBeTranslated => may_be_translated = true,
+                Outcome::Returns if may_be_translated => return Outcome::MayBeTranslated,
+                outcome => return outcome,
             }
         }
-        Outcome::Continues
+        if may_be_translated { Outcome::MayBeTranslated } else { Outcome::Continues }
     }
 
     fn meets(&self, chain: &str, rule: &LiveRule, depth: usize) -> Outcome {
@@ -157,14 +162,17 @@ impl Query<'_> {
                         Outcome::Returns
                     }
                     Outcome::Returns | Outcome::Continues => Outcome::Continues,
-                    Outcome::Translated(_) if holds.is_none() => Outcome::Ends,
+                    Outcome::MayBeTranslated if *is_goto => Outcome::Ends,
+                    Outcome::Translated(_) if holds.is_none() => Outcome::MayBeTranslated,
                     outcome => outcome,
                 }
             }
             Effect::Translates(translation) if self.is_kept_by(*translation) => decides(Outcome::Ends),
-            Effect::Translates(_) | Effect::Known(Target::Redirect(_)) => {
-                decides(Outcome::Translated(self.base.place(chain, rule)))
-            }
+            Effect::Translates(_) | Effect::Known(Target::Redirect(_)) => match self.holds(rule) {
+                Some(true) => Outcome::Translated(self.base.place(chain, rule)),
+                Some(false) => Outcome::Continues,
+                None => Outcome::MayBeTranslated,
+            },
             Effect::Known(Target::Return) => decides(Outcome::Returns),
             Effect::Known(Target::Accept | Target::Drop | Target::Jump(_) | Target::Tproxy { .. })
             | Effect::Rejects

@@ -104,6 +104,21 @@ fn a_translated_name_server_is_refused_if_that_is_certain(fixture: Fixture) {
         assert!(!output.contains(WOULD_GET_NONE), "{tests}: {output}");
         rule("-D", tests, target);
     }
+    // A service with two endpoints, as kube-proxy has it: either translates.
+    for family in fixture.families() {
+        let (server, other) = (family.name_server(), at(family.service(), 53));
+        let endpoint = format!("-p udp -j DNAT --to-destination {other}");
+        pod.restore(
+            *family,
+            &format!(
+                "*nat\n:SVC -\n:EP1 -\n:EP2 -\n-A OUTPUT -d {server} -p udp --dport 53 -j SVC\n\
+                 -A SVC -m statistic --mode random --probability 0.5 -j EP1\n-A SVC -j EP2\n-A EP1 {endpoint}\n-A EP2 {endpoint}\nCOMMIT\n"
+            ),
+        );
+    }
+    let output = run(&[]).ended_with(70).output();
+    assert!(output.contains(WOULD_GET_NONE), "{output}");
+    rule("-D", "--dport 53", "SVC");
     // Capture is live, then the rule comes: `check` names it.
     rule("-A", "--dport 53", "DNAT --to-destination OTHER");
     let output = run(&["check"]).ended_with(1).output();
