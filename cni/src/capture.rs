@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use istio_iptables::cli::{Key, OptionValue, Origin, RawOptions};
 use istio_iptables::config::{
-    self, CAPTURE_ANNOTATION, Resolved, is_about_traffic, parse_bool, read_capture_annotation,
+    self, CAPTURE_ANNOTATION, PROXY_ID, Resolved, is_about_traffic, parse_bool, proxy_id,
+    read_capture_annotation,
 };
 use istio_iptables::facts::Files;
 
 use crate::netconf::{Defaults, KEY};
 use crate::pod::{Pod, Proxy};
 
-/// The user and group of the proxy where nothing else is known.
-const PROXY_ID: u32 = 1337;
 /// Ports of the proxy for metrics and health, which are never captured inbound.
 const PROXY_PORTS: [&str; 3] = ["15020", "15021", "15090"];
 /// Outbound ports that are excluded where the annotation is absent: as in Istio's plugin.
@@ -170,9 +169,8 @@ fn exclude_proxy_ports(options: &mut CaptureOptions) {
 
 /// From the proxy's container, as Istio's plugin does. What is not a boolean counts as false, with a warning.
 fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
-    let id = |id: Option<u32>| id.filter(|id| *id != 0).unwrap_or(PROXY_ID).to_string();
-    options.set(Key::ProxyUid, id(proxy.uid));
-    options.set(Key::ProxyGid, id(proxy.gid));
+    options.set(Key::ProxyUid, proxy_id(proxy.uid).to_string());
+    options.set(Key::ProxyGid, proxy_id(proxy.gid).to_string());
     for (key, name) in [
         (Key::RedirectDns, "ISTIO_META_DNS_CAPTURE"),
         (Key::DualStack, "ISTIO_DUAL_STACK"),

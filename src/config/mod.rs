@@ -41,6 +41,18 @@ pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, Ru
 pub use run_options::target_pid;
 pub use values::{decimal, parse_bool};
 
+/// The proxy's uid and gid where nothing else is known: `istio-proxy` in Istio's images. [`crate::policy`] excludes its traffic.
+pub const PROXY_ID: u32 = 1337;
+
+/// The id of a proxy's container, which must not run as root: 0 and none mean [`PROXY_ID`], as in Istio's plugin.
+#[must_use]
+pub const fn proxy_id(of_container: Option<u32>) -> u32 {
+    match of_container {
+        None | Some(0) => PROXY_ID,
+        Some(id) => id,
+    }
+}
+
 /// Everything that decides the rules. Made from [`crate::cli::RawOptions`] and [`crate::facts`]; read by
 /// [`crate::policy`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,8 @@ use super::error::{ConfigError, Expected, Warning};
 use super::ranges::{self, Range};
 use super::reader::{Items, Reader};
 use super::values;
-use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, Tproxy};
+use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, PROXY_ID, ProxyOwner, Tproxy};
 
-/// The proxy's default uid and gid, `istio-proxy` in Istio's images. [`crate::policy`] excludes its traffic (`owners.rs`).
-const DEFAULT_UID: u32 = 1337;
 /// Owner groups that Istio allows.
 const MOST_GROUPS: usize = 64;
 /// Owner groups that fit in one iptables rule: the tools read at most 255 words of a line, five for each group.
@@ -38,7 +36,7 @@ pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
         // As in Istio, an empty name matches no user; it does not mean the default.
         let user =
             reader.raw.given(Key::EnvoyUser).map_or(Key::EnvoyUser.spec().default, |given| given.text.trim());
-        vec![facts::uid_of(&files.passwd, user).unwrap_or(DEFAULT_UID)]
+        vec![facts::uid_of(&files.passwd, user).unwrap_or(PROXY_ID)]
     });
     let gids = ids(reader, Key::ProxyGid).unwrap_or_else(|| uids.clone());
     ProxyOwner { uids, gids }

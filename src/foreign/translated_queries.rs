@@ -139,7 +139,7 @@ impl Query<'_> {
                 Outcome::Continues => {}
                 Outcome::MayBeTranslated => may_be_translated = true,
                 Outcome::Returns if may_be_translated => return Outcome::MayBeTranslated,
-                outcome => return outcome,
+                outcome @ (Outcome::Translated(_) | Outcome::Ends | Outcome::Returns) => return outcome,
             }
         }
         if may_be_translated { Outcome::MayBeTranslated } else { Outcome::Continues }
@@ -164,7 +164,7 @@ impl Query<'_> {
                     Outcome::Returns | Outcome::Continues => Outcome::Continues,
                     Outcome::MayBeTranslated if *is_goto => Outcome::Ends,
                     Outcome::Translated(_) if holds.is_none() => Outcome::MayBeTranslated,
-                    outcome => outcome,
+                    outcome @ (Outcome::Translated(_) | Outcome::MayBeTranslated | Outcome::Ends) => outcome,
                 }
             }
             Effect::Translates(translation) if self.is_kept_by(*translation) => decides(Outcome::Ends),

@@ -2,7 +2,7 @@
 //! containers nor an API server.
 
 use istio_iptables::cli::Key;
-use istio_iptables::config::{CAPTURE_ANNOTATION, write_capture_annotation};
+use istio_iptables::config::{CAPTURE_ANNOTATION, proxy_id, write_capture_annotation};
 use serde_json::{Value, json};
 
 use super::Injector;
@@ -13,9 +13,6 @@ use crate::pod::list::{self, metadata_mut};
 
 /// The value that enables it.
 const VALUE: &str = "/pilot/cni/captureAnnotation";
-
-/// The user and group of a proxy whose container does not say, or runs as root: as in Istio's plugin.
-const PROXY_ID: u64 = 1337;
 
 impl Injector {
     /// Writes the annotation where `istio-validation` shows that a CNI plugin captures the pod. Returns warnings.
@@ -52,5 +49,6 @@ impl Injector {
 fn id(pod: &Value, name: &str) -> String {
     let of = |object: &Value| at(object, "/securityContext")?.get(name)?.as_u64();
     let own = list::proxy(pod).and_then(of).or_else(|| pod.get("spec").and_then(of));
-    own.filter(|id| *id != 0).unwrap_or(PROXY_ID).to_string()
+    // No kernel has a larger one, and the API server refuses it.
+    proxy_id(own.and_then(|id| u32::try_from(id).ok())).to_string()
 }

@@ -1,15 +1,13 @@
 //! App containers whose traffic is not captured, because they run as the proxy's user or group.
 
 use istio_iptables::cli::Key;
+use istio_iptables::config::PROXY_ID;
 use serde_json::Value;
 
 use super::ids::{Ids, of_container};
 use super::init_options::InitOptions;
 use super::is_istio_container;
 use super::list::{self, List, containers, name};
-
-/// The user of a proxy of which nothing else is known.
-const PROXY_UID: i64 = 1337;
 
 /// Users and groups whose outbound traffic is not captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl Exempt {
         let (mut uids, mut gids) = (numbers(Key::ProxyUid), numbers(Key::ProxyGid));
         if uids.is_empty() {
             let of_proxy = list::proxy(pod).and_then(|proxy| of_container(proxy).uid);
-            uids = vec![of_proxy.or(ids.uid).unwrap_or(PROXY_UID)];
+            uids = vec![of_proxy.or(ids.uid).unwrap_or(PROXY_ID.into())];
         }
         if gids.is_empty() {
             gids.clone_from(&uids);

@@ -20,12 +20,8 @@ pub(crate) mod status;
 pub(crate) mod strip;
 pub mod workload;
 
-/// The proxy's container.
-pub const PROXY: &str = "istio-proxy";
-/// The container that sets up capture.
-pub(crate) const INIT: &str = "istio-init";
-/// The container that checks capture when a CNI plugin sets it up.
-pub(crate) const VALIDATION: &str = "istio-validation";
+pub use istio_cni::pod::{INIT, PROXY, VALIDATION};
+
 /// The container that allows core dumps.
 pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 /// The image that means "the template's image".

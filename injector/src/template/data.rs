@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use gotemplate::{Origin, Str, Value};
+use istio_iptables::config::PROXY_ID;
 use serde_json::{Map, Value as Json};
 
 use crate::annotations::keys;
@@ -10,9 +11,6 @@ use crate::config::Mesh;
 use crate::pod::ids::Ids;
 use crate::pod::workload::Workload;
 use crate::schema::{OBJECT_META, POD_SPEC, mesh};
-
-/// The proxy's user and group where no namespace prescribes them.
-const PROXY_ID: i64 = 1337;
 
 /// Everything that a template is rendered with.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +48,8 @@ impl<'a> Data<'a> {
         let text = |text: &'a str| Value::Str(Str::borrowed(text));
         let of_user =
             |text: &'a str, key: &'static str| Value::user_text(text, Origin { kind: "workload", key });
-        let number = |number: Option<i64>| Value::Ptr(Rc::new(Value::int64(number.unwrap_or(PROXY_ID))));
+        let number =
+            |number: Option<i64>| Value::Ptr(Rc::new(Value::int64(number.unwrap_or(PROXY_ID.into()))));
         let overridden = crate::pod::list::annotation(self.pod, keys::PROXY_CONFIG).is_some();
         let config_of_user = overridden.then_some("annotation proxy.istio.io/config, field");
         let (type_meta, deployment_meta) = self.owner();

@@ -4,7 +4,7 @@ use super::{ValueResult, field, map_of, sprint_one, str_arg, types};
 use gotemplate::{Call, Functions, Map, Str, TextBuilder, Type, Value, arg};
 use serde_json::Value as Json;
 
-const PROXY_CONTAINER: &str = "istio-proxy";
+use crate::pod::PROXY;
 
 pub(super) fn register(f: &mut Functions) {
     f.add("isset", &[Type::StrMap, Type::Str], None, |_, args| {
@@ -135,9 +135,7 @@ fn app_container<'a>(containers: &Value<'a>) -> Option<Value<'a>> {
     let Value::List(list) = containers else {
         return None;
     };
-    list.to_vec()
-        .into_iter()
-        .find(|c| field(c, "Name").as_str().is_none_or(|n| n.as_str() != PROXY_CONTAINER))
+    list.to_vec().into_iter().find(|c| field(c, "Name").as_str().is_none_or(|n| n.as_str() != PROXY))
 }
 
 fn entry<'a>(map: &Value<'a>, key: &str) -> Option<Str<'a>> {

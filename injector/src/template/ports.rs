@@ -3,12 +3,12 @@
 use super::{ValueResult, field, sprint_one, str_arg, types};
 use gotemplate::{Call, Functions, Str, Type, Value, arg};
 
+use crate::pod::PROXY;
+
 pub(super) fn register(f: &mut Functions) {
     let containers = [Type::Structs(types::CONTAINER)];
     f.add("includeInboundPorts", &containers, None, |_, args| Ok(ports(arg(args, 0), |_| true)));
-    f.add("applicationPorts", &containers, None, |_, args| {
-        Ok(ports(arg(args, 0), |name| name != "istio-proxy"))
-    });
+    f.add("applicationPorts", &containers, None, |_, args| Ok(ports(arg(args, 0), |name| name != PROXY)));
     f.add("kubevirtInterfaces", &[Type::Str], None, |_, args| Ok(arg(args, 0).clone()));
     f.add("excludeInterfaces", &[Type::Str], None, |_, args| Ok(arg(args, 0).clone()));
     f.add("excludeInboundPort", &[Type::Any, Type::Str], None, exclude);
