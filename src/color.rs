@@ -12,7 +12,7 @@ pub const BOLD: &str = "\x1b[1m";
 pub const RESET: &str = "\x1b[0m";
 
 /// Verdicts, as the first words of a report.
-const VERDICTS: [(&str, &str); 11] = [
+const VERDICTS: [(&str, &str); 12] = [
     ("captured", GREEN),
     ("equal", GREEN),
     ("not captured", YELLOW),
@@ -24,10 +24,11 @@ const VERDICTS: [(&str, &str); 11] = [
     ("no route", RED),
     ("the live rules of this network namespace: no problem found", GREEN),
     ("the live rules", YELLOW),
+    ("no capture rule is live", RED),
 ];
 
 /// Beginnings of other lines.
-const LINES: [(&str, &str); 10] = [
+const LINES: [(&str, &str); 13] = [
     ("> ", GREEN),
     ("+ ", GREEN),
     ("- ", RED),
@@ -38,6 +39,9 @@ const LINES: [(&str, &str); 10] = [
     ("not proved", YELLOW),
     ("  note ", YELLOW),
     ("  unless ", YELLOW),
+    ("    fix: ", GREEN),
+    ("  fix ", GREEN),
+    ("  problem ", RED),
 ];
 
 /// Outcomes in the table of all traffic, with the blanks around them.
@@ -52,6 +56,15 @@ const OUTCOMES: [(&str, &str); 5] = [
 /// What follows a verdict that is not the whole report.
 const BUT: [&str; 2] = [", but ", "; unless "];
 
+/// Whether the first line counts problems, or another line is one of these.
+fn is_problem(number: usize, line: &str) -> bool {
+    match line.trim_start().split_once(' ') {
+        Some((count, rest)) if number == 0 => count.parse::<usize>().is_ok() && rest.starts_with("problem"),
+        Some((count, _)) => count.strip_suffix('.').is_some_and(|count| count.parse::<usize>().is_ok()),
+        None => false,
+    }
+}
+
 /// A report with colours.
 #[must_use]
 pub fn paint(report: &str) -> String {
@@ -64,10 +77,10 @@ pub fn paint(report: &str) -> String {
         let whole = if whole == Some(GREEN) && is_restricted { Some(YELLOW) } else { whole };
         // Titles of chains and of sections.
         let title = (number > 0 && line.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(BOLD);
-        match (whole.or(title), painted_row(line)) {
-            (Some(style), _) => painted.extend([style, line, RESET]),
-            (None, Some(row)) => painted.push_str(&row),
-            (None, None) => painted.push_str(line),
+        let problem = is_problem(number, line).then_some(RED);
+        match whole.or(problem).or(title) {
+            Some(style) => painted.extend([style, line, RESET]),
+            None => painted.push_str(line),
         }
         painted.push_str(end);
     }
@@ -109,13 +122,24 @@ mod tests {
 
     #[test]
     fn outcome_in_the_table_is_coloured_alone() {
-        let row = "  app to a server   captured, 15001   everything else\n";
+        let row = "  app to a server   captured, 15001   everything else";
         assert_eq!(
-            paint(&["IPv4\n", row].concat()).lines().nth(1).unwrap(),
+            painted_row(row).unwrap(),
             "  app to a server \x1b[32m  captured\x1b[0m, 15001   everything else"
         );
-        let row = "IPv4\n  client to the app   not captured    this port is not captured (-d)";
-        assert!(paint(row).contains("\x1b[33m  not captured\x1b[0m    this port"), "{}", paint(row));
+    }
+
+    #[test]
+    fn rows_of_live_traffic_are_coloured_if_they_are_unexpected() {
+        let rows = "1 problem: traffic is lost\n\n 1. a: b\n    fix: c\n  app   captured\n! app   dropped\n";
+        let painted = paint(rows);
+        assert!(painted.starts_with("\x1b[31m1 problem"), "{painted}");
+        assert!(
+            painted.contains(
+                "\x1b[31m 1. a: b\x1b[0m\n\x1b[32m    fix: c\x1b[0m\n  app   captured\n\x1b[33m! app"
+            ),
+            "{painted}"
+        );
     }
 
     #[test]

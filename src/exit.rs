@@ -1,4 +1,4 @@
-//! Exit codes, for scripts. They are interface, documented in `--help` and in the README.
+//! Exit codes, for scripts. They are interface, documented in `--help` and in docs/operations.md.
 
 use std::fmt;
 use std::process::ExitCode;

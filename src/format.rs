@@ -10,6 +10,7 @@ use crate::apply::show::Shown;
 use crate::cli::Key;
 use crate::config::{AsOptions, Output};
 use crate::explain::Listed;
+use crate::finding;
 use crate::model::Backend;
 use crate::parse::Counts;
 use crate::reconcile::{ChainDifference, RuleDifference};
@@ -25,15 +26,19 @@ pub fn check(differences: &Differences, read: Option<&AsOptions>, output: Output
 }
 
 fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
-    let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
-    let disturbing = notices.deciding.len() + notices.others.len();
-    let (notices, others) = (notices.clone().all(), [others.as_slice(), forms].concat());
+    let Differences { backend, chains, others, forms, is_untagged, notices, .. } = differences;
+    let (problems, others) = (differences.problems(), [others.as_slice(), forms].concat());
+    if differences.has_no_rules && read.is_none() {
+        let unread = notices.unread.iter().map(|notice| format!("\nnote: {}\n", one_line(notice)));
+        return ["no capture rule is live\n".to_owned(), finding::list(&problems)]
+            .into_iter()
+            .chain(unread)
+            .collect();
+    }
     let these = if read.is_some() { "the options below" } else { "these options" };
-    let mut text = match (chains.len() + others.len(), disturbing) {
-        (0, 0) => format!("equal: the live rules ({backend}) are those of {these}\n"),
-        (0, _) => format!(
-            "the live rules ({backend}) are those of {these}, but other rules may apply to the same packets\n"
-        ),
+    let mut text = match (chains.len() + others.len(), finding::verdict(&problems)) {
+        (0, None) => format!("equal: the live rules ({backend}) are those of {these}\n"),
+        (0, Some(problems)) => format!("equal, but {problems}\n"),
         (differing, _) => {
             format!(
                 "different from what {these} make: {}
@@ -45,6 +50,7 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
             )
         }
     };
+    text.push_str(&finding::list(&problems));
     // Writing to a String cannot fail.
     if let Some(options) = read {
         let nearest = if chains.is_empty() { "come from" } else { "are nearest to" };
@@ -69,7 +75,7 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
         let _ = writeln!(text, "\n{}", one_line(&other));
     }
     let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
-    for notice in notices.iter().map(String::as_str).chain(remarks) {
+    for notice in notices.unread.iter().map(String::as_str).chain(remarks) {
         let _ = writeln!(text, "\nnote: {}", one_line(notice));
     }
     text
@@ -97,7 +103,7 @@ const CAPTURING: [(&str, &[Key]); 2] = [
 ];
 
 fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
-    let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
+    let Differences { backend, chains, others, forms, is_untagged, notices, .. } = differences;
     let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
     let notices: Vec<_> = notices.clone().all().into_iter().chain(remarks.map(str::to_owned)).collect();
     let others = [others.as_slice(), forms].concat();
@@ -113,6 +119,7 @@ fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
     };
     json!({
         "equal": differences.is_none(),
+        "problems": finding::as_json(&differences.problems()),
         "options_of_rules": read.map(|options| options.iter().map(|(key, text)| (key.spec().name.to_owned(), json!(text))).collect::<Value>()),
         "backend": backend.to_string(),
         "chains": chains.iter().map(chain).collect::<Value>(),
@@ -146,10 +153,11 @@ fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<f
         text.push_str("no capture rule is live\n");
     }
     let place = |rule: &Shown| (rule.backend, rule.family, rule.rule.table, rule.rule.chain.clone());
-    for chain in shown.chunk_by(|one, next| place(one) == place(next)) {
+    for (number, chain) in shown.chunk_by(|one, next| place(one) == place(next)).enumerate() {
         let Some(Shown { backend, family, rule: first, .. }) = chain.first() else { continue };
         let rate_title = if has_rates { "  packets/s" } else { "" };
-        let _ = writeln!(text, "\n{} {} ({family}, {backend})", first.table.name(), first.chain);
+        let empty = if number == 0 { "" } else { "\n" };
+        let _ = writeln!(text, "{empty}{} {} ({family}, {backend})", first.table.name(), first.chain);
         let _ = writeln!(text, "     packets        bytes{rate_title}");
         for shown in chain {
             let Listed { text: words, more, why, .. } = &shown.rule;

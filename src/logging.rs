@@ -1,6 +1,6 @@
 //! Log lines as text or JSON.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use env_logger::fmt::Formatter;
 use log::kv::{Error, Key, VisitSource};
@@ -22,6 +22,7 @@ pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>, fields: Map<Stri
 
 fn start(options: LogOptions, target: env_logger::Target, fields: Map<String, Value>) {
     let mut builder = env_logger::Builder::new();
+    let is_terminal = matches!(target, env_logger::Target::Stderr) && std::io::stderr().is_terminal();
     builder.target(target);
     // Callers report what other crates log, in their own words; debug level shows both.
     let others = if options.level >= LevelFilter::Debug { options.level } else { LevelFilter::Off };
@@ -31,6 +32,12 @@ fn start(options: LogOptions, target: env_logger::Target, fields: Map<String, Va
     }
     match options.format {
         LogFormat::Json => builder.format(move |out, record| json(out, record, fields.clone())),
+        LogFormat::Text if is_terminal => builder.format(|out, record| {
+            if record.level() != Level::Error {
+                return text(out, record);
+            }
+            writeln!(out, "error: {}", indent_continuation_lines(&record.args().to_string()))
+        }),
         LogFormat::Text => builder.format(text),
     };
     // A second call leaves the first logger in place, which is as good.

@@ -47,6 +47,9 @@ fn outcome() -> Result<(String, Exit), Failure> {
     if log::log_enabled!(log::Level::Debug) {
         log::debug!("environment: {}", cli::known_variables(std::env::vars_os()).join(" "));
     }
+    for (name, meant) in cli::misspelt_variables(std::env::vars_os()) {
+        log::warn!("{name}: unknown variable without effect; did you mean {meant}?");
+    }
     let files = match raw.packet(PacketKey::Bundle).to_owned() {
         path if path.is_empty() => files(&machine, config::target_pid(&raw)),
         path => {

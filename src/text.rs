@@ -23,6 +23,41 @@ pub fn path_shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
+/// `text` in lines of at most `width` characters, broken between words; what goes on is indented. Sequences that colour text
+/// (`ESC [ ... m`) have no width.
+#[must_use]
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut wrapped = String::with_capacity(text.len() + 64);
+    for line in text.split_inclusive('\n') {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let indent = (indent + 4).min(width / 2);
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            let shown = visible(word.trim_end_matches([' ', '\n']));
+            if column > indent && column + shown > width {
+                wrapped.truncate(wrapped.trim_end_matches(' ').len());
+                wrapped.push('\n');
+                wrapped.extend(std::iter::repeat_n(' ', indent));
+                column = indent;
+                if shown == 0 {
+                    continue;
+                }
+            }
+            wrapped.push_str(word);
+            column += visible(word.trim_end_matches('\n'));
+        }
+    }
+    wrapped
+}
+
+/// The characters of a word without colours.
+fn visible(word: &str) -> usize {
+    let mut parts = word.split('\x1b');
+    let first = parts.next().map_or(0, |part| part.chars().count());
+    let others = parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.chars().count()));
+    first + others.sum::<usize>()
+}
+
 /// A number and what it counts: `1 port`, `2 ports`, `2 classes`.
 #[must_use]
 pub fn count(number: usize, what: &str) -> String {
@@ -80,6 +115,16 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_between_words_and_colours_have_no_width() {
+        assert_eq!(wrapped("short\n  a b\n", 10), "short\n  a b\n");
+        assert_eq!(wrapped("one two three four\nnext\n", 10), "one two\n    three\n    four\nnext\n");
+        assert_eq!(wrapped("\x1b[31mone two\x1b[0m x\n", 10), "\x1b[31mone two\x1b[0m x\n");
+        assert_eq!(wrapped("averyverylongword\n", 10), "averyverylongword\n");
+        let rows = wrapped("  app to a server   captured, 15001   every range\n", 24);
+        assert!(rows.lines().all(|line| line.len() <= 24) && rows.ends_with("range\n"), "{rows}");
+    }
 
     #[test]
     fn plural_follows_the_number() {

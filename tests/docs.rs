@@ -15,10 +15,105 @@ use std::path::{Path, PathBuf};
 
 use istio_iptables::cli::{Key, OptionSpec};
 use istio_iptables::exit::Exit;
+use istio_iptables::finding::{Problem, Spec};
 
 #[test]
-fn exit_codes_in_the_readme_are_up_to_date() {
-    generated_table_is_up_to_date("README.md", "exit codes", &exit_codes());
+fn exit_codes_are_up_to_date() {
+    generated_table_is_up_to_date("docs/operations.md", "exit codes", &exit_codes());
+}
+
+#[test]
+fn problems_are_up_to_date() {
+    let row = |problem: &Problem| {
+        let Spec { id, title, fix } = problem.spec();
+        format!("| `{id}` | {title} | {} |\n", fix.replace("{}", "the command that the report prints"))
+    };
+    let rows: String = Problem::ALL.iter().map(row).collect();
+    let table = format!("| Problem | First line | Fix |\n|---|---|---|\n{rows}");
+    generated_table_is_up_to_date("docs/explain.md", "problems", &table);
+    let sorted = Problem::ALL.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(sorted, "the table is in the order of the report");
+    for problem in Problem::ALL {
+        assert!(problem.spec().title.len() <= 80, "{}", problem.spec().id);
+    }
+}
+
+#[test]
+fn readme_is_one_screen_after_the_other_and_its_figures_are_measured() {
+    let page = |name: &str| fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (readme, measured) = (page("README.md"), page("docs/performance.md"));
+    assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
+    let (_, rest) = readme.split_once("<!-- figures: begin -->").unwrap();
+    let (figures, _) = rest.split_once("<!-- figures: end -->").unwrap();
+    let bold = figures.split("**").skip(1).step_by(2);
+    let figures: Vec<&str> = bold.filter(|words| words.starts_with(|c: char| c.is_ascii_digit())).collect();
+    assert!(figures.len() >= 5, "{figures:?}");
+    for figure in figures {
+        assert!(measured.contains(figure), "docs/performance.md does not have {figure}");
+    }
+}
+
+/// The picture is what the program prints about the pod in `docs/pod.json`, a bundle.
+#[test]
+fn picture_of_the_readme_is_up_to_date() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let question = "explain --bundle docs/pod.json --to 10.3.4.5:80 --color always";
+    let program = std::process::Command::new(env!("CARGO_BIN_EXE_istio-iptables"))
+        .args(question.split(' '))
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let report = String::from_utf8(program.stdout).unwrap();
+    let shown = report.split("\n\n").next().unwrap();
+    let drawn = picture(&format!("# istio-iptables explain --live --pid $PID --to 10.3.4.5:80\n{shown}"));
+    let path = format!("{root}/docs/explain.svg");
+    if std::env::var_os("UPDATE_GALLERY").is_some() {
+        fs::write(path, drawn).unwrap();
+        return;
+    }
+    assert_eq!(
+        fs::read_to_string(path).unwrap(),
+        drawn,
+        "docs/explain.svg is not current: run `make gallery`"
+    );
+}
+
+/// A terminal with this text, whose colours are sequences of ECMA-48.
+fn picture(text: &str) -> String {
+    const WIDTH: usize = 104;
+    let text = istio_iptables::text::wrapped(text, WIDTH);
+    let (line_height, left) = (19, 14);
+    let height = text.lines().count() * line_height + 24;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 {height}\" font-family=\"ui-monospace,Menlo,Consolas,monospace\" \
+         font-size=\"13\">\n<rect width=\"860\" height=\"{height}\" rx=\"8\" fill=\"#1e2228\"/>\n"
+    );
+    let mut colour = "#d8dee9";
+    for (number, line) in text.lines().enumerate() {
+        let y = 26 + number * line_height;
+        write!(svg, "<text x=\"{left}\" y=\"{y}\" xml:space=\"preserve\">").unwrap();
+        for (part, shown) in line.split('\x1b').enumerate() {
+            let shown = match shown.split_once('m').filter(|_| part > 0) {
+                Some((code, rest)) => {
+                    colour = match code {
+                        "[31" => "#ff7b72",
+                        "[32" => "#7ee787",
+                        "[33" => "#f2cc60",
+                        "[1" => "#ffffff",
+                        _ => "#d8dee9",
+                    };
+                    rest
+                }
+                None => shown,
+            };
+            if !shown.is_empty() {
+                let shown = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+                write!(svg, "<tspan fill=\"{colour}\">{shown}</tspan>").unwrap();
+            }
+        }
+        svg.push_str("</text>\n");
+    }
+    svg + "</svg>\n"
 }
 
 #[test]

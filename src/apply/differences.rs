@@ -2,7 +2,7 @@
 
 use super::{Access, inspect};
 use crate::config::RunOptions;
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem, by_harm};
 use crate::kernel::process::Host;
 use crate::model::{Backend, Family, FamilyRules, Variant};
 use crate::nft;
@@ -26,13 +26,26 @@ pub struct Differences {
     pub is_untagged: bool,
     /// What a run would warn of.
     pub notices: Notices,
+    /// Whether no rule of ours is live, and no options are given to compare with.
+    pub has_no_rules: bool,
 }
 
 impl Differences {
     /// Whether a run would change nothing, and nothing decides before our rules.
     #[must_use]
-    pub const fn is_none(&self) -> bool {
-        self.chains.is_empty() && self.others.is_empty() && self.forms.is_empty() && self.is_undisturbed()
+    pub fn is_none(&self) -> bool {
+        let is_same = self.chains.is_empty() && self.others.is_empty() && self.forms.is_empty();
+        is_same && self.is_undisturbed() && !self.has_no_rules
+    }
+
+    /// What a run would warn of, the most harmful first.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Finding> {
+        if self.has_no_rules {
+            return vec![Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables")];
+        }
+        let Notices { deciding, others, .. } = &self.notices;
+        by_harm(deciding.iter().chain(others).cloned())
     }
 
     /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing decides before.
@@ -42,8 +55,9 @@ impl Differences {
     }
 
     /// What cannot be read for lack of a privilege is not known to disturb.
-    const fn is_undisturbed(&self) -> bool {
-        self.notices.deciding.is_empty() && self.notices.others.is_empty()
+    fn is_undisturbed(&self) -> bool {
+        let is_asked_for = |finding: &Finding| finding.problem == Problem::WideExclusion;
+        self.notices.deciding.is_empty() && self.notices.others.iter().all(is_asked_for)
     }
 }
 
@@ -83,15 +97,24 @@ pub fn differences(
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
     if let Err(failure) = super::preconditions::require_delivery(&desired, &current, run) {
-        notices.others.retain(|notice| notice.sentence != failure.what);
-        notices.deciding.push(failure.what.into());
+        notices.others.retain(|notice| notice.to_string() != failure.what);
+        notices.deciding.push(Finding::new(Problem::InterfaceDrops, failure.what));
     }
     notices.deciding.extend(plan::lost_queries(&desired, &current));
     let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
-    notices.others.extend(outside.notices.into_iter().chain(programs).map(Finding::from));
+    let unfollowed = |words| Finding::new(Problem::NotEvaluated, words);
+    notices.others.extend(outside.notices.into_iter().chain(programs).map(unfollowed));
     notices.unread.extend(outside.unread);
-    Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
+    Ok(Differences {
+        backend: current.backend,
+        chains,
+        others,
+        forms,
+        is_untagged,
+        notices,
+        has_no_rules: false,
+    })
 }
 
 fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<ChainDifference> {

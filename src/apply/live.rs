@@ -6,7 +6,7 @@ use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, LiveState, Runtime, Tested};
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem};
 use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
@@ -88,12 +88,12 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     }
     let Outside { devices, notices: others, unread } =
         super::devices_and_ipsec::read(&current.network.links.each);
-    before.extend(others.iter().cloned().map(Finding::from));
+    before.extend(others.iter().map(|words| Finding::new(Problem::NotEvaluated, words.as_str())));
     let mut unevaluated: Vec<_> = others.into_iter().chain(unread).collect();
     notices.extend(unevaluated.iter().cloned());
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
-    unevaluated.extend(dormant.iter().cloned());
-    notices.extend(dormant.iter().cloned());
+    unevaluated.extend(dormant.iter().map(ToString::to_string));
+    notices.extend(dormant.iter().map(ToString::to_string));
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
@@ -116,10 +116,11 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     Ok(Own { live, rules: own, native: current.native })
 }
 
-fn switched_off(table: &str) -> String {
-    format!(
-        "the nftables table {table} is dormant: its rules see no packet; `nft add table {table}` activates it"
-    )
+fn switched_off(table: &str) -> Finding {
+    let cause = format!("the nftables table {table} is dormant: its rules see no packet");
+    Finding::new(Problem::Dormant, cause)
+        .advice(format!("; `nft add table {table}` activates it"))
+        .subject(table)
 }
 
 /// The live rules of a family without those beside ours.

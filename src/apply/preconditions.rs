@@ -251,7 +251,7 @@ fn require_responses(desired: &DesiredState, current: &CurrentState) -> Result<(
     let Some(lost) = plan::lost_queries(desired, current).into_iter().next() else { return Ok(()) };
     let hint = "name another server in /etc/resolv.conf (the one that the rule sends queries to, if it is outside of the pod), delete \
                 the rule, or do without DNS capture (--redirect-dns=false, ISTIO_META_DNS_CAPTURE=false)";
-    Err(Failure::new(Exit::Refused, lost.sentence).hint(hint))
+    Err(Failure::new(Exit::Refused, lost.to_string()).hint(hint))
 }
 
 /// Makes sure that no table that is to hold our rules is dormant.

@@ -14,6 +14,7 @@ use super::options::{IGNORED, Key};
 use super::packet::{INPUT, PacketKey};
 use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
+use super::typed::unquoted;
 
 thread_local! {
     /// For command lines without a sub-command. Built once, and used for every command line of a thread: the injector
@@ -83,13 +84,27 @@ fn sub_command(sub: SubCommand) -> Command {
     for key in Key::ALL.iter().filter(|key| key.spec().has_flag() && !sub.accepts(**key)) {
         command = command.arg(argument(*key).global(true).hide(true));
     }
+    if sub.own_options().contains(&PacketKey::Color) {
+        command = command.arg(
+            Arg::new(WIDE)
+                .long(WIDE)
+                .action(ArgAction::SetTrue)
+                .help_heading(PacketKey::Color.heading())
+                .help("Do not wrap lines to the width of the terminal"),
+        );
+    }
     match sub {
         SubCommand::Explain => {
-            command.arg(
-                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading(INPUT).help(
+            command
+                .arg(Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading(INPUT).help(
                     "Use the rules in the kernel, including foreign ones, instead of those of the options",
-                ),
-            )
+                ))
+                .arg(
+                    Arg::new(TARGET)
+                        .value_name(PacketKey::To.value_name())
+                        .value_parser(SuggestedValues(&[]))
+                        .help("The same as --to"),
+                )
         }
         SubCommand::Show => command.arg(
             Arg::new(WATCH)
@@ -106,6 +121,10 @@ fn sub_command(sub: SubCommand) -> Command {
 
 /// The flag of `explain` without a value.
 const LIVE: &str = "live";
+/// The flag of reports without a value.
+const WIDE: &str = "wide";
+/// The destination of `explain` without `--to`.
+const TARGET: &str = "TARGET";
 /// The flag of `show` without a value.
 const WATCH: &str = "watch";
 
@@ -181,6 +200,7 @@ fn argument(key: Key) -> Arg {
 
 /// The values of the flags.
 pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
+    raw.is_named = matches.subcommand_name().is_some();
     raw.command = SubCommand::ALL
         .into_iter()
         .find(|sub| matches.subcommand_name() == Some(sub.name()))
@@ -215,6 +235,12 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     let Some(matches) = matches.subcommand_matches(raw.command.name()) else { return };
     raw.live = raw.command == SubCommand::Explain && matches.get_flag(LIVE);
     raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
+    raw.wide = raw.command.own_options().contains(&PacketKey::Color) && matches.get_flag(WIDE);
+    if let (SubCommand::Explain, Ok(Some(to))) = (raw.command, matches.try_get_one::<OsString>(TARGET))
+        && !to.is_empty()
+    {
+        raw.ask(PacketKey::To, to.to_string_lossy().into_owned());
+    }
     for &key in raw.command.own_options() {
         match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
             // A variable that is unset in a script: without the option, the question would be another one.
@@ -287,6 +313,10 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
             let similar = context(ContextKind::SuggestedSubcommand);
             let hint = boolean_before(&word, arguments)
                 .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"))
+                .or_else(|| {
+                    let flag = unquoted(&word, arguments)?;
+                    Some(format!("if the value of {flag} is an asterisk, quote it for the shell: {flag} '*'"))
+                })
                 .or_else(|| similar.map(|name| format!("did you mean {name}?")));
             UsageError::ExtraWord { word, hint }
         }

@@ -7,6 +7,7 @@ use super::error::UsageError;
 use super::options::Key;
 use super::packet::PacketKey;
 use super::raw::{OptionValue, Origin, RawOptions};
+use super::typed::is_misspelt;
 use crate::text::one_line;
 
 /// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
@@ -46,6 +47,20 @@ pub(super) fn read(
             }
         }
     }
+}
+
+/// Variables that begin with `ISTIO_` and have no effect, each with the one that was probably meant.
+pub fn misspelt_variables(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<(String, String)> {
+    let known: Vec<String> = Key::ALL.iter().flat_map(|key| key.spec().variable_names()).collect();
+    let names = environment.into_iter().filter_map(|(name, _)| name.into_string().ok());
+    let unknown = names.filter(|name| name.starts_with("ISTIO_") && !known.contains(name));
+    let pair = |name: String| {
+        let meant = known.iter().find(|known| is_misspelt(&name, known))?.clone();
+        Some((name, meant))
+    };
+    unknown.filter_map(pair).collect()
 }
 
 /// The variables that are read, as far as they are set, as `NAME=value`: for the log.

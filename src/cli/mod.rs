@@ -11,13 +11,14 @@ mod raw;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
 pub use command::command;
-pub use environment::known_variables;
+pub use environment::{known_variables, misspelt_variables};
 pub use error::UsageError;
 pub use options::Key;
 pub use packet::PacketKey;
@@ -61,6 +62,7 @@ pub fn parse(
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("istio-iptables")) {
         arguments.remove(1);
     }
+    typed::normalize(&mut arguments);
     let mut raw = RawOptions::default();
     let mut errors = Vec::from_iter(command::one_dash(&arguments));
     match command::matches(&arguments) {

@@ -205,12 +205,16 @@ pub struct OptionValue {
 pub struct RawOptions {
     /// The sub-command.
     pub command: SubCommand,
+    /// Whether it is on the command line.
+    pub is_named: bool,
     values: BTreeMap<Key, OptionValue>,
     packet: BTreeMap<PacketKey, String>,
     /// `explain --live`.
     pub live: bool,
     /// `show --watch`.
     pub watch: bool,
+    /// `--wide`.
+    pub wide: bool,
     /// The rule sets that `diff` compares.
     pub compared: Option<Box<[String; 2]>>,
 }

@@ -177,6 +177,13 @@ pub enum Warning {
         /// Its address in `/etc/resolv.conf`.
         server: IpAddr,
     },
+    /// Half of IPv4 or more is excluded.
+    WideExclusion {
+        /// The option.
+        origin: Origin,
+        /// The ranges, in words.
+        ranges: String,
+    },
     /// Name servers of the caller for another network namespace.
     NameServersOfCaller {
         /// The option that names the network namespace.
@@ -194,6 +201,7 @@ impl Warning {
             | Self::NoEffect { origin, .. }
             | Self::SamePort { origin, .. }
             | Self::LocalResolver { origin, .. }
+            | Self::WideExclusion { origin, .. }
             | Self::NameServersOfCaller { origin } => origin,
         }
     }
@@ -216,6 +224,7 @@ impl Warning {
                  the pod, its own queries are captured, too, so that DNS loops; name its servers there, or run it as a uid or gid of the \
                  proxy"
             ),
+            Self::WideExclusion { ranges, .. } => format!("{name}: {ranges}"),
             Self::NameServersOfCaller { .. } => format!(
                 "{name}: DNS capture takes the name servers from /etc/resolv.conf of the caller, not of the pod; --pid \
                  takes the pod's, --capture-all-dns needs none"

@@ -90,6 +90,10 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
         Err(_) if text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() => {
             Err(expected().hint("add the port"))
         }
+        Err(_) if text.contains("://") => {
+            Err(expected()
+                .hint("leave the scheme and the path out, and give an address: names are not resolved"))
+        }
         Err(_) if text.contains('%') => {
             Err(expected().hint("name the interface with --out or --in, not in the address"))
         }

@@ -71,6 +71,13 @@ pub(super) fn read_color(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Col
     if raw.packet(PacketKey::Output) == "text" { color } else { Color::Never }
 }
 
+/// Whether lines are never wrapped: text alone is.
+pub(super) fn is_wide(raw: &RawOptions) -> bool {
+    raw.wide
+        || !raw.command.own_options().contains(&PacketKey::Color)
+        || raw.packet(PacketKey::Output) != "text"
+}
+
 /// Reads the options of `bundle`, `check` and `show`.
 pub(super) fn read(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError>) -> Option<Question> {
     match raw.command {

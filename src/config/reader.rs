@@ -118,7 +118,11 @@ impl<'a> Reader<'a> {
             match parse(self, item) {
                 Ok(value) if seen.insert(value.clone()) => parsed.push(value),
                 Ok(_) => {}
-                Err(expected) => self.refuse(key, item, expected),
+                Err(expected) => {
+                    let is_joined = item.contains(|c: char| c == ';' || c.is_whitespace());
+                    let hint = "commas separate the items of a list";
+                    self.refuse(key, item, if is_joined { expected.hint(hint) } else { expected });
+                }
             }
         }
         parsed

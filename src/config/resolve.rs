@@ -31,6 +31,10 @@ pub struct Resolved {
     pub diff: Option<DiffQuery>,
     /// Whether the report has colours.
     pub color: Color,
+    /// Whether neither a sub-command nor any option is given.
+    pub is_bare: bool,
+    /// Whether lines of the report are never wrapped.
+    pub wide: bool,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// Warnings about options.
@@ -129,6 +133,8 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
                 question,
                 diff,
                 color,
+                is_bare: !raw.is_named && raw.iter().next().is_none(),
+                wide: question::is_wide(raw),
                 intent,
                 warnings: reader.warnings,
                 given: differing(raw),

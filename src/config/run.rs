@@ -1,6 +1,6 @@
 //! Run options: action, backend, validation.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::Key;
@@ -93,7 +93,12 @@ impl NetworkNamespace {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::Path(path) => path.clone(),
+            Self::Path(name) => {
+                // `ip netns` names them without a path.
+                let is_name = name.components().count() == 1 && name.is_relative() && !name.exists();
+                let named = Path::new("/run/netns").join(name);
+                if is_name && named.exists() { named } else { name.clone() }
+            }
             Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
         }
     }

@@ -143,14 +143,20 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
         Key::ServiceExcludeCidr,
         "no outbound traffic is captured (-i and -q are empty)",
     );
-    Outbound {
+    let outbound = Outbound {
         ranges,
         loopback,
         excluded_ranges,
         ports,
         excluded_ports: port_list(reader, Key::LocalOutboundPortsExclude),
         owners: owners(reader, files),
+    };
+    if let Some(ranges) = outbound.wide_exclusion() {
+        reader
+            .warnings
+            .push(Warning::WideExclusion { origin: reader.origin(Key::ServiceExcludeCidr), ranges });
     }
+    outbound
 }
 
 fn owners(reader: &mut Reader<'_>, files: &Files) -> OwnerGroups {

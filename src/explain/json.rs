@@ -12,6 +12,7 @@ use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, LiveState, Pod, RunningProcess};
+use crate::finding::{self, Finding};
 use crate::model::Why;
 
 /// The report about one packet.
@@ -19,11 +20,13 @@ pub(super) fn packet(
     packet: &Packet,
     walk: &Walk<'_>,
     (reason, otherwise): (&Reason, &[Otherwise]),
+    problems: &[Finding],
     pod: &Pod<'_>,
 ) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
     object.insert("problem".to_owned(), replies::problem(packet, walk, pod).into());
+    object.insert("problems".to_owned(), finding::as_json(problems));
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {
         let unsure = looked.lookup.uncertain.iter().map(routing::words);
@@ -46,7 +49,7 @@ pub(super) fn packet(
 }
 
 /// All kinds of traffic.
-pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> String {
+pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> String {
     let row = |row: &Row| {
         let mut object = outcome(row.verdict, &row.reason);
         object.insert("kind".to_owned(), row.kind.clone().into());
@@ -59,7 +62,7 @@ pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> Stri
     object.insert("notices".to_owned(), notices(pod).into());
     object.insert("traffic".to_owned(), rows.iter().map(row).collect());
     if let Some(live) = &pod.live {
-        object.insert("problems".to_owned(), problems.into());
+        object.insert("problems".to_owned(), finding::as_json(problems));
         running(&mut object, live, pod);
     }
     line(&Value::Object(object))

@@ -4,7 +4,7 @@ use super::routing::Routed;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk, walk};
 use super::{Pod, reason, row};
-use crate::finding::{Finding, Subject};
+use crate::finding::{Finding, Problem, Subject};
 use crate::text::one_line;
 
 /// The policy rules that keep captured packets from the proxy, by themselves or by a route, each with one such packet.
@@ -21,7 +21,7 @@ pub fn misrouted(pod: &Pod<'_>) -> Vec<Finding> {
         let Some(rule) = decisive(&walk).filter(is_new) else { continue };
         let why = reason::reason(&packet, &walk, pod).sentence;
         let sentence = format!("captured packets do not reach the proxy: {kind} ({family}): {why}");
-        found.push(Finding { sentence: one_line(&sentence).into_owned(), about: vec![rule] });
+        found.push(Finding::new(Problem::PolicyRouting, one_line(&sentence)).about([rule]).family(family));
     }
     found
 }

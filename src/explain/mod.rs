@@ -38,7 +38,7 @@ mod text;
 mod unless;
 mod walk;
 
-use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
+use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery, Sender};
 use crate::finding::Finding;
 use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
@@ -92,7 +92,7 @@ pub struct LiveState {
     /// What sees packets beside the rules, and cannot be followed.
     pub unevaluated: Vec<String>,
     /// The dormant tables with rules of ours, each in a sentence.
-    pub dormant: Vec<String>,
+    pub dormant: Vec<Finding>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<Finding>,
     /// Those of the notices that are about rules before ours: of other tables, and of another variant of iptables.
@@ -168,6 +168,14 @@ impl Pod<'_> {
     }
 }
 
+/// The question about the app, for a process of it that runs as a user of the proxy: its packets take another way.
+fn of_running_app(query: &PacketQuery, pod: &Pod<'_>) -> PacketQuery {
+    let live = pod.live.as_ref().filter(|_| query.sender == Sender::App);
+    let running = live.and_then(|live| live.runtime.app_as_proxy().next());
+    let sender = running.map_or(query.sender, |app| Sender::Process { uid: app.uid, gid: app.gid });
+    PacketQuery { sender, ..query.clone() }
+}
+
 /// The report to a question, as it is printed.
 #[must_use]
 pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
@@ -179,6 +187,7 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
         (walk, reason)
     };
     if let Some(destination) = query.destination {
+        let query = &of_running_app(query, pod);
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
         let packet = pod.prepared(packet);
         let (walk, reason) = explain(&packet);
@@ -186,10 +195,11 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
             let verdict = text::headline(&packet, &walk, &reason, pod);
             return diagram::diagram(&packet.to_string(), &walk, &verdict);
         }
+        let problems = problems::of_packet(&packet, (&walk, &reason), pod);
         let otherwise = unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
         return match query.output {
-            Output::Text => text::packet(&packet, &walk, (&reason, &otherwise), pod),
-            Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), pod),
+            Output::Text => text::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
+            Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
         };
     }
     let row = |(kind, packet): (String, Packet)| {

@@ -1,86 +1,161 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
+use super::listener::Listener;
 use super::packet::{Packet, Process};
-use super::reason::reason;
-use super::row::{Problem, Row, is_captured_by_ours};
+use super::reason::{Reason, reason};
+use super::row::{self, Row, is_captured_by_ours};
 use super::rules::Rules;
-use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
-use super::walk::walk;
+use super::runtime::{NO_LISTENER, ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
+use super::walk::{Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::finding::{Finding, Subject};
-use crate::model::{Family, InterfaceAddress, Transport};
-use crate::text::one_line;
+use crate::config::{Dns, InboundPorts};
+use crate::finding::{Finding, Problem, Subject, by_harm};
+use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Transport};
 
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
 
-/// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic, and packets for foreign rules.
-pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<String> {
-    let (config, network) = (pod.config, pod.network);
-    let mut problems: Vec<Finding> = Vec::new();
-    if !live.rules.values().any(Rules::has_ours) {
-        problems.push("no capture rule is live".to_owned().into());
+/// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for foreign rules.
+pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
+    let mut problems = of_rules(live, pod);
+    for finding in of_ports(&proxy_ports(live, pod.config)) {
+        let is_named = |known: &Finding| known.is_about_any(&finding.about);
+        if !problems.iter().any(is_named) {
+            problems.push(finding);
+        }
     }
-    problems.extend(live.dormant.iter().cloned().map(Finding::from));
-    let unbound = Family::ALL.into_iter().filter_map(|family| passthrough_problem(family, pod));
-    problems.extend(
-        unbound.map(|sentence| Finding { about: vec![Subject::Condition(sentence.clone())], sentence }),
-    );
-    for family in live.rules.keys() {
-        let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
-        problems.extend(live.broken_chains(config, *family).into_iter().map(words).map(Finding::from));
-    }
-    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
-    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
-        && has_ours(Family::V4)
-        && !has_ours(Family::V6)
-    {
-        let sentence =
-            format!("IPv6 is not captured, although {interface} has {address}: --dual-stack captures it");
-        problems.push(sentence.into());
-    }
-    for finding in of_ports(&proxy_ports(live, config)) {
-        problems.extend(Some(finding).filter(|finding| !problems.contains(finding)));
-    }
-    let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
-    for RunningProcess { pid, name, uid, gid, .. } in others {
-        let sentence =
-            format!("process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}", one_line(name));
-        problems.push(sentence.into());
-    }
-    problems.extend(live.runtime.translated_servers.iter().map(|server| server.to_string().into()));
-    problems.extend(live.runtime.programs.iter().map(|program| program.words.clone().into()));
-    let older = older_than_capture(live, config, network).len();
-    if older > 0 {
-        let sentence = format!("{older} open connections began before capture and are not captured");
-        problems.push(sentence.into());
-    }
+    problems.extend(of_pod(live, pod));
     problems.extend(live.foreign().chain(&live.before).cloned());
     let of_traffic = of_traffic(rows, &problems);
     // What is known of a rule is worth more than what its chain may do.
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague)));
     problems.extend(of_traffic);
-    problems.iter().map(|finding| one_line(&finding.sentence).into_owned()).collect()
+    by_harm(problems)
 }
 
-/// What is wrong with ports of the proxy. The family and the protocol are named where the other one of the same port has another problem
-/// or none.
-fn of_ports(ports: &[ProxyPort]) -> impl Iterator<Item = Finding> {
-    ports.iter().filter_map(|found| {
-        let ProxyPort { name, transport, port, family, problem, .. } = found;
-        let problem = problem.as_ref()?;
+/// What is wrong with one packet of a live pod.
+pub(super) fn of_packet(
+    packet: &Packet,
+    (walk, reason): (&Walk<'_>, &Reason),
+    pod: &Pod<'_>,
+) -> Vec<Finding> {
+    let Some(live) = &pod.live else { return Vec::new() };
+    if !live.rules.get(&packet.family()).is_some_and(Rules::has_ours) {
+        return of_rules(live, pod);
+    }
+    let row = Row::of(String::new(), packet, walk, reason, pod);
+    let ports = of_ports(&proxy_ports(live, pod.config));
+    let known = |problem: &row::Problem| {
+        let of_port = ports.iter().find(|finding| finding.is_about_any(&problem.about));
+        let found = live.foreign().chain(&live.before).find(|finding| finding.is_about_any(&problem.about));
+        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence))
+    };
+    let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
+    if packet.is_inbound && packet.transport == Transport::Tcp {
+        problems.extend(app_not_listening(packet.destination.port(), live));
+    }
+    let is_own = |process: &&RunningProcess| packet.process.is_some_and(|sender| sender.uid == process.uid);
+    let app = live.runtime.app_as_proxy().find(is_own).map(RunningProcess::finding);
+    by_harm(problems.into_iter().chain(app))
+}
+
+/// What the rules lack.
+fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
+    let (config, network) = (pod.config, pod.network);
+    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
+    let mut problems = live.dormant.clone();
+    if !Family::ALL.into_iter().any(has_ours) {
+        problems.push(Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables"));
+        return problems;
+    }
+    problems.extend(Family::ALL.into_iter().filter_map(|family| {
+        let (cause, command) = passthrough_problem(family, pod)?;
+        let about = Subject::Condition(format!("{cause}; `{command}`"));
+        Some(Finding::new(Problem::LoopbackUnusable, cause).subject(command).about([about]))
+    }));
+    for family in live.rules.keys() {
+        let broken: Vec<String> =
+            live.broken_chains(config, *family).iter().map(ToString::to_string).collect();
+        if !broken.is_empty() {
+            let cause = format!("{} ({family})", broken.join(", "));
+            problems.push(Finding::new(Problem::BrokenChain, cause));
+        }
+    }
+    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
+        && has_ours(Family::V4)
+        && !has_ours(Family::V6)
+    {
+        let cause = format!("{interface} has {address}, and no rule is for IPv6");
+        problems.push(Finding::new(Problem::Ipv6NotCaptured, cause));
+    }
+    if let Some(ranges) = config.traffic.outbound.wide_exclusion() {
+        problems.push(Finding::new(Problem::WideExclusion, ranges));
+    }
+    let serves_dns = |listener: &Listener| {
+        listener.transport == Transport::Udp && listener.address.port() == DNS_CAPTURE_PORT.number()
+    };
+    if config.dns == Dns::Off && live.runtime.listeners.iter().flatten().any(serves_dns) {
+        let cause =
+            format!("the proxy listens on port {DNS_CAPTURE_PORT} (UDP), and no rule sends queries there");
+        problems.push(Finding::new(Problem::DnsNotCaptured, cause));
+    }
+    problems
+}
+
+/// What runs in the pod and is not as capture needs it.
+fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
+    let mut problems: Vec<Finding> = live.runtime.app_as_proxy().map(RunningProcess::finding).collect();
+    problems.extend(live.runtime.translated_servers.iter().map(Finding::from));
+    let programs = live.runtime.programs.iter();
+    problems.extend(programs.map(|program| Finding::new(Problem::NotEvaluated, program.words.as_str())));
+    let older = older_than_capture(live, pod.config, pod.network).len();
+    if older > 0 {
+        let cause = format!("{older} open connections began before capture and are not captured");
+        problems.push(Finding::new(Problem::OlderConnections, cause));
+    }
+    if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
+        problems.extend(ports.iter().filter_map(|port| app_not_listening(port.number(), live)));
+    }
+    problems
+}
+
+/// A port of the app without a listener. A process may begin to listen later: the kernel refuses connections until then.
+pub(super) fn app_not_listening(port: u16, live: &LiveState) -> Option<Finding> {
+    let listeners = live.runtime.listeners.as_ref()?;
+    let listens = |found: &Listener| found.transport == Transport::Tcp && found.address.port() == port;
+    let cause =
+        || format!("no process listens on TCP port {port}: the proxy cannot connect to the app there");
+    (!listeners.iter().any(listens)).then(|| Finding::new(Problem::AppNotListening, cause()))
+}
+
+/// What is wrong with ports of the proxy: the ports with the same problem together. The family and the protocol are named where the other
+/// one of the same port has another problem or none.
+fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
+    let mut found: Vec<(&String, Vec<String>)> = Vec::new();
+    for ProxyPort { name, transport, port, family, problem, .. } in ports {
+        let Some(problem) = problem else { continue };
         let is_alone = |is_other: &dyn Fn(&ProxyPort) -> bool| {
-            let others = ports.iter().filter(|other| other.port == *port && is_other(other));
-            others.into_iter().any(|other| other.problem.as_ref() != Some(problem))
+            let mut others = ports.iter().filter(|other| other.port == *port && is_other(other));
+            others.any(|other| other.problem.as_ref() != Some(problem))
         };
         let of_family = is_alone(&|other| other.transport == *transport).then(|| family.to_string());
         let of_transport =
             is_alone(&|other| other.family == *family).then(|| transport.name().to_uppercase());
         let parts: Vec<String> = of_family.into_iter().chain(of_transport).collect();
         let of = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
-        let sentence = format!("{name} port {port}{of}: {problem}");
-        Some(Finding { sentence, about: vec![Subject::Condition(problem.clone())] })
-    })
+        let words = format!("{name} port {port}{of}");
+        match found.iter_mut().find(|(known, _)| *known == problem) {
+            Some((_, known)) if known.contains(&words) => {}
+            Some((_, known)) => known.push(words),
+            None => found.push((problem, vec![words])),
+        }
+    }
+    let finding = |(problem, ports): (&String, Vec<String>)| {
+        let kind = if problem == NO_LISTENER { Problem::ProxyNotListening } else { Problem::ProxyListener };
+        let cause = format!("{}: {problem}", ports.join(", "));
+        Finding::new(kind, cause).about([Subject::Condition(problem.clone())])
+    };
+    found.into_iter().map(finding).collect()
 }
 
 /// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named` yet.
@@ -132,8 +207,8 @@ fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
 
 /// Those of kinds of traffic that are not `named` yet: each with the first kind that has it, and how many more there are.
 fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
-    let is_named = |problem: &Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
-    let mut found: Vec<(&Problem, &Row, usize)> = Vec::new();
+    let is_named = |problem: &row::Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
+    let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();
     for row in rows {
         for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
             match found.iter_mut().find(|(known, ..)| known.sentence == problem.sentence) {
@@ -142,14 +217,13 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
             }
         }
     }
-    let finding = |(problem, Row { kind, family, .. }, more): &(&Problem, &Row, usize)| {
+    let finding = |(problem, row, more): &(&row::Problem, &Row, usize)| {
         let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
-        let sentence = format!("{kind} ({family}) {}{more}", problem.sentence);
-        Finding { sentence, about: problem.about.clone() }
+        problem.finding(row, &format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence))
     };
-    let mut texts: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
+    let mut findings: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
     if let Some(more @ 1..) = found.len().checked_sub(MOST) {
-        texts.push(format!("{more} more problems of other packets").into());
+        findings.push(Finding::new(Problem::TrafficLost, format!("{more} more problems of other packets")));
     }
-    texts
+    findings
 }

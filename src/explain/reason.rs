@@ -162,7 +162,7 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
 fn no_live_rule(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> String {
     let family = packet.family();
     let broken = live.broken_chains(config, family).into_iter().map(|chain| chain.to_string());
-    let causes: Vec<String> = live.dormant.iter().cloned().chain(broken).collect();
+    let causes: Vec<String> = live.dormant.iter().map(ToString::to_string).chain(broken).collect();
     let because = if causes.is_empty() { String::new() } else { format!(": {}", causes.join("; ")) };
     format!("no live rule captures it ({family}){because}")
 }

@@ -6,7 +6,7 @@ use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::walk::{Match, Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
-use crate::finding::Subject;
+use crate::finding::{self, Finding, Subject};
 use crate::model::{Family, Transport};
 
 /// One kind of traffic.
@@ -17,6 +17,8 @@ pub(super) struct Row {
     pub(super) packet: String,
     pub(super) verdict: Verdict,
     pub(super) reason: Reason,
+    /// The options of `explain` that ask about it.
+    pub(super) question: String,
     /// What is wrong with it in a live pod.
     pub(super) problems: Vec<Problem>,
 }
@@ -24,6 +26,7 @@ pub(super) struct Row {
 /// What is wrong with a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
+    pub(super) kind: finding::Problem,
     /// As in `is lost: ...`.
     pub(super) sentence: String,
     /// What causes it, and those rules that lead to it.
@@ -36,13 +39,38 @@ pub(super) struct Problem {
     pub(super) ends_at_proxy: bool,
 }
 
+impl Problem {
+    /// The finding with these words.
+    pub(super) fn finding(&self, row: &Row, cause: &str) -> Finding {
+        let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);
+        let has_removal =
+            self.about.iter().any(|about| matches!(about, Subject::Rule(_) | Subject::PolicyRule(_)));
+        if has_removal {
+            return finding;
+        }
+        finding.subject(format!("`istio-iptables explain --live{}` shows the rules on its way", row.question))
+    }
+}
+
 impl Row {
     pub(super) fn of(kind: String, packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> Self {
         let (family, verdict) = (packet.family(), walk.verdict);
         let live = pod.live.as_ref();
         let problems = live.map(|live| problems(packet, (walk, reason), live, pod)).unwrap_or_default();
-        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone(), problems }
+        let question = question(packet, pod);
+        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone(), question, problems }
     }
+}
+
+/// The options that ask about a packet.
+fn question(packet: &Packet, pod: &Pod<'_>) -> String {
+    let from = match packet.process {
+        Some(process) if process == pod.proxy() => " --from proxy",
+        None if packet.is_inbound => " --from outside",
+        Some(_) | None => "",
+    };
+    let udp = if packet.transport == Transport::Udp { " --proto udp" } else { "" };
+    format!("{from}{udp} --to {}", packet.destination)
 }
 
 fn problems(
@@ -54,11 +82,12 @@ fn problems(
     let behind = replies::problems(packet, walk, pod);
     let sentences: Vec<&str> = behind.iter().map(|problem| problem.sentence.as_str()).collect();
     let all = || if behind.is_empty() { reason.sentence.clone() } else { sentences.join("; ") };
+    use finding::Problem as Kind;
     let here = match walk.verdict {
-        Verdict::Dropped => Some(format!("is lost: {}", reason.sentence)),
-        Verdict::Misrouted => Some(format!("is lost: {}", all())),
+        Verdict::Dropped => Some((Kind::TrafficLost, format!("is lost: {}", reason.sentence))),
+        Verdict::Misrouted => Some((Kind::PolicyRouting, format!("is lost: {}", all()))),
         Verdict::NotCaptured | Verdict::TakenByForeignRule if is_diverted(packet, walk, live, pod) => {
-            Some(format!("is not captured: {}", reason.sentence))
+            Some((Kind::ForeignRule, format!("is not captured: {}", reason.sentence)))
         }
         Verdict::Captured(_)
         | Verdict::LikeItsConnection
@@ -72,7 +101,8 @@ fn problems(
     let is_misrouted = walk.verdict == Verdict::Misrouted;
     let ends_by_foreign_rule = !about.is_empty();
     about.extend(behind.iter().filter(|_| is_misrouted).map(condition));
-    let problem = |sentence| Problem {
+    let problem = |(kind, sentence)| Problem {
+        kind,
         sentence,
         about: about.clone(),
         is_of_owner,
@@ -84,6 +114,7 @@ fn problems(
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
         found.extend(behind.iter().map(|problem| Problem {
+            kind: Kind::TrafficLost,
             sentence: format!("is {is} {}", problem.sentence),
             about: problem.rule.clone().map(Subject::Rule).into_iter().chain([condition(problem)]).collect(),
             is_of_owner: false,
@@ -96,6 +127,7 @@ fn problems(
         let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
         let (about, is_of_owner) = causes(step, walk);
         Problem {
+            kind: Kind::ForeignRule,
             sentence: format!("may go elsewhere: {unsure}"),
             about,
             is_of_owner,

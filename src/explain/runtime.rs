@@ -13,11 +13,13 @@ use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{LiveState, Pod};
 use crate::config::{CaptureConfig, OwnerGroups, PacketQuery, Sender};
+use crate::finding::{Finding, Problem};
 use crate::model::{
     DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Target, Transport,
 };
 use crate::ordered::Ordered as _;
 use crate::routing;
+use crate::text::one_line;
 
 /// What was found in the network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,15 +46,37 @@ pub struct TranslatedServer {
     pub to: SocketAddr,
 }
 
+impl From<&TranslatedServer> for Finding {
+    fn from(TranslatedServer { server, to }: &TranslatedServer) -> Self {
+        let cause = format!(
+            "DNS queries over UDP to {} are NOT captured: a BPF program at the sockets of the pod (load balancing of Cilium or Calico, for \
+             instance) sends them to {to}, before the rules",
+            server.ip()
+        );
+        Self::new(Problem::DnsTranslated, cause).advice(": --capture-all-dns captures them there")
+    }
+}
+
 impl fmt::Display for TranslatedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, to } = self;
-        write!(
-            f,
-            "DNS queries over UDP to {} are NOT captured: a BPF program at the sockets of the pod (load balancing of Cilium or Calico, for \
-             instance) sends them to {to}, before the rules: --capture-all-dns captures them there",
-            server.ip()
-        )
+        Finding::from(self).fmt(f)
+    }
+}
+
+impl Runtime {
+    /// The processes of the app that run as a user or a group of the proxy.
+    pub(super) fn app_as_proxy(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.is_proxy == Some(false))
+    }
+}
+
+impl Process {
+    /// That its traffic is not captured.
+    pub(super) fn finding(&self) -> Finding {
+        let Self { pid, name, uid, gid, .. } = self;
+        let name = one_line(name);
+        let cause = format!("process {pid} ({name}) is not captured: it runs as uid {uid}, gid {gid}");
+        Finding::new(Problem::AppAsProxy, cause)
     }
 }
 
@@ -155,7 +179,7 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
         }
     }
     let of_interfaces =
-        if packet.is_inbound { passthrough_problem(packet.family(), pod) } else { loopback_problem(to, pod) };
+        if packet.is_inbound { unbound_passthrough(packet.family(), pod) } else { loopback_problem(to, pod) };
     if of_interfaces.is_some() {
         return of_interfaces;
     }
@@ -179,8 +203,14 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
     ports.into_iter().find(of_packet)?.problem
 }
 
-/// What keeps the proxy from its connections to the app, for which it binds `127.0.0.6` or `::6`: the address is not the pod's.
-pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<String> {
+/// What keeps the proxy from its connections to the app, with the command that mends it.
+pub(super) fn unbound_passthrough(family: Family, pod: &Pod<'_>) -> Option<String> {
+    passthrough_problem(family, pod).map(|(cause, command)| format!("{cause}; `{command}`"))
+}
+
+/// What keeps the proxy from its connections to the app, for which it binds `127.0.0.6` or `::6`: the address is not the pod's. The command
+/// that mends it.
+pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<(String, String)> {
     let live = pod.live.as_ref()?;
     let (address, is_absent, added): (IpAddr, _, _) = match family {
         Family::V4 => {
@@ -197,9 +227,9 @@ pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<Strin
         }
     };
     let problem = || {
-        format!(
-            "{address} is not on lo: the proxy binds to it for connections to the app, which fail; `{added} dev lo`"
-        )
+        let cause =
+            format!("{address} is not on lo: the proxy binds to it for connections to the app, which fail");
+        (cause, format!("{added} dev lo"))
     };
     (is_absent && live.rules.get(&family)?.looks_for(address)).then(problem)
 }
@@ -219,6 +249,9 @@ struct ToPort {
     is_udp: bool,
     is_tproxy: bool,
 }
+
+/// A port without a listener.
+pub(super) const NO_LISTENER: &str = "nothing listens there";
 
 const NOT_TRANSPARENT: &str = "the listener there is not transparent (IP_TRANSPARENT), as one for REDIRECT: the kernel drops what \
                                TPROXY hands to it";
@@ -247,7 +280,7 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
 
 fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<String> {
     let Some(Listener { address, uid, .. }) = listener else {
-        return Some("nothing listens there".to_owned());
+        return Some(NO_LISTENER.to_owned());
     };
     if name == "inbound" && address.ip().is_loopback() {
         return Some(format!("the listener there takes packets for {} only", address.ip()));

@@ -12,6 +12,7 @@ use super::runtime::{self, ProxyPort};
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, LiveState, Pod, RunningProcess};
+use crate::finding::{self, Finding, Subject};
 use crate::model::{DNS_PORT, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
@@ -24,11 +25,12 @@ pub(super) fn packet(
     packet: &Packet,
     walk: &Walk<'_>,
     (reason, otherwise): (&Reason, &[Otherwise]),
+    problems: &[Finding],
     pod: &Pod<'_>,
 ) -> String {
     let mut text = String::new();
+    begin(&mut text, &headline(packet, walk, reason, pod), problems);
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}", headline(packet, walk, reason, pod));
     match walk.verdict {
         Verdict::NotCaptured => {
             let _ = writeln!(text, "  goes to  {}, not to the proxy", packet.destination);
@@ -79,6 +81,50 @@ pub(super) fn packet(
         let _ = writeln!(text, "\nrouted {}\n> {words}", looked.packet);
     }
     text
+}
+
+/// The verdict, with the problems that it does not name.
+fn begin(text: &mut String, whole: &str, problems: &[Finding]) {
+    let short = shortened(whole);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{short}");
+    if let Some(rest) = whole.strip_prefix(short.trim_end_matches(MORE)).filter(|rest| !rest.is_empty()) {
+        let _ = writeln!(text, "  more     {}", rest.trim_start_matches([' ', ',', ';', ':']));
+    }
+    let is_said = |about: &Subject| match about {
+        Subject::Rule(rule) => whole.contains(&*one_line(&rule.words)),
+        Subject::Condition(condition) => whole.contains(condition),
+        Subject::Chain { .. } | Subject::Interface(_) | Subject::PolicyRule(_) => false,
+    };
+    for finding in problems {
+        let cause = if finding.about.iter().any(is_said) {
+            String::new()
+        } else {
+            format!(": {}", one_line(&finding.cause))
+        };
+        let _ = writeln!(text, "  problem  {}{cause}", finding.problem.spec().id);
+        let _ = writeln!(text, "  fix      {}", finding.fix());
+    }
+}
+
+/// The most characters of a verdict.
+const WIDEST: usize = 100;
+/// Ends a verdict that goes on below.
+const MORE: &str = " ...";
+
+/// The beginning of a verdict, up to a word.
+fn shortened(whole: &str) -> String {
+    if whole.chars().count() <= WIDEST {
+        return whole.to_owned();
+    }
+    let mut short = String::new();
+    for word in whole.split_inclusive(' ') {
+        if short.chars().count() + word.chars().count() > WIDEST - MORE.len() {
+            break;
+        }
+        short.push_str(word);
+    }
+    [short.trim_end(), MORE].concat()
 }
 
 fn trace(text: &mut String, walk: &Walk<'_>) {
@@ -174,19 +220,21 @@ fn outcome(verdict: Verdict) -> String {
 }
 
 /// One line for each kind of traffic.
-pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> String {
+pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> String {
     let mut text = String::new();
+    let list = finding::list(problems);
     match &pod.live {
         None => {
             let _ = writeln!(text, "{}", pod.config);
         }
         Some(live) => {
-            let problems =
-                if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
-            let _ = writeln!(text, "the live rules of this network namespace: {problems}");
-            let foreign = live.foreign().map(|finding| &finding.sentence);
-            for notice in foreign.chain(&live.notices) {
-                let _ = writeln!(text, "note: {}", one_line(notice));
+            let verdict = finding::verdict(problems);
+            let none = || "the live rules of this network namespace: no problem found".to_owned();
+            let _ = writeln!(text, "{}", verdict.unwrap_or_else(none));
+            text.push_str(&list);
+            let is_named = |notice: &String| problems.iter().any(|problem| problem.to_string() == **notice);
+            for (number, notice) in live.notices.iter().filter(|notice| !is_named(notice)).enumerate() {
+                let _ = writeln!(text, "{}note: {}", if number == 0 { "\n" } else { "" }, one_line(notice));
             }
         }
     }
@@ -197,7 +245,8 @@ pub(super) fn overview(rows: &[Row], problems: &[String], pod: &Pod<'_>) -> Stri
         }
         for row in family {
             let outcome = outcome(row.verdict);
-            let _ = writeln!(text, "  {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
+            let mark = if row.problems.is_empty() { ' ' } else { '!' };
+            let _ = writeln!(text, "{mark} {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
         }
     }
     if let Some(live) = &pod.live {
@@ -218,11 +267,10 @@ fn running(text: &mut String, live: &LiveState, pod: &Pod<'_>) {
     }
     for ProxyPort { name, transport, port, family, listener, problem } in ports {
         let (transport, family) = (transport.name().to_uppercase(), family.to_string());
-        let state =
-            listener.map_or_else(String::new, |found| format!("{}, uid {}", found.address, found.uid));
-        let problem = problem.map_or_else(String::new, |problem| format!("PROBLEM: {problem} "));
-        let line = format!("  {name:<8}  {family} {transport} {port:<5}  {problem}{state}");
-        let _ = writeln!(text, "{}", line.trim_end());
+        let state = listener
+            .map_or_else(|| "none".to_owned(), |found| format!("{}, uid {}", found.address, found.uid));
+        let mark = if problem.is_some() { '!' } else { ' ' };
+        let _ = writeln!(text, "{mark} {name:<8}  {family} {transport} {port:<5}  {state}");
     }
     let processes = runtime::exempt_processes(live);
     if !processes.is_empty() {

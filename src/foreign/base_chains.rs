@@ -13,7 +13,7 @@ use nfnetlink::nftables::{
 
 use super::concern::Captured;
 use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
-use crate::finding::{Finding, Subject};
+use crate::finding::{Finding, Problem, Subject};
 use crate::live_rules::LiveRule;
 use crate::model::{
     self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
@@ -71,12 +71,14 @@ impl BaseChain {
 impl From<&BaseChain> for Finding {
     fn from(base: &BaseChain) -> Self {
         let (table, chain) = (base.table.clone(), base.chain.clone());
-        Self { sentence: base.to_string(), about: vec![Subject::Chain { table, chain }] }
+        let (cause, advice) = base.words();
+        Self::new(Problem::ForeignChain, cause).advice(advice).about([Subject::Chain { table, chain }])
     }
 }
 
-impl fmt::Display for BaseChain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl BaseChain {
+    /// The cause, and the advice of the log.
+    fn words(&self) -> (String, String) {
         let Self { table, chain, hook, priority, order, does, translates_dns, drops_sources, is_by_tproxy } =
             self;
         let does = does.join(", ");
@@ -87,11 +89,11 @@ impl fmt::Display for BaseChain {
                 } else {
                     "packets that it takes do not reach the proxy"
                 };
-                write!(
-                    f,
+                let cause = format!(
                     "a foreign base chain applies to packets that our rules capture: {table} {chain} ({hook}, priority {priority}): \
-                     {does}: {lost}; accept {ports} in it first, if that is not intended"
-                )
+                     {does}: {lost}"
+                );
+                (cause, format!("; accept {ports} in it first, if that is not intended"))
             }
             HookOrder::Before(ours) => {
                 let (decides, order) = if priority == ours {
@@ -105,11 +107,11 @@ impl fmt::Display for BaseChain {
                     .does
                     .iter()
                     .any(|word| word != CT_ZONE && word != REWRITES && !(*is_by_tproxy && word == NOTRACK));
-                let taken = if takes { "packets that it takes are not captured; " } else { "" };
+                let taken = if takes { "packets that it takes are not captured" } else { "" };
                 let zone = if does.contains(CT_ZONE) { IN_A_ZONE } else { "" };
                 let untracked = if *is_by_tproxy { UNTRACKED } else { "" };
                 let changed = if self.does.iter().any(|word| word == REWRITES) {
-                    "packets that it changes may meet other rules of ours; "
+                    "packets that it changes may meet other rules of ours"
                 } else {
                     ""
                 };
@@ -120,13 +122,23 @@ impl fmt::Display for BaseChain {
                 } else {
                     format!("give it a priority above {ours} or delete it")
                 };
-                write!(
-                    f,
-                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: {taken}{changed}{untracked}{zone}\
-                     {advice}, if that is not intended{replies}{dns}"
-                )
+                let effects: Vec<&str> =
+                    [taken, changed, untracked, zone].into_iter().filter(|words| !words.is_empty()).collect();
+                let (colon, then) = if effects.is_empty() { ("", ": ") } else { (": ", "; ") };
+                let cause = format!(
+                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}{colon}{}",
+                    effects.join("; ")
+                );
+                (cause, format!("{then}{advice}, if that is not intended{replies}{dns}"))
             }
         }
+    }
+}
+
+impl fmt::Display for BaseChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cause, advice) = self.words();
+        write!(f, "{cause}{advice}")
     }
 }
 

@@ -9,7 +9,7 @@ use super::concern::Captured;
 use super::overwritten::chains::Place;
 use super::overwritten::{self, Network};
 use super::{IptablesRules, shown};
-use crate::finding::{Finding, RuleId, Subject};
+use crate::finding::{Finding, Problem, RuleId, Subject};
 use crate::live_rules::{LiveRule, MarkChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
 use crate::parse::{self, Observed};
@@ -50,8 +50,8 @@ pub fn that_mark_like_tproxy(
                 let RuleId { table, chain, words } = &id;
                 let rule = format!(" ({family}, {variant}): {table} `{}`", shown(chain, words));
                 let table = if is_ours { table.clone() } else { format!("{variant} {table}") };
-                let about = vec![Subject::Rule(RuleId { table, ..id.clone() })];
-                found.push(Finding { sentence: marks.warning(marked, &rule), about });
+                let about = [Subject::Rule(RuleId { table, ..id.clone() })];
+                found.push(marks.warning(marked, &rule).about(about));
                 named.insert(rule);
             }
         }
@@ -59,7 +59,7 @@ pub fn that_mark_like_tproxy(
             if !is_listed(table, backend) {
                 for (marked, chain) in marks.in_table(table) {
                     let rule = format!(": {} {}", table.name, chain.name);
-                    found.push(marks.warning(marked, &rule).into());
+                    found.push(marks.warning(marked, &rule));
                     named.insert(rule);
                 }
             }
@@ -67,16 +67,17 @@ pub fn that_mark_like_tproxy(
         for (rule, harms) in overwritten::in_family(rules, mark, backend, (live, network), tables) {
             let Place { words: rule, about } = rule;
             if !named.contains(&rule) {
-                let sentence = format!(
-                    "a foreign rule changes marks of TPROXY{rule}: {harms}; exempt these packets from the rule or delete it"
+                let sentence = format!("a foreign rule changes marks of TPROXY{rule}: {harms}");
+                let advice = "; exempt these packets from the rule or delete it";
+                found.push(
+                    Finding::new(Problem::TproxyMark, sentence).advice(advice).about(about).family(family),
                 );
-                found.push(Finding { sentence, about: about.into_iter().collect() });
             }
         }
     }
     // The tables of both families, and rules of one chain.
     let mut seen = BTreeSet::new();
-    found.retain(|warning| seen.insert(warning.sentence.clone()));
+    found.retain(|warning| seen.insert(warning.to_string()));
     found
 }
 
@@ -144,7 +145,7 @@ impl Marks {
         marked.filter(|_| self.captured.may_match(live)).or_else(|| self.of_rule(live))
     }
 
-    fn warning(&self, marked: Marked, rule: &str) -> String {
+    fn warning(&self, marked: Marked, rule: &str) -> Finding {
         let (what, then) = match marked {
             Marked::Connections => {
                 ("connections", "what they send is routed to lo, so they end, those of the proxy too")
@@ -153,10 +154,9 @@ impl Marks {
                 ("packets", "they are routed to lo, so their connections end, those of the proxy too")
             }
         };
-        format!(
-            "a foreign rule gives {what} the mark {} of TPROXY{rule}: {then}; choose another mark \
-             (--istio-inbound-tproxy-mark) or delete the rule",
-            self.mark
-        )
+        let cause = format!("a foreign rule gives {what} the mark {} of TPROXY{rule}: {then}", self.mark);
+        Finding::new(Problem::TproxyMark, cause)
+            .advice("; choose another mark (--istio-inbound-tproxy-mark) or delete the rule")
+            .family(self.family)
     }
 }

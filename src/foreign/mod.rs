@@ -13,7 +13,7 @@ mod translated_queries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::finding::{Finding, RuleId, Subject};
+use crate::finding::{Finding, Problem, RuleId, Subject};
 use crate::live_rules::{Effect, Field, FieldMatch, LiveRule, Zone};
 use crate::model::{
     Backend, Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Table, Target, Variant,
@@ -160,12 +160,12 @@ const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no res
 
 /// TPROXY needs no connection tracking to capture, and has no other way to know an open connection.
 const UNTRACKED: &str = "packets that it exempts from connection tracking belong to no connection: TPROXY captures new connections of them, \
-                         and open ones end when it comes into force; ";
+                         and open ones end when it comes into force";
 
 /// What a conntrack zone of another program means.
 const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the proxy without their original destination, which the \
                          kernel looks up in the default zone, and get no reply if one direction only has it; DNS queries over UDP of \
-                         the pod and of the proxy are not told apart in it; ";
+                         the pod and of the proxy are not told apart in it";
 
 /// The proxy replies to captured programs of the pod from the server's address.
 const REPLIES_ON_LO: &str = "; the proxy's replies to programs of the pod arrive on lo with the address of the server: insert a rule \
@@ -186,35 +186,34 @@ impl From<&DecidesFirst> for Finding {
     fn from(first: &DecidesFirst) -> Self {
         let DecidesFirst { variant, table, found, of_other_variant, .. } = first;
         let table = if *of_other_variant { format!("{variant} {table}") } else { (*table).to_owned() };
-        let about = found.rule_id(table).into_iter().map(Subject::Rule).collect();
-        Self { sentence: first.to_string(), about }
+        let about = found.rule_id(table).into_iter().map(Subject::Rule);
+        let finding = Self::new(Problem::ForeignRule, first.cause()).advice(first.advice());
+        match found {
+            Found::Policy(chain) => {
+                let tool = if first.family == Family::V6 { "ip6tables" } else { "iptables" };
+                finding.subject(format!("`{tool} -t {} -P {chain} ACCEPT`", first.table))
+            }
+            Found::Rule(..) => finding.about(about).family(first.family),
+        }
     }
 }
 
-impl fmt::Display for DecidesFirst {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DecidesFirst {
+    fn cause(&self) -> String {
         let Self { family, variant, table, found: text, targets: target, of_other_variant, place, .. } = self;
         if let Found::Policy(_) = text {
-            return write!(
-                f,
+            return format!(
                 "a foreign chain policy drops packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that \
-                 match no rule are dropped, including the proxy's; set it to ACCEPT, if that is not intended"
+                 match no rule are dropped, including the proxy's"
             );
         }
-        if let Placement::Later(ports) = place {
-            return write!(
-                f,
+        if let Placement::Later(_) = place {
+            return format!(
                 "a foreign rule applies to packets that our rules capture ({family}, {variant}): {table} `{text}`: packets that it \
-                 hands to {target} do not reach the proxy; accept {ports} before it, if that is not intended"
+                 hands to {target} do not reach the proxy"
             );
         }
         let decides = if *of_other_variant { "may decide" } else { "decides" };
-        let mend = match place {
-            Placement::Before => "move it after our rule or delete it",
-            Placement::Beside | Placement::Later(_) => "delete it",
-        };
-        let dns = if self.translates_dns { DNS_IN_ZONES } else { "" };
-        let replies = if self.drops_sources { REPLIES_ON_LO } else { "" };
         let is_unknown = target.any(&|targets| match targets {
             Targets::Name(name) => name == UNREADABLE,
             Targets::TooDeep(_) => true,
@@ -227,15 +226,35 @@ impl fmt::Display for DecidesFirst {
         } else {
             ""
         };
-        write!(f, "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: ")?;
-        if target.sets_zone() {
-            f.write_str(IN_A_ZONE)?;
+        let then = if target.sets_zone() {
+            IN_A_ZONE.to_owned()
         } else if self.is_by_tproxy {
-            f.write_str(UNTRACKED)?;
+            UNTRACKED.to_owned()
         } else {
-            write!(f, "packets that it hands to {target} {are} captured{those}; ")?;
-        }
-        write!(f, "{mend}, if that is not intended{replies}{dns}")
+            format!("packets that it hands to {target} {are} captured{those}")
+        };
+        format!("a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: {then}")
+    }
+
+    fn advice(&self) -> String {
+        let mend = match (&self.found, &self.place) {
+            (Found::Policy(_), _) => "set it to ACCEPT",
+            (_, Placement::Later(ports)) => {
+                return format!("; accept {ports} before it, if that is not intended");
+            }
+            (_, Placement::Before) => "move it after our rule or delete it",
+            (_, Placement::Beside) => "delete it",
+        };
+        let is_policy = matches!(self.found, Found::Policy(_));
+        let dns = if self.translates_dns && !is_policy { DNS_IN_ZONES } else { "" };
+        let replies = if self.drops_sources && !is_policy { REPLIES_ON_LO } else { "" };
+        format!("; {mend}, if that is not intended{replies}{dns}")
+    }
+}
+
+impl fmt::Display for DecidesFirst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.cause(), self.advice())
     }
 }
 

@@ -9,7 +9,7 @@ use super::overwritten::Network;
 use super::overwritten::chains::{BaseChain, Place, base_chains};
 use super::overwritten::mark_paths::Stage;
 use super::{DEEPEST, IptablesRules};
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem};
 use crate::live_rules::{Effect, Field, LiveRule, To, Translation, name_number};
 use crate::model::{Backend, Family, FamilyRules, Link, PerFamily};
 
@@ -42,9 +42,12 @@ pub fn that_translate_behind_tproxy(
             for Place { words: rule, about } in rules {
                 let sentence = format!(
                     "a foreign rule applies to packets that TPROXY captures{rule}: the kernel drops what arrives on {name} and gets a \
-                     loopback address ({why}); exempt the captured ports from the rule or delete it"
+                     loopback address ({why})"
                 );
-                found.push(Finding { sentence, about: about.into_iter().collect() });
+                let advice = "; exempt the captured ports from the rule or delete it";
+                found.push(
+                    Finding::new(Problem::ForeignRule, sentence).advice(advice).about(about).family(*family),
+                );
             }
         }
     }

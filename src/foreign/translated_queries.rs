@@ -11,7 +11,7 @@ use super::overwritten::Network;
 use super::overwritten::chains::{BaseChain, Place, base_chains};
 use super::overwritten::mark_paths::Stage;
 use super::{DEEPEST, IptablesRules};
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem};
 use crate::live_rules::{
     Effect, Field, FieldMatch, LOCAL, Limit, LiveRule, To, Translation, address_number, address_of,
     name_number,
@@ -58,7 +58,7 @@ pub fn that_translate_queries(
                         "DNS queries over UDP to {server} would get no response while DNS is captured (--redirect-dns): a foreign rule \
                          sends them elsewhere{words}"
                     );
-                    found.push(Finding { sentence, about: about.into_iter().collect() });
+                    found.push(Finding::new(Problem::ForeignRule, sentence).about(about).family(*family));
                 }
             }
         }

@@ -84,6 +84,22 @@ impl NamespaceId {
     }
 }
 
+/// Whether this process is in the first PID namespace of the machine, as no process of a container is, unless the container shares the
+/// node's processes.
+#[must_use]
+pub fn is_outside_of_containers() -> bool {
+    /// The kernel gives the first PID namespace this inode number (`PROC_PID_INIT_INO`).
+    const FIRST: u64 = 0xEFFF_FFFC;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|metadata| metadata.ino() == FIRST)
+}
+
+/// Whether this process is in the first network namespace of the machine, outside of containers.
+#[must_use]
+pub fn is_first_of_machine() -> bool {
+    // The kernel registers this setting in the first network namespace only.
+    is_outside_of_containers() && Path::new("/proc/sys/net/core/netdev_max_backlog").exists()
+}
+
 impl Namespace {
     /// Opens the network namespace at `path`. That it is one shows when it is entered.
     ///

@@ -1,5 +1,8 @@
 //! Standard output.
-#![allow(unsafe_code, reason = "no safe wrapper resets how a signal is handled")]
+#![allow(
+    unsafe_code,
+    reason = "no safe wrapper resets how a signal is handled, or asks for the size of a terminal"
+)]
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -11,6 +14,15 @@ use super::startup;
 #[must_use]
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// The columns of the terminal that standard output is, if it is one.
+#[must_use]
+pub fn width() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes one winsize to the address, which is of one.
+    let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
+    (done && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Prints `text` at once; on a terminal in place of what is there, if `replaces`. Ends the process by SIGPIPE if the reader is

@@ -15,7 +15,7 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem};
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
@@ -357,7 +357,7 @@ impl Notices {
     /// All of them.
     #[must_use]
     pub fn all(self) -> Vec<String> {
-        let found = self.deciding.into_iter().chain(self.others).map(|finding| finding.sentence);
+        let found = self.deciding.into_iter().chain(self.others).map(|finding| finding.to_string());
         found.chain(self.unread).collect()
     }
 }
@@ -381,7 +381,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             let held = stays.filter_map(|chain| Some((chain, holder(*table, live, *chain)?)));
             notices.extend(held.map(|(chain, holder)| {
                 let (table, chain) = (table.name(), chain.name());
-                format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it").into()
+                kept(format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it"))
             }));
         }
     }
@@ -392,11 +392,11 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             let observed = current.rules.get(&(variant, change.family));
             let lines = observed.map(|observed| unrecorded_deletions(change, observed)).unwrap_or_default();
             if !lines.is_empty() {
-                notices.push(format!(
+                notices.push(kept(format!(
                     "deleted as rules of Istio's binary (no run record, identified by form and position) ({}, {variant}): {}",
                     change.family,
                     lines.join(", ")
-                ).into());
+                )));
             }
         }
         for change in changes.iter().filter(|change| !change.ambiguous.is_empty()) {
@@ -408,15 +408,20 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
                     commands.push(command);
                 }
             }
-            notices.push(format!(
+            notices.push(kept(format!(
                 "ambiguous rules kept (ours or foreign) ({}, {variant}): {}: delete them if they are not needed: {}",
                 change.family,
                 lines.join(", "),
                 commands.join("; ")
-            ).into());
+            )));
         }
     }
     Notices { deciding, others: notices, unread }
+}
+
+/// A finding about rules of an earlier run.
+fn kept(cause: String) -> Finding {
+    Finding::new(Problem::KeptRules, cause)
 }
 
 /// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names them: a foreign rule of the

@@ -3,7 +3,7 @@
 use ipnetwork::IpNetwork;
 
 use crate::config::Tproxy;
-use crate::finding::{Finding, Subject};
+use crate::finding::{Finding, Problem, Subject};
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, MAIN_TABLE, Mark, PolicyAction, PolicyRule, ROUTE_PROTOCOL,
     RULE_PRIORITY, RouteKind,
@@ -74,8 +74,11 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> 
             PolicyAction::Nop => None,
         };
         if let Some(away) = away {
-            let about = vec![Subject::PolicyRule(rule.to_string())];
-            found.push(Finding { sentence: sentence(family, rule, mark, &away, is_final), about });
+            let (cause, advice) = sentence(family, rule, mark, &away, is_final);
+            let about = [Subject::PolicyRule(rule.to_string())];
+            let finding = Finding::new(Problem::PolicyRouting, cause).advice(advice).family(family);
+            // The route is foreign, the rule is not.
+            found.push(if is_final { finding.subject(ROUTES) } else { finding }.about(about));
         }
         if is_final {
             return found;
@@ -83,26 +86,32 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> 
     }
     let sentence = format!(
         "no policy rule and route delivers packets with mark {mark} to this machine ({family}): the app's replies to \
-         connections that the proxy makes from the client's address leave the pod; run istio-iptables again"
+         connections that the proxy makes from the client's address leave the pod"
     );
-    found.push(sentence.into());
+    let finding = Finding::new(Problem::PolicyRouting, sentence).advice("; run istio-iptables again");
+    found.push(finding.subject("`istio-iptables` with the pod's options adds them"));
     found
 }
 
-fn sentence(family: Family, rule: &PolicyRule, mark: Mark, away: &str, is_ours: bool) -> String {
+fn sentence(family: Family, rule: &PolicyRule, mark: Mark, away: &str, is_ours: bool) -> (String, String) {
     let rule = rule.to_string();
     let rule = one_line(&rule);
     if is_ours {
-        return format!(
+        let cause = format!(
             "a foreign route takes precedence over ours ({family}): policy rule `{rule}`: packets with mark {mark} for it {away} and do \
-             not reach the proxy; delete it, if that is not intended"
+             not reach the proxy"
         );
+        return (cause, "; delete it, if that is not intended".to_owned());
     }
-    format!(
+    let cause = format!(
         "a foreign policy rule decides before ours ({family}): `{rule}`: packets with mark {mark} that it matches {away} and do \
-         not reach the proxy; delete it or give it a priority above {RULE_PRIORITY}, if that is not intended"
-    )
+         not reach the proxy"
+    );
+    (cause, format!("; delete it or give it a priority above {RULE_PRIORITY}, if that is not intended"))
 }
+
+/// The fix of a foreign route.
+const ROUTES: &str = "`ip route show table all` lists the routes: delete the foreign one";
 
 /// Whether a rule may match packets with this mark. Sockets of the pod are not bound to interfaces.
 fn may_match(rule: &PolicyRule, mark: Mark) -> bool {

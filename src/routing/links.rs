@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::finding::{Finding, Subject};
+use crate::finding::{Finding, Problem, Subject};
 use crate::model::{
     Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
     SourceValidation, Table, Target,
@@ -49,7 +49,8 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<F
 
 /// The interface on which the kernel drops connections that are captured, and why.
 fn dropping(interface: &str, sentence: String, why: String) -> Finding {
-    Finding { sentence, about: vec![Subject::Interface(interface.to_owned()), Subject::Condition(why)] }
+    let about = [Subject::Interface(interface.to_owned()), Subject::Condition(why)];
+    Finding::new(Problem::InterfaceDrops, sentence).about(about)
 }
 
 /// The interfaces of unicast routes.
@@ -67,7 +68,11 @@ fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> O
     let has_no_address = || if redirects && is_used() { loopback_unrouted(family, fib) } else { None };
     let why = why.or_else(has_no_address)?;
     let problem = format!("captured connections do not reach the proxy ({family}): {why}");
-    Some(dropping("lo", problem, why))
+    let finding = dropping("lo", problem, why);
+    Some(
+        Finding { problem: Problem::LoopbackUnusable, ..finding }
+            .subject("ip link set lo up; ip addr add 127.0.0.1/8 dev lo"),
+    )
 }
 
 /// Why nothing gets to a process over `lo`, if that is so.

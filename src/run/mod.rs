@@ -20,7 +20,8 @@ use crate::plan::DesiredState;
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
-use namespace::{enter, network, require_net_admin, require_other_namespace};
+use crate::text::wrapped;
+use namespace::{enter, network, require_intention, require_net_admin, require_other_namespace};
 use questions::{explain, report};
 use validation::validate;
 
@@ -32,13 +33,18 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given, scope } = resolved;
+    let Resolved { run, log: _, query, question, diff, color, is_bare, wide, intent, warnings, given, scope } =
+        resolved;
     let has_colors = match color {
         Color::Always => true,
         Color::Auto => terminal::is_terminal(),
         Color::Never => false,
     };
-    let paint = |report: String| if has_colors { color::paint(&report) } else { report };
+    let width = terminal::width().filter(|_| !wide);
+    let paint = |report: String| {
+        let painted = if has_colors { color::paint(&report) } else { report };
+        if let Some(width) = width { wrapped(&painted, width) } else { painted }
+    };
     for warning in &warnings {
         log::warn!("{warning}");
     }
@@ -53,6 +59,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         enter(&run)?;
         let known = diff_inputs::DiffContext { intent, run, network };
         return diff_inputs::diff(host, &query, &known).map(|(report, exit)| (paint(report), exit));
+    }
+    if is_bare {
+        require_intention()?;
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();

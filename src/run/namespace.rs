@@ -19,10 +19,25 @@ pub(super) fn require_net_admin() -> Result<(), Failure> {
     if has {
         return Ok(());
     }
-    Err(Failure::new(Exit::NoPermission, "missing capability NET_ADMIN").hint(
+    let hint = if netns::is_outside_of_containers() {
+        "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0; --dry-run \
+         needs neither"
+    } else {
         "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
-         --dry-run needs neither",
-    ))
+         --dry-run needs neither"
+    };
+    Err(Failure::new(Exit::NoPermission, "missing capability NET_ADMIN").hint(hint))
+}
+
+/// A name that is typed to see its usage captures no machine.
+pub(super) fn require_intention() -> Result<(), Failure> {
+    if !netns::is_first_of_machine() {
+        return Ok(());
+    }
+    let what = "no option is given, and this is the first network namespace of the machine: the rules would apply to all its traffic";
+    Err(Failure::new(Exit::Usage, what)
+        .detail("usage: istio-iptables [SUBCOMMAND] [OPTIONS]; `istio-iptables --help` lists them")
+        .hint("name a pod with --pid PID, or write the rules of the defaults here by `istio-iptables apply`"))
 }
 
 /// A pod with `hostNetwork: true` has the network namespace of its node: rules for it would capture everything there.

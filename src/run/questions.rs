@@ -10,6 +10,7 @@ use crate::config::{
 };
 use crate::exit::Exit;
 use crate::explain;
+use crate::finding::{Finding, Problem};
 use crate::format;
 use crate::interfaces;
 use crate::kernel::observe;
@@ -36,13 +37,19 @@ pub(super) fn report(
             Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
-            let Checked { config, options, live } = checked(host, intent, run, scope)?;
+            let Checked { config, options, live, has_no_rules } = checked(host, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
             let mut found = apply::differences::differences(host, &desired, run)?;
+            found.has_no_rules = has_no_rules;
+            let wide = config.traffic.outbound.wide_exclusion();
+            found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
             let link_local = Notice::of_link_local_name_server(&config);
-            found.notices.others.extend(link_local.map(|notice| notice.to_string().into()));
+            found
+                .notices
+                .others
+                .extend(link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string())));
             // What a run would change may be the cause.
             if found.others.is_empty() {
                 let live =
@@ -96,6 +103,8 @@ struct Checked {
     options: Option<AsOptions>,
     /// The live rules, if they were read for that.
     live: Option<explain::LiveState>,
+    /// Whether there are neither rules nor options.
+    has_no_rules: bool,
 }
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
@@ -105,7 +114,10 @@ fn checked(
     run: &RunOptions,
     scope: OptionScope,
 ) -> Result<Checked, Failure> {
-    let of_options = |intent, live| decide(intent, run).map(|config| Checked { config, options: None, live });
+    let of_options = |intent, live| {
+        let has_no_rules = scope != OptionScope::Traffic;
+        decide(intent, run).map(|config| Checked { config, options: None, live, has_no_rules })
+    };
     if scope == OptionScope::Traffic {
         return of_options(intent, None);
     }
@@ -122,7 +134,7 @@ fn checked(
         log::log!(notice.level(), "{notice}");
     }
     let options = Some(AsOptions::of(&config, otherwise.families));
-    Ok(Checked { config, options, live: Some(own.live) })
+    Ok(Checked { config, options, live: Some(own.live), has_no_rules: false })
 }
 
 /// How often a machine is recorded whose rules change meanwhile.

@@ -37,5 +37,6 @@ mod run;
 mod sandbox;
 mod seccomp;
 mod size;
+mod typed;
 mod untrusted;
 mod validation;

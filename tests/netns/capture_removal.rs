@@ -10,7 +10,9 @@ use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending};
-use crate::lab::{Backend, Family, Fixture, Pod, User, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{
+    Backend, Family, Fixture, Pod, User, for_each_backend_and_native, for_these_fixtures, verdict,
+};
 use crate::open_connections::{ECHO_LIMIT, OpenConnections};
 
 for_each_backend_and_native!(
@@ -139,13 +141,15 @@ fn reports_say_nothing_against_the_chain_that_keeps_translation(fixture: Fixture
         let checked = report(&["check", "--ip-family", stays]).succeeded().stdout();
         assert!(checked.starts_with("equal:"), "{checked}");
         let table = report(&["explain", "--live", "--ip-family", stays]).succeeded().stdout();
-        let first = table.lines().next().unwrap_or_default();
+        let first = verdict(&table);
         assert!(!first.contains("no rule jumps to") && !first.contains(CHAIN), "{first}");
         report(&["show"]).succeeded().output_contains(CHAIN);
         pod.apply(&["--cleanup-only", "--keep-connections"]);
         report(&["show"]).succeeded().output_contains(CHAIN);
         // Rules that capture need it no more.
         let checked = report(&["check"]).ended_with(1).stdout();
+        assert!(checked.starts_with("no capture rule is live\n"), "{checked}");
+        let checked = report(&[&["check"], &REDIRECT[..]].concat()).ended_with(1).stdout();
         assert!(checked.contains("+   1  -j ISTIO_OUTPUT"), "{checked}");
         assert!(!checked.contains("+   1  -m conntrack --ctstate RELATED,ESTABLISHED"), "{checked}");
         let table = report(&["explain", "--live"]).succeeded().stdout();

@@ -147,7 +147,8 @@ fn options_are_read_from_the_rules_where_none_are_given(fixture: Fixture) {
         pod.apply(&options.split_whitespace().collect::<Vec<_>>());
         let ended = pod.istio_iptables(&["check"]).run().ended_with(0);
         ended
-            .output_contains("are those of the options below")
+            .output_contains("equal")
+            .output_contains("no options were given: the live rules come from")
             .output_contains(&format!("\n  istio-iptables {read}\n"));
         // Options with their defaults are given, too.
         pod.istio_iptables(&["check", "-p", "15001", "-b", ""])

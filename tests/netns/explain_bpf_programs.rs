@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     programs_that_choose_sockets_are_named,
@@ -20,7 +20,7 @@ for_each_backend_and_native!(
 
 fn first_line(pod: &Pod, question: &[&str]) -> String {
     let said = pod.bare_istio_iptables(question).run().succeeded().stdout();
-    said.lines().next().unwrap_or_default().to_owned()
+    verdict(&said)
 }
 
 fn programs_that_choose_sockets_are_named(fixture: Fixture) {
@@ -121,7 +121,7 @@ fn netfilter_programs_of_a_bundle_are_named(fixture: Fixture) {
         std::fs::write(file.path(), bundle.to_string()).expect("write it");
         let args = [&["explain", "--bundle", &path][..], question].concat();
         let said = Program::anywhere(&args).run().succeeded().stdout();
-        said.lines().next().unwrap_or_default().to_owned()
+        verdict(&said)
     };
     let family = fixture.families()[0];
     let (own, other) = if family == Family::V4 { (2, 10) } else { (10, 2) };

@@ -6,7 +6,7 @@ use netlab::socket::{self, Binding};
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_these_fixtures};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_these_fixtures, verdict};
 
 for_these_fixtures!(
     nft: IptablesNft Dual, native: Native Dual;
@@ -47,7 +47,7 @@ fn replying_port(pod: &Pod, from: &str, to: SocketAddr) -> Option<u16> {
 fn first_line(pod: &Pod, from: &str, to: SocketAddr) -> String {
     let words = ["explain", "--live", "--from", from, "--to", &to.to_string()];
     let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
-    said.lines().next().unwrap_or_default().to_owned()
+    verdict(&said)
 }
 
 /// The kernel takes the chain of nat first that was made last: both verdicts are in the line then.

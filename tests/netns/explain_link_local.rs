@@ -7,7 +7,7 @@ use netlab::user::Conversation;
 
 use crate::check::check;
 use crate::lab::program::tool;
-use crate::lab::{Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Fixture, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     link_local_addresses_are_reached_only_if_they_are_excluded,
@@ -36,7 +36,7 @@ fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) 
         pod.app().call(to(9000)).served_by("outside");
         let said = pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{ROUTER}]:80")]);
         let said = said.run().succeeded().stdout();
-        let first = said.lines().next().unwrap_or_default();
+        let first = verdict(&said);
         if is_excluded {
             let conversation = pod.app().run(|| Conversation::go_on(attempt)).expect("a reply");
             assert_eq!(conversation.greeting.server, "outside");
@@ -70,6 +70,6 @@ fn captured_queries_to_a_link_local_name_server_are_lost(fixture: Fixture) {
     let said =
         pod.bare_istio_iptables(&["explain", "--live", "--to", &format!("[{ROUTER}]:53")]).run().succeeded();
     let said = said.stdout();
-    let first = said.lines().next().unwrap_or_default();
+    let first = verdict(&said);
     assert!(first.contains("name a server with another address") && !first.contains("-x "), "{first}");
 }

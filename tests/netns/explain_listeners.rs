@@ -12,7 +12,7 @@ use crate::explain_foreign::later_packets_come_through;
 use crate::explain_runtime::{start, stop};
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     listeners_on_one_address_take_what_is_redirected_there,
@@ -52,7 +52,7 @@ fn listens(user: &User, address: IpAddr, port: u16) -> TcpListener {
 fn first_line(pod: &Pod, from: &str, to: SocketAddr) -> String {
     let words = ["explain", "--live", "--from", from, "--to", &to.to_string()];
     let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
-    said.lines().next().unwrap_or_default().to_owned()
+    verdict(&said)
 }
 
 /// Whether the kernel connects; `explain` says the same.
@@ -124,8 +124,11 @@ fn listeners_for_ipv6_only_take_no_ipv4_packet(fixture: Fixture) {
             assert_eq!(line.contains("nothing listens there"), !is_served, "{from}, {family:?}: {line}");
         }
     }
-    let first = overview.lines().next().unwrap_or_default();
-    assert!(first.contains("outbound port 15001 (IPv4): nothing listens there"), "{first}");
+    let first = verdict(&overview);
+    assert!(
+        first.contains("outbound port 15001 (IPv4), inbound port 15006 (IPv4): nothing listens there"),
+        "{first}"
+    );
 }
 
 fn tproxy_looks_for_a_listener_at_the_first_address_of_the_interface(fixture: Fixture) {
@@ -192,7 +195,7 @@ fn proxy_has_the_user_of_its_listener(fixture: Fixture) {
                 let line = first_line(&pod, "proxy", to);
                 assert_eq!(line.contains(" REJECT"), is_refused, "{mode}, {rule}: {line}");
                 let table = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
-                let line = table.lines().next().unwrap_or_default();
+                let line = verdict(&table);
                 let is_named = line.contains("proxy to ") && line.contains(" REJECT");
                 assert_eq!(is_named, is_refused, "{mode}, {rule}: {line}");
                 pod.iptables(family, &format!("-t filter -D {rule}"));

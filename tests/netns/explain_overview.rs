@@ -182,8 +182,11 @@ fn wrong(fixture: Fixture, case: &Change) -> Vec<String> {
     let Change { options, commands, flow: (from, to, port), by, says } = case;
     let (commands, says) = (commands[is_native], says[is_native]);
     let pod = fixture.pod();
-    let _servers =
-        (pod.proxy_listens(), pod.app_listens(&[8080, OTHER_MESH]), pod.outside_listens(&[80, 443]));
+    let _servers = (
+        pod.proxy_listens_without_dns(),
+        pod.app_listens(&[8080, OTHER_MESH]),
+        pod.outside_listens(&[80, 443]),
+    );
     pod.apply(&options.split(' ').collect::<Vec<_>>());
     let mut wrong = Vec::new();
     let mut expect = |is_right: bool, what: String| {
@@ -266,7 +269,7 @@ fn problems(pod: &Pod) -> String {
     let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
     let said: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let problems = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
-    problems.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
+    problems.iter().filter_map(|problem| problem["cause"].as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// Why a packet is not captured, or what is wrong behind its capture.

@@ -7,7 +7,7 @@ use netlab::{Listen, User};
 
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture_and_native};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture_and_native, verdict};
 
 for_each_fixture_and_native!(tproxy_as_another_user_than_root, mptcp_listener_loses_destinations);
 for_each_backend_and_native!(validation_names_a_listener_of_mptcp, name_server_without_tcp_is_named_as_such);
@@ -24,7 +24,7 @@ fn reports(pod: &Pod, options: &[&str]) -> (String, Option<String>) {
     let explain = pod.istio_iptables(&[&["explain", "--live"], options].concat()).run().succeeded().stdout();
     let check = pod.istio_iptables(&[&["check"], options].concat()).run();
     let is_equal = check.code() == 0;
-    (explain.lines().next().unwrap_or_default().to_owned(), (!is_equal).then(|| check.stdout()))
+    (verdict(&explain), (!is_equal).then(|| check.stdout()))
 }
 
 /// A transparent listener in each family, of this user: the privilege is that of the one who sets the option.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     policy_routing_decides_where_marked_packets_go,
@@ -105,8 +105,8 @@ fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
             assert_eq!(problem.contains("replies"), *keeps_replies, "{commands}: {explained:#}");
         }
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
-        let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
-        let first = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
+        let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+        let first = verdict(&overview);
         if *keeps_replies || *keeps_calls {
             assert_eq!(check.code(), 1, "{commands}: {}", check.output());
             assert!(
@@ -289,7 +289,7 @@ fn packets_within_the_pod_need_the_loopback_interface(fixture: Fixture) {
     let first_line = |words: &[&str]| {
         let said =
             pod.bare_istio_iptables(&[&["explain", "--live"], words].concat()).run().succeeded().stdout();
-        said.lines().next().unwrap_or_default().to_owned()
+        verdict(&said)
     };
     for &family in fixture.families() {
         for to in [at(family.service(), 80), at(family.pod(), 7000)] {

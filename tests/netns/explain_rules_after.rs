@@ -6,7 +6,9 @@ use netlab::{DeviceHookKind, DeviceProgram};
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{
+    Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures, verdict,
+};
 
 for_each_backend_and_native!(
     what_drops_packets_behind_our_rules_is_the_verdict,
@@ -152,7 +154,7 @@ fn filters_and_programs_at_interfaces_are_named(fixture: Fixture) {
         let to = at(Family::V4.pod(), 8080);
         let first_line = |words: &[&str]| {
             let said = pod.bare_istio_iptables(&[&["explain", "--live"], words].concat()).run().succeeded();
-            said.stdout().lines().next().unwrap_or_default().to_owned()
+            verdict(&said.stdout())
         };
         let from_outside = ["--from", "outside", "--to", &to.to_string()];
         assert!(gets_reply(&pod, "outside", to));

@@ -5,7 +5,7 @@ use netlab::socket::{self, Binding};
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     base_chains_before_our_rules_are_walked,
@@ -79,16 +79,15 @@ fn base_chain_of_the_same_priority_may_decide(fixture: Fixture) {
     }
 }
 
-/// The first line of the table of all traffic.
+/// The first line of the table of all traffic, and the list of problems.
 fn first_line(pod: &Pod) -> String {
-    let output = pod.istio_iptables(&["explain", "--live"]).run().succeeded().output();
-    let line = output.lines().find(|line| line.starts_with("the live rules of this network namespace: "));
-    line.unwrap_or_else(|| panic!("{output}")).to_owned()
+    let output = pod.istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    verdict(&output)
 }
 
 fn removed_rules_are_a_problem(fixture: Fixture) {
     let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[7000]));
     for (damage, native, problem) in [
         ("-t nat -F OUTPUT", "output", "no rule jumps to nat ISTIO_OUTPUT"),
         ("-t nat -F PREROUTING", "prerouting", "no rule jumps to nat ISTIO_INBOUND"),
@@ -110,19 +109,19 @@ fn removed_rules_are_a_problem(fixture: Fixture) {
 
 fn uncaptured_ipv6_is_a_problem(fixture: Fixture) {
     let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[7000]));
     let apply =
         |families| pod.bare_istio_iptables(&[&EVERYTHING[..], &["--ip-family", families]].concat()).run();
     apply("ipv4").succeeded();
     let line = first_line(&pod);
-    assert!(line.contains("IPv6 is not captured, although eth0 has"), "{line}");
+    assert!(line.contains("no rule is for IPv6"), "{line}");
     apply("dual").succeeded();
     assert!(!first_line(&pod).contains("IPv6 is not captured"));
 }
 
 fn lost_traffic_is_a_problem(fixture: Fixture) {
     let pod = fixture.pod();
-    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[7000]));
     pod.apply(&EVERYTHING);
     nft(&pod, "table inet agent { chain in { type filter hook input priority 0; policy drop; }; }");
     let line = first_line(&pod);

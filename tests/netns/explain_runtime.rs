@@ -48,13 +48,13 @@ fn healthy_pods_have_no_problem(fixture: Fixture) {
         ["-b", "", "-i", "10.0.0.0/8", "-m", "TPROXY"],
         ["-b", "*", "-i", "", "-m", "TPROXY"],
         ["-b", "*", "-i", "", "-m", "REDIRECT"],
-        ["-b", "*", "-i", "*", "-x", "0.0.0.0/1"],
+        ["-b", "*", "-i", "*", "-x", "0.0.0.0/2"],
         ["-b", "*", "-i", "*", "-x", "::/1"],
     ] {
         let pod = fixture.pod();
         pod.apply(&options);
         let ports = [Listen::Tcp(15001), Listen::TcpTransparent(15006)];
-        let _proxy = pod.proxy().serve("proxy", &ports);
+        let _servers = (pod.proxy().serve("proxy", &ports), pod.app_listens(&[80]));
         let said = overview(&pod);
         assert_eq!(said["problems"], Value::Array(Vec::new()), "{options:?}: {said:#}");
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(rule_that_is_meant_for_the_packet_is_named_first_with_its_handle);
 
@@ -16,7 +16,7 @@ fn handle(listed: &str, rule: &str) -> String {
 
 fn first_line(pod: &Pod, to: SocketAddr) -> String {
     let said = pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]).run().succeeded();
-    said.stdout().lines().next().unwrap_or_default().to_owned()
+    verdict(&said.stdout())
 }
 
 fn rule_that_is_meant_for_the_packet_is_named_first_with_its_handle(fixture: Fixture) {

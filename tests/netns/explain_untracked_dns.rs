@@ -5,7 +5,7 @@ use crate::explain_live::{Question, report};
 use crate::foreign_preserved::insert;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Fixture, for_each_backend_and_native};
+use crate::lab::{Backend, Fixture, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(zone_of_nftables_replaces_notrack_unlike_that_of_iptables);
 
@@ -24,7 +24,7 @@ fn zone_of_nftables_replaces_notrack_unlike_that_of_iptables(fixture: Fixture) {
             insert(&pod, "-t raw -I OUTPUT -p udp --dport 53 -j NOTRACK");
         }
         let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
-        let is_named = overview.lines().next().is_some_and(|line| line.to_lowercase().contains("notrack"));
+        let is_named = verdict(&overview).to_lowercase().contains("notrack");
         assert_eq!(is_named, fixture.backend != Backend::Native, "{overview}");
         for family in fixture.families() {
             let server = at(family.name_server(), 53);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::lab::fixture::at;
 use crate::lab::pod::{APP, PROXY};
 use crate::lab::program::{BUILT, Program};
-use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(reports_from_the_node_are_those_inside);
 
@@ -79,7 +79,7 @@ fn reports_from_the_node_are_those_inside(fixture: Fixture) {
         ] {
             let question = ["explain", "--live", "--from", from, "--to", &to.to_string()];
             let said = pod.bare_istio_iptables(&question).run().succeeded().stdout();
-            let line = said.lines().next().unwrap_or_default();
+            let line = verdict(&said);
             assert!(line.starts_with(first) && !line.contains(", but"), "{from}: {said}");
             // What cannot be read inside is in a note.
             let report = inside(&holder, &[&question[..], &["--backend", backend]].concat());
@@ -97,7 +97,7 @@ fn reports_from_the_node_are_those_inside(fixture: Fixture) {
     assert_eq!(found, [(Some(exempt.id().into()), Some(PROXY.into()))], "{said:#}");
     let problems = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
     let is_of_user =
-        |problem: &Value| problem.as_str().is_some_and(|words| words.starts_with("uid 2000 to "));
+        |problem: &Value| problem["cause"].as_str().is_some_and(|words| words.starts_with("uid 2000 to "));
     assert!(!problems.is_empty() && problems.iter().all(is_of_user), "{said:#}");
     let bundle = pod.bare_istio_iptables(&["bundle"]).run().succeeded().stdout();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -6,7 +6,7 @@ use crate::foreign_preserved::{EVERYTHING, FAMILIES, insert};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::user::Conversation;
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures, verdict};
 
 for_each_backend_and_native!(
     rules_that_mark_connections_like_tproxy_are_named_and_end_them,
@@ -95,7 +95,7 @@ fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixtu
         let check = pod.istio_iptables(&["check"]).run();
         check.ended_with(1);
         let table = pod.istio_iptables(&["explain", "--live"]).run().ended_with(0).output();
-        let first = table.lines().next().unwrap_or_default();
+        let first = verdict(&table);
         assert!(first.contains("a foreign rule gives ") && !first.contains("no problem"), "{table}");
         for family in FAMILIES {
             let [marked, other] = [80, 443].map(|port| at(family.service(), port));

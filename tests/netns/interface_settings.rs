@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::lab::fixture::at;
 use crate::lab::program::Ended;
-use crate::lab::{Family, Fixture, Outcome, Pod, Topology, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Outcome, Pod, Topology, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     source_validation_by_mark_drops_what_tproxy_captures,
@@ -30,17 +30,15 @@ fn set(pod: &Pod, settings: &str) {
 
 /// The first line of the overview, and that of the report about a client's connection.
 fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
-    let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
-    let of_pod = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
+    let of_pod = first_line(pod, &[]);
     let to = at(family.pod(), 8080).to_string();
     let words = ["explain", "--live", "--from", "outside", "--in", interface, "--to", &to];
-    let report = pod.bare_istio_iptables(&words).run().succeeded().output();
-    (of_pod.to_owned(), report.lines().next().unwrap_or_default().to_owned())
+    (of_pod, verdict(&pod.bare_istio_iptables(&words).run().succeeded().stdout()))
 }
 
 fn first_line(pod: &Pod, packet: &[&str]) -> String {
     let said = pod.bare_istio_iptables(&[&["explain", "--live"], packet].concat()).run().succeeded().stdout();
-    said.lines().next().unwrap_or_default().to_owned()
+    verdict(&said)
 }
 
 /// Captured connections of the application go to the loopback address.

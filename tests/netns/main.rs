@@ -18,6 +18,7 @@ mod ambiguous_rules;
 mod backend_agreement;
 mod backend_choice;
 mod backend_switch;
+mod broken_pods;
 mod bundle;
 mod capture_removal;
 mod chaos;

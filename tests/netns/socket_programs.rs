@@ -9,7 +9,7 @@ use netlab::{Cgroup, SocketProgram};
 use crate::dns::with_name_server;
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     queries_that_do_not_reach_the_rules_are_named,
@@ -50,7 +50,7 @@ fn queries_that_do_not_reach_the_rules_are_named(fixture: Fixture) {
         for output in outputs.iter().chain([&check]) {
             assert!(output.contains(&named) && output.contains(&format!("to {backend}, before")), "{output}");
         }
-        assert!(overview.lines().next().is_some_and(|first| first.contains(&named)), "{overview}");
+        assert!(verdict(&overview).contains(&named), "{overview}");
         let query = ["explain", "--live", "--proto", "udp", "--to", &server.to_string()];
         let report = pod.bare_istio_iptables(&query).run().succeeded().stdout();
         let first =
@@ -115,17 +115,17 @@ fn programs_of_another_cgroup_are_named(fixture: Fixture) {
         assert!(!explain().contains("BPF"), "{}", explain());
         let program = SocketProgram::translating_in(&cgroup, &pod.namespace, service, other);
         let said = explain();
-        let first = said.lines().next().unwrap_or_default();
+        let first = verdict(&said);
         let named = format!("at the sockets of process {} (", app.id());
         assert!(first.contains("unless a BPF program (connect") && first.contains(&named), "{said}");
         let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
-        assert!(overview.lines().next().is_some_and(|first| first.contains(&named)), "{overview}");
+        assert!(verdict(&overview).contains(&named), "{overview}");
         // The other family has no such program.
         if fixture.families().len() > 1 {
             let rest = if family == Family::V4 { Family::V6 } else { Family::V4 };
             let question = ["explain", "--live", "--to", &at(rest.service(), 80).to_string()];
             let said = pod.bare_istio_iptables(&question).run().succeeded().stdout();
-            assert!(!said.lines().next().is_some_and(|first| first.contains("BPF")), "{said}");
+            assert!(!verdict(&said).contains("BPF"), "{said}");
         }
         app.stdin.as_mut().expect("its input").write_all(b"\n\n").expect("let it go on");
         let output = app.wait_with_output().expect("it ends");

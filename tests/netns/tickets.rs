@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::lab::{Family, Fixture, Pod, for_these_fixtures};
+use crate::lab::{Family, Fixture, Pod, for_these_fixtures, verdict};
 
 for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy Dual;
@@ -59,7 +59,7 @@ fn ask(pod: &Pod, ticket: &Value) -> String {
     }
     let words = ["explain", "--live"].into_iter().chain(question.split(' ')).collect::<Vec<_>>();
     let output = pod.bare_istio_iptables(&words).run().succeeded().output();
-    output.lines().next().unwrap_or_default().to_owned()
+    verdict(&output)
 }
 
 /// A text with the addresses of the pod.

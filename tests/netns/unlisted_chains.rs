@@ -7,7 +7,7 @@ use nfnetlink::nftables::{Client, Family as NftFamily, TableName};
 use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures, verdict};
 
 for_these_fixtures!(
     nft: IptablesNft Dual;
@@ -268,7 +268,7 @@ fn tests_that_iptables_does_not_print_are_seen(fixture: Fixture) {
             ["explain", "--live", "--from", from, "--src", &outside.to_string(), "--to", &to.to_string()];
         let words = if chain == "OUTPUT" { [&words[..4], &words[6..]].concat() } else { words.to_vec() };
         let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
-        let first = said.lines().next().unwrap_or_default();
+        let first = verdict(&said);
         let is_right = first.starts_with("captured") == is_captured;
         let may_decide = first.contains(&format!("; unless a foreign rule in nat {chain} decides: "));
         assert!(is_right || may_decide, "{rule}: {first}");

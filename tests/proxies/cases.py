@@ -54,9 +54,10 @@ class Captured:
         options = self.options(backend, options)
         status, line = self.pod.answer("check", *options)
         expect(f"{what}: check", (0, "equal"), (status, line.split(":")[0]))
-        problems = "DNS port 15053 (TCP): nothing listens there" if self.dns else "no problem found"
         status, line = self.pod.answer("explain", "--live", *options)
-        expect(f"{what}: explain --live", f"the live rules of this network namespace: {problems}", line)
+        none = "the live rules of this network namespace: no problem found"
+        without_tcp = "1 problem: nothing listens on a port of the proxy"
+        expect(f"{what}: explain --live", without_tcp if self.dns else none, line)
 
     def outbound(self, port=8080, captured=True):
         """Each way out, with its account."""

@@ -319,3 +319,26 @@ fn a_config_file_without_a_name_is_not_skipped() {
     );
     assert_eq!(warnings_of(&[], &["ISTIO_IPTABLES_CONFIG="]), Vec::<String>::new());
 }
+
+#[test]
+fn lists_and_destinations_as_people_type_them_get_a_hint() {
+    refused(&["-x", "10.0.0.0/8;fd00::/8"], &["commas separate the items of a list"]);
+    refused(&["-d", "80 81"], &["commas separate the items of a list"]);
+    refused(&["explain", "--to", "http://10.0.0.1:80"], &["leave the scheme and the path out"]);
+    refused(&["explain", "http://10.0.0.1:80"], &["--to", "leave the scheme and the path out"]);
+    refused(&["explain", "web:80"], &["--to", "names are not resolved"]);
+}
+
+#[test]
+fn half_of_ipv4_is_a_wide_exclusion() {
+    let warns = |list: &str| {
+        let warnings = resolved_of(&["-i", "*", "-x", list], &[]).warnings;
+        warnings.iter().any(|warning| warning.to_string().contains("% of IPv4 are excluded"))
+    };
+    for list in ["0.0.0.0/1", "0.0.0.0/0", "0.0.0.0/2,64.0.0.0/2", "128.0.0.0/1,10.0.0.0/8"] {
+        assert!(warns(list), "{list}");
+    }
+    for list in ["0.0.0.0/2,10.0.0.0/8", "0.0.0.0/2,0.0.0.0/3,32.0.0.0/3", "::/0", ""] {
+        assert!(!warns(list), "{list}");
+    }
+}

@@ -88,7 +88,7 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
             let unsent = if packet.is_local && !packet.is_inbound { loopback() } else { no_carrier() };
             let is_passthrough =
                 [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&packet.source.ip());
-            let unbound = || runtime::passthrough_problem(packet.family(), pod).filter(|_| is_passthrough);
+            let unbound = || runtime::unbound_passthrough(packet.family(), pod).filter(|_| is_passthrough);
             unsent.or_else(unbound).map(ReplyProblem::from).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {

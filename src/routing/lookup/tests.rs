@@ -395,7 +395,7 @@ fn rule_for_vrfs_may_decide() {
             assert_eq!(uncertain, [1000], "{found:?}");
             for fib in [fib.clone(), with_tproxy(&fib, Tproxy { mark: Mark(1337), table: 133 })] {
                 let first = that_decide_first(family, &fib, Mark(1337));
-                assert!(first.len() == 1 && first[0].sentence.contains("[l3mdev-table]"), "{first:?}");
+                assert!(first.len() == 1 && first[0].cause.contains("[l3mdev-table]"), "{first:?}");
             }
         }
     });
@@ -413,7 +413,7 @@ fn route_in_the_table_of_tproxy_is_seen_before_the_first_run() {
             run("ip", &[flag(family), "route", "add", range, "dev", "eth0", "table", "200"]);
             let found = that_decide_first(family, &planned(), of_run.mark);
             assert!(
-                found.len() == 1 && found[0].sentence.contains("a foreign route takes precedence over ours"),
+                found.len() == 1 && found[0].cause.contains("a foreign route takes precedence over ours"),
                 "{found:?}"
             );
         }

@@ -11,7 +11,9 @@ use netlab::{Listen, User};
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{
+    Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures, verdict,
+};
 
 for_each_backend_and_native!(
     marks_are_routed_where_they_are_set,
@@ -246,7 +248,7 @@ impl<'a> Case<'a> {
         let to = self.to(family).to_string();
         let words = ["explain", "--live", "--from", self.flow.0, "--to", &to];
         let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
-        said.lines().next().unwrap_or_default().to_owned()
+        verdict(&said)
     }
 
     fn by_kernel(&self, pod: &Pod, family: Family) -> Kernel {
@@ -450,14 +452,14 @@ fn switched_off_tables_of_ours_are_named_everywhere(fixture: Fixture) {
     pod.apply(&["-i", "*", "-b", "*"]);
     let first = |words: &[&str]| {
         let said = pod.bare_istio_iptables(words).run().stdout();
-        said.lines().next().unwrap_or_default().to_owned()
+        verdict(&said)
     };
     let table = || pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
     let diff = ["diff", "live", "options", "-i", "*", "-b", "*", "--dual-stack"];
     assert!(!table().contains("dormant"), "{}", table());
     assert!(first(&diff).starts_with("equal"), "{}", first(&diff));
     pod.namespace.run(|| tool("nft", &["add", "table", "ip", "nat", "{ flags dormant; }"], ""));
-    assert!(table().lines().next().is_some_and(|line| line.contains("ip nat is dormant")), "{}", table());
+    assert!(verdict(&table()).contains("ip nat is dormant"), "{}", table());
     assert!(first(&diff).starts_with("different"), "{}", first(&diff));
     let bundle = pod.bare_istio_iptables(&["bundle"]).run().succeeded().stdout();
     assert!(bundle.contains("ip nat is dormant"), "{bundle}");

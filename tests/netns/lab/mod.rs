@@ -7,6 +7,7 @@ pub(crate) mod native;
 pub(crate) mod pod;
 pub(crate) mod program;
 pub(crate) mod queries;
+pub(crate) mod report;
 pub(crate) mod rules;
 pub(crate) mod tools;
 pub(crate) mod traffic;
@@ -18,3 +19,4 @@ pub(crate) use fixture::{
 };
 pub(crate) use netlab::{Outcome, User, namespace, segment, server, socket, user};
 pub(crate) use pod::{Pod, Topology};
+pub(crate) use report::verdict;

@@ -101,6 +101,12 @@ impl Pod {
         self.proxy_listens_on(15001, 15006, 15008)
     }
 
+    /// Starts a proxy that serves no DNS.
+    pub(crate) fn proxy_listens_without_dns(&self) -> Server {
+        let listen = [Listen::Tcp(15001), Listen::TcpTransparent(15006), Listen::Tcp(15008)];
+        self.proxy().serve("proxy", &listen)
+    }
+
     /// Starts a proxy with other ports. All its listeners are transparent, so it serves REDIRECT and TPROXY.
     pub(crate) fn proxy_listens_on(&self, outbound: u16, inbound: u16, tunnel: u16) -> Server {
         let mut listen = vec![Listen::Tcp(outbound), Listen::TcpTransparent(inbound), Listen::Tcp(tunnel)];

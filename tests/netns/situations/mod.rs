@@ -11,7 +11,7 @@ use netlab::socket::{self, Binding};
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_these_fixtures};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_these_fixtures, verdict};
 use situation::Situation;
 
 for_these_fixtures!(
@@ -160,5 +160,5 @@ fn explain(pod: &Pod, family: Family, packet: &str) -> String {
         words.extend(["--src", &source]);
     }
     let output = pod.bare_istio_iptables(&words).run().succeeded().stdout();
-    output.lines().next().unwrap_or_default().to_owned()
+    verdict(&output)
 }

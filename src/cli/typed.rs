@@ -1,0 +1,101 @@
+//! Forms of command lines that people type and clap does not have.
+
+use std::ffi::{OsStr, OsString};
+
+use super::packet::PacketKey;
+use super::raw::SubCommand;
+
+/// `help SUBCOMMAND` and `version` become options, and `-o json` of a report becomes `--output json`: no port has such a name.
+pub(super) fn normalize(arguments: &mut Vec<OsString>) {
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("version") if arguments.len() == 2 => replace(arguments, 1, "--version"),
+        Some("help") => {
+            arguments.remove(1);
+            arguments.truncate(2);
+            arguments.push("--help".into());
+        }
+        _ => {}
+    }
+    let has_output = |word: &OsString| {
+        let of_word = SubCommand::ALL.into_iter().find(|sub| word == sub.name());
+        of_word.is_some_and(|sub| sub.own_options().contains(&PacketKey::Output))
+    };
+    if !arguments.iter().any(has_output) {
+        return;
+    }
+    let is_format = |word: Option<&OsString>| {
+        word.is_some_and(|word| ["text", "json", "mermaid"].iter().any(|name| word == name))
+    };
+    for at in 1..arguments.len() {
+        if arguments.get(at).is_some_and(|word| word == "-o") && is_format(arguments.get(at + 1)) {
+            replace(arguments, at, "--output");
+        }
+    }
+}
+
+fn replace(arguments: &mut [OsString], at: usize, with: &str) {
+    if let Some(word) = arguments.get_mut(at) {
+        OsStr::new(with).clone_into(word);
+    }
+}
+
+/// The flag of a list whose value is followed by this word: a shell has replaced `*` by the names of files.
+pub(super) fn unquoted<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> {
+    const LISTS: [&str; 4] = ["-i", "-b", "--istio-service-cidr", "--istio-inbound-ports"];
+    let at = arguments.iter().position(|argument| argument == word)?;
+    let flag = arguments.get(at.checked_sub(2)?)?.to_str()?;
+    LISTS.contains(&flag).then_some(flag)
+}
+
+/// Whether a name differs from a known one by one character, or by two that are swapped.
+pub(super) fn is_misspelt(name: &str, known: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (name.chars().collect(), known.chars().collect());
+    let start = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let (one, other) = (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());
+    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (one, other) =
+        (one.get(..one.len() - end).unwrap_or_default(), other.get(..other.len() - end).unwrap_or_default());
+    match (one, other) {
+        ([], [_]) | ([_], [] | [_]) => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normalized(line: &str) -> String {
+        let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        normalize(&mut words);
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn words_that_people_type_become_options() {
+        for (typed, meant) in [
+            ("x version", "x --version"),
+            ("x help", "x --help"),
+            ("x help explain", "x explain --help"),
+            ("x explain -o json", "x explain --output json"),
+            ("x explain -o 9000", "x explain -o 9000"),
+            ("x -o json", "x -o json"),
+            ("x apply -o json", "x apply -o json"),
+        ] {
+            assert_eq!(normalized(typed), meant);
+        }
+    }
+
+    #[test]
+    fn names_with_one_wrong_character_are_misspelt() {
+        for name in
+            ["ISTIO_INBOUND_PORT", "ISTIO_INBUOND_PORTS", "ISTIO_INBOUND_PORTSS", "ISTIO_INBOUND_PORTX"]
+        {
+            assert!(is_misspelt(name, "ISTIO_INBOUND_PORTS"), "{name}");
+        }
+        for name in ["ISTIO_INBOUND_PORTS", "ISTIO_OUTBOUND_PORTS", "ISTIO_META_X", ""] {
+            assert!(!is_misspelt(name, "ISTIO_INBOUND_PORTS"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Eight pods, each broken in one way that users report: the first command names the cause as the first problem and the only one.
+
+use std::net::TcpListener;
+
+use netlab::Listen;
+use serde_json::Value;
+
+use crate::explain_runtime::{start, stop};
+use crate::lab::fixture::at;
+use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
+
+for_these_fixtures!(
+    nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
+    [
+        foreign_accept_is_the_first_problem,
+        proxy_without_listeners_is_the_first_problem,
+        app_with_the_uid_of_the_proxy_is_the_first_problem,
+        wide_exclusion_is_the_first_problem,
+        flushed_rules_are_the_first_problem,
+        uncaptured_ipv6_is_the_first_problem,
+        uncaptured_dns_is_the_first_problem,
+        app_without_a_listener_is_the_first_problem,
+        a_pod_that_works_has_no_problem
+    ]
+);
+
+const OPTIONS: [&str; 4] = ["-i", "*", "-b", "*"];
+
+/// The problems of a report, each with its id, its cause and its fix; text and JSON have the same ones.
+fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
+    let report = |more: &[&str]| {
+        let words = [&["explain", "--live"], question, more].concat();
+        pod.bare_istio_iptables(&words).run().succeeded().stdout()
+    };
+    let said: Value = serde_json::from_str(&report(&["--output", "json"])).expect("JSON");
+    let text = report(&[]);
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.chars().count() <= 100, "{first}");
+    let found = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+    let parts = |problem: &Value| {
+        ["id", "cause", "fix"].map(|key| problem[key].as_str().unwrap_or_default().to_owned())
+    };
+    let found: Vec<_> = found.iter().map(parts).collect();
+    for [id, _, fix] in &found {
+        assert!(text.contains(id) && text.contains(fix), "{id}, {fix}: {text}");
+    }
+    found
+}
+
+#[track_caller]
+fn is_the_only_problem(pod: &Pod, question: &[&str], id: &str, cause: &str, fix: &str) {
+    let found = problems(pod, question);
+    let [[first, of_first, mend]] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(first, id, "{found:?}");
+    assert!(of_first.contains(cause), "{of_first}");
+    assert!(mend.contains(fix), "{mend}");
+}
+
+fn foreign_accept_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    if fixture.backend == Backend::Native {
+        let table =
+            "table ip agent { chain o { type nat hook output priority -110; ip daddr 10.0.0.0/8 accept; }; }";
+        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        // An accept ends its own chain only: the packet meets ours next.
+        assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+        return;
+    }
+    pod.iptables(Family::V4, "-t nat -I OUTPUT -d 10.0.0.0/8 -j ACCEPT");
+    let fix = "`iptables -t nat -D OUTPUT -d 10.0.0.0/8 -j ACCEPT`";
+    is_the_only_problem(&pod, &[], "foreign-rule", "-d 10.0.0.0/8 -j ACCEPT", fix);
+    is_the_only_problem(&pod, &["--to", "10.3.4.5:80"], "foreign-rule", "-d 10.0.0.0/8 -j ACCEPT", fix);
+    pod.iptables(Family::V4, fix.trim_matches('`').trim_start_matches("iptables "));
+    assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
+}
+
+fn proxy_without_listeners_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    let ports = "outbound port 15001, inbound port 15006: nothing listens there";
+    is_the_only_problem(&pod, &[], "proxy-not-listening", ports, "kubectl logs");
+    let to = at(Family::V4.service(), 80).to_string();
+    is_the_only_problem(&pod, &["--to", &to], "proxy-not-listening", "nothing listens there", "kubectl logs");
+}
+
+fn app_with_the_uid_of_the_proxy_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let inbound = pod.proxy().serve("proxy", &[Listen::TcpTransparent(15006)]);
+    let _servers = (inbound, pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    let outbound = pod.proxy().run(|| TcpListener::bind("0.0.0.0:15001").expect("a listener"));
+    let outbound_v6 = pod.proxy().run(|| TcpListener::bind("[::]:15001").expect("a listener"));
+    const AS_PROXY: &str = "setpriv --reuid=1337 --regid=1337 --clear-groups cat";
+    let proxy = start(&pod, AS_PROXY, Some(&outbound));
+    // Another container: its own mounts.
+    let app = start(&pod, &format!("unshare -m {AS_PROXY}"), None);
+    while problems(&pod, &[]).is_empty() {
+        std::thread::yield_now();
+    }
+    let cause = format!("process {} (cat) is not captured: it runs as uid 1337", app.id());
+    is_the_only_problem(&pod, &[], "app-as-proxy", &cause, "runAsUser");
+    let to = at(Family::V4.service(), 80).to_string();
+    is_the_only_problem(&pod, &["--to", &to], "app-as-proxy", &cause, "runAsUser");
+    pod.bare_istio_iptables(&["explain", "--live", "--to", &to])
+        .run()
+        .succeeded()
+        .output_contains("not captured: ");
+    [app, proxy].into_iter().for_each(stop);
+    drop(outbound_v6);
+}
+
+fn wide_exclusion_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    let options = [&OPTIONS[..], &["-x", "0.0.0.0/2,10.0.0.0/8,64.0.0.0/2"]].concat();
+    pod.apply(&options).output_contains("50 % of IPv4 are excluded");
+    is_the_only_problem(&pod, &[], "wide-exclusion", "50 % of IPv4", "-x");
+    pod.istio_iptables(&["check"]).run().ended_with(0).output_contains("equal, but 1 problem: half of IPv4");
+}
+
+fn flushed_rules_are_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    if fixture.backend == Backend::Native {
+        pod.namespace.run(|| crate::lab::program::tool("nft", &["flush", "ruleset"], ""));
+    } else {
+        for family in [Family::V4, Family::V6] {
+            pod.iptables(family, "-t nat -F");
+        }
+    }
+    is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
+    let said = pod.istio_iptables(&["check"]).run().ended_with(1).stdout();
+    assert!(said.starts_with("no capture rule is live\n"), "{said}");
+}
+
+fn uncaptured_ipv6_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.bare_istio_iptables(&OPTIONS).run().succeeded();
+    let address = Family::V6.pod().to_string();
+    is_the_only_problem(&pod, &[], "ipv6-not-captured", &address, "--dual-stack");
+}
+
+fn uncaptured_dns_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    is_the_only_problem(&pod, &[], "dns-not-captured", "15053", "--redirect-dns");
+}
+
+fn app_without_a_listener_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[9090]));
+    pod.apply(&["-i", "*", "-b", "8080,9090"]);
+    is_the_only_problem(&pod, &[], "app-not-listening", "TCP port 8080", "ss -lntp");
+    let question = ["--from", "outside", "--to", &at(Family::V4.pod(), 8080).to_string()];
+    is_the_only_problem(&pod, &question, "app-not-listening", "TCP port 8080", "ss -lntp");
+}
+
+fn a_pod_that_works_has_no_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&[&OPTIONS[..], &["--redirect-dns", "--capture-all-dns"]].concat());
+    assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+}
