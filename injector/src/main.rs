@@ -19,7 +19,11 @@ fn main() -> ExitCode {
             for note in output.notes.iter().chain(&output.summary) {
                 print_error(&format!("{note}\n"));
             }
-            if let Err(error) = files::write(&output.target, &output.text) {
+            let written = match &output.large {
+                Some(file) => files::write_from(&output.target, file),
+                None => files::write(&output.target, &output.text),
+            };
+            if let Err(error) = written {
                 let target = match output.target.as_str() {
                     "-" => "standard output".to_owned(),
                     file => format!("--output {file}"),

@@ -5,12 +5,15 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
+use super::batches::in_batches;
 use super::color::ColorArgs;
 use super::connect::{merged, unavailable, with_cluster};
-use super::input::{Examined, examine, is_read, item_place, placed, read, unreadable};
+use super::input::{
+    Examined, Place, examine, is_read, item_place, kustomization, open, uncollected, unreadable,
+};
 use super::load::{Loaded, load, load_from, sources, text_of};
 use super::own_capture;
-use super::report::{CheckResult, Gate, as_json, as_summary, as_text};
+use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
 use crate::decide::{self, Called, Webhook, Webhooks};
@@ -22,7 +25,7 @@ use crate::pod::list::{List, containers, find};
 use crate::pod::security;
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
-use crate::yaml;
+use crate::yaml::{self, Part};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CheckArgs {
@@ -100,61 +103,96 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
         return Err(Failure::new(Exit::Data, malformed.iter().map(ToString::to_string).collect()));
     }
     let result = check_object(args, &loaded, &webhooks, "cluster", &object, Shape::Pod);
-    Ok(finish(args, environment, &[result], notes))
+    let mut report = report(args);
+    let paint = |text: String| args.color.paint(text, environment);
+    report.add(&result, &paint).map_err(|error| uncollected(&error))?;
+    finish(report, notes)
 }
 
-fn finish(
-    args: &CheckArgs,
-    environment: &Environment,
-    results: &[CheckResult],
-    notes: Vec<String>,
-) -> Output {
-    let paint = |text: String| args.color.paint(text, environment);
-    let text = match args.output {
-        Format::Json => as_json(results),
-        Format::Text if args.summary => paint(as_summary(results)),
-        Format::Text => paint(as_text(results)),
-    };
-    let refused = results.iter().any(|result| !result.injected());
-    Output { text, notes, refused, target: "-".to_owned(), ..Output::default() }
+/// The results, shown as the options say.
+fn report(args: &CheckArgs) -> Report {
+    Report::new(match args.output {
+        Format::Json => Style::Json,
+        Format::Text if args.summary => Style::Summary,
+        Format::Text => Style::Text,
+    })
+}
+
+fn finish(report: Report, notes: Vec<String>) -> Result<Output, Failure> {
+    let refused = report.refused;
+    let (text, large) = report.finish().map_err(|error| uncollected(&error))?;
+    Ok(Output { text, large, notes, refused, target: "-".to_owned(), ..Output::default() })
+}
+
+/// What was found in one document.
+struct Checked {
+    results: Vec<CheckResult>,
+    problems: Vec<String>,
+    /// Whether the rest of the file is not read.
+    ends: bool,
 }
 
 fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
-    let files = read(&InputArgs { filename: args.filename.clone(), recursive: args.recursive })?;
+    let mut inputs = open(&InputArgs { filename: args.filename.clone(), recursive: args.recursive })?;
     let loaded = load(&args.injection, environment)?;
-    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
+    let loaded = loaded.with_proxy_configs(&mut inputs, args.injection.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
-    let mut results = Vec::new();
-    let mut problems = Vec::new();
-    for (name, bytes) in &files {
-        let documents = match yaml::read_documents(bytes) {
-            Ok(documents) => documents,
-            Err(error) => {
-                problems.push(unreadable(name, bytes, &error.to_string()));
-                continue;
-            }
+    let paint = |text: String| args.color.paint(text, environment);
+    let hint = kustomization(&mut inputs);
+    let (mut report, mut problems, mut any) = (report(args), Vec::new(), false);
+    for input in &mut inputs {
+        let file = input.called().to_owned();
+        let work = |part| {
+            check_part(&file, part, &|object, shape| {
+                check_object(args, &loaded, &webhooks, &file, object, shape)
+            })
         };
-        for (place, document) in placed(name, &documents) {
-            if let Some(duplicate) = document.duplicate.as_ref().filter(|_| is_read(&document.value)) {
-                problems.push(format!("{name}: {duplicate}"));
-                continue;
+        in_batches(input, &work, &mut |found| {
+            any |= !found.results.is_empty();
+            problems.extend(found.problems);
+            for result in found.results.iter().filter(|_| problems.is_empty()) {
+                report.add(result, &paint).map_err(|error| uncollected(&error))?;
             }
-            each(&document.value, &place, &mut |object, place| match examine(object) {
-                Ok(Examined::Pod(shape)) => {
-                    results.push(check_object(args, &loaded, &webhooks, name, object, shape));
-                }
-                Ok(Examined::NoPod { .. } | Examined::Nothing) => {}
-                Err(found) => problems.extend(found.iter().map(|problem| format!("{place}: {problem}"))),
-            });
-        }
+            Ok(!found.ends)
+        })?;
     }
     if !problems.is_empty() {
+        problems.extend(hint);
         return Err(Failure::new(Exit::Data, problems));
     }
-    if results.is_empty() {
+    if !any {
         return Err(Failure::one(Exit::Data, "there is no object with a pod in these files"));
     }
-    Ok(finish(args, environment, &results, Vec::new()))
+    finish(report, hint.into_iter().map(|hint| format!("warning: {hint}")).collect())
+}
+
+/// Checks the objects of a document.
+fn check_part(
+    file: &str,
+    part: Result<Part, String>,
+    check: &dyn Fn(&Value, Shape) -> CheckResult,
+) -> Checked {
+    let ends = |problem| Checked { results: Vec::new(), problems: vec![problem], ends: true };
+    let mut part = match part {
+        Ok(part) => part,
+        Err(problem) => return ends(problem),
+    };
+    let place = Place::new(file, &part);
+    let document = match part.read() {
+        Ok(document) => document,
+        Err(error) => return ends(unreadable(&place.name, &part.body, &error.to_string())),
+    };
+    let (mut results, mut problems) = (Vec::new(), Vec::new());
+    if let Some(duplicate) = document.duplicate.as_ref().filter(|_| is_read(&document.value)) {
+        problems.push(format!("{}: {duplicate}", place.name));
+    } else {
+        each(&document.value, &place.line, &mut |object, place| match examine(object) {
+            Ok(Examined::Pod(shape)) => results.push(check(object, shape)),
+            Ok(Examined::NoPod { .. } | Examined::Nothing) => {}
+            Err(found) => problems.extend(found.iter().map(|problem| format!("{place}: {problem}"))),
+        });
+    }
+    Checked { results, problems, ends: false }
 }
 
 /// Every object with its place, the items of Lists rather than the Lists.

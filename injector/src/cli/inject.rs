@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::args::RewriteArgs;
-use super::input::read;
+use super::input::open;
 use super::load::{Loaded, load, local_image};
 use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
@@ -15,10 +15,10 @@ use crate::object::{self, Shape};
 use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
-    let files = read(&args.input)?;
+    let mut inputs = open(&args.input)?;
     let loaded = load(&args.injection, environment)?.by_hand();
-    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
-    let mut output = rewrite(&files, &args.output, "injected", &mut |object, shape, notes| {
+    let loaded = loaded.with_proxy_configs(&mut inputs, args.injection.pod.namespace.as_ref())?;
+    let mut output = rewrite(&mut inputs, &args.output, "injected", &|object, shape, notes| {
         one(&loaded, object, shape, args.injection.pod.namespace.as_ref(), notes)
     })?;
     output.notes.splice(..0, loaded.warnings());

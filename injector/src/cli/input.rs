@@ -1,22 +1,47 @@
 //! Input of the commands: files, their documents, and which of them contain a pod.
 
-use serde_json::Value;
+use std::io;
+
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 
 use super::args::InputArgs;
 use super::{Exit, Failure};
 use crate::config::ProxyConfig;
-use crate::files;
+use crate::files::{self, Input};
 use crate::object::{self, Shape};
 use crate::pod::list;
-use crate::yaml::Document;
+use crate::yaml::{Part, PartError, Parts};
 
-/// The files of the flags, each with its content.
-pub(super) fn read(input: &InputArgs) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let read = |name: String| match files::read(&name) {
-        Ok(bytes) => Ok((files::called(&name).to_owned(), bytes)),
-        Err(error) => Err(Failure::reading(&name, &error)),
-    };
-    names(input)?.into_iter().map(read).collect()
+/// The files of the flags, each of which can be read.
+pub(super) fn open(input: &InputArgs) -> Result<Vec<Input>, Failure> {
+    let open = |name: String| Input::new(&name).map_err(|error| Failure::reading(&name, &error));
+    names(input)?.into_iter().map(open).collect()
+}
+
+/// Passes each document of a file to `visit`, until it returns false.
+/// Errors: the file cannot be read. A document that cannot be split off is passed as a problem, and is the last one.
+pub(super) fn each_part(
+    input: &mut Input,
+    visit: &mut dyn FnMut(Result<Part, String>) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let name = input.called().to_owned();
+    let failed = |error: &io::Error| Failure::reading(&name, error);
+    let mut parts = Parts::new(input.open().map_err(|error| failed(&error))?);
+    loop {
+        let part = match parts.next_part() {
+            Ok(None) => return Ok(()),
+            Ok(Some(part)) => Ok(part),
+            Err(PartError::Io(error)) => return Err(failed(&error)),
+            Err(PartError::Document { number, error }) => {
+                Err(unreadable(&named(&name, number, number > 1), "", &error.to_string()))
+            }
+        };
+        let last = part.is_err();
+        if !visit(part)? || last {
+            return Ok(());
+        }
+    }
 }
 
 /// The files of the flags, directories expanded.
@@ -40,6 +65,29 @@ pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// What is lost where a kustomization changes the files beside it: nothing of it is applied here.
+pub(super) fn kustomization(inputs: &mut [Input]) -> Option<String> {
+    /// These keys change no other file.
+    const WITHOUT_EFFECT: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
+    let changes = |input: &mut Input| {
+        let mut changes = false;
+        let _ = each_part(input, &mut |part| {
+            let document = part.ok().and_then(|mut part| part.read().ok());
+            let value = document.map(|document| document.value).unwrap_or_default();
+            let mut keys = value.as_object().into_iter().flat_map(Map::keys);
+            changes |= keys.any(|key| !WITHOUT_EFFECT.contains(&key.as_str()));
+            Ok(true)
+        });
+        changes
+    };
+    let mut all =
+        inputs.iter_mut().filter(|input| matches!(input.base(), "kustomization.yaml" | "kustomization.yml"));
+    let folder = all.find_map(|input| changes(input).then(|| input.folder().to_owned()))?;
+    Some(format!(
+        "{folder}: its kustomization is not applied: run kubectl kustomize first: kubectl kustomize {folder} | sidecar-injector ... -f -"
+    ))
+}
+
 /// Whether anything depends on what a document says: others are passed through.
 pub(super) fn is_read(object: &Value) -> bool {
     match object::items(object) {
@@ -50,16 +98,32 @@ pub(super) fn is_read(object: &Value) -> bool {
     }
 }
 
-/// The documents of a file, each with its place for messages.
-pub(super) fn placed<'d, 't>(
-    name: &str,
-    documents: &'d [Document<'t>],
-) -> impl Iterator<Item = (String, &'d Document<'t>)> {
-    let several = documents.len() > 1;
-    documents.iter().enumerate().map(move |(at, document)| {
-        let place = if several { format!("{name}, document {}", at + 1) } else { name.to_owned() };
-        (place, document)
-    })
+/// The output cannot be collected.
+pub(super) fn uncollected(error: &io::Error) -> Failure {
+    Failure::one(Exit::CannotCreate, format!("output: {}", files::plain(error)))
+}
+
+/// A document for messages: the file, and where it has several the number.
+fn named(file: &str, number: usize, several: bool) -> String {
+    if several { format!("{file}, document {number}") } else { file.to_owned() }
+}
+
+/// The places of a document for messages.
+pub(super) struct Place {
+    /// File and number.
+    pub(super) name: String,
+    /// With the line of the file in which it begins.
+    pub(super) line: String,
+}
+
+impl Place {
+    pub(super) fn new(file: &str, part: &Part) -> Self {
+        let name = named(file, part.number, part.several);
+        let is_empty = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        let line = part.line + part.body.lines().take_while(is_empty).count();
+        let line = if part.several { format!("{name} (line {line})") } else { name.clone() };
+        Self { name, line }
+    }
 }
 
 /// The place of an item of the List at `place`.
@@ -107,15 +171,14 @@ pub(super) fn examine(object: &Value) -> Result<Examined, Vec<String>> {
     }
 }
 
-/// What is wrong with a file that is not YAML: a chart's template, JSON, or just that.
-pub(super) fn unreadable(name: &str, bytes: &[u8], error: &str) -> String {
-    let text = String::from_utf8_lossy(bytes);
+/// What is wrong with a document that is not YAML: a chart's template, JSON, or just that.
+pub(super) fn unreadable(place: &str, text: &str, error: &str) -> String {
     if text.contains("{{") && text.contains("}}") {
-        return format!("{name}: {error}; it has template actions ({{{{ ... }}}}): run helm template first");
+        return format!("{place}: {error}; it has template actions ({{{{ ... }}}}): run helm template first");
     }
-    match serde_json::from_str::<Value>(&text) {
-        Err(json) if text.trim_start().starts_with(['{', '[']) => format!("{name}: not valid JSON: {json}"),
-        _ => format!("{name}: {error}"),
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(json) if text.trim_start().starts_with(['{', '[']) => format!("{place}: not valid JSON: {json}"),
+        _ => format!("{place}: {error}"),
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use memchr::memmem::Finder;
 use serde_json::Value;
 
 use super::args::{ConfigArgs, InjectionArgs};
+use super::input::each_part;
 use super::{Environment, Exit, Failure};
 use crate::config::{BUILTIN_INIT_IMAGE, ProxyConfig, SetValues, Source, SourceKind, Sources};
 use crate::decide::Policy;
-use crate::files;
+use crate::files::{self, Input};
 use crate::inject::{InjectionContext, Injector, Options, functions};
 use crate::manifests::{Image, Namespace, Platform};
 use crate::object;
@@ -144,18 +146,20 @@ impl Loaded {
         }
     }
 
-    /// The ProxyConfig resources among the files of a run apply to its pods.
+    /// The ProxyConfig resources among the files of a run apply to its pods, also to those in front of them.
     pub(super) fn with_proxy_configs(
         mut self,
-        files: &[(String, Vec<u8>)],
+        inputs: &mut [Input],
         namespace: Option<&Namespace>,
     ) -> Result<Self, Failure> {
-        const KIND: &[u8] = b"ProxyConfig";
+        let kind = Finder::new("ProxyConfig");
         let (mut found, mut problems) = (Vec::new(), Vec::new());
-        // Files without one are parsed once.
-        let files = files.iter().filter(|(_, bytes)| bytes.windows(KIND.len()).any(|text| text == KIND));
-        for (file, bytes) in files {
-            for document in yaml::read_documents(bytes).into_iter().flatten() {
+        for input in inputs {
+            let file = input.called().to_owned();
+            each_part(input, &mut |part| {
+                // Documents without one are parsed once; those that cannot be read are reported then.
+                let part = part.ok().filter(|part| kind.find(part.body.as_bytes()).is_some());
+                let Some(Ok(document)) = part.map(|mut part| part.read()) else { return Ok(true) };
                 let one = std::slice::from_ref(&document.value);
                 let objects = object::items(&document.value).map_or(one, Vec::as_slice);
                 for object in objects.iter().filter(|object| ProxyConfig::is_one(object)) {
@@ -164,7 +168,8 @@ impl Loaded {
                         Err(error) => problems.push(format!("{file}: {}: {error}", object::title(object))),
                     }
                 }
-            }
+                Ok(true)
+            })?;
         }
         self.context.proxy_configs = Arc::new(found.into_iter().collect());
         if problems.is_empty() { Ok(self) } else { Err(Failure::new(Exit::Data, problems)) }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod batches;
 mod check;
 mod color;
 mod command;
@@ -22,6 +23,7 @@ mod webhook;
 mod webhook_args;
 
 use std::ffi::OsString;
+use std::fs::File;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
@@ -45,10 +47,12 @@ impl Environment {
 }
 
 /// What a run prints.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Output {
     /// For standard output, or the file of `--output`.
     pub text: String,
+    /// A temporary file with the text instead, where it is large.
+    pub large: Option<File>,
     /// For standard error.
     pub notes: Vec<String>,
     /// For standard error, behind the notes: what became of each document.

@@ -1,6 +1,8 @@
 //! The result of `check`, as text and as JSON.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
 
 use istio_iptables::text::one_line;
 use serde_json::{Value, json};
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use super::own_capture::{self, OwnCapture};
 use crate::decide::webhook_selectors::SUFFIX;
 use crate::decide::{Decision, Reason};
+use crate::files::Spool;
 
 /// Known facts about one object.
 #[derive(Clone, Debug)]
@@ -63,48 +66,88 @@ impl CheckResult {
     }
 }
 
-pub(super) fn as_text(results: &[CheckResult]) -> String {
-    let mut text = String::new();
-    for result in results {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{}: {}", result.title, result.verdict());
-        if let Some((_, own)) = &result.own {
-            injected(&mut text, result, own.as_ref());
-            continue;
-        }
-        webhook(&mut text, &result.gate);
-        for step in &result.decision.steps {
-            let mark = match step.verdict {
-                Some(true) => "yes ",
-                Some(false) => "no  ",
-                None => "-   ",
-            };
-            let _ = writeln!(text, "  {mark}{:<17} {}", step.reason.slug(), step.found);
-        }
-        let mut lines = |head: &str, lines: &[String]| {
-            for line in lines {
-                let _ = writeln!(text, "  {head} {line}");
-            }
-        };
-        lines("adds", &result.added);
-        lines("captures with", &result.capture);
-        lines("warning:", &result.warnings);
-        for line in result.error.iter().flat_map(|error| error.lines()) {
-            let _ = writeln!(text, "  error: {line}");
-        }
-    }
-    if results.iter().any(|result| result.own.is_none()) {
-        text.push_str("ProxyConfig resources are not read: their changes are not shown.\n");
-    }
-    text
+/// How the results are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Json,
+    /// One line for each object.
+    Summary,
+    Text,
 }
 
-/// One line for each object.
-pub(super) fn as_summary(results: &[CheckResult]) -> String {
-    results
-        .iter()
-        .map(|result| format!("{}: {}: {}\n", result.file, result.title, result.verdict()))
-        .collect()
+/// The results so far, as they are shown.
+pub(super) struct Report {
+    style: Style,
+    pub(super) text: Spool,
+    /// Whether a pod is not injected.
+    pub(super) refused: bool,
+    /// Whether an injection was tried.
+    tried: bool,
+}
+
+impl Report {
+    pub(super) fn new(style: Style) -> Self {
+        Self { style, text: Spool::default(), refused: false, tried: false }
+    }
+
+    /// Adds a result; `paint` gives the text its colors.
+    pub(super) fn add(&mut self, result: &CheckResult, paint: &dyn Fn(String) -> String) -> io::Result<()> {
+        self.refused |= !result.injected();
+        self.tried |= result.own.is_none();
+        let text = match self.style {
+            Style::Json => {
+                // An item of the list: a string has no line break in it.
+                let item = format!("{:#}", as_json(result)).replace('\n', "\n  ");
+                format!("{}\n  {item}", if self.text.is_empty() { "[" } else { "," })
+            }
+            Style::Summary => paint(format!("{}: {}: {}\n", result.file, result.title, result.verdict())),
+            Style::Text => paint(as_text(result)),
+        };
+        self.text.push(&text)
+    }
+
+    /// Ends the text.
+    pub(super) fn finish(mut self) -> io::Result<(String, Option<File>)> {
+        match self.style {
+            Style::Json => self.text.push("\n]\n")?,
+            Style::Text if self.tried => {
+                self.text.push("ProxyConfig resources are not read: their changes are not shown.\n")?;
+            }
+            Style::Summary | Style::Text => {}
+        }
+        self.text.finish()
+    }
+}
+
+fn as_text(result: &CheckResult) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{}: {}", result.title, result.verdict());
+    if let Some((_, own)) = &result.own {
+        injected(&mut text, result, own.as_ref());
+        return text;
+    }
+    webhook(&mut text, &result.gate);
+    for step in &result.decision.steps {
+        let mark = match step.verdict {
+            Some(true) => "yes ",
+            Some(false) => "no  ",
+            None => "-   ",
+        };
+        let _ = writeln!(text, "  {mark}{:<17} {}", step.reason.slug(), step.found);
+    }
+    let mut lines = |head: &str, lines: &[String]| {
+        for line in lines {
+            let _ = writeln!(text, "  {head} {line}");
+        }
+    };
+    lines("adds", &result.added);
+    lines("captures with", &result.capture);
+    lines("warning:", &result.warnings);
+    for line in result.error.iter().flat_map(|error| error.lines()) {
+        let _ = writeln!(text, "  error: {line}");
+    }
+    text
 }
 
 /// A pod that is injected already: its own options, where each comes from, and what they do.
@@ -166,34 +209,26 @@ fn webhook(text: &mut String, gate: &Gate) {
     }
 }
 
-pub(super) fn as_json(results: &[CheckResult]) -> String {
-    let all: Vec<Value> = results
-        .iter()
-        .map(|result| {
-            // Of an injection that is not about to happen.
-            let steps = result.decision.steps.iter().filter(|_| result.own.is_none());
-            let steps: Vec<Value> = steps
-                .map(|step| json!({"step": step.reason.slug(), "found": step.found, "verdict": step.verdict}))
-                .collect();
-            json!({
-                "file": result.file,
-                "object": result.title,
-                "injected": result.injected(),
-                "reason": result.reason(),
-                "summary": result.verdict(),
-                "webhook": if result.own.is_none() { webhook_json(&result.gate) } else { Value::Null },
-                "steps": steps,
-                "adds": result.added,
-                "capture": result.capture,
-                "own": result.own.as_ref().and_then(|(_, own)| own.as_ref()).map(own_capture::as_json),
-                "warnings": result.warnings,
-                "error": result.error,
-            })
-        })
+fn as_json(result: &CheckResult) -> Value {
+    // Of an injection that is not about to happen.
+    let steps = result.decision.steps.iter().filter(|_| result.own.is_none());
+    let steps: Vec<Value> = steps
+        .map(|step| json!({"step": step.reason.slug(), "found": step.found, "verdict": step.verdict}))
         .collect();
-    let mut text = serde_json::to_string_pretty(&Value::Array(all)).unwrap_or_default();
-    text.push('\n');
-    text
+    json!({
+        "file": result.file,
+        "object": result.title,
+        "injected": result.injected(),
+        "reason": result.reason(),
+        "summary": result.verdict(),
+        "webhook": if result.own.is_none() { webhook_json(&result.gate) } else { Value::Null },
+        "steps": steps,
+        "adds": result.added,
+        "capture": result.capture,
+        "own": result.own.as_ref().and_then(|(_, own)| own.as_ref()).map(own_capture::as_json),
+        "warnings": result.warnings,
+        "error": result.error,
+    })
 }
 
 fn webhook_json(gate: &Gate) -> Value {

@@ -1,16 +1,18 @@
 //! Rewrites files: unchanged documents keep every byte.
 
+use std::io;
 use std::time::Duration;
 
 use serde_json::Value;
 use similar::TextDiff;
 
 use super::args::OutputArgs;
-use super::input::{Examined, examine, is_read, item_place, placed, unreadable};
+use super::batches::in_batches;
+use super::input::{Examined, Place, examine, is_read, item_place, kustomization, uncollected, unreadable};
 use super::{Exit, Failure, Output};
+use crate::files::{Input, Spool};
 use crate::object::{self, Shape};
-use crate::yaml;
-use crate::yaml::Document;
+use crate::yaml::{self, Document, Part};
 
 /// What happens to one object that holds a pod.
 pub(super) enum Change {
@@ -21,7 +23,7 @@ pub(super) enum Change {
 }
 
 /// Changes an object that holds a pod; notes are for standard error, an error has one problem a line.
-pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + 'a;
+pub(super) type Changer<'a> = dyn Fn(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + Sync + 'a;
 
 /// The format of what is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,12 +35,12 @@ enum OutputFormat {
 }
 
 /// Passes every object with a pod to `change`, and replaces it by the result; `done` is what a changed one is then. All
-/// problems are reported; with one, nothing is written.
+/// problems are reported; with one, nothing is written. Two documents are changed at a time.
 pub(super) fn rewrite(
-    files: &[(String, Vec<u8>)],
+    inputs: &mut [Input],
     output: &OutputArgs,
     done: &'static str,
-    change: &mut Changer<'_>,
+    change: &Changer<'_>,
 ) -> Result<Output, Failure> {
     let (format, target) = match output.output.as_str() {
         "json" => (OutputFormat::Json, "-"),
@@ -52,108 +54,153 @@ pub(super) fn rewrite(
         }
         file => (OutputFormat::AsRead, file),
     };
-    let mut run = Run {
-        text: String::new(),
-        notes: Vec::new(),
-        summary: Vec::new(),
-        problems: Vec::new(),
-        any: false,
-        diff: output.diff,
-        differs: false,
-        format,
-        done,
-        change,
-    };
-    for (name, bytes) in files {
-        run.file(name, bytes);
+    let run = Run { diff: output.diff, format, done, change };
+    let mut all = Results::default();
+    let hint = kustomization(inputs);
+    for input in inputs.iter_mut() {
+        let file = input.called().to_owned();
+        let result =
+            in_batches(input, &|part| run.document(&file, part), &mut |result| all.add(result, &run));
+        result?;
     }
-    if !run.any {
-        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        run.problems.push(format!("{}: no document, expected objects of Kubernetes", names.join(", ")));
+    if !all.any {
+        let names: Vec<&str> = inputs.iter().map(Input::called).collect();
+        all.problems.push(format!("{}: no document, expected objects of Kubernetes", names.join(", ")));
     }
-    let Run { text, notes, mut summary, problems, differs, .. } = run;
+    let Results { text, mut notes, mut summary, mut problems, differs, .. } = all;
     if !problems.is_empty() {
+        problems.extend(hint);
         return Err(Failure::new(Exit::Data, problems));
     }
+    notes.extend(hint.map(|hint| format!("warning: {hint}")));
     if output.quiet {
         summary.clear();
     }
-    Ok(Output { text, notes, summary, refused: output.diff && differs, target: target.to_owned() })
+    let (text, large) = text.finish().map_err(|error| uncollected(&error))?;
+    Ok(Output { text, large, notes, summary, refused: output.diff && differs, target: target.to_owned() })
 }
 
+/// What is done to each document.
 struct Run<'a> {
-    text: String,
+    diff: bool,
+    format: OutputFormat,
+    done: &'static str,
+    change: &'a Changer<'a>,
+}
+
+/// What became of one document.
+#[derive(Default)]
+struct Rewritten {
+    separator: String,
+    body: String,
+    joined: bool,
+    /// The text instead of the body.
+    replaced: Option<String>,
     notes: Vec<String>,
     summary: Vec<String>,
     problems: Vec<String>,
     /// Whether there was anything to read; a file of its own may be empty, as a chart renders some.
     any: bool,
-    diff: bool,
+    /// Whether the rest of the file is not read.
+    ends: bool,
     differs: bool,
-    format: OutputFormat,
-    done: &'static str,
-    change: &'a mut Changer<'a>,
+}
+
+/// What became of all of them.
+#[derive(Default)]
+struct Results {
+    text: Spool,
+    notes: Vec<String>,
+    summary: Vec<String>,
+    problems: Vec<String>,
+    any: bool,
+    differs: bool,
+}
+
+impl Results {
+    /// Adds a document; false if the rest of its file is not to be read.
+    fn add(&mut self, one: Rewritten, run: &Run<'_>) -> Result<bool, Failure> {
+        if self.problems.is_empty() && one.problems.is_empty() {
+            self.write(&one, run).map_err(|error| uncollected(&error))?;
+        }
+        self.notes.extend(one.notes);
+        self.summary.extend(one.summary);
+        self.problems.extend(one.problems);
+        self.any |= one.any;
+        self.differs |= one.differs;
+        Ok(!one.ends)
+    }
+
+    fn write(&mut self, one: &Rewritten, run: &Run<'_>) -> io::Result<()> {
+        if run.diff {
+            return self.text.push(one.replaced.as_deref().unwrap_or_default());
+        }
+        // JSON texts follow each other without a separator.
+        let follows = one.joined && run.format == OutputFormat::AsRead;
+        if !(self.text.at_line_start() || follows) {
+            self.text.push("\n")?;
+        }
+        if run.format != OutputFormat::Json {
+            if !self.text.is_empty() && one.separator.is_empty() && !follows {
+                self.text.push("---\n")?;
+            }
+            self.text.push(&one.separator)?;
+        }
+        let Some(replaced) = &one.replaced else {
+            return if run.format == OutputFormat::Json { Ok(()) } else { self.text.push(&one.body) };
+        };
+        if !self.text.at_line_start() {
+            self.text.push("\n")?;
+        }
+        self.text.push(replaced)
+    }
 }
 
 impl Run<'_> {
-    fn file(&mut self, name: &str, bytes: &[u8]) {
-        let documents = match yaml::read_documents(bytes) {
-            Ok(documents) => documents,
-            Err(error) => {
-                self.any = true;
-                return self.problems.push(unreadable(name, bytes, &error.to_string()));
+    fn document(&self, file: &str, part: Result<Part, String>) -> Rewritten {
+        let mut result = Rewritten { any: true, ..Rewritten::default() };
+        let mut part = match part {
+            Ok(part) => part,
+            Err(problem) => {
+                result.problems.push(problem);
+                return result;
             }
         };
-        self.any |= documents.iter().any(|document| !document.value.is_null());
-        for (place, document) in placed(name, &documents) {
-            let replaced = self.format != OutputFormat::AsRead && !document.value.is_null();
-            if let Some(duplicate) =
-                document.duplicate.as_ref().filter(|_| replaced || is_read(&document.value))
-            {
-                self.problems.push(format!("{name}: {duplicate}"));
-                continue;
+        let place = Place::new(file, &part);
+        result.joined = part.joined;
+        let document = match part.read() {
+            Ok(document) => document,
+            Err(error) => {
+                result.problems.push(unreadable(&place.name, &part.body, &error.to_string()));
+                result.ends = true;
+                return result;
             }
-            let surprises = document.surprises.iter();
-            self.notes.extend(surprises.map(|surprise| format!("warning: {place}: {surprise}")));
-            let changed = self.object(&document.value, &place);
-            if self.diff {
-                if let Some(changed) = changed {
-                    let diff = unified_diff(&place, &document.value, &changed);
-                    self.differs |= !diff.is_empty();
-                    self.text.push_str(&diff);
-                }
-                continue;
-            }
-            self.write(document, changed.as_ref());
+        };
+        result.any = !document.value.is_null();
+        let replaced = self.format != OutputFormat::AsRead && result.any;
+        if let Some(duplicate) = document.duplicate.as_ref().filter(|_| replaced || is_read(&document.value))
+        {
+            result.problems.push(format!("{}: {duplicate}", place.name));
+            return result;
         }
+        let surprises = document.surprises.iter();
+        result.notes.extend(surprises.map(|surprise| format!("warning: {}: {surprise}", place.line)));
+        let changed = self.object(&document.value, &place.line, &mut result);
+        if self.diff {
+            result.replaced = changed.map(|changed| unified_diff(&place.name, &document.value, &changed));
+            result.differs = result.replaced.as_ref().is_some_and(|diff| !diff.is_empty());
+        } else {
+            result.replaced = self.replacement(&document, changed.as_ref());
+            (result.separator, result.body) = (document.separator, document.body);
+        }
+        result
     }
 
-    fn write(&mut self, document: &Document<'_>, changed: Option<&Value>) {
-        let value = match (changed, self.format) {
-            (None, OutputFormat::Json | OutputFormat::Yaml) if !document.value.is_null() => {
-                Some(&document.value)
-            }
-            (changed, _) => changed,
-        };
-        if !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.text.push('\n');
-        }
-        // JSON documents follow each other without a separator.
-        if self.format != OutputFormat::Json {
-            if !self.text.is_empty() && document.separator.is_empty() {
-                self.text.push_str("---\n");
-            }
-            self.text.push_str(document.separator);
-        }
-        let Some(value) = value else {
-            if self.format != OutputFormat::Json {
-                self.text.push_str(document.body);
-            }
-            return;
-        };
-        if !(self.text.is_empty() || self.text.ends_with('\n')) {
-            self.text.push('\n');
-        }
+    /// The text in place of a document's, if it has another one.
+    fn replacement(&self, document: &Document, changed: Option<&Value>) -> Option<String> {
+        let same =
+            (self.format != OutputFormat::AsRead && !document.value.is_null()).then_some(&document.value);
+        let value = changed.or(same)?;
         let as_json = match self.format {
             OutputFormat::AsRead => document.body.trim_start().starts_with('{'),
             OutputFormat::Json => true,
@@ -161,13 +208,14 @@ impl Run<'_> {
         };
         let text = if as_json { format!("{value:#}\n") } else { yaml::write(value) };
         let crlf = document.body.contains("\r\n");
-        self.text.push_str(&if crlf { text.replace('\n', "\r\n") } else { text });
+        Some(if crlf { text.replace('\n', "\r\n") } else { text })
     }
 
     /// The changed List, if an item changes.
-    fn list(&mut self, list: &Value, items: &[Value], place: &str) -> Option<Value> {
-        let change =
-            |(at, item): (usize, &Value)| self.object(&object::item(list, item), &item_place(place, at));
+    fn list(&self, list: &Value, items: &[Value], place: &str, result: &mut Rewritten) -> Option<Value> {
+        let change = |(at, item): (usize, &Value)| {
+            self.object(&object::item(list, item), &item_place(place, at), result)
+        };
         let changed: Vec<Option<Value>> = items.iter().enumerate().map(change).collect();
         if changed.iter().all(Option::is_none) {
             return None;
@@ -183,37 +231,34 @@ impl Run<'_> {
     }
 
     /// The changed object, if it changes. The items of a List are objects of their own.
-    fn object(&mut self, object: &Value, place: &str) -> Option<Value> {
+    fn object(&self, object: &Value, place: &str, result: &mut Rewritten) -> Option<Value> {
         if let Some(items) = object::items(object) {
-            return self.list(object, items, place);
+            return self.list(object, items, place, result);
         }
         let title = object::title(object);
         let shape = match examine(object) {
             Ok(Examined::Pod(shape)) => shape,
             Ok(Examined::NoPod { reason }) => {
-                self.summary.push(format!("{title}: {reason}, not changed"));
+                result.summary.push(format!("{title}: {reason}, not changed"));
                 return None;
             }
             Ok(Examined::Nothing) => return None,
             Err(problems) => {
-                self.problems.extend(problems.iter().map(|problem| format!("{place}: {problem}")));
+                result.problems.extend(problems.iter().map(|problem| format!("{place}: {problem}")));
                 return None;
             }
         };
-        let mut notes = Vec::new();
-        let result = (self.change)(object, shape, &mut notes);
-        self.notes.extend(notes);
-        match result {
+        match (self.change)(object, shape, &mut result.notes) {
             Ok(Change::Into(changed)) => {
-                self.summary.push(format!("{title}: {}", self.done));
+                result.summary.push(format!("{title}: {}", self.done));
                 Some(*changed)
             }
             Ok(Change::None) => {
-                self.summary.push(format!("{title}: not changed"));
+                result.summary.push(format!("{title}: not changed"));
                 None
             }
             Err(problem) => {
-                self.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
+                result.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
                 None
             }
         }

@@ -54,8 +54,8 @@ fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
 
 fn parse_yaml(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let documents = yaml::read_documents(bytes).map_err(|error| {
-        let large = bytes.len() > yaml::MAX_BYTES;
-        format!("{error}{}", if large { " of YAML; JSON (-o json) may be larger" } else { "" })
+        let large = matches!(error.problem, yaml::Problem::DocumentTooLong { .. });
+        format!("{error}{}", if large { "; JSON (-o json) may be larger" } else { "" })
     })?;
     Ok(documents.into_iter().map(|document| document.value).collect())
 }

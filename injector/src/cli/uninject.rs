@@ -1,7 +1,7 @@
 //! `uninject`.
 
 use super::args::RewriteArgs;
-use super::input::read;
+use super::input::open;
 use super::load::load;
 use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
@@ -10,10 +10,10 @@ use crate::object;
 use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
-    let files = read(&args.input)?;
+    let mut inputs = open(&args.input)?;
     let loaded = load(&args.injection, environment)?;
-    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
-    rewrite(&files, &args.output, "uninjected", &mut |object, shape, notes| {
+    let loaded = loaded.with_proxy_configs(&mut inputs, args.injection.pod.namespace.as_ref())?;
+    rewrite(&mut inputs, &args.output, "uninjected", &|object, shape, notes| {
         loaded.check_namespace(object)?;
         let pod = shape.pod(object);
         let workload =

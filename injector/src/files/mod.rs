@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 
 use istio_iptables::kernel::terminal;
 
+mod large;
 mod replace;
 
+pub use large::write_from;
+pub(crate) use large::{Input, Spool};
 pub use replace::replace;
 
 /// The largest input that is read: 6 MiB, as much as the webhook takes.

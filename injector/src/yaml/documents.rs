@@ -1,11 +1,14 @@
 //! Input files: several documents, of which some are rewritten and all others keep their bytes.
 
+use std::mem;
+
 use serde_json::Value;
 
+use super::YamlError;
+use super::parts::{Part, PartError, Parts};
 use super::read::{Raw, integers, read_raw};
 use super::scalar::{self, Scalar};
 use super::typing::coerce_each;
-use super::{MAX_BYTES, Problem, YamlError};
 use crate::schema;
 
 /// The most scalars of a document that are looked up in its text.
@@ -13,11 +16,11 @@ const MOST_SURPRISES: usize = 1000;
 
 /// One document of a file. The separators and bodies of a file's documents, one after the other, are the file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document<'t> {
+pub struct Document {
     /// The `---` line in front of the body, with its line break and comment; empty in front of the first, if it has none.
-    pub separator: &'t str,
+    pub separator: String,
     /// The exact text of the document.
-    pub body: &'t str,
+    pub body: String,
     /// What it says; `null` when there is nothing but comments.
     pub value: Value,
     /// Plain scalars in fields for text that YAML 1.1 reads as something else, each as a sentence.
@@ -26,73 +29,40 @@ pub struct Document<'t> {
     pub duplicate: Option<YamlError>,
 }
 
-/// Reads a file.
+/// Reads a file that is in memory; [`Parts`] reads one that need not be.
 ///
 /// With coercion: in workloads, pods and lists of them, numbers and bools in string fields become strings.
 ///
 /// # Errors
-/// Text that is not UTF-8, not YAML, or beyond the bounds; the line is that of the file.
-pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
-    if bytes.len() > MAX_BYTES {
-        return Err(YamlError::whole(Problem::TooLong(bytes.len())));
-    }
-    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
+/// Text that is not UTF-8, not YAML, or a document beyond the bounds; the line is that of the file.
+pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document>, YamlError> {
+    let mut parts = Parts::new(bytes);
     let mut documents = Vec::new();
-    let mut line = 0;
-    for (separator, body) in split(text) {
-        line += newlines(separator);
-        let mut surprises = Vec::new();
-        let of_file = |mut error: YamlError| {
-            if error.line > 0 {
-                error.line += line;
-            }
-            error
-        };
-        let (value, duplicate) = read_body(body, &mut surprises).map_err(of_file)?;
-        let duplicate = duplicate.map(of_file);
-        line += newlines(body);
-        documents.push(Document { separator, body, value, surprises, duplicate });
+    // A slice is read without I/O errors.
+    while let Some(mut part) = parts.next_part().map_err(PartError::into_yaml)? {
+        documents.push(part.read()?);
     }
     Ok(documents)
 }
 
-fn newlines(text: &str) -> usize {
-    text.bytes().filter(|byte| *byte == b'\n').count()
-}
-
-fn not_utf8(bytes: &[u8], at: usize) -> YamlError {
-    let before = bytes.get(..at).unwrap_or_default();
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-    YamlError { line, column, problem: Problem::NotUtf8 }
-}
-
-/// Splits at `---` at the start of a line. A separator reaches to the end of its line, unless content follows on it.
-fn split(text: &str) -> Vec<(&str, &str)> {
-    let mut parts = Vec::new();
-    let (mut separator, mut body_from, mut at) = ("", 0, 0);
-    for line in text.split_inclusive('\n') {
-        let marker = line.strip_prefix('\u{feff}').filter(|_| at == 0).unwrap_or(line);
-        if let Some(rest) = marker.strip_prefix("---")
-            && (rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
-        {
-            let body = text.get(body_from..at).unwrap_or_default();
-            if !(separator.is_empty() && body.is_empty()) {
-                parts.push((separator, body));
+impl Part {
+    /// Reads what the document says; its texts move into the result.
+    ///
+    /// # Errors
+    /// As [`read_documents`].
+    pub fn read(&mut self) -> Result<Document, YamlError> {
+        let of_file = |mut error: YamlError| {
+            if error.line > 0 {
+                error.line += self.line - 1;
             }
-            let rest = rest.trim();
-            let bare = rest.is_empty() || rest.starts_with('#');
-            let length = if bare { line.len() } else { line.len() - marker.len() + "---".len() };
-            separator = text.get(at..at + length).unwrap_or_default();
-            body_from = at + length;
-        }
-        at += line.len();
+            error
+        };
+        let mut surprises = Vec::new();
+        let (value, duplicate) = read_body(&self.body, &mut surprises).map_err(of_file)?;
+        let duplicate = duplicate.map(of_file);
+        let (separator, body) = (mem::take(&mut self.separator), mem::take(&mut self.body));
+        Ok(Document { separator, body, value, surprises, duplicate })
     }
-    let body = text.get(body_from..).unwrap_or_default();
-    if !(separator.is_empty() && body.is_empty()) {
-        parts.push((separator, body));
-    }
-    parts
 }
 
 fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<(Value, Option<YamlError>), YamlError> {

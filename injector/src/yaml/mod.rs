@@ -2,7 +2,8 @@
 //!
 //! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
 //! - `read_overlay`: a template's output as a strategic merge patch for a pod, typed strictly, and where its scalars are.
-//! - [`read_documents`]: an input file, document by document, with coercion; unchanged documents keep their bytes.
+//! - [`Parts`], [`Part::read`]: an input file of any size, document by document, with coercion; unchanged documents keep
+//!   their bytes. [`read_documents`]: the same for a file in memory.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
 //! - [`check`], [`coerce`]: the typing alone, on JSON.
@@ -11,7 +12,7 @@
 //! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
 //! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are not strings become strings.
 //!
-//! Bounds: `MAX_BYTES` of text, `MAX_NODES` nodes with aliases expanded, `MAX_DEPTH` levels.
+//! Bounds: `MAX_BYTES` of text a document, `MAX_NODES` nodes with aliases expanded, `MAX_DEPTH` levels.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -20,6 +21,7 @@
 
 mod block;
 mod documents;
+mod parts;
 mod read;
 mod scalar;
 mod typing;
@@ -31,6 +33,7 @@ mod tests;
 use std::ops::Range;
 
 pub use documents::{Document, read_documents};
+pub use parts::{Part, PartError, Parts};
 pub use read::{duplicate_key, read, read_at_most, scalar_spans, within_one_scalar};
 pub(crate) use typing::UnknownField;
 pub use typing::{TypeError, check, coerce};
@@ -90,6 +93,9 @@ pub enum Problem {
     /// A key that the map has already.
     #[error("duplicate key {0:?}: only the last value is used; remove or rename the others")]
     DuplicateKey(String),
+    /// A document that is longer than `MAX_BYTES`.
+    #[error("the document that begins in line {line} is larger than {} MiB, the most that is read of one document: split it, or its List", MAX_BYTES >> 20)]
+    DocumentTooLong { line: usize },
     /// A map, list or null as a key.
     #[error("a key must be a string, number or bool")]
     Key,

@@ -125,17 +125,18 @@ fn duplicate_keys_are_refused_where_a_value_would_be_lost() {
         pod.replace("\n", "\n  ").replacen("api", "- api", 1)
     );
     let map = "apiVersion: v1\nkind: ConfigMap\ndata: {a: '1', a: '2'}\n";
-    for (text, line, column, key) in [
-        (pod.to_owned(), 7, 3, "containers"),
-        (format!("{SERVICE}---\n{pod}"), 11, 3, "containers"),
-        (list, 10, 5, "containers"),
-        (DEPLOYMENT.replace("{app: web}", "{app: web, app: web}"), 7, 35, "app"),
-        (DEPLOYMENT.replace("name: web, namespace: shop", "name: web, \"name\": shop"), 4, 23, "name"),
+    for (text, document, line, column, key) in [
+        (pod.to_owned(), "", 7, 3, "containers"),
+        (format!("{SERVICE}---\n{pod}"), ", document 2", 11, 3, "containers"),
+        (list, "", 10, 5, "containers"),
+        (DEPLOYMENT.replace("{app: web}", "{app: web, app: web}"), "", 7, 35, "app"),
+        (DEPLOYMENT.replace("name: web, namespace: shop", "name: web, \"name\": shop"), "", 4, 23, "name"),
     ] {
         let file = folder.file("d.yaml", &text);
         for command in ["inject", "uninject", "check"] {
             let failure = run(&[command, "-f", &file]).unwrap_err();
-            let place = format!("d.yaml: yaml: line {line}, column {column}: duplicate key \"{key}\": ");
+            let place =
+                format!("d.yaml{document}: yaml: line {line}, column {column}: duplicate key \"{key}\": ");
             assert!(failure.exit == Exit::Data && failure.to_string().contains(&place), "{place}: {failure}");
         }
     }
@@ -144,7 +145,10 @@ fn duplicate_keys_are_refused_where_a_value_would_be_lost() {
     let file = folder.file("m.yaml", &text);
     assert!(run(&["inject", "-f", &file]).unwrap().text.starts_with(map));
     let failure = run(&["inject", "-o", "yaml", "-f", &file]).unwrap_err().to_string();
-    assert!(failure.contains("m.yaml: yaml: line 3, column 16: duplicate key \"a\""), "{failure}");
+    assert!(
+        failure.contains("m.yaml, document 1: yaml: line 3, column 16: duplicate key \"a\""),
+        "{failure}"
+    );
     let values = folder.file("v.yaml", "global: {tag: a}\nglobal: {hub: b}\n");
     let notes =
         run(&["inject", "-f", &folder.file("d.yaml", DEPLOYMENT), "--values", &values]).unwrap().notes;
@@ -196,7 +200,9 @@ fn a_file_that_is_too_large_is_refused_as_such() {
         let failure = run(&["inject", "-f", &file]).unwrap_err();
         assert_eq!(failure.exit, Exit::Data);
         assert!(
-            failure.problems[0].ends_with("large.json: larger than 6 MiB, the most that is read"),
+            failure.problems[0].contains(
+                "large.json: yaml: the document that begins in line 1 is larger than 6 MiB, the most that is read of one document"
+            ),
             "{failure}"
         );
     }
@@ -230,7 +236,7 @@ fn commands_refuse_the_same_objects() {
             .map(|command| run(&[command, "-f", &file]).expect_err(command).problems);
         let [problem] = problems[0].as_slice() else { panic!("{problems:?}") };
         assert!(
-            problem.contains("list.yaml, document 2, item 2: ") && problem.contains(expected),
+            problem.contains("list.yaml, document 2 (line 12), item 2: ") && problem.contains(expected),
             "{problem}"
         );
         assert!(problems.iter().all(|one| *one == problems[0]), "{problems:?}");

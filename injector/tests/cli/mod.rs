@@ -3,6 +3,7 @@
 mod checks;
 mod configs;
 mod inputs;
+mod large;
 mod own;
 mod program;
 
@@ -131,7 +132,7 @@ fn problems_name_file_document_object_key_and_value() {
     let target = folder.path("out.yaml");
     let failure = run(&["inject", "-f", &file, "-o", target.to_str().unwrap()]).unwrap_err();
     assert_eq!(failure.exit, Exit::Data);
-    let expected = "document 2: Deployment \"shop/web\": annotation status.sidecar.istio.io/port: \"x\" is not accepted, \
+    let expected = "document 2 (line 6): Deployment \"shop/web\": annotation status.sidecar.istio.io/port: \"x\" is not accepted, \
                     expected a plain port number from 0 to 65535; 0 means none";
     assert_eq!(failure.problems[0], format!("{file}, {expected}"));
     assert_eq!(failure.problems.len(), 2, "{failure}");

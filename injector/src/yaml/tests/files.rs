@@ -33,7 +33,8 @@ fn documents_keep_their_bytes() {
     let text =
         "# head\n---\na: 1\r\n--- # second\r\nb: |\n  ---x\n\n---\n---   \n--- {c: 3}\n...\n---\n# tail";
     let documents = read_documents(text.as_bytes()).expect("a file");
-    let parts: Vec<_> = documents.iter().map(|d| (d.separator, d.body, d.value.clone())).collect();
+    let parts: Vec<_> =
+        documents.iter().map(|d| (d.separator.as_str(), d.body.as_str(), d.value.clone())).collect();
     let expected = [
         ("", "# head\n", json!(null)),
         ("---\n", "a: 1\r\n", json!({"a": 1})),
@@ -101,7 +102,7 @@ fn hostile_texts_are_refused_in_time() {
     let large = "a: b\n".repeat(2 << 20);
     assert_eq!(
         quickly("10 MB", || read_documents(large.as_bytes())).expect_err("10 MB").problem,
-        Problem::TooLong(large.len())
+        Problem::DocumentTooLong { line: 1 }
     );
     let many = "- a\n".repeat((6 << 20) / 4);
     assert_eq!(quickly("many", || read(&many)).expect_err("many").problem, Problem::TooManyNodes(MAX_NODES));
@@ -143,4 +144,53 @@ fn value_that_breaks_out_is_seen() {
             scalar_spans(&text).is_ok_and(|spans| within_one_scalar(&spans, &(start..start + value.len())));
         assert_eq!(inside, kept, "{value:?}");
     }
+}
+
+/// What is behind a JSON text in one document is an error of YAML, but `jq` and `-o json` print JSON like that.
+#[test]
+fn json_texts_that_follow_each_other_are_documents() {
+    let text =
+        "{\"a\": \"}{\\\"\"}{\"b\": [{}]}\n\n{\n  \"c\": {}\n}\n---\n{\"d\": 1} # note\n---\n{e: '}'}\n";
+    let documents = read_documents(text.as_bytes()).expect("a file");
+    let values: Vec<_> = documents.iter().map(|document| document.value.clone()).collect();
+    let expected =
+        [json!({"a": "}{\""}), json!({"b": [{}]}), json!({"c": {}}), json!({"d": 1}), json!({"e": "}"})];
+    assert_eq!(values, expected);
+    let all: String = documents.iter().flat_map(|d| [d.separator.as_str(), d.body.as_str()]).collect();
+    assert_eq!(all, text, "the documents are the file");
+    let mut parts = Parts::new(text.as_bytes());
+    let mut places = Vec::new();
+    while let Some(part) = parts.next_part().expect("a part") {
+        places.push((part.number, part.line, part.joined, part.several));
+    }
+    assert_eq!(
+        places,
+        [
+            (1, 1, false, true),
+            (2, 1, true, true),
+            (3, 3, true, true),
+            (4, 7, false, true),
+            (5, 9, false, true)
+        ]
+    );
+    for one in ["{'a': 1}\n{\"b\": 2}\n", "{\"a\": 1}\nb\n"] {
+        read_documents(one.as_bytes()).expect_err(one);
+    }
+    assert_eq!(read_documents(b"{\"a\": 1,\n  b: c}\n").expect("one").len(), 1);
+}
+
+/// A file has no limit, a document has one.
+#[test]
+fn the_limit_is_that_of_a_document() {
+    let one = format!("---\na: {}\n", "x".repeat(1 << 20));
+    let documents = read_documents(one.repeat(8).as_bytes()).expect("8 MiB");
+    assert_eq!(documents.len(), 8);
+    let large = format!("{one}{one}---\n{}{one}", "x: y\n".repeat(2 << 20));
+    let error = read_documents(large.as_bytes()).expect_err("10 MB in one document");
+    assert_eq!(error.problem, Problem::DocumentTooLong { line: 6 });
+    assert!(error.to_string().contains("the document that begins in line 6 is larger than 6 MiB"), "{error}");
+    // What no line break ends is not read to its end.
+    let endless = std::io::Read::take(std::io::repeat(b'x'), 1 << 40);
+    let mut parts = Parts::new(std::io::BufReader::new(endless));
+    assert!(matches!(parts.next_part(), Err(PartError::Document { number: 1, .. })));
 }

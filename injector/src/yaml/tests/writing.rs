@@ -52,7 +52,7 @@ proptest! {
         let _ = scalar_spans(&text);
         let documents = read_documents(text.as_bytes());
         if let Ok(documents) = documents {
-            let whole: String = documents.iter().flat_map(|d| [d.separator, d.body]).collect();
+            let whole: String = documents.iter().flat_map(|d| [d.separator.as_str(), d.body.as_str()]).collect();
             prop_assert_eq!(whole, text);
         }
     }
