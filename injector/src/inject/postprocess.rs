@@ -11,9 +11,9 @@ use crate::config::Mesh;
 use crate::path::at;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, annotation, label, metadata_mut, name};
-use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::{env, order, pod_resources, probes};
+use crate::pod::{prometheus, proxy_resources};
 
 impl Injector {
     /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
@@ -36,7 +36,9 @@ impl Injector {
             env::append_sorted(proxy, environment);
         }
         let status_port = own_mesh.status_port();
+        injected.warnings.extend(proxy_resources::replaced(pod, &self.settings.values));
         if self.merges_metrics(pod) {
+            injected.warnings.extend(prometheus::unserved_scheme(pod, status_port));
             prometheus::merge(pod, status_port);
         }
         prometheus::announce_secure_port(pod);

@@ -15,6 +15,7 @@ pub(crate) mod overrides;
 pub(crate) mod pod_resources;
 pub(crate) mod probes;
 pub(crate) mod prometheus;
+pub(crate) mod proxy_resources;
 pub mod security;
 pub(crate) mod status;
 pub(crate) mod strip;

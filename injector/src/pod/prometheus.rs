@@ -67,6 +67,20 @@ pub(crate) fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
     refused.collect()
 }
 
+/// The user's scheme, which stays beside the agent's port, where only HTTP is spoken. Called before [`merge`].
+pub(crate) fn unserved_scheme(pod: &Value, port: i64) -> Option<String> {
+    const KEY: &str = "prometheus.io/scheme";
+    let scheme = annotation(pod, KEY).filter(|scheme| scheme.eq_ignore_ascii_case("https"))?;
+    let scraped = parse_bool(&Scrape::of(pod).scrape) != Some(false);
+    scraped.then(|| {
+        format!(
+            "annotation {KEY}: {scheme:?}: the metrics are merged, and the agent on port {port} neither serves HTTPS nor scrapes it: \
+             remove the annotation, or keep the app's own metrics with {}: \"false\"",
+            keys::MERGE_METRICS
+        )
+    })
+}
+
 /// Announces the port on which the proxy serves the metrics behind mutual TLS, if it is configured.
 pub(crate) fn announce_secure_port(pod: &mut Value) {
     let port = proxy(pod).and_then(|proxy| env::value(proxy, SECURE_VARIABLE)).unwrap_or_default();
@@ -284,6 +298,20 @@ mod tests {
         let before = pod.clone();
         merge(&mut pod, 15020);
         assert_eq!(pod, before);
+    }
+
+    #[test]
+    fn a_scheme_that_the_agent_does_not_serve_is_reported() {
+        for (annotations, reported) in [
+            (json!({"prometheus.io/scheme": "https", "prometheus.io/port": "8443"}), true),
+            (json!({"prometheus.io/scheme": "HTTPS"}), true),
+            (json!({"prometheus.io/scheme": "http"}), false),
+            (json!({"prometheus.io/scheme": "https", "prometheus.io/scrape": "false"}), false),
+            (json!({}), false),
+        ] {
+            let found = unserved_scheme(&pod(&annotations), 15020);
+            assert_eq!(found.is_some(), reported, "{annotations}: {found:?}");
+        }
     }
 
     #[test]
