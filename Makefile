@@ -49,7 +49,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test quick instructions schema bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-checks setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -69,7 +69,7 @@ checks: setup-checks ## what CI runs beside `make test`: lints, documentation, r
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: instructions schema parity pod containerd proxies gvisor cluster
+program-tests: instructions schema iptables-versions parity pod containerd proxies gvisor cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -208,6 +208,10 @@ pod: setup-checks static cni injector relay ## run a whole injected pod in podma
 CASES ?=
 containerd: setup-checks cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; SANDBOXES=100 at once, CASES)
 	@$(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
+
+# Debian 11 to sid: a node's iptables is seldom that of the image.
+iptables-versions: setup-checks static ## rules that one version of iptables wrote, read, changed and deleted with each other (root, network or cached packages)
+	@$(AS_ROOT) tests/iptables_versions/run $(STATIC)
 
 # In one folder for each architecture.
 registry-programs: programs
