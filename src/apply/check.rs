@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{from_kernel, inspect, needed};
+use super::{from_kernel, inspect};
 use crate::exit::Exit;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
@@ -123,7 +123,7 @@ fn number(rules: Option<usize>) -> String {
     rules.map_or_else(|| "no chain".to_owned(), |rules| count(rules, "rule"))
 }
 
-/// Reads everything back and compares it rule by rule: one more process per family that has rules, or had some.
+/// Reads everything back and compares it rule by rule: with iptables-legacy one more process per family that has rules.
 ///
 /// # Errors
 /// The differences, as the rules file that would correct them.
@@ -134,8 +134,7 @@ pub fn rules(host: &impl Host, desired: &DesiredState, backend: Backend) -> Resu
     let record: Option<Record> = alias.and_then(|alias| alias.parse().ok());
     let record = record.and_then(|record| record.of_variant(variant));
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
-        let tools = needed(host, variant, rules.family, "rules are read back with them")?;
-        let mut observed = inspect::read(host, variant, rules.family, &tools)?;
+        let mut observed = inspect::read(host, variant, rules.family)?;
         observed.record.clone_from(&record);
         let change = Change::between(rules, &observed, false);
         if !change.is_empty() {

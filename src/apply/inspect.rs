@@ -5,7 +5,7 @@ use std::io;
 
 use super::{
     conntrack, from_kernel, missing_modules, needed, network, preconditions, sandbox, tool_error,
-    unlisted_tables,
+    unlisted_chains,
 };
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
@@ -14,8 +14,8 @@ use crate::kernel::observe::{self, Handles};
 use crate::kernel::process::Host;
 use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
-use crate::kernel::{modules, nftables, restore, tools};
-use crate::model::{Backend, Family, NfTables, PerFamily, Tools, Variant};
+use crate::kernel::{modules, nftables, recording, restore, tools};
+use crate::model::{Backend, Family, NfTables, PerFamily, Variant};
 use crate::parse::{self, Line, Observed};
 use crate::plan::CurrentState;
 use crate::record::Record;
@@ -232,23 +232,26 @@ fn refuse_iptables_from_outside(choice: BackendChoice, findings: &mut Findings) 
     }
 }
 
-/// Reads the live rules with the tool of the variant that holds them.
+/// Reads the live rules of a variant that holds rules of ours.
 fn read_back(
     host: &impl Host,
     variant: Variant,
     family: Family,
     findings: &Findings,
 ) -> Result<Observed, Failure> {
-    let why = format!("{family} rules of an earlier run are in {variant}");
-    let tools =
+    if variant == Variant::Legacy {
+        let why = format!("{family} rules of an earlier run are in {variant}");
         needed(host, variant, family, &why).map_err(|failure| failure.detail(findings.to_string()))?;
-    read(host, variant, family, &tools)
+    }
+    read(host, variant, family)
 }
 
 /// Reads foreign rules, to see which of them decide before ours would. Nothing depends on it.
 fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Observed> {
-    let tools = tools::tools(host, variant, family)?;
-    let read = read(host, variant, family, &tools);
+    if variant == Variant::Legacy {
+        tools::tools(host, variant, family)?;
+    }
+    let read = read(host, variant, family);
     let unread = |failure: &Failure| {
         let reason = failure.lines().next().unwrap_or_default();
         log::warn!(
@@ -279,28 +282,37 @@ fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftab
 /// How often rules that change all the time are read.
 const ATTEMPTS: usize = 16;
 
-/// Reads all rules of a family. Those of iptables-nft come with their handles, where rules of ours may be identical to foreign
-/// ones: read behind the rules, and valid if nothing was committed from before the rules were read, or if they are the
-/// same as before. Otherwise all is read again, and if other programs always change something, the rules come without.
+/// Reads all rules of a family.
 ///
 /// # Errors
 /// The tool fails, or the kernel cannot be read.
-pub(super) fn read(
-    host: &impl Host,
-    variant: Variant,
-    family: Family,
-    tools: &Tools,
-) -> Result<Observed, Failure> {
+pub(super) fn read(host: &impl Host, variant: Variant, family: Family) -> Result<Observed, Failure> {
+    match variant {
+        Variant::Legacy => read_saved(host, variant, family),
+        Variant::Nft => read_nft(host, family),
+    }
+}
+
+/// Reads what the save tool prints.
+fn read_saved(host: &impl Host, variant: Variant, family: Family) -> Result<Observed, Failure> {
+    let tools = needed(host, variant, family, "rules are read with them")?;
+    let saved = restore::save(host, variant, family, &tools)
+        .map_err(|error| tool_error::of_save(&error, variant, family))?;
+    let text = tool_error::whole(saved, &tools)?;
+    log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
+    Ok(parse::iptables_save(family, &text))
+}
+
+/// Reads the rules of iptables-nft from the kernel. They come with their handles, where rules of ours may be identical to foreign
+/// ones: read behind the rules, and valid if nothing was committed from before the rules were read, or if they are the
+/// same as before. Otherwise all is read again, and if other programs always change something, the rules come without.
+fn read_nft(host: &impl Host, family: Family) -> Result<Observed, Failure> {
     let unreadable =
         |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
     let mut before: Option<Handles> = None;
     for _ in 0..ATTEMPTS {
-        let generation = match variant {
-            Variant::Legacy => 0,
-            Variant::Nft => observe::generation().map_err(unreadable)?,
-        };
-        let mut observed = read_rules_of(host, variant, family, tools)?;
-        if variant == Variant::Legacy || !needs_handles(&observed) {
+        let (generation, mut observed) = read_kernel(host, family)?;
+        if !needs_handles(&observed) {
             return Ok(observed);
         }
         let after = observe::handles(family).map_err(unreadable)?;
@@ -313,27 +325,27 @@ pub(super) fn read(
         }
         before = Some(after);
     }
-    read_rules_of(host, variant, family, tools)
+    Ok(read_kernel(host, family)?.1)
 }
 
-/// Reads all rules of a family, without handles.
-fn read_rules_of(
-    host: &impl Host,
-    variant: Variant,
-    family: Family,
-    tools: &Tools,
-) -> Result<Observed, Failure> {
-    let saved = match restore::save(host, variant, family, tools) {
-        Ok(text) => unlisted_tables::complete(host, variant, family, tools, tool_error::whole(text, tools)?)?,
-        Err(error) => unlisted_tables::without_save(host, variant, family, tools)
-            .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
+/// The same without handles, with the generation of the rules.
+fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Failure> {
+    let read = recording::optional(|| observe::tables_of_iptables(family));
+    let (generation, tables) = match read {
+        // Bundles of earlier versions have the text of the tool in their place.
+        Err(_) if recording::is_replayed() => {
+            return Ok((0, read_saved(host, Variant::Nft, family)?));
+        }
+        read => read.map_err(|error| {
+            from_kernel(format!("cannot read the {family} tables of iptables-nft: {error}"), &error)
+        })?,
     };
-    log::debug!("{family} rules of {variant}:\n{}", saved.text.trim_end());
-    let mut observed = parse::iptables_save(family, &saved.text);
-    for (table, hook) in saved.unlisted {
+    let mut observed = parse::kernel_tables(family, &tables);
+    log::debug!("{family} rules of iptables-nft:\n{}", observed.listed());
+    for (table, hook) in unlisted_chains::of(host, family, &observed, &tables)? {
         observed.tables.entry(table).or_default().unlisted.insert(hook);
     }
-    Ok(observed)
+    Ok((generation, observed))
 }
 
 /// Whether a rule may have to be distinguished from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all

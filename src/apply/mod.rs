@@ -29,9 +29,9 @@ pub mod runtime;
 pub mod sandbox;
 pub mod show;
 mod tool_error;
+mod unlisted_chains;
 #[cfg(test)]
 mod unlisted_sockets;
-mod unlisted_tables;
 
 use std::io;
 use std::time::{Duration, Instant};

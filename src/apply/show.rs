@@ -7,7 +7,7 @@ use super::{Access, from_kernel, inspect, needed, tool_error};
 use crate::config::BackendChoice;
 use crate::explain::{Listed, Rules};
 use crate::kernel::process::Host;
-use crate::kernel::{nftables, restore};
+use crate::kernel::{nftables, observe, restore};
 use crate::model::{Backend, Family, NATIVE_TABLES, Table, Variant};
 use crate::parse::{self, Counts};
 use crate::report::Failure;
@@ -69,6 +69,11 @@ fn of(backend: Backend, family: Family, rules: &Rules, counters: &Counters) -> V
 }
 
 fn iptables(host: &impl Host, variant: Variant, family: Family) -> Result<Counters, Failure> {
+    if variant == Variant::Nft {
+        let (_, tables) = observe::tables_of_iptables(family)
+            .map_err(|error| from_kernel(format!("cannot read counters: {error}"), &error))?;
+        return Ok(parse::kernel_counters(&tables));
+    }
     let tools = needed(host, variant, family, "counters are read with them")?;
     let saved = restore::save_with_counters(host, &tools);
     let saved = saved.map_err(|error| tool_error::of_save(&error, variant, family))?;

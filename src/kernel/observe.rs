@@ -1,7 +1,9 @@
 //! Single reads and changes of nf_tables, and of the alias of `lo`, without a child process: counts, handles, deletions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
+
+use nfnetlink::nftables::{Chain, Expression, Members, Rule};
 
 use super::capabilities::Capabilities;
 use super::legacy;
@@ -12,39 +14,42 @@ use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, 
 use crate::nft::LiveTables;
 use crate::ordered::Ordered as _;
 
+/// The names of all tables that iptables has.
+const IPTABLES_TABLES: [&str; 5] = ["raw", "mangle", "nat", "filter", "security"];
+
+/// A table of iptables-nft: its name, its chains, and what its sets and maps hold.
+pub type IptablesTable = (TableName, Vec<Chain>, Vec<Members>);
+
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
 
-/// The chains of those of these tables that exist, with their rules as nf_tables holds them.
+/// The tables of iptables-nft in one family, as nf_tables holds them, each with the members of its sets and maps; and the generation of
+/// the rules, read first.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn tables_of_iptables(
-    family: Family,
-    wanted: &[Table],
-) -> io::Result<Vec<(Table, Vec<nfnetlink::nftables::Chain>)>> {
-    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Vec::new()) };
-    let existing = ours(&socket.tables()?, &[family]);
+pub fn tables_of_iptables(family: Family) -> io::Result<(u32, Vec<IptablesTable>)> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok((0, Vec::new())) };
+    let generation = socket.generation()?;
+    let family = name_of(family, Table::Nat).family;
+    let is_of_iptables =
+        |name: &TableName| name.family == family && IPTABLES_TABLES.contains(&name.name.as_str());
+    let names: Vec<_> = socket.tables()?.into_iter().filter(is_of_iptables).collect();
+    let mut client = socket.into_client();
     let mut tables = Vec::new();
-    for (_, table, name) in existing.into_iter().filter(|(_, table, _)| wanted.contains(table)) {
-        let found = nftables::read_without_elements(std::iter::once(&name))?;
-        tables.extend(found.into_iter().map(|found| (table, found.chains)));
+    for (name, chains) in client.chains_with_rules(&names)? {
+        let looks_up = chains.iter().flat_map(|chain| &chain.rules).any(looks_up);
+        let members = if looks_up { client.members(&name)? } else { Vec::new() };
+        tables.push((name, chains, members));
     }
-    Ok(tables)
+    Ok((generation, tables))
 }
 
-/// The rules in some chains of the tables of iptables-nft.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn rules_of_chains(
-    family: Family,
-    chains: &BTreeSet<(Table, Hook)>,
-) -> io::Result<Vec<nfnetlink::nftables::Rule>> {
-    let mut client = nftables::Client::open()?;
-    let rules =
-        chains.iter().map(|(table, hook)| client.rules_of_chain(&name_of(family, *table), hook.name()));
-    Ok(rules.collect::<io::Result<Vec<_>>>()?.concat())
+/// Whether a rule asks a set or a map.
+fn looks_up(rule: &Rule) -> bool {
+    let in_map = |expression: &_| matches!(expression, Expression::Foreign { name, .. } if name == "lookup");
+    let in_set = |expression: &_| matches!(expression, Expression::Lookup { .. });
+    rule.expressions.iter().any(|expression| in_set(expression) || in_map(expression))
 }
 
 /// What everything in the tables of iptables-nft is numbered with.

@@ -54,7 +54,7 @@ pub fn native_counters(tables: &[NftTable]) -> BTreeMap<(Table, String), Vec<Cou
     counters
 }
 
-fn counted(rule: &Rule) -> Counts {
+pub(super) fn counted(rule: &Rule) -> Counts {
     let counts = |expression: &Expression| {
         let Expression::Counter { packets, bytes } = expression else { return None };
         Some(Counts { packets: *packets, bytes: *bytes })

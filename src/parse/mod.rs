@@ -5,6 +5,7 @@
 
 mod counters;
 mod expressions;
+mod kernel;
 mod live_rule;
 pub mod matches;
 mod native;
@@ -23,6 +24,7 @@ pub use counters::{Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
 pub(crate) use expressions::writes_ends;
 pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_rule};
+pub use kernel::{KernelTable, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables};
 pub use live_rule::live_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
@@ -114,6 +116,40 @@ impl Observed {
         [("filter", 0, &self.filter), ("security", 50, &self.security)]
     }
 
+    /// The rules in the format of the save tool, for the log.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        let tables = self.tables.iter().map(|(table, rules)| (table.name(), rules));
+        let tables = tables.chain([(FILTER, &self.filter), (SECURITY, &self.security)]);
+        let mut text = String::new();
+        for (name, table) in tables {
+            let own = table.chains.iter().map(|(chain, lines)| (chain.name(), lines));
+            let hooks = table.hooks.iter().map(|(hook, lines)| (hook.name(), lines));
+            let lines = own
+                .chain(hooks)
+                .flat_map(|(chain, lines)| lines.iter().map(move |line| (chain, line.text.as_str().into())));
+            let foreign = table.foreign.iter();
+            let foreign = foreign
+                .flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain.as_str(), rule.words())));
+            for (chain, words) in lines.chain(foreign) {
+                text += &format!("-t {name} -A {chain} {words}\n");
+            }
+        }
+        text.trim_end().to_owned()
+    }
+
+    /// A table, which is added if it is not there; `None` if it does not concern us.
+    fn table_mut(&mut self, name: &str) -> Option<&mut ObservedTable> {
+        match name {
+            FILTER => Some(&mut self.filter),
+            SECURITY => Some(&mut self.security),
+            name => {
+                let table = Table::ALL.into_iter().find(|table| table.name() == name)?;
+                Some(self.tables.entry(table).or_default())
+            }
+        }
+    }
+
     /// Removes a table.
     pub fn remove(&mut self, table: &str) {
         self.tables.retain(|found, _| found.name() != table);
@@ -154,9 +190,9 @@ pub const UNREADABLE: &str = "rules that iptables cannot read";
 pub const REWRITES: &str = "header field set";
 
 /// The table that decides which packets are let through.
-const FILTER: &str = "filter";
+pub const FILTER: &str = "filter";
 /// The table for mandatory access control.
-const SECURITY: &str = "security";
+pub const SECURITY: &str = "security";
 /// The chain of packets for this machine.
 pub const INPUT: &str = "INPUT";
 /// The chain of packets that leave, also over `lo`.
@@ -166,29 +202,15 @@ pub const POSTROUTING: &str = "POSTROUTING";
 #[must_use]
 pub fn iptables_save(family: Family, text: &str) -> Observed {
     let mut observed = Observed::empty(family);
-    let mut ignored = ObservedTable::default();
-    let mut current = &mut ignored;
+    let mut current = None;
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
-            let table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+            let name = name.trim();
             // The legacy tool prints a table twice if another table is created while it reads the list of tables.
-            current = match table {
-                Some(table) => {
-                    observed.tables.remove(&table);
-                    observed.tables.entry(table).or_default()
-                }
-                None if name.trim() == FILTER => {
-                    observed.filter = ObservedTable::default();
-                    &mut observed.filter
-                }
-                None if name.trim() == SECURITY => {
-                    observed.security = ObservedTable::default();
-                    &mut observed.security
-                }
-                None => &mut ignored,
-            };
-        } else {
-            read_line(family, line, current);
+            observed.remove(name);
+            current = Some(name);
+        } else if let Some(table) = current.and_then(|name| observed.table_mut(name)) {
+            read_line(family, line, table);
         }
     }
     observed
@@ -215,34 +237,46 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     if let Some(declaration) = line.strip_prefix(':') {
         let mut words = declaration.split(' ');
         let name = words.next().unwrap_or_default();
-        if let Some(chain) = Chain::from_name(name) {
-            table.chains.entry(chain).or_default();
-        }
-        let drops = words.next() == Some("DROP");
-        table
-            .drops_behind
-            .extend([INPUT, POSTROUTING].into_iter().find(|behind| *behind == name).filter(|_| drops));
-        table.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
+        table.declare(name, words.next() == Some("DROP"));
         return;
     }
     let Some((name, text)) = chain_and_words(line) else { return };
     let words = words::split(text).unwrap_or_default();
-    let jump = words::target(&words).and_then(Chain::from_name);
-    let line = || Line {
-        text: text.to_owned(),
-        statement: statement::read(family, &words),
-        jump,
-        handle: None,
-        ours: None,
-    };
-    if let Some(chain) = Chain::from_name(name) {
-        table.chains.entry(chain).or_default().push(line());
-    } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
-        table.hooks.entry(hook).or_default().push(line());
-    } else {
-        table.foreign.entry(name.to_owned()).or_default().push(live_rule(family, text.to_owned()));
-        if let Some(chain) = jump {
-            table.held.insert(chain, name.to_owned());
+    table.add(family, name, text.to_owned(), &words, statement::read(family, &words));
+}
+
+impl ObservedTable {
+    /// Notes a chain, and whether its policy is DROP.
+    fn declare(&mut self, name: &str, drops: bool) {
+        if let Some(chain) = Chain::from_name(name) {
+            self.chains.entry(chain).or_default();
+        }
+        self.drops_behind
+            .extend([INPUT, POSTROUTING].into_iter().find(|behind| *behind == name).filter(|_| drops));
+        self.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
+    }
+
+    /// Adds a rule behind those of its chain.
+    fn add(
+        &mut self,
+        family: Family,
+        name: &str,
+        text: String,
+        words: &[String],
+        statement: Option<Statement>,
+    ) {
+        let jump = words::target(words).and_then(Chain::from_name);
+        if let Some(chain) = Chain::from_name(name) {
+            let line = Line { text, statement, jump, handle: None, ours: None };
+            self.chains.entry(chain).or_default().push(line);
+        } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
+            let line = Line { text, statement, jump, handle: None, ours: None };
+            self.hooks.entry(hook).or_default().push(line);
+        } else {
+            self.foreign.entry(name.to_owned()).or_default().push(live_rule(family, text));
+            if let Some(chain) = jump {
+                self.held.insert(chain, name.to_owned());
+            }
         }
     }
 }

@@ -3,6 +3,9 @@
 /// Splits at blanks; a word in double quotes may hold blanks and line feeds, and a backslash inside it makes the next
 /// character literal: iptables-save escapes `"`, `\` and `'`. `None` if a quote is not closed.
 pub(super) fn split(text: &str) -> Option<Vec<String>> {
+    if !text.contains('"') {
+        return Some(text.split_ascii_whitespace().map(str::to_owned).collect());
+    }
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
     loop {

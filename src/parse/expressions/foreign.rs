@@ -177,7 +177,11 @@ impl Reader {
             Loaded::Protocol | Loaded::Direction => (1, 4),
             Loaded::Port(_) | Loaded::EndPort(_) => (2, 4),
             Loaded::Interface(_, false) => (16, 16),
-            Loaded::Address(..) | Loaded::EndAddress(..) if matches!(self.family, Family::V6) => (16, 16),
+            Loaded::Address(..) | Loaded::MaskedAddress(..) | Loaded::EndAddress(..)
+                if matches!(self.family, Family::V6) =>
+            {
+                (16, 16)
+            }
             Loaded::Interface(_, true)
             | Loaded::Mark(..)
             | Loaded::Flags(_)
@@ -185,6 +189,7 @@ impl Reader {
             | Loaded::Owner(_)
             | Loaded::State(_)
             | Loaded::Address(..)
+            | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
             | Loaded::Status(_)
             | Loaded::EndAddress(..)

@@ -1,8 +1,6 @@
-//! Turns rules of nf_tables into the words of `iptables-save`, for chains that iptables cannot list.
+//! Turns rules of nf_tables into the words of `iptables-save`.
 //!
-//! A rule of ours gets the words of iptables, so that it is recognised; of other rules only the decisive parts are
-//! kept: protocol and target. iptables writes our rules in forms that differ by version, and all of them are
-//! accepted.
+//! iptables writes the same rule in forms that differ by version: all of them are read into the same words.
 
 mod decode;
 mod extension;
@@ -10,6 +8,8 @@ mod foreign;
 mod native;
 mod translation;
 mod values;
+
+use std::net::IpAddr;
 
 use nfnetlink::nftables::{
     CtKey, Expression, Family as TableFamily, MetaKey, Operator, PayloadBase, Register, Rule, TableName,
@@ -21,7 +21,7 @@ use super::live_rule::live_rule;
 use crate::live_rules::LiveRule;
 use crate::model::Family;
 
-use decode::{number, quoted};
+use decode::{address, number, quoted};
 pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target, queue};
 pub(crate) use foreign::writes_ends;
@@ -44,15 +44,21 @@ pub fn has_packets_of(table: &TableName, family: Family) -> bool {
 /// The words of a rule behind `-A CHAIN`.
 #[must_use]
 pub fn words_of_rule(family: Family, rule: &Rule) -> String {
-    let mut reader = Reader { family, ..Reader::default() };
-    if rule.comment.is_some() {
-        reader.unknown();
-    }
+    read_rule(family, rule).0
+}
+
+/// The same, and whether they are all that the rule says.
+pub(super) fn read_rule(family: Family, rule: &Rule) -> (String, bool) {
+    let mut reader = Reader { family, names_protocols: true, ..Reader::default() };
     for expression in &rule.expressions {
         let understood = reader.read(expression);
         reader.note(understood);
     }
-    reader.into_words()
+    if let Some(comment) = &rule.comment {
+        reader.tests += &format!("-m comment --comment {} ", quoted(comment.as_str()));
+    }
+    let is_complete = !reader.is_unknown && !reader.has_unread_target;
+    (reader.into_words(), is_complete)
 }
 
 /// Reads a rule.
@@ -81,6 +87,8 @@ enum Loaded {
     State(u32),
     /// The option, and the bits that count.
     Address(&'static str, u8),
+    /// The option, and a mask that is no prefix.
+    MaskedAddress(&'static str, IpAddr),
     /// The option for the type of an address, and its limit to an interface.
     AddressType(&'static str, &'static str),
     /// The bits of the connection's status that count.
@@ -113,6 +121,8 @@ struct Reader {
     is_unknown: bool,
     /// Whether a match that is not read is there by its name.
     has_unread_match: bool,
+    /// Whether ports are preceded by the extension of their protocol, as the save tool prints them.
+    names_protocols: bool,
     /// Whether it is a rule of another program's own table, whose chains keep their names.
     is_foreign: bool,
     /// Whether the target has parameters that are not read.
@@ -144,6 +154,7 @@ impl Default for Reader {
             other_ports: Vec::new(),
             is_unknown: false,
             has_unread_match: false,
+            names_protocols: false,
             is_foreign: false,
             has_unread_target: false,
             is_other_family: false,
@@ -200,9 +211,16 @@ impl Reader {
             [port] => format!("! --dport {port} "),
             ports => format!("-m multiport ! --dports {} ", ports.join(",")),
         };
-        format!("{address}{interface}{protocol}{ports}{other_ports}{tests}{unknown}{target}")
-            .trim_end()
-            .to_owned()
+        let of_protocol = match protocol.as_str() {
+            "-p tcp " if self.names_protocols && !ports.is_empty() => "-m tcp ",
+            "-p udp " if self.names_protocols && !ports.is_empty() => "-m udp ",
+            _ => "",
+        };
+        let parts: [&str; 9] =
+            [&address, &interface, &protocol, of_protocol, &ports, &other_ports, &tests, unknown, &target];
+        let mut words = parts.concat();
+        words.truncate(words.trim_end().len());
+        words
     }
 
     fn read(&mut self, expression: &Expression) -> Option<()> {
@@ -286,7 +304,10 @@ impl Reader {
         let loaded = match self.loaded? {
             Loaded::Mark(module, u32::MAX, 0) => Loaded::Mark(module, number(mask, 0)?, number(xor, 0)?),
             _ if !is_masked => return None,
-            Loaded::Address(option, _) => Loaded::Address(option, values::prefix(mask)?),
+            Loaded::Address(option, _) => match values::prefix(mask) {
+                Some(bits) => Loaded::Address(option, bits),
+                None => Loaded::MaskedAddress(option, address(self.family, mask)?),
+            },
             Loaded::State(_) => Loaded::State(number(mask, 0)?),
             Loaded::Flags(u8::MAX) => Loaded::Flags(*mask.first()?),
             Loaded::Status(u32::MAX) => Loaded::Status(number(mask, 0)?),
@@ -298,6 +319,7 @@ impl Reader {
             | Loaded::Family
             | Loaded::Owner(_)
             | Loaded::Port(_)
+            | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
             | Loaded::Status(_)
             | Loaded::Direction
@@ -356,6 +378,11 @@ impl Reader {
             }
             "notrack" => self.jump("NOTRACK"),
             "tproxy" => self.jump("TPROXY"),
+            // iptables 1.8.9 and later write its target so. What is logged goes on.
+            "log" => {
+                self.aim("-j NFLOG".to_owned());
+                Some(())
+            }
             "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => {
                 self.unknown();
                 self.jump(UNREADABLE)

@@ -79,6 +79,7 @@ impl Reader {
             | Loaded::Port(_)
             | Loaded::State(_)
             | Loaded::Address(..)
+            | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
             | Loaded::Status(_)
             | Loaded::Direction

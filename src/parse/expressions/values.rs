@@ -38,13 +38,10 @@ impl Reader {
                     self.tests += &format!("-m multiport {not}{option}s {ports} ");
                 }
             }
-            Loaded::Address(option, bits) => {
-                let (module, test) = addresses(not, option, bits, &self.ranges(values)?);
-                if module.is_empty() {
-                    self.address += &test;
-                } else {
-                    self.tests += &format!("{module}{test}");
-                }
+            Loaded::Address(option, bits) => self.address_tested(not, option, bits, values)?,
+            Loaded::MaskedAddress(option, mask) => {
+                let masked = |value: &[u8]| Some(format!("{}/{mask}", address(self.family, value)?));
+                self.address += &format!("{not}{option} {} ", single(&masked)?);
             }
             Loaded::Mark(module, mask, 0) => {
                 let marks = single(&|value| Some(masked(self.number(value)?, mask)))?;
@@ -75,6 +72,16 @@ impl Reader {
             Loaded::Interface(_, true) | Loaded::Mark(..) | Loaded::Family => return None,
         }
         self.fields.clear();
+        Some(())
+    }
+
+    fn address_tested(&mut self, not: &str, option: &str, bits: u8, values: &[Values<'_>]) -> Option<()> {
+        let (module, test) = addresses(not, option, bits, &self.ranges(values)?);
+        if module.is_empty() {
+            self.address += &test;
+        } else {
+            self.tests += &format!("{module}{test}");
+        }
         Some(())
     }
 
@@ -110,6 +117,7 @@ impl Reader {
             | Loaded::Port(_)
             | Loaded::State(_)
             | Loaded::Address(..)
+            | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
             | Loaded::Random(..) => return None,
         })

@@ -128,6 +128,36 @@ impl Client {
         Ok(Some(Table { sets: self.sets(name, elements)?, chains, ..table }))
     }
 
+    /// The chains of some tables of one family with their rules, as they were at one point in time. A table that is not there has none.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the rules change each time they are read.
+    pub fn chains_with_rules(&mut self, tables: &[TableName]) -> io::Result<Vec<(TableName, Vec<Chain>)>> {
+        let Some(family) = tables.first().map(|table| table.family) else { return Ok(Vec::new()) };
+        for _ in 0..ATTEMPTS {
+            let before = self.generation()?;
+            let mut found: Vec<_> = tables.iter().map(|table| (table.clone(), Vec::new())).collect();
+            let request = message(Kind::GetChain, family, 0);
+            let chains = self.socket.dump(&request, |chains: &mut Vec<(TableName, Chain)>, reply| {
+                if let Some(Object::Chain(table, chain)) = Object::read(reply) {
+                    chains.push((table, chain));
+                }
+            })?;
+            for (name, list) in &mut found {
+                let mut rules = self.rules(name)?;
+                let of_table = chains.iter().filter(|(table, _)| table == name);
+                list.extend(of_table.map(|(_, chain)| Chain {
+                    rules: rules.remove(&chain.name).unwrap_or_default(),
+                    ..chain.clone()
+                }));
+            }
+            if self.generation()? == before {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::other(format!("the rules changed each of the {ATTEMPTS} times they were read")))
+    }
+
     /// The chains of all tables of the supported families, without their rules.
     ///
     /// # Errors
@@ -150,30 +180,10 @@ impl Client {
         })
     }
 
-    /// The rules of one chain; nothing if there is no such chain.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn rules_of_chain(&mut self, table: &TableName, chain: &str) -> io::Result<Vec<Rule>> {
-        Ok(self.listed_rules(table, Some(chain))?.remove(chain).unwrap_or_default())
-    }
-
     fn rules(&mut self, table: &TableName) -> io::Result<BTreeMap<String, Vec<Rule>>> {
-        self.listed_rules(table, None)
-    }
-
-    fn listed_rules(
-        &mut self,
-        table: &TableName,
-        chain: Option<&str>,
-    ) -> io::Result<BTreeMap<String, Vec<Rule>>> {
-        let of_table = message(Kind::GetRule, table.family, 0).with_text(number::rule::TABLE, &table.name);
-        let request = match chain {
-            Some(chain) => of_table.with_text(number::rule::CHAIN, chain),
-            None => of_table,
-        };
+        let request = message(Kind::GetRule, table.family, 0).with_text(number::rule::TABLE, &table.name);
         let rules = self.socket.dump(&request, |rules: &mut BTreeMap<String, Vec<Rule>>, reply| {
-            // Kernels before 4.7 list the rules of all tables and chains.
+            // Kernels before 4.7 list the rules of all tables.
             match Object::read(reply) {
                 Some(Object::Rule { table: found, chain, rule }) if found == *table => {
                     rules.entry(chain).or_default().push(rule);

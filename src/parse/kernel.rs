@@ -1,0 +1,173 @@
+//! The tables of iptables-nft, from what the kernel holds.
+//!
+//! What the save tool prints is not used: it leaves out tests that a later version wrote, and sets and ranges of any version, without
+//! a word.
+
+use std::collections::BTreeMap;
+
+use nfnetlink::nftables::{
+    Chain, Expression, Members, MetaKey, Operator, PayloadBase, Rule, TableName, Verdict,
+};
+
+use super::counters::{Counts, counted};
+use super::expressions::{Beside, foreign_rules, read_rule};
+use super::statement::{self, statement};
+use super::{Line, Observed, ObservedTable, words};
+use crate::model::{Family, Hook, Table};
+
+/// A table of iptables-nft: its name, its chains, and what its sets and maps hold.
+pub type KernelTable = (TableName, Vec<Chain>, Vec<Members>);
+
+/// Reads the tables of a family.
+#[must_use]
+pub fn kernel_tables(family: Family, tables: &[KernelTable]) -> Observed {
+    let mut observed = Observed::empty(family);
+    for (name, chains, sets) in tables {
+        let Some(found) = observed.table_mut(&name.name) else { continue };
+        for chain in chains {
+            found.declare(&chain.name, chain.base.as_ref().is_some_and(|base| base.policy == Verdict::Drop));
+            for rule in &chain.rules {
+                add(found, family, &chain.name, rule, sets);
+            }
+        }
+    }
+    observed
+}
+
+fn add(table: &mut ObservedTable, family: Family, chain: &str, rule: &Rule, sets: &[Members]) {
+    let (text, is_complete) = read_rule(family, rule);
+    let of_nft = if is_complete { None } else { in_other_words(family, rule, sets) };
+    // A rule of ours is never one that iptables has no words for.
+    let is_ours = of_nft.is_none();
+    let text = of_nft.unwrap_or(text);
+    let words = words::split(&text).unwrap_or_default();
+    let statement = if is_ours { statement::read(family, &words) } else { None };
+    table.add(family, chain, text, &words, statement);
+}
+
+/// A rule that another program wrote with nftables, if it is one rule in words of iptables.
+fn in_other_words(family: Family, rule: &Rule, sets: &[Members]) -> Option<String> {
+    match foreign_rules(family, rule, Beside { sets, links: &[] }).as_slice() {
+        [only] => Some(only.words().into_owned()),
+        _ => None,
+    }
+}
+
+/// What each rule has counted, by chain and in order.
+#[must_use]
+pub fn kernel_counters(tables: &[KernelTable]) -> BTreeMap<(Table, String), Vec<Counts>> {
+    let mut counters = BTreeMap::new();
+    for (name, chains, _) in tables {
+        let Some(table) = Table::ALL.into_iter().find(|table| table.name() == name.name) else { continue };
+        for chain in chains {
+            counters.insert((table, chain.name.clone()), chain.rules.iter().map(counted).collect());
+        }
+    }
+    counters
+}
+
+/// The shared chains with a rule that some version of the tool reads without a part of it, or not at all: there the tool may fail to
+/// find a rule of ours that is to be deleted.
+#[must_use]
+pub fn chains_to_be_listed(tables: &[KernelTable]) -> Vec<(Table, Hook)> {
+    let mut found = Vec::new();
+    for (name, chains, _) in tables {
+        let Some(table) = Table::ALL.into_iter().find(|table| table.name() == name.name) else { continue };
+        let doubtful = chains.iter().filter(|chain| !chain.rules.iter().all(every_version_reads));
+        let hook = |chain: &Chain| Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
+        found.extend(doubtful.filter_map(hook).map(|hook| (table, hook)));
+    }
+    found
+}
+
+/// Whether each version of iptables-nft reads all of a rule. iptables 1.8.9 and later write ports, marks and flags in a form that
+/// earlier ones do not read.
+fn every_version_reads(rule: &Rule) -> bool {
+    rule.expressions.iter().all(|expression| match expression {
+        Expression::Counter { .. } | Expression::Bitwise { .. } | Expression::Verdict(_) => true,
+        Expression::Payload { base, .. } => *base == PayloadBase::Network,
+        Expression::Compare { operator, .. } => matches!(operator, Operator::Equal | Operator::NotEqual),
+        Expression::Foreign { name, .. } => name == "match" || name == "target",
+        Expression::Meta { key, .. } => {
+            matches!(key, MetaKey::InInterface | MetaKey::OutInterface | MetaKey::TransportProtocol)
+        }
+        Expression::Range { .. }
+        | Expression::Redirect { .. }
+        | Expression::Tproxy { .. }
+        | Expression::Ct { .. }
+        | Expression::SetMeta { .. }
+        | Expression::SetCt { .. }
+        | Expression::Lookup { .. }
+        | Expression::Immediate { .. }
+        | Expression::Socket { .. } => false,
+    })
+}
+
+/// Whether the tool lists a shared chain as the kernel holds it, so that it finds each rule of ours there.
+#[must_use]
+pub fn is_listed_right(family: Family, lines: &[Line], listed: &str) -> bool {
+    let listed = words::records(listed).filter_map(super::chain_and_words);
+    let said = listed.map(|(_, text)| statement(family, text));
+    said.eq(lines.iter().map(|line| line.statement.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use nfnetlink::nftables::{Family as NftFamily, Register};
+
+    use super::*;
+    use crate::model::{Chain as OurChain, Port};
+
+    const REGISTER: Register = Register::ONE;
+
+    fn test(load: Expression, value: &[u8]) -> [Expression; 2] {
+        let compare =
+            Expression::Compare { register: REGISTER, operator: Operator::Equal, value: value.to_vec() };
+        [load, compare]
+    }
+
+    fn tcp() -> [Expression; 2] {
+        test(Expression::Meta { key: MetaKey::TransportProtocol, register: REGISTER }, &[6])
+    }
+
+    fn lines(rules: Vec<Rule>) -> Vec<Line> {
+        let chain = Chain { name: "ISTIO_OUTPUT".to_owned(), base: None, rules };
+        let table = (TableName::new(NftFamily::Ip, "nat"), vec![chain], Vec::new());
+        let mut observed = kernel_tables(Family::V4, &[table]);
+        let mut nat = observed.tables.remove(&Table::Nat).expect("the table");
+        nat.chains.remove(&OurChain::Output).expect("the chain")
+    }
+
+    /// As iptables 1.8.9 and later write a port, which 1.8.7 does not list.
+    #[test]
+    fn native_tests_of_ports_are_read() {
+        let load =
+            Expression::Payload { base: PayloadBase::Transport, offset: 2, length: 2, register: REGISTER };
+        let port = test(load, &8080_u16.to_be_bytes());
+        let rule = Rule::new([&tcp()[..], &port, &[Expression::Verdict(Verdict::Return)]].concat());
+        assert!(!every_version_reads(&rule));
+        let [line] = lines(vec![rule]).try_into().expect("one line");
+        assert_eq!(line.text, "-p tcp -m tcp --dport 8080 -j RETURN");
+        let statement = line.statement.expect("a rule of ours");
+        let ports = statement.matcher.protocol.and_then(|protocol| protocol.destination);
+        assert_eq!(
+            ports.map(|ports| format!("{ports:?}")),
+            Some(format!("Is(One({:?}))", Port::new(8080).expect("a port")))
+        );
+    }
+
+    #[test]
+    fn rule_with_an_unknown_set_is_never_ours() {
+        let load =
+            Expression::Payload { base: PayloadBase::Network, offset: 16, length: 4, register: REGISTER };
+        let lookup = Expression::Lookup { set: "hosts".to_owned(), register: REGISTER, inverted: false };
+        let rule = Rule::new([&tcp()[..], &[load, lookup, Expression::Verdict(Verdict::Return)]].concat());
+        assert!(!every_version_reads(&rule));
+        let plain = Rule::new([&tcp()[..], &[Expression::Verdict(Verdict::Return)]].concat());
+        assert!(every_version_reads(&plain));
+        let [of_set, plain] = lines(vec![rule, plain]).try_into().expect("two lines");
+        assert_eq!(of_set.statement, None);
+        assert!(of_set.text.starts_with("-p tcp -m unknown"), "{}", of_set.text);
+        assert_eq!(plain.text, "-p tcp -j RETURN");
+    }
+}
