@@ -71,7 +71,7 @@ impl Namespace {
     /// Where identical foreign rules leave it open which rules are ours, those stay, and are named.
     fn names(&self, desired: &DesiredState, variant: Variant) -> Vec<String> {
         let notices = notices(desired, &self.current(variant)).others;
-        let kept = notices.into_iter().map(|notice| notice.sentence);
+        let kept = notices.into_iter().map(|notice| notice.to_string());
         kept.filter(|sentence| sentence.contains("kept (ours or foreign)")).collect()
     }
 

@@ -65,8 +65,8 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     });
     let ((differences, packets), _) = compared?;
     let container = attachment.id.container.as_str();
-    let others = differences.notices.others.iter().map(|finding| &finding.sentence);
-    for notice in others.chain(&differences.notices.unread) {
+    let others = differences.notices.others.iter().map(ToString::to_string);
+    for notice in others.chain(differences.notices.unread.iter().cloned()) {
         log::info!(container; "{notice}");
     }
     let Some(first) = first(&differences) else { return Ok(()) };
@@ -92,5 +92,5 @@ fn first(differences: &Differences) -> Option<String> {
     let difference = rule.or_else(|| others.next().cloned());
     difference
         .map(|difference| format!("the live rules differ: {difference}"))
-        .or_else(|| Some(differences.notices.deciding.first()?.sentence.clone()))
+        .or_else(|| Some(differences.notices.deciding.first()?.to_string()))
 }
