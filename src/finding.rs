@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::model::Family;
+use crate::model::{Family, Variant};
 use crate::text::one_line;
 
 /// Something that decides over packets, identified without its words in a message.
@@ -47,7 +47,7 @@ impl RuleId {
         };
         match table.split_once(' ') {
             None => format!("`{} -t {table} -D {chain} {words}`", of_v6("iptables")),
-            Some((tool, table)) if tool.starts_with("iptables") => {
+            Some((tool, table)) if Variant::ALL.iter().any(|variant| variant.to_string() == tool) => {
                 format!("`{} -t {table} -D {chain} {words}`", of_v6(tool))
             }
             Some(_) => format!(
@@ -335,10 +335,14 @@ impl Finding {
             }
             given => given.clone(),
         };
-        if subject.is_empty() && fix.contains("{}") {
-            return "istio-iptables explain --live --to ADDRESS:PORT shows the rules that such a packet meets".to_owned();
+        match fix.split_once("{}") {
+            None => fix.to_owned(),
+            Some(_) if subject.is_empty() => {
+                "istio-iptables explain --live --to ADDRESS:PORT shows the rules that such a packet meets"
+                    .to_owned()
+            }
+            Some((before, after)) => one_line(&format!("{before}{subject}{after}")).into_owned(),
         }
-        one_line(&fix.replace("{}", &subject)).into_owned()
     }
 }
 

@@ -41,11 +41,12 @@ impl Differences {
     /// What a run would warn of, the most harmful first.
     #[must_use]
     pub fn problems(&self) -> Vec<Finding> {
-        if self.has_no_rules {
-            return vec![Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables")];
-        }
         let Notices { deciding, others, .. } = &self.notices;
-        by_harm(deciding.iter().chain(others).cloned())
+        let none = Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables");
+        let none = self.has_no_rules.then_some(none);
+        // What would decide before rules is of no interest without them; what an earlier run has left is.
+        let is_left = |finding: &&Finding| !self.has_no_rules || finding.problem == Problem::KeptRules;
+        by_harm(none.into_iter().chain(deciding.iter().chain(others).filter(is_left).cloned()))
     }
 
     /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing decides before.

@@ -16,7 +16,7 @@ use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
 use crate::kernel::{modules, nftables, recording, restore, tools};
 use crate::model::{Backend, Family, NfTables, PerFamily, Variant};
-use crate::parse::{self, Line, Observed};
+use crate::parse::{self, KernelTable, Line, Observed, ToolWords};
 use crate::plan::CurrentState;
 use crate::record::Record;
 use crate::report::Failure;
@@ -333,19 +333,41 @@ fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Fail
     let read = recording::optional(|| observe::tables_of_iptables(family));
     let (generation, tables) = match read {
         // Bundles of earlier versions have the text of the tool in their place.
-        Err(_) if recording::is_replayed() => {
-            return Ok((0, read_saved(host, Variant::Nft, family)?));
+        Err(error) => {
+            if recording::is_replayed()
+                && let Ok(saved) = read_saved(host, Variant::Nft, family)
+            {
+                return Ok((0, saved));
+            }
+            let what = format!("cannot read the {family} tables of iptables-nft: {error}");
+            return Err(from_kernel(what, &error));
         }
-        read => read.map_err(|error| {
-            from_kernel(format!("cannot read the {family} tables of iptables-nft: {error}"), &error)
-        })?,
+        Ok(read) => read,
     };
-    let mut observed = parse::kernel_tables(family, &tables);
+    let said = tool_words(host, family, &tables);
+    let mut observed = parse::kernel_tables(family, &tables, &said);
     log::debug!("{family} rules of iptables-nft:\n{}", observed.listed());
     for (table, hook) in unlisted_chains::of(host, family, &observed, &tables)? {
         observed.tables.entry(table).or_default().unlisted.insert(hook);
     }
     Ok((generation, observed))
+}
+
+/// The words of the save tool, where a rule has an extension whose options only the tool has words for. Without them the rule is shown
+/// without these options.
+fn tool_words(host: &impl Host, family: Family, tables: &[KernelTable]) -> ToolWords {
+    if !parse::needs_tool_words(family, tables) {
+        return ToolWords::new();
+    }
+    let Some(tools) = tools::tools(host, Variant::Nft, family) else { return ToolWords::new() };
+    match restore::save(host, Variant::Nft, family, &tools) {
+        Ok(saved) => parse::tool_words(&saved),
+        Err(error) => {
+            let Failure { what, .. } = tool_error::of_save(&error, Variant::Nft, family);
+            log::debug!("options of extensions are not shown: {what}");
+            ToolWords::new()
+        }
+    }
 }
 
 /// Whether a rule may have to be distinguished from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all

@@ -144,7 +144,14 @@ pub fn list_chain(
 ) -> Result<Option<String>, ToolError> {
     let mut command = Command::new(tools.list());
     command.args.extend(["-t", table, "-S", chain].map(str::to_owned));
-    let (_, output) = run_tool(host, command)?;
+    let output = match run_tool(host, command) {
+        Ok((_, output)) => output,
+        // An image may have the save and the restore tool only.
+        Err(ToolError::CannotRun { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            return saved_chain(host, tools, table, chain);
+        }
+        Err(error) => return Err(error),
+    };
     if output.code != Some(0) {
         return Ok(None);
     }
@@ -154,6 +161,21 @@ pub fn list_chain(
         (None, None) => format!("{line}\n"),
     };
     Ok(Some(output.stdout.lines().map(line).collect()))
+}
+
+/// The rules of one chain by the save tool, which fails where it cannot read another chain of the table.
+fn saved_chain(
+    host: &impl Host,
+    tools: &Tools,
+    table: &str,
+    chain: &str,
+) -> Result<Option<String>, ToolError> {
+    let prefix = format!("-A {chain} ");
+    match run_save(host, tools, Some(table)) {
+        Ok(saved) => Ok(Some(saved.split_inclusive('\n').filter(|line| line.starts_with(&prefix)).collect())),
+        Err(ToolError::Failed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs a tool to its end. Returns the command as typed in a shell, and what the tool printed.

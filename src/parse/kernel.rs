@@ -12,37 +12,99 @@ use nfnetlink::nftables::{
 use super::counters::{Counts, counted};
 use super::expressions::{Beside, foreign_rules, read_rule};
 use super::statement::{self, statement};
-use super::{Line, Observed, ObservedTable, words};
+use super::{Line, Observed, ObservedTable, live_rule, words};
 use crate::model::{Family, Hook, Table};
 
 /// A table of iptables-nft: its name, its chains, and what its sets and maps hold.
 pub type KernelTable = (TableName, Vec<Chain>, Vec<Members>);
 
-/// Reads the tables of a family.
+/// The words of the save tool for the rules of each chain, by table and chain.
+pub type ToolWords = BTreeMap<(String, String), Vec<String>>;
+
+/// Reads the words of each rule out of what the save tool printed.
 #[must_use]
-pub fn kernel_tables(family: Family, tables: &[KernelTable]) -> Observed {
+pub fn tool_words(saved: &str) -> ToolWords {
+    let (mut found, mut table) = (ToolWords::new(), String::new());
+    for line in words::records(saved) {
+        if let Some(name) = line.strip_prefix('*') {
+            name.trim().clone_into(&mut table);
+        } else if let Some((chain, text)) = super::chain_and_words(line) {
+            found.entry((table.clone(), chain.to_owned())).or_default().push(text.to_owned());
+        }
+    }
+    found
+}
+
+/// Reads the tables of a family. Options of extensions that only the tool has words for come from `said`.
+#[must_use]
+pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -> Observed {
     let mut observed = Observed::empty(family);
     for (name, chains, sets) in tables {
         let Some(found) = observed.table_mut(&name.name) else { continue };
-        for chain in chains {
+        for chain in chains.iter().filter(|chain| is_of_iptables(chain)) {
             found.declare(&chain.name, chain.base.as_ref().is_some_and(|base| base.policy == Verdict::Drop));
-            for rule in &chain.rules {
-                add(found, family, &chain.name, rule, sets);
+            let words = said.get(&(name.name.clone(), chain.name.clone()));
+            let words = words.filter(|words| words.len() == chain.rules.len());
+            for (at, rule) in chain.rules.iter().enumerate() {
+                add(found, family, &chain.name, rule, sets, words.and_then(|words| words.get(at)));
             }
         }
     }
     observed
 }
 
-fn add(table: &mut ObservedTable, family: Family, chain: &str, rule: &Rule, sets: &[Members]) {
+/// Whether iptables has the chain: a base chain of another name is another program's.
+fn is_of_iptables(chain: &Chain) -> bool {
+    const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+    chain.base.is_none() || BUILT_IN.contains(&chain.name.as_str())
+}
+
+/// Whether a rule has an extension of iptables with options that are not read here.
+#[must_use]
+pub fn needs_tool_words(family: Family, tables: &[KernelTable]) -> bool {
+    let mut rules = tables.iter().flat_map(|(_, chains, _)| chains).flat_map(|chain| &chain.rules);
+    rules.any(|rule| has_extension(rule) && !read_rule(family, rule).1)
+}
+
+fn has_extension(rule: &Rule) -> bool {
+    let is_extension = |expression: &Expression| matches!(expression, Expression::Foreign { name, .. } if name == "match" || name == "target");
+    rule.expressions.iter().any(is_extension)
+}
+
+fn add(
+    table: &mut ObservedTable,
+    family: Family,
+    chain: &str,
+    rule: &Rule,
+    sets: &[Members],
+    said: Option<&String>,
+) {
     let (text, is_complete) = read_rule(family, rule);
-    let of_nft = if is_complete { None } else { in_other_words(family, rule, sets) };
-    // A rule of ours is never one that iptables has no words for.
-    let is_ours = of_nft.is_none();
-    let text = of_nft.unwrap_or(text);
+    // A rule of ours is never one that is not read whole.
+    let (text, is_ours) = if is_complete {
+        (text, true)
+    } else {
+        let of_nft = in_other_words(family, rule, sets);
+        let is_ours = of_nft.is_none();
+        let text = of_nft.unwrap_or(text);
+        let said = said.filter(|said| has_extension(rule) && has_tests_of(family, said, &text));
+        (said.cloned().unwrap_or(text), is_ours)
+    };
     let words = words::split(&text).unwrap_or_default();
     let statement = if is_ours { statement::read(family, &words) } else { None };
     table.add(family, chain, text, &words, statement);
+}
+
+/// Whether the tool's words have each test that was read from the kernel: an older tool leaves some out.
+fn has_tests_of(family: Family, said: &str, read: &str) -> bool {
+    let (said, read) = (live_rule(family, said.to_owned()), live_rule(family, read.to_owned()));
+    let has = said.tests();
+    read.tests().iter().all(|test| {
+        has.iter().any(|said| {
+            (said.field, said.mask, said.is_negated, &said.values)
+                == (test.field, test.mask, test.is_negated, &test.values)
+        })
+    })
 }
 
 /// A rule that another program wrote with nftables, if it is one rule in words of iptables.
@@ -133,7 +195,7 @@ mod tests {
     fn lines(rules: Vec<Rule>) -> Vec<Line> {
         let chain = Chain { name: "ISTIO_OUTPUT".to_owned(), base: None, rules };
         let table = (TableName::new(NftFamily::Ip, "nat"), vec![chain], Vec::new());
-        let mut observed = kernel_tables(Family::V4, &[table]);
+        let mut observed = kernel_tables(Family::V4, &[table], &ToolWords::new());
         let mut nat = observed.tables.remove(&Table::Nat).expect("the table");
         nat.chains.remove(&OurChain::Output).expect("the chain")
     }

@@ -24,7 +24,10 @@ const HARMS: [(char, &str); 4] = [
 
 /// The harms that are named of each rule or chain: the same ones, if several are.
 fn named(output: &str) -> String {
-    let lines = || output.lines().filter(|line| line.contains("a foreign rule changes marks of TPROXY"));
+    let is_about = |line: &&str| {
+        line.contains("a foreign rule changes marks of TPROXY") && !line.starts_with("equal, but")
+    };
+    let lines = || output.lines().filter(is_about);
     let of =
         |line: &str| HARMS.iter().filter(|(_, words)| line.contains(words)).map(|(harm, _)| *harm).collect();
     let all: Vec<String> = lines().map(of).collect();
