@@ -334,10 +334,15 @@ fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Fail
     let (generation, tables) = match read {
         // Bundles of earlier versions have the text of the tool in their place.
         Err(error) => {
-            if recording::is_replayed()
-                && let Ok(saved) = read_saved(host, Variant::Nft, family)
-            {
-                return Ok((0, saved));
+            if recording::is_replayed() {
+                let saved = recording::optional(|| {
+                    read_saved(host, Variant::Nft, family).map_err(|failure| io::Error::other(failure.what))
+                });
+                if let Ok(saved) = saved {
+                    return Ok((0, saved));
+                }
+                // The bundle has neither: this is what is missing.
+                drop(observe::tables_of_iptables(family));
             }
             let what = format!("cannot read the {family} tables of iptables-nft: {error}");
             return Err(from_kernel(what, &error));

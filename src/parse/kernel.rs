@@ -10,7 +10,7 @@ use nfnetlink::nftables::{
 };
 
 use super::counters::{Counts, counted};
-use super::expressions::{Beside, foreign_rules, read_rule};
+use super::expressions::{Beside, ReadRule, foreign_rules, read_rule};
 use super::statement::{self, statement};
 use super::{Line, Observed, ObservedTable, live_rule, words};
 use crate::model::{Family, Hook, Table};
@@ -63,7 +63,7 @@ fn is_of_iptables(chain: &Chain) -> bool {
 #[must_use]
 pub fn needs_tool_words(family: Family, tables: &[KernelTable]) -> bool {
     let mut rules = tables.iter().flat_map(|(_, chains, _)| chains).flat_map(|chain| &chain.rules);
-    rules.any(|rule| has_extension(rule) && !read_rule(family, rule).1)
+    rules.any(|rule| has_extension(rule) && read_rule(family, rule).lacks_options)
 }
 
 fn has_extension(rule: &Rule) -> bool {
@@ -79,17 +79,13 @@ fn add(
     sets: &[Members],
     said: Option<&String>,
 ) {
-    let (text, is_complete) = read_rule(family, rule);
-    // A rule of ours is never one that is not read whole.
-    let (text, is_ours) = if is_complete {
-        (text, true)
-    } else {
-        let of_nft = in_other_words(family, rule, sets);
-        let is_ours = of_nft.is_none();
-        let text = of_nft.unwrap_or(text);
-        let said = said.filter(|said| has_extension(rule) && has_tests_of(family, said, &text));
-        (said.cloned().unwrap_or(text), is_ours)
-    };
+    let ReadRule { text, is_complete, lacks_options } = read_rule(family, rule);
+    let of_nft = if is_complete { None } else { in_other_words(family, rule, sets) };
+    // A rule of ours is never one that iptables has no words for.
+    let is_ours = of_nft.is_none();
+    let text = of_nft.unwrap_or(text);
+    let said = said.filter(|said| lacks_options && has_extension(rule) && has_tests_of(family, said, &text));
+    let text = said.cloned().unwrap_or(text);
     let words = words::split(&text).unwrap_or_default();
     let statement = if is_ours { statement::read(family, &words) } else { None };
     table.add(family, chain, text, &words, statement);

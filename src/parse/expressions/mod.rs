@@ -44,11 +44,20 @@ pub fn has_packets_of(table: &TableName, family: Family) -> bool {
 /// The words of a rule behind `-A CHAIN`.
 #[must_use]
 pub fn words_of_rule(family: Family, rule: &Rule) -> String {
-    read_rule(family, rule).0
+    read_rule(family, rule).text
 }
 
-/// The same, and whether they are all that the rule says.
-pub(super) fn read_rule(family: Family, rule: &Rule) -> (String, bool) {
+/// The words of a rule.
+pub(super) struct ReadRule {
+    pub(super) text: String,
+    /// Whether they are all that the rule says, but for options of matches.
+    pub(super) is_complete: bool,
+    /// Whether options of an extension are missing.
+    pub(super) lacks_options: bool,
+}
+
+/// The same, and what they leave out.
+pub(super) fn read_rule(family: Family, rule: &Rule) -> ReadRule {
     let mut reader = Reader { family, names_protocols: true, ..Reader::default() };
     for expression in &rule.expressions {
         let understood = reader.read(expression);
@@ -58,7 +67,8 @@ pub(super) fn read_rule(family: Family, rule: &Rule) -> (String, bool) {
         reader.tests += &format!("-m comment --comment {} ", quoted(comment.as_str()));
     }
     let is_complete = !reader.is_unknown && !reader.has_unread_target;
-    (reader.into_words(), is_complete)
+    let lacks_options = reader.has_unread_match || reader.has_unread_target;
+    ReadRule { text: reader.into_words(), is_complete, lacks_options }
 }
 
 /// Reads a rule.
