@@ -16,7 +16,7 @@ use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
 use crate::kernel::{modules, nftables, recording, restore, tools};
 use crate::model::{Backend, Family, NfTables, PerFamily, Variant};
-use crate::parse::{self, KernelTable, Line, Observed, ToolWords};
+use crate::parse::{self, Line, Observed, ToolWords};
 use crate::plan::CurrentState;
 use crate::record::Record;
 use crate::report::Failure;
@@ -349,8 +349,10 @@ fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Fail
         }
         Ok(read) => read,
     };
-    let said = tool_words(host, family, &tables);
-    let mut observed = parse::kernel_tables(family, &tables, &said);
+    let (mut observed, lacks_options) = parse::kernel_tables(family, &tables, &ToolWords::new());
+    if lacks_options {
+        observed = parse::kernel_tables(family, &tables, &tool_words(host, family)).0;
+    }
     log::debug!("{family} rules of iptables-nft:\n{}", observed.listed());
     for (table, hook) in unlisted_chains::of(host, family, &observed, &tables)? {
         observed.tables.entry(table).or_default().unlisted.insert(hook);
@@ -360,10 +362,7 @@ fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Fail
 
 /// The words of the save tool, where a rule has an extension whose options only the tool has words for. Without them the rule is shown
 /// without these options.
-fn tool_words(host: &impl Host, family: Family, tables: &[KernelTable]) -> ToolWords {
-    if !parse::needs_tool_words(family, tables) {
-        return ToolWords::new();
-    }
+fn tool_words(host: &impl Host, family: Family) -> ToolWords {
     let Some(tools) = tools::tools(host, Variant::Nft, family) else { return ToolWords::new() };
     match restore::save(host, Variant::Nft, family, &tools) {
         Ok(saved) => parse::tool_words(&saved),

@@ -35,10 +35,10 @@ pub fn tool_words(saved: &str) -> ToolWords {
     found
 }
 
-/// Reads the tables of a family. Options of extensions that only the tool has words for come from `said`.
+/// Reads the tables of a family. Options of extensions that only the tool has words for come from `said`; whether one is missing.
 #[must_use]
-pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -> Observed {
-    let mut observed = Observed::empty(family);
+pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -> (Observed, bool) {
+    let (mut observed, mut lacks_options) = (Observed::empty(family), false);
     for (name, chains, sets) in tables {
         let Some(found) = observed.table_mut(&name.name) else { continue };
         for chain in chains.iter().filter(|chain| is_of_iptables(chain)) {
@@ -46,11 +46,12 @@ pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -
             let words = said.get(&(name.name.clone(), chain.name.clone()));
             let words = words.filter(|words| words.len() == chain.rules.len());
             for (at, rule) in chain.rules.iter().enumerate() {
-                add(found, family, &chain.name, rule, sets, words.and_then(|words| words.get(at)));
+                lacks_options |=
+                    add(found, family, &chain.name, rule, sets, words.and_then(|words| words.get(at)));
             }
         }
     }
-    observed
+    (observed, lacks_options)
 }
 
 /// Whether iptables has the chain: a base chain of another name is another program's.
@@ -59,18 +60,12 @@ fn is_of_iptables(chain: &Chain) -> bool {
     chain.base.is_none() || BUILT_IN.contains(&chain.name.as_str())
 }
 
-/// Whether a rule has an extension of iptables with options that are not read here.
-#[must_use]
-pub fn needs_tool_words(family: Family, tables: &[KernelTable]) -> bool {
-    let mut rules = tables.iter().flat_map(|(_, chains, _)| chains).flat_map(|chain| &chain.rules);
-    rules.any(|rule| has_extension(rule) && read_rule(family, rule).lacks_options)
-}
-
 fn has_extension(rule: &Rule) -> bool {
     let is_extension = |expression: &Expression| matches!(expression, Expression::Foreign { name, .. } if name == "match" || name == "target");
     rule.expressions.iter().any(is_extension)
 }
 
+/// Adds a rule; whether an option of an extension is missing.
 fn add(
     table: &mut ObservedTable,
     family: Family,
@@ -78,17 +73,19 @@ fn add(
     rule: &Rule,
     sets: &[Members],
     said: Option<&String>,
-) {
+) -> bool {
     let ReadRule { text, is_complete, lacks_options } = read_rule(family, rule);
     let of_nft = if is_complete { None } else { in_other_words(family, rule, sets) };
     // A rule of ours is never one that iptables has no words for.
     let is_ours = of_nft.is_none();
     let text = of_nft.unwrap_or(text);
-    let said = said.filter(|said| lacks_options && has_extension(rule) && has_tests_of(family, said, &text));
+    let lacks_options = lacks_options && has_extension(rule);
+    let said = said.filter(|said| lacks_options && has_tests_of(family, said, &text));
     let text = said.cloned().unwrap_or(text);
     let words = words::split(&text).unwrap_or_default();
     let statement = if is_ours { statement::read(family, &words) } else { None };
     table.add(family, chain, text, &words, statement);
+    lacks_options
 }
 
 /// Whether the tool's words have each test that was read from the kernel: an older tool leaves some out.
@@ -191,7 +188,7 @@ mod tests {
     fn lines(rules: Vec<Rule>) -> Vec<Line> {
         let chain = Chain { name: "ISTIO_OUTPUT".to_owned(), base: None, rules };
         let table = (TableName::new(NftFamily::Ip, "nat"), vec![chain], Vec::new());
-        let mut observed = kernel_tables(Family::V4, &[table], &ToolWords::new());
+        let mut observed = kernel_tables(Family::V4, &[table], &ToolWords::new()).0;
         let mut nat = observed.tables.remove(&Table::Nat).expect("the table");
         nat.chains.remove(&OurChain::Output).expect("the chain")
     }

@@ -25,8 +25,7 @@ pub(crate) use expressions::CtTarget;
 pub(crate) use expressions::writes_ends;
 pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_rule};
 pub use kernel::{
-    KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables,
-    needs_tool_words, tool_words,
+    KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
 pub use live_rule::live_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
