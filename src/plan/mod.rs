@@ -3,25 +3,25 @@
 //! A dry run prints these very steps; a real run executes them.
 
 mod digest;
+mod notices;
 mod phases;
 mod recording;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use notices::{Notices, lost_queries, notices};
 use phases::Phases;
 use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;
-use crate::finding::{Finding, Problem};
-use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
-use crate::reconcile::{Change, Deleted, Deletion, TableChange, holder, marks_in_use};
+use crate::reconcile::{Change, marks_in_use};
 use crate::record::Record;
 use crate::routing;
 use crate::text::count;
@@ -340,162 +340,4 @@ fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> 
         Change::between(wanted, observed, desired.rewrite && chosen)
     };
     Family::ALL.into_iter().map(change).collect()
-}
-
-/// What a run leaves, and warns of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notices {
-    /// Foreign rules that may keep packets from ours.
-    pub deciding: Vec<Finding>,
-    /// Everything else.
-    pub others: Vec<Finding>,
-    /// What this process may not read.
-    pub unread: Vec<String>,
-}
-
-impl Notices {
-    /// All of them.
-    #[must_use]
-    pub fn all(self) -> Vec<String> {
-        let found = self.deciding.into_iter().chain(self.others).map(|finding| finding.to_string());
-        found.chain(self.unread).collect()
-    }
-}
-
-/// Warnings to log before the steps are executed.
-#[must_use]
-pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
-    let Notices { mut deciding, others: mut notices, mut unread } = Notices::default();
-    if current.legacy_unlisted {
-        unread.push(
-            "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
-                .to_owned(),
-        );
-    }
-    for ((variant, family), observed) in &current.rules {
-        let wanted = desired.rules.get(family).filter(|_| current.backend == Backend::Iptables(*variant));
-        for (table, live) in &observed.tables {
-            let wanted = wanted.and_then(|rules| rules.tables.get(table));
-            let unwanted = |chain: &Chain| wanted.is_none_or(|rules| !rules.chains.contains_key(chain));
-            let stays = live.chains.keys().filter(|chain| unwanted(chain));
-            let held = stays.filter_map(|chain| Some((chain, holder(*table, live, *chain)?)));
-            notices.extend(held.map(|(chain, holder)| {
-                let (table, chain) = (table.name(), chain.name());
-                kept(format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it"))
-            }));
-        }
-    }
-    add_foreign(desired, current, &mut deciding, &mut notices);
-    for variant in Variant::ALL {
-        let changes = changes(desired, current, variant);
-        for change in &changes {
-            let observed = current.rules.get(&(variant, change.family));
-            let lines = observed.map(|observed| unrecorded_deletions(change, observed)).unwrap_or_default();
-            if !lines.is_empty() {
-                notices.push(kept(format!(
-                    "deleted as rules of Istio's binary (no run record, identified by form and position) ({}, {variant}): {}",
-                    change.family,
-                    lines.join(", ")
-                )));
-            }
-        }
-        for change in changes.iter().filter(|change| !change.ambiguous.is_empty()) {
-            let lines: Vec<_> = change.ambiguous.iter().map(|line| format!("`{line}`")).collect();
-            let mut commands: Vec<String> = Vec::new();
-            for line in &change.ambiguous {
-                let command = line.deletion(variant, change.family);
-                if !commands.contains(&command) {
-                    commands.push(command);
-                }
-            }
-            notices.push(kept(format!(
-                "ambiguous rules kept (ours or foreign) ({}, {variant}): {}: delete them if they are not needed: {}",
-                change.family,
-                lines.join(", "),
-                commands.join("; ")
-            )));
-        }
-    }
-    Notices { deciding, others: notices, unread }
-}
-
-/// A finding about rules of an earlier run.
-fn kept(cause: String) -> Finding {
-    Finding::new(Problem::KeptRules, cause)
-}
-
-/// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names them: a foreign rule of the
-/// same form in the same place would be among them.
-fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
-    if observed.record.is_some() {
-        return Vec::new();
-    }
-    let of_table = |change: &TableChange| {
-        let live = observed.tables.get(&change.table);
-        let deletions = change.deletions.iter().filter(|deletion| !deletion.jumps);
-        let text = |deletion: &Deletion| {
-            let words = match &deletion.what {
-                Deleted::Specification(words) => words.as_str(),
-                Deleted::Number(number) => {
-                    live?.hook(deletion.hook).get(number.checked_sub(1)?)?.text.as_str()
-                }
-            };
-            Some(format!("`{} {} {words}`", change.table.name(), deletion.hook.name()))
-        };
-        deletions.filter_map(text).collect::<Vec<_>>()
-    };
-    change.tables.iter().flat_map(of_table).collect()
-}
-
-/// Foreign rules beside which captured DNS gets no response.
-#[must_use]
-pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
-    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    foreign::that_translate_queries(&desired.rules, current.backend, live, network, &current.foreign)
-}
-
-/// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on which the kernel drops them.
-fn add_foreign(
-    desired: &DesiredState,
-    current: &CurrentState,
-    deciding: &mut Vec<Finding>,
-    notices: &mut Vec<Finding>,
-) {
-    // What only keeps translation captures nothing.
-    let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
-    let capturing: PerFamily<FamilyRules> =
-        desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
-    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let first = foreign::that_decide_first(&capturing, current.backend, live);
-    deciding.extend(first.iter().map(Finding::from));
-    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    deciding.extend(foreign::that_mark_like_tproxy(
-        &capturing,
-        current.backend,
-        live,
-        network,
-        &current.foreign,
-    ));
-    deciding.extend(foreign::that_translate_behind_tproxy(
-        &capturing,
-        current.backend,
-        live,
-        network,
-        &current.foreign,
-    ));
-    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
-        let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
-        list.push((&chain).into());
-    }
-    for (family, tproxy) in desired.network.tproxy.iter() {
-        let fib = current.network.fib.get(family).into_iter();
-        let planned = fib.map(|fib| routing::with_tproxy(fib, *tproxy));
-        deciding.extend(planned.flat_map(|fib| routing::that_decide_first(*family, &fib, tproxy.mark)));
-    }
-    for (family, rules) in capturing.iter() {
-        let fib = current.network.fib.get(family);
-        let dropping = routing::that_drop(rules, &current.network.links, fib);
-        notices.extend(dropping);
-    }
 }
