@@ -4,18 +4,29 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, io, thread};
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::{Links, process};
 
-/// A network namespace, held by a file descriptor: no name, nothing to clean up.
+/// A network namespace, held by file descriptors: no name, nothing to clean up.
 #[derive(Clone, Debug)]
-pub struct Namespace(Arc<File>);
+pub struct Namespace(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    network: File,
+    /// Mounts with a `/run/xtables.lock` of their own, as in a pod; `None` for the namespace of a process that was found.
+    mounts: Option<File>,
+}
 
 impl Default for Namespace {
     fn default() -> Self {
@@ -39,9 +50,30 @@ fn give_backlog_room() {
     }
 }
 
+const XTABLES_LOCK: &str = "/run/xtables.lock";
+
+/// Mounts a file of its own over the lock of iptables-legacy, for this thread and its children. Tests that run at a time would
+/// wait for each other otherwise, on a busy machine for longer than the program does.
+fn mount_own_lock() -> io::Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let bind = |source: Option<&Path>, target, flags| mount(source, target, None::<&str>, flags, None::<&str>);
+    bind(None, "/", MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
+    // In a namespace that was made inside another one, that one's file is there, which has no name to mount over.
+    let _ = umount2(XTABLES_LOCK, MntFlags::MNT_DETACH);
+    let lock_file = |path: &Path| File::options().append(true).create(true).mode(0o600).open(path);
+    lock_file(Path::new(XTABLES_LOCK))?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let own = env::temp_dir().join(format!("xtables.lock.{}.{number}", std::process::id()));
+    lock_file(&own)?;
+    let mounted = bind(Some(&own), XTABLES_LOCK, MsFlags::MS_BIND);
+    // The mount keeps the file.
+    fs::remove_file(&own)?;
+    Ok(mounted?)
+}
+
 impl Namespace {
-    /// Makes an empty namespace with `lo` down. The first one of a process gives the machine's queue for received packets room
-    /// for 20,000 of them.
+    /// Makes an empty namespace with `lo` down, and with a lock for iptables-legacy of its own, as a pod has one. The first one of a
+    /// process gives the machine's queue for received packets room for 20,000 of them.
     #[must_use]
     pub fn new() -> Self {
         static ROOM: Once = Once::new();
@@ -69,10 +101,12 @@ impl Namespace {
             if let Some(parent) = parent {
                 parent.enter();
             }
-            unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap_or_else(|error| {
                 panic!("a network namespace cannot be made: {error}: run as root, with CAP_SYS_ADMIN")
             });
-            File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
+            mount_own_lock().unwrap_or_else(|error| panic!("{XTABLES_LOCK} cannot be mounted over: {error}"));
+            let open = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).expect("open the new namespace");
+            Held { network: open("net"), mounts: Some(open("mnt")) }
         };
         let made = thread::scope(|scope| scope.spawn(make).join());
         Self(Arc::new(made.unwrap_or_else(|panic| resume_unwind(panic))))
@@ -82,7 +116,8 @@ impl Namespace {
     #[must_use]
     pub fn of_process(pid: u32) -> Self {
         let path = format!("/proc/{pid}/ns/net");
-        Self(Arc::new(File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"))))
+        let network = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Self(Arc::new(Held { network, mounts: None }))
     }
 
     /// Makes a namespace with `lo` up.
@@ -95,7 +130,14 @@ impl Namespace {
 
     /// Moves the calling thread, and only this thread, into the namespace.
     pub fn enter(&self) {
-        setns(&*self.0, CloneFlags::CLONE_NEWNET).expect("enter the network namespace");
+        if let Some(mounts) = &self.0.mounts {
+            // The kernel puts the thread into the root directory.
+            let directory = env::current_dir().expect("the current directory");
+            unshare(CloneFlags::CLONE_FS).expect("a current directory of the thread's own");
+            setns(mounts, CloneFlags::CLONE_NEWNS).expect("enter the mount namespace");
+            env::set_current_dir(directory).expect("the same directory in the mount namespace");
+        }
+        setns(&self.0.network, CloneFlags::CLONE_NEWNET).expect("enter the network namespace");
     }
 
     /// Runs `work` on a thread of its own inside the namespace. A panic in there is a panic here.
@@ -112,7 +154,7 @@ impl Namespace {
     /// A path by which other processes can enter, as long as this value lives.
     #[must_use]
     pub fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.network.as_raw_fd())
     }
 
     /// Runs lines of `ip` commands inside, in one process.
@@ -141,7 +183,7 @@ impl Namespace {
 
     /// The file that holds the namespace.
     pub(crate) fn file(&self) -> &File {
-        &self.0
+        &self.0.network
     }
 
     /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route for that in its own time
