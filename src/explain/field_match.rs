@@ -53,7 +53,9 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
         Field::Mark if !packet.has_known_marks => Holds::Unknown,
         Field::Mark => number(packet.mark.0.into()),
         // Without a connection it fails, negated or not.
-        Field::Connmark if !packet.has_connection() => Holds::No(NO_CONNECTION.to_owned()),
+        Field::Connmark if !packet.has_connection() => {
+            Holds::No(packet.words.of(|| NO_CONNECTION.to_owned()))
+        }
         Field::Connmark if !packet.has_known_marks => Holds::Unknown,
         Field::Connmark => number(packet.connmark.0.into()),
         Field::State => state(test, packet, facts),
@@ -134,7 +136,7 @@ fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
         ConnectionState::Invalid => INVALID,
     };
     if !packet.is_seen && packet.is_tracked {
-        let later = || Holds::No("connection tracking comes later".to_owned());
+        let later = || Holds::No(packet.words.of(|| "connection tracking comes later".to_owned()));
         return if test.lists(INVALID) == test.is_negated { later() } else { Holds::Yes };
     }
     let has_connection = [NEW, ESTABLISHED].contains(&first);
@@ -208,8 +210,12 @@ fn interface(name: Option<&str>) -> u128 {
     name.map_or(0, |name| name_number(name.as_bytes()))
 }
 
-/// Why the match does not hold, in a sentence.
+/// Why the match does not hold, in a sentence if words are asked for.
 fn mismatch(test: &FieldMatch, packet: &AtHook) -> String {
+    packet.words.of(|| mismatch_words(test, packet))
+}
+
+fn mismatch_words(test: &FieldMatch, packet: &AtHook) -> String {
     let (not, listed) = (if test.is_negated { "" } else { "not " }, test.listed());
     let number = |what: &str, value: &dyn std::fmt::Display| format!("{what} {value} is {not}{listed}");
     let arrives = |how: &str, name: &Option<String>| match name {

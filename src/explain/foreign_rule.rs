@@ -33,6 +33,7 @@ mod tests {
     use super::*;
     use crate::config::ConnectionState;
     use crate::explain::connection::Connection;
+    use crate::explain::matching::Words;
     use crate::explain::packet::OPENING;
     use crate::live_rules::{Effect, Meaning, Zone};
     use crate::model::{Family, Mark, Transport};
@@ -56,6 +57,7 @@ mod tests {
             zone: Zone::default(),
             is_assigned: false,
             is_seen: true,
+            words: Words::None,
         };
         let connection = Connection::begun((packet.source, packet.destination), &packet);
         let rule = parse::live_rule(Family::V4, rule.to_owned());

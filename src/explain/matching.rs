@@ -15,6 +15,24 @@ pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";
 /// Why a test of the connection's mark fails, negated or not.
 pub(super) const NO_CONNECTION: &str = "has no connection, so no connection mark";
 
+/// Whether a walk says why rules are not for its packet. The words cost more than the test; only the report on one packet has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Words {
+    #[default]
+    None,
+    OfEachRule,
+}
+
+impl Words {
+    /// The words, or no words.
+    pub(super) fn of(self, words: impl FnOnce() -> String) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::OfEachRule => words(),
+        }
+    }
+}
+
 /// A packet at one hook.
 #[derive(Clone, Debug)]
 pub(super) struct AtHook {
@@ -38,11 +56,13 @@ pub(super) struct AtHook {
     pub(super) is_assigned: bool,
     /// Whether connection tracking has seen it.
     pub(super) is_seen: bool,
+    /// Whether it is said why a rule is not for it.
+    pub(super) words: Words,
 }
 
 impl AtHook {
     /// It before the first hook.
-    pub(super) fn of(packet: &Packet) -> Self {
+    pub(super) fn of(packet: &Packet, words: Words) -> Self {
         Self {
             process: packet.process,
             transport: packet.transport,
@@ -59,6 +79,7 @@ impl AtHook {
             zone: Zone::default(),
             is_assigned: false,
             is_seen: false,
+            words,
         }
     }
 
@@ -75,7 +96,7 @@ impl AtHook {
     }
 }
 
-/// The first test that fails, in a sentence; `None` if the rule is for the packet.
+/// The first test that fails, in a sentence if words are asked for; `None` if the rule is for the packet.
 pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
     let Matcher {
         source,
@@ -88,52 +109,56 @@ pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
         connmark,
         owners,
     } = matcher;
-    address("source", source.as_ref(), packet.source.ip())
-        .or_else(|| address("destination", destination.as_ref(), packet.destination.ip()))
-        .or_else(|| interface("arrives on", in_interface.as_ref(), packet.in_interface.as_deref()))
-        .or_else(|| interface("leaves by", out_interface.as_ref(), packet.out_interface.as_deref()))
+    let words = packet.words;
+    address("source", source.as_ref(), packet.source.ip(), words)
+        .or_else(|| address("destination", destination.as_ref(), packet.destination.ip(), words))
+        .or_else(|| interface("arrives on", in_interface.as_ref(), packet.in_interface.as_deref(), words))
+        .or_else(|| interface("leaves by", out_interface.as_ref(), packet.out_interface.as_deref(), words))
         .or_else(|| protocol.as_ref().and_then(|test| self::protocol(test, packet)))
         .or_else(|| ct_state.and_then(|test| state(test, packet)))
-        .or_else(|| mark.and_then(|test| self::mark("mark", test, packet.mark)))
+        .or_else(|| mark.and_then(|test| self::mark("mark", test, packet.mark, words)))
         .or_else(|| connmark.and_then(|test| self::connmark(Match::Is(test), packet)))
-        .or_else(|| owners.iter().find_map(|test| owner(*test, packet.process)))
+        .or_else(|| owners.iter().find_map(|test| owner(*test, packet.process, words)))
 }
 
-fn address(what: &str, test: Option<&Match<IpNetwork>>, address: IpAddr) -> Option<String> {
+fn address(what: &str, test: Option<&Match<IpNetwork>>, address: IpAddr, words: Words) -> Option<String> {
     match test? {
         Match::Is(range) if range.contains(address) => None,
-        Match::Is(range) => Some(format!("{what} {address} is not in {range}")),
-        Match::Not(range) if range.contains(address) => Some(format!("{what} {address} is in {range}")),
+        Match::Is(range) => Some(words.of(|| format!("{what} {address} is not in {range}"))),
+        Match::Not(range) if range.contains(address) => {
+            Some(words.of(|| format!("{what} {address} is in {range}")))
+        }
         Match::Not(_) => None,
     }
 }
 
-fn interface(what: &str, test: Option<&Interface>, name: Option<&str>) -> Option<String> {
+fn interface(what: &str, test: Option<&Interface>, name: Option<&str>, words: Words) -> Option<String> {
     let test = test?;
     match name {
         Some(name) if test.covers(name) => None,
-        Some(name) => Some(format!("{what} {name}, not {test}")),
-        None => Some(format!("{what} no interface")),
+        Some(name) => Some(words.of(|| format!("{what} {name}, not {test}"))),
+        None => Some(words.of(|| format!("{what} no interface"))),
     }
 }
 
 fn protocol(test: &Protocol, packet: &AtHook) -> Option<String> {
     let Protocol { transport, source, destination, syn } = test;
+    let words = packet.words;
     if *transport != packet.transport {
-        return Some(format!("not {}", transport.name().to_uppercase()));
+        return Some(words.of(|| format!("not {}", transport.name().to_uppercase())));
     }
     let source = source.map(|port| Match::Is(Ports::One(port)));
     let opens = packet.tcp_flags == OPENING;
-    ports("source port", source.as_ref(), packet.source.port())
-        .or_else(|| ports("port", destination.as_ref(), packet.destination.port()))
+    ports("source port", source.as_ref(), packet.source.port(), words)
+        .or_else(|| ports("port", destination.as_ref(), packet.destination.port(), words))
         .or_else(|| match syn {
-            Some(Match::Is(_)) if !opens => Some("does not open a connection".to_owned()),
-            Some(Match::Not(_)) if opens => Some("opens a connection".to_owned()),
+            Some(Match::Is(_)) if !opens => Some(words.of(|| "does not open a connection".to_owned())),
+            Some(Match::Not(_)) if opens => Some(words.of(|| "opens a connection".to_owned())),
             Some(_) | None => None,
         })
 }
 
-fn ports(what: &str, test: Option<&Match<Ports>>, number: u16) -> Option<String> {
+fn ports(what: &str, test: Option<&Match<Ports>>, number: u16, words: Words) -> Option<String> {
     let test = test?;
     let listed = match test.value() {
         Ports::One(port) => port.number() == number,
@@ -144,48 +169,50 @@ fn ports(what: &str, test: Option<&Match<Ports>>, number: u16) -> Option<String>
         Ports::Any(ports) => ports.iter().map(Port::to_string).collect::<Vec<_>>().join(","),
     };
     match test {
-        Match::Is(_) if !listed => Some(format!("{what} {number} is not {}", list())),
-        Match::Not(_) if listed => Some(format!("{what} is {number}")),
+        Match::Is(_) if !listed => Some(words.of(|| format!("{what} {number} is not {}", list()))),
+        Match::Not(_) if listed => Some(words.of(|| format!("{what} is {number}"))),
         Match::Is(_) | Match::Not(_) => None,
     }
 }
 
-fn state(test: CtState, AtHook { state, is_tracked, .. }: &AtHook) -> Option<String> {
+fn state(test: CtState, AtHook { state, is_tracked, words, .. }: &AtHook) -> Option<String> {
     let (meant, expected) = match test {
         CtState::Invalid => (ConnectionState::Invalid, "INVALID"),
         CtState::RelatedOrEstablished => (ConnectionState::Established, "RELATED or ESTABLISHED"),
     };
     let found = if *is_tracked { state.conntrack_name() } else { "UNTRACKED" };
-    (*state != meant || !is_tracked).then(|| format!("connection is {found}, not {expected}"))
+    (*state != meant || !is_tracked).then(|| words.of(|| format!("connection is {found}, not {expected}")))
 }
 
-fn mark(what: &str, test: Match<Mark>, mark: Mark) -> Option<String> {
+fn mark(what: &str, test: Match<Mark>, mark: Mark, words: Words) -> Option<String> {
     match test {
-        Match::Is(expected) if mark != expected => Some(format!("{what} {mark} is not {expected}")),
-        Match::Not(refused) if mark == refused => Some(format!("{what} is {mark}")),
+        Match::Is(expected) if mark != expected => {
+            Some(words.of(|| format!("{what} {mark} is not {expected}")))
+        }
+        Match::Not(refused) if mark == refused => Some(words.of(|| format!("{what} is {mark}"))),
         Match::Is(_) | Match::Not(_) => None,
     }
 }
 
 fn connmark(test: Match<Mark>, packet: &AtHook) -> Option<String> {
     if !packet.has_connection() {
-        return Some(NO_CONNECTION.to_owned());
+        return Some(packet.words.of(|| NO_CONNECTION.to_owned()));
     }
-    mark("connection mark", test, packet.connmark)
+    mark("connection mark", test, packet.connmark, packet.words)
 }
 
 /// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other fails.
-fn owner(test: Match<Owner>, process: Option<Process>) -> Option<String> {
+fn owner(test: Match<Owner>, process: Option<Process>, words: Words) -> Option<String> {
     let Some(Process { uid, gid }) = process else {
-        return matches!(test, Match::Is(_)).then(|| NO_SOCKET.to_owned());
+        return matches!(test, Match::Is(_)).then(|| words.of(|| NO_SOCKET.to_owned()));
     };
     let (what, expected, found) = match *test.value() {
         Owner::Uid(expected) => ("uid", expected, uid),
         Owner::Gid(expected) => ("gid", expected, gid),
     };
     match test {
-        Match::Is(_) if found != expected => Some(format!("{what} {found} is not {expected}")),
-        Match::Not(_) if found == expected => Some(format!("{what} is {found}")),
+        Match::Is(_) if found != expected => Some(words.of(|| format!("{what} {found} is not {expected}"))),
+        Match::Not(_) if found == expected => Some(words.of(|| format!("{what} is {found}"))),
         Match::Is(_) | Match::Not(_) => None,
     }
 }

@@ -47,6 +47,7 @@ pub use bpf_program::{BpfProgram, Seen};
 pub use defaults::Tested;
 pub use entry::Entry;
 pub use listener::Listener;
+use matching::Words;
 pub use misrouted::misrouted;
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
@@ -57,6 +58,7 @@ pub use routing::{Looked, Routing};
 pub(crate) use rules::{BaseChain, Chains};
 pub use rules::{Listed, Rules};
 pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
+use walk::Sent;
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What a report is about: a pod, and how its traffic is, or would be, captured.
@@ -181,8 +183,9 @@ fn of_running_app(query: &PacketQuery, pod: &Pod<'_>) -> PacketQuery {
 pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
     let (rules, none) = (pod.rules(), Rules::default());
     let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
-    let explain = |packet: &Packet| {
-        let walk = walk(of_family(packet), packet, pod.routing(packet.family()));
+    let explain = |packet: &Packet, words| {
+        let routing = pod.routing(packet.family());
+        let walk = Sent { rules: of_family(packet), packet, routing, connection: None, words }.walk();
         let reason = reason::reason(packet, &walk, pod);
         (walk, reason)
     };
@@ -190,7 +193,7 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let query = &of_running_app(query, pod);
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
         let packet = pod.prepared(packet);
-        let (walk, reason) = explain(&packet);
+        let (walk, reason) = explain(&packet, Words::OfEachRule);
         if query.is_diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
             return diagram::diagram(&packet.to_string(), &walk, &verdict);
@@ -203,7 +206,7 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
         };
     }
     let row = |(kind, packet): (String, Packet)| {
-        let (walk, reason) = explain(&packet);
+        let (walk, reason) = explain(&packet, Words::None);
         row::Row::of(kind, &packet, &walk, &reason, pod)
     };
     let rows: Vec<_> = pod.kinds().into_iter().map(row).collect();

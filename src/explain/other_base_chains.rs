@@ -2,6 +2,7 @@
 //! them those of the other variant of iptables and of other programs' tables of nftables.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use nfnetlink::nftables::{
     Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Rule, Table as NftTable,
@@ -29,7 +30,7 @@ impl Rules {
         let later = observed.later_tables().map(|(name, priority, live)| (None, (name, priority), live));
         for (table, (name, priority), live) in earlier.chain(later) {
             let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
-            let chains = Chains { named: named(observed.family, live), ..Chains::default() };
+            let chains = Arc::new(Chains { named: named(observed.family, live), ..Chains::default() });
             self.forward.extend(in_words(&name, FORWARD, chains.named.get(FORWARD).into_iter().flatten()));
             let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
             let base = |hook: &'static str, rules: Vec<Entry>, drops| BaseChain {
@@ -41,7 +42,7 @@ impl Rules {
                 is_nat: table == Some(Table::Nat),
                 reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
                 drops,
-                chains: chains.clone(),
+                chains: Arc::clone(&chains),
             };
             let of_hook = |hook: Hook| {
                 let rules = entries(live.hook(hook).iter().map(|line| line.live(observed.family)));
@@ -92,7 +93,7 @@ impl Rules {
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());
             let named = named().map(|chain| (chain.name.clone(), entries(&chain.rules))).into_map();
-            let chains = Chains { named, ..Chains::default() };
+            let chains = Arc::new(Chains { named, ..Chains::default() });
             for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };
                 let (hook, is_before) = match base.hook {
@@ -126,7 +127,7 @@ impl Rules {
                     is_nat,
                     reroutes: base.kind == ChainKind::Route,
                     drops: base.policy == Verdict::Drop,
-                    chains: chains.clone(),
+                    chains: Arc::clone(&chains),
                 });
             }
         }

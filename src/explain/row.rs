@@ -1,5 +1,6 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
+use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::proxy::ends_connections;
 use super::reason::Reason;
@@ -151,7 +152,9 @@ fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &LiveState, pod: &Pod<'_>
 /// Whether the packet is captured where foreign rules have no effect.
 pub(super) fn is_captured_by_ours(packet: &Packet, live: &LiveState) -> bool {
     let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
-    rules.is_some_and(|rules| Sent { rules, packet, routing, connection: None }.is_captured_by_ours())
+    rules.is_some_and(|rules| {
+        Sent { rules, packet, routing, connection: None, words: Words::None }.is_captured_by_ours()
+    })
 }
 
 /// The problem by its sentence.

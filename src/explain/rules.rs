@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
 
@@ -65,8 +66,8 @@ pub(crate) struct BaseChain {
     pub(super) reroutes: bool,
     /// Whether its policy is to drop.
     pub(crate) drops: bool,
-    /// The chains that it may jump to.
-    pub(crate) chains: Chains,
+    /// The chains of its table, which it may jump to.
+    pub(crate) chains: Arc<Chains>,
 }
 
 impl BaseChain {

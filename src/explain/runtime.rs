@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::bpf_program::BpfProgram;
 use super::listener::Listener;
+use super::matching::Words;
 use super::overview::query;
 use super::packet::Packet;
 use super::proxy::TAKES_MPTCP;
@@ -351,8 +352,11 @@ pub(super) fn older_than_capture<'a>(
         };
         let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
         let packet = packet.by_route(routing);
-        let verdict =
-            |rules| Sent { rules, packet: &packet, routing, connection: None }.walk_with(&[]).verdict;
+        let verdict = |rules| {
+            Sent { rules, packet: &packet, routing, connection: None, words: Words::None }
+                .walk_with(&[])
+                .verdict
+        };
         rules.is_some_and(|rules| matches!(verdict(rules), Verdict::Captured(_)))
     };
     live.runtime.connections.iter().filter(is_older).collect()

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
+use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::rules::Rules;
 use super::walk::{Sent, Step, Verdict, Walk};
@@ -94,7 +95,8 @@ pub(super) fn otherwise(
             break;
         }
         walks += 1;
-        let walk = Sent { rules, packet: &other, routing, connection: None }.walk_with(&[]);
+        let walk =
+            Sent { rules, packet: &other, routing, connection: None, words: Words::None }.walk_with(&[]);
         if walk.verdict != first.verdict {
             let rule = walk.decisive().map(Step::words);
             let rule = rule.or_else(|| walk.because.clone());

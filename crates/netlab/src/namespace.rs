@@ -56,7 +56,8 @@ const XTABLES_LOCK: &str = "/run/xtables.lock";
 /// wait for each other otherwise, on a busy machine for longer than the program does.
 fn mount_own_lock() -> io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let bind = |source: Option<&Path>, target, flags| mount(source, target, None::<&str>, flags, None::<&str>);
+    let bind =
+        |source: Option<&Path>, target, flags| mount(source, target, None::<&str>, flags, None::<&str>);
     bind(None, "/", MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
     // In a namespace that was made inside another one, that one's file is there, which has no name to mount over.
     let _ = umount2(XTABLES_LOCK, MntFlags::MNT_DETACH);
@@ -105,7 +106,8 @@ impl Namespace {
                 panic!("a network namespace cannot be made: {error}: run as root, with CAP_SYS_ADMIN")
             });
             mount_own_lock().unwrap_or_else(|error| panic!("{XTABLES_LOCK} cannot be mounted over: {error}"));
-            let open = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).expect("open the new namespace");
+            let open =
+                |kind| File::open(format!("/proc/thread-self/ns/{kind}")).expect("open the new namespace");
             Held { network: open("net"), mounts: Some(open("mnt")) }
         };
         let made = thread::scope(|scope| scope.spawn(make).join());

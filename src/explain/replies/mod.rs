@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::connection::Connection;
 use super::listener::Listener;
+use super::matching::Words;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::reach::out_of_reach;
@@ -188,7 +189,14 @@ impl<'a> Conversation<'a> {
         let connection = Connection { original: (source, destination), reply, is_reply: false };
         let (family, connection) = (packet.family(), Some(connection));
         let routing = live.routing(family);
-        let walk = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection }.walk();
+        let walk = Sent {
+            rules: live.rules.get(&family)?,
+            packet: &packet,
+            routing,
+            connection,
+            words: Words::None,
+        }
+        .walk();
         Some(Followed { packet, walk })
     }
 
@@ -280,7 +288,13 @@ impl<'a> Conversation<'a> {
         if packet.is_inbound {
             packet.interface.clone_from(&self.packet.interface);
         }
-        let sent = Sent { rules: live.rules.get(&family)?, packet: &packet, routing, connection };
+        let sent = Sent {
+            rules: live.rules.get(&family)?,
+            packet: &packet,
+            routing,
+            connection,
+            words: Words::None,
+        };
         let walk = sent.walk();
         Some(Followed { packet, walk })
     }

@@ -83,7 +83,7 @@ impl<'a> Walker<'a, '_> {
     fn matches(&self, rule: &Entry) -> Match {
         // In nftables a test of the owner fails without a socket, negated or not.
         if rule.is_native && self.at.process.is_none() && rule.rule.tests_owner() {
-            return Match::Mismatch(NO_SOCKET.to_owned());
+            return Match::Mismatch(self.at.words.of(|| NO_SOCKET.to_owned()));
         }
         match &rule.rule.meaning {
             Meaning::Modelled(Statement { matcher, .. })
@@ -91,7 +91,9 @@ impl<'a> Walker<'a, '_> {
             {
                 let apart = Matcher { ct_state: None, connmark: None, ..matcher.clone() };
                 let is_invalid = matcher.ct_state == Some(CtState::Invalid) && matcher.connmark.is_none();
-                let untracked = || (!is_invalid).then(|| "connection tracking comes later".to_owned());
+                let untracked = || {
+                    (!is_invalid).then(|| self.at.words.of(|| "connection tracking comes later".to_owned()))
+                };
                 mismatch(&apart, &self.at).or_else(untracked).map_or(Match::Matches, Match::Mismatch)
             }
             Meaning::Modelled(Statement { matcher, .. })

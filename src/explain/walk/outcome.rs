@@ -35,7 +35,7 @@ pub enum Match {
     Matches,
     /// It may be: these words of a foreign rule cannot be evaluated.
     Maybe(String),
-    /// It is not, and why.
+    /// It is not, and why, if the walk is one in words.
     Mismatch(String),
 }
 

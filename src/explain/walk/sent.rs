@@ -1,7 +1,7 @@
 //! A packet that is followed, from the question to the outcome.
 
 use super::super::connection::Connection;
-use super::super::matching::AtHook;
+use super::super::matching::{AtHook, Words};
 use super::super::packet::Packet;
 use super::super::routing::{Routed, Routing};
 use super::super::rules::Rules;
@@ -14,7 +14,7 @@ use crate::config::ConnectionState;
 /// Follows `packet` through the rules of its family.
 #[must_use]
 pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
-    Sent { rules, packet, routing, connection: None }.walk()
+    Sent { rules, packet, routing, connection: None, words: Words::None }.walk()
 }
 
 /// A packet that is followed.
@@ -25,6 +25,8 @@ pub(in crate::explain) struct Sent<'a, 'b> {
     pub(in crate::explain) routing: Routing<'a>,
     /// Its connection, if it follows a packet whose way is known.
     pub(in crate::explain) connection: Option<Connection>,
+    /// Whether it is said why rules are not for it.
+    pub(in crate::explain) words: Words,
 }
 
 impl<'a> Sent<'a, '_> {
@@ -44,10 +46,10 @@ impl<'a> Sent<'a, '_> {
 
     /// The same, in this order.
     pub(super) fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
-        let Self { rules, packet, routing, connection } = self;
+        let Self { rules, packet, routing, connection, words } = self;
         let mut walker = Walker {
             rules,
-            at: AtHook::of(packet),
+            at: AtHook::of(packet, words),
             packet,
             routing,
             connection,
