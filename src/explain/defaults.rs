@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use super::Pod;
 use super::documentation::{CLIENTS, SERVERS, any_client, any_server, in_family};
-use super::entry::Entry;
 use super::packet::{CLIENT_PORT, Packet};
 use super::rules::Rules;
 use crate::config::{OutboundRanges, PacketQuery, Sender};
@@ -32,10 +31,7 @@ impl Pod<'_> {
     fn usual(&self, family: Family, candidates: impl Iterator<Item = IpAddr> + Clone) -> Option<IpAddr> {
         let tested = self.live.as_ref().and_then(|live| live.tested.get(&family));
         let routing = self.routing(family);
-        let is_tested = |address: IpAddr| {
-            let fields = [Field::Source, Field::Destination];
-            tested.is_some_and(|tested| tested.names(&fields, address_number(address)))
-        };
+        let is_tested = |address: IpAddr| tested.is_some_and(|tested| tested.has_address(address));
         let untested = { candidates.clone() }.filter(|address| !is_tested(*address));
         let reached = |address: &IpAddr| routing.fib.is_none() || routing.way_to(*address).is_some();
         { untested.clone() }.find(reached).or_else(|| { untested }.next()).or_else(|| { candidates }.next())
@@ -55,8 +51,7 @@ impl Packet {
             return self;
         };
         if query.source_port.is_none() {
-            let fields = [Field::SourcePort, Field::DestinationPort, Field::EitherPort];
-            let is_untested = |port: &u16| !tested.names(&fields, (*port).into());
+            let is_untested = |port: &u16| !tested.has_port(*port);
             let port = (CLIENT_PORT..=LAST_CLIENT_PORT).step_by(97).find(is_untested);
             self.source.set_port(port.unwrap_or(CLIENT_PORT));
         }
@@ -68,20 +63,50 @@ impl Packet {
     }
 }
 
-/// The tests of foreign rules.
+/// What foreign rules test of addresses and ports, at either end.
 #[derive(Clone, Debug, Default)]
-pub struct Tested(Vec<FieldMatch>);
+pub struct Tested {
+    addresses: Vec<FieldMatch>,
+    ports: Vec<FieldMatch>,
+}
 
 impl Tested {
-    /// Those of a family's rules.
+    /// What those of a family test.
     #[must_use]
     pub fn by(rules: &Rules) -> Self {
-        let read = |(_, entry): (_, &Entry)| entry.rule.tests().into_owned();
-        Self(rules.foreign().flat_map(read).collect())
+        let mut tested = Self::default();
+        for (_, entry) in rules.foreign() {
+            for test in entry.rule.tests().iter() {
+                match test.field {
+                    Field::Source | Field::Destination => tested.addresses.push(test.clone()),
+                    Field::SourcePort | Field::DestinationPort | Field::EitherPort => {
+                        tested.ports.push(test.clone());
+                    }
+                    Field::Protocol
+                    | Field::InInterface
+                    | Field::OutInterface
+                    | Field::Uid
+                    | Field::Gid
+                    | Field::Socket
+                    | Field::Mark
+                    | Field::Connmark
+                    | Field::State
+                    | Field::Connection(..)
+                    | Field::TcpFlags
+                    | Field::SourceType(_)
+                    | Field::DestinationType(_) => {}
+                }
+            }
+        }
+        tested
     }
 
-    /// Whether one of the tests of these fields names this value.
-    fn names(&self, fields: &[Field], value: u128) -> bool {
-        self.0.iter().filter(|test| fields.contains(&test.field)).any(|test| test.lists(value))
+    fn has_address(&self, address: IpAddr) -> bool {
+        let number = address_number(address);
+        self.addresses.iter().any(|test| test.lists(number))
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.ports.iter().any(|test| test.lists(port.into()))
     }
 }
