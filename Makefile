@@ -104,8 +104,10 @@ bench-cni: cni ## measure the CNI plugin in a chain with Debian's, and write the
 	@$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo bench --locked -p istio-cni --bench chain -- --bin "$(CURDIR)/$(CNI)" \
 	    --write "$(CURDIR)/docs/performance.md"
 
-bench-injector: ## measure the injection engine, in process and as a whole
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo bench --locked --profile injector --target $(TARGET) -p sidecar-injector --bench injection
+bench-injector: injector ## measure the injection engine, and one large file for docs/performance.md; BASELINE=/path/to/an/earlier/build: only the file, with both
+	@$(if $(BASELINE),,RUSTFLAGS="$(STATIC_FLAGS)" cargo bench --locked --profile injector --target $(TARGET) -p sidecar-injector --bench injection)
+	@cargo bench --locked -p sidecar-injector --bench large_file -- --bin "$(CURDIR)/$(INJECTOR)" \
+	    $(if $(BASELINE),--baseline $(BASELINE)) --write "$(CURDIR)/docs/performance.md"
 
 # How long in seconds, and which option sets; a failure names its episode, which CHAOS_EPISODE repeats alone.
 CHAOS_SECONDS ?= 300

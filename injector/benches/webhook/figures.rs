@@ -1,18 +1,18 @@
 //! The figures: latency at a fixed rate, the most requests a second, memory.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::Options;
 use crate::client::{Client, post};
 use crate::load::{LoadResult, Pace, run as load};
 use crate::plot;
+use crate::publish::publish;
 use crate::reviews;
 use crate::server::{Server, Watched};
 
-const BEGIN: &str = "<!-- webhook figures: begin (written by make bench-webhook) -->";
-const END: &str = "<!-- webhook figures: end -->";
+const MARKS: [&str; 2] =
+    ["<!-- webhook figures: begin (written by make bench-webhook) -->", "<!-- webhook figures: end -->"];
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     match &options.write {
-        Some(path) => publish(path, &text),
+        Some(path) => publish(path, &MARKS, &text),
         None => {
             println!("{text}");
             Ok(())
@@ -116,14 +116,4 @@ fn different(server: &Server, from: usize, count: usize) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Puts the figures between the marks of the document.
-fn publish(path: &Path, figures: &str) -> Result<(), String> {
-    let bad = |problem: &str| format!("{}: {problem}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| bad(&error.to_string()))?;
-    let (before, rest) = text.split_once(BEGIN).ok_or_else(|| bad("no place for the figures"))?;
-    let (_, after) = rest.split_once(END).ok_or_else(|| bad("no end of the figures"))?;
-    std::fs::write(path, format!("{before}{BEGIN}\n\n{figures}\n{END}{after}"))
-        .map_err(|error| bad(&error.to_string()))
 }

@@ -14,6 +14,8 @@ mod client;
 mod figures;
 mod load;
 mod plot;
+#[path = "../shared/publish.rs"]
+mod publish;
 mod reviews;
 mod server;
 mod soak;
