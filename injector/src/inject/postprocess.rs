@@ -29,6 +29,7 @@ impl Injector {
         let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
         ids::apply_proxy_ids(pod, *asked, tproxy);
+        ids::allow_root(pod, |list, container| status.lists(list, container));
         let environment = self.environment(pod, context);
         let network =
             environment.iter().find(|(key, _)| key == "ISTIO_META_NETWORK").map(|(_, value)| value.clone());

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::{List, containers, containers_mut, name, object_mut};
 use super::{INIT, PROXY, VALIDATION, list};
+use crate::validity::breaks_non_root;
 
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
@@ -100,6 +101,29 @@ pub fn apply_proxy_ids(pod: &mut Value, given: Ids, tproxy: bool) {
         && let Some(proxy) = list::proxy_mut(pod)
     {
         set(proxy, "runAsUser", Some(0));
+    }
+}
+
+/// Lets injected containers whose own user is 0 start where the pod has `runAsNonRoot: true`. What a container says of
+/// `runAsNonRoot` itself stays.
+pub(crate) fn allow_root(pod: &mut Value, is_added: impl Fn(List, &str) -> bool) {
+    for list in List::BOTH {
+        let needs = |container: &Value| {
+            let context = container.get("securityContext").and_then(Value::as_object);
+            let own = |key: &str| context.and_then(|own| own.get(key)).filter(|value| !value.is_null());
+            own("runAsNonRoot").is_none()
+                && own("runAsUser").is_some()
+                && container.as_object().is_some_and(|container| breaks_non_root(pod, container))
+        };
+        let all: Vec<bool> = containers(pod, list).iter().map(needs).collect();
+        for (container, needs) in containers_mut(pod, list).iter_mut().zip(all) {
+            if needs
+                && is_added(list, name(container))
+                && let Some(context) = object_mut(container, "securityContext")
+            {
+                context.insert("runAsNonRoot".to_owned(), json!(false));
+            }
+        }
     }
 }
 

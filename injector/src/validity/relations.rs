@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{Scope, is_zero, text};
-use crate::quantity::nanos;
+use crate::quantity::{self, nanos};
 
 fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -119,12 +119,7 @@ fn shown(value: &Value) -> String {
 }
 
 fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
-    match resources.get(kind)?.get(resource)? {
-        Value::String(text) => nanos(text),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            nanos(&other.to_string())
-        }
-    }
+    quantity::amount(resources.get(kind)?.get(resource)?)
 }
 
 /// What a container requests of a resource.
@@ -263,6 +258,38 @@ pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
     {
         scope.report("resources", given, "the name of one", &[]);
     }
+}
+
+/// Whether kubelet refuses to start a container: as user 0 where its own `runAsNonRoot`, or else the pod's, is true.
+pub(crate) fn breaks_non_root(pod: &Value, container: &Map<String, Value>) -> bool {
+    let own = container.get("securityContext");
+    let of_pod = pod.get("spec").and_then(|spec| spec.get("securityContext"));
+    let either = |key: &str| {
+        let of = |context: Option<&'_ Value>| {
+            context.and_then(|all| all.get(key)).filter(|one| !one.is_null()).cloned()
+        };
+        of(own).or_else(|| of(of_pod))
+    };
+    let windows = pod.pointer("/spec/os/name").and_then(Value::as_str) == Some("windows");
+    !windows
+        && either("runAsNonRoot") == Some(Value::Bool(true))
+        && either("runAsUser").and_then(|user| user.as_i64()) == Some(0)
+}
+
+/// Containers that may not run as user 0 do not.
+pub(super) fn non_root(scope: &mut Scope<'_, '_, '_>) {
+    if !breaks_non_root(scope.checker.pod, scope.object) {
+        return;
+    }
+    let place = scope.place.field("securityContext");
+    let own = scope.get("securityContext").and_then(|context| context.get("runAsNonRoot")?.as_bool());
+    let given =
+        if own == Some(true) { "true, with runAsUser 0" } else { "true in the pod, with runAsUser 0" };
+    let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
+    scope.report("runAsNonRoot", given, "false where a container runs as user 0", &[]);
+    scope.remedy(
+        "set it to false in this container, or remove what needs user 0, such as interceptionMode TPROXY or capNetBindService",
+    );
 }
 
 /// A variable has a value, or a source.

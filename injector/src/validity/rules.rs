@@ -138,7 +138,9 @@ rules! {
         "resources": [] object(RESOURCES);
         "resizePolicy": [Unique(&["resourceName"])] list(RESIZE, "resourceName");
         "securityContext": [] object(SECURITY);
-    } [Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims)]
+    } [
+        Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims), Relation(relations::non_root)
+    ]
     PORT {
         "containerPort": [Range(1, 65535)];
         "hostPort": [Range(0, 65535)];
