@@ -70,6 +70,7 @@ mod inbound;
 mod interface_settings;
 mod interfaces;
 mod istio_leftovers;
+mod kill_switches;
 mod killed;
 mod kubevirt;
 mod lab_selftest;
