@@ -66,6 +66,7 @@ mod foreign_rules_after;
 mod foreign_untracked;
 mod foreign_warnings;
 mod forwarded;
+mod forwarded_capture;
 mod inbound;
 mod interface_settings;
 mod interfaces;
