@@ -88,6 +88,7 @@ mod outbound;
 mod owner_groups;
 mod ownership;
 mod proxy;
+mod published_ports;
 mod regressions;
 mod repeated_kills;
 mod repeated_runs;
