@@ -107,6 +107,8 @@ pub enum Problem {
     TproxyMark,
     /// The settings of an interface drop captured packets.
     InterfaceDrops,
+    /// What the pod forwards is captured as inbound.
+    ForwardedTraffic,
     /// A process of the app has a uid or gid of the proxy.
     AppAsProxy,
     /// The pod has an IPv6 address and no IPv6 rules.
@@ -119,6 +121,8 @@ pub enum Problem {
     DnsTranslated,
     /// No socket is on a captured port of the app.
     AppNotListening,
+    /// A listener of the app does not take what the proxy sends.
+    AppListener,
     /// Connections began before capture.
     OlderConnections,
     /// Something that the report cannot follow may decide.
@@ -140,7 +144,7 @@ pub struct Spec {
 
 impl Problem {
     /// All of them, the most harmful first.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::NoRules,
         Self::Dormant,
         Self::LoopbackUnusable,
@@ -153,12 +157,14 @@ impl Problem {
         Self::PolicyRouting,
         Self::TproxyMark,
         Self::InterfaceDrops,
+        Self::ForwardedTraffic,
         Self::AppAsProxy,
         Self::Ipv6NotCaptured,
         Self::WideExclusion,
         Self::DnsNotCaptured,
         Self::DnsTranslated,
         Self::AppNotListening,
+        Self::AppListener,
         Self::OlderConnections,
         Self::NotEvaluated,
         Self::KeptRules,
@@ -207,6 +213,11 @@ impl Problem {
                 "an interface drops captured connections",
                 "`ip addr show` and `sysctl -a -r 'net.ipv[46].conf'` show the settings that the cause names",
             ),
+            Self::ForwardedTraffic => (
+                "forwarded-traffic",
+                "traffic that the pod forwards is captured as inbound",
+                "in REDIRECT mode `--kube-virt-interfaces {}` (`-k`) captures it as outbound, `--istio-exclude-interfaces` (`-c`) not at all",
+            ),
             Self::AppAsProxy => (
                 "app-as-proxy",
                 "the app runs as a user of the proxy",
@@ -236,6 +247,11 @@ impl Problem {
                 "app-not-listening",
                 "nothing listens on a port of the app",
                 "start the app, or name its port: `ss -lntp` lists the listeners",
+            ),
+            Self::AppListener => (
+                "app-listener",
+                "a listener of the app does not take what the proxy sends",
+                "bind its socket to no interface (`SO_BINDTODEVICE`), or exclude the port: `--istio-local-exclude-ports` (`-d`)",
             ),
             Self::OlderConnections => (
                 "older-connections",

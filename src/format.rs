@@ -26,10 +26,10 @@ pub fn check(differences: &Differences, read: Option<&AsOptions>, output: Output
 }
 
 fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
-    let Differences { backend, chains, others, forms, is_untagged, notices, .. } = differences;
+    let Differences { backend, chains, others, forms, is_untagged, .. } = differences;
     let (problems, others) = (differences.problems(), [others.as_slice(), forms].concat());
     if differences.has_no_rules && read.is_none() {
-        let unread = notices.unread.iter().map(|notice| format!("\nnote: {}\n", one_line(notice)));
+        let unread = differences.notes().map(|notice| format!("\nnote: {}\n", one_line(&notice)));
         return ["no capture rule is live\n".to_owned(), finding::list(&problems)]
             .into_iter()
             .chain(unread)
@@ -75,8 +75,8 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
         let _ = writeln!(text, "\n{}", one_line(&other));
     }
     let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
-    for notice in notices.unread.iter().map(String::as_str).chain(remarks) {
-        let _ = writeln!(text, "\nnote: {}", one_line(notice));
+    for notice in differences.notes().chain(remarks.map(str::to_owned)) {
+        let _ = writeln!(text, "\nnote: {}", one_line(&notice));
     }
     text
 }
@@ -103,9 +103,10 @@ const CAPTURING: [(&str, &[Key]); 2] = [
 ];
 
 fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
-    let Differences { backend, chains, others, forms, is_untagged, notices, .. } = differences;
+    let Differences { backend, chains, others, forms, is_untagged, .. } = differences;
     let remarks = is_untagged.then_some(UNTAGGED).into_iter().chain(ambiguous(*backend, read));
-    let notices: Vec<_> = notices.clone().all().into_iter().chain(remarks.map(str::to_owned)).collect();
+    let warnings = differences.problems_of_run().map(ToString::to_string);
+    let notices: Vec<_> = warnings.chain(differences.notes()).chain(remarks.map(str::to_owned)).collect();
     let others = [others.as_slice(), forms].concat();
     let rule = |RuleDifference { is_missing, place, rule }: &RuleDifference| json!({ "change": if *is_missing { "missing" } else { "unexpected" }, "place": place, "rule": rule });
     let chain = |(holder, found): &(Backend, ChainDifference)| {

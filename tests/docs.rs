@@ -26,7 +26,9 @@ fn exit_codes_are_up_to_date() {
 fn problems_are_up_to_date() {
     let row = |problem: &Problem| {
         let Spec { id, title, fix } = problem.spec();
-        format!("| `{id}` | {title} | {} |\n", fix.replace("{}", "the command that the report prints"))
+        let is_alone = ["{}", "`{}`"].contains(&fix);
+        let subject = if is_alone { "the command that the report prints" } else { "NAME" };
+        format!("| `{id}` | {title} | {} |\n", fix.replace("{}", subject))
     };
     let rows: String = Problem::ALL.iter().map(row).collect();
     let table = format!("| Problem | First line | Fix |\n|---|---|---|\n{rows}");

@@ -26,6 +26,8 @@ pub struct Differences {
     pub is_untagged: bool,
     /// What a run would warn of.
     pub notices: Notices,
+    /// What `explain --live` finds besides: a run changes none of it.
+    pub of_pod: Vec<Finding>,
     /// Whether no rule of ours is live, and no options are given to compare with.
     pub has_no_rules: bool,
 }
@@ -34,19 +36,47 @@ impl Differences {
     /// Whether a run would change nothing, and nothing decides before our rules.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        let is_same = self.chains.is_empty() && self.others.is_empty() && self.forms.is_empty();
-        is_same && self.is_undisturbed() && !self.has_no_rules
+        self.is_same() && self.is_undisturbed() && !self.has_no_rules
     }
 
-    /// What a run would warn of, the most harmful first.
+    /// What a run would warn of.
+    pub fn problems_of_run(&self) -> impl Iterator<Item = &Finding> {
+        self.notices.deciding.iter().chain(&self.notices.others)
+    }
+
+    /// The same, the most harmful first.
     #[must_use]
     pub fn problems(&self) -> Vec<Finding> {
-        let Notices { deciding, others, .. } = &self.notices;
         let none = Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables");
         let none = self.has_no_rules.then_some(none);
         // What would decide before rules is of no interest without them; what an earlier run has left is.
         let is_left = |finding: &&Finding| !self.has_no_rules || finding.problem == Problem::KeptRules;
-        by_harm(none.into_iter().chain(deciding.iter().chain(others).filter(is_left).cloned()))
+        by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()))
+    }
+
+    /// Whether the live rules are those of the options, and nothing else that a run writes is missing.
+    #[must_use]
+    pub const fn is_same(&self) -> bool {
+        self.chains.is_empty() && self.others.is_empty() && self.forms.is_empty()
+    }
+
+    /// Adds the findings of `explain --live` that are not among those of a run.
+    pub fn add_of_pod(&mut self, found: Vec<Finding>) {
+        let known = self.problems();
+        let is_known = |finding: &Finding| {
+            let is_same =
+                |known: &Finding| known.cause == finding.cause || finding.is_about_any(&known.about);
+            known.iter().any(is_same) || self.notices.unread.contains(&finding.cause)
+        };
+        self.of_pod = found.into_iter().filter(|finding| !is_known(finding)).collect();
+    }
+
+    /// What is not counted as a difference or a problem, in words.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let of_pod = self.of_pod.iter().map(|finding| {
+            format!("{}: {}; fix: {}", finding.problem.spec().id, finding.cause, finding.fix())
+        });
+        of_pod.chain(self.notices.unread.iter().cloned())
     }
 
     /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing decides before.
@@ -114,6 +144,7 @@ pub fn differences(
         forms,
         is_untagged,
         notices,
+        of_pod: Vec::new(),
         has_no_rules: false,
     })
 }

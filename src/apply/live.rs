@@ -85,6 +85,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         }
         let dropping = routing::that_drop(rules, &current.network.links, fib);
         foreign.extend(dropping);
+        foreign.extend(routing::captured_as_inbound(rules, &current.network.links, fib));
     }
     let Outside { devices, notices: others, unread } =
         super::devices_and_ipsec::read(&current.network.links.each);

@@ -183,17 +183,11 @@ fn of_running_app(query: &PacketQuery, pod: &Pod<'_>) -> PacketQuery {
 pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
     let (rules, none) = (pod.rules(), Rules::default());
     let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
-    let explain = |packet: &Packet, words| {
-        let routing = pod.routing(packet.family());
-        let walk = Sent { rules: of_family(packet), packet, routing, connection: None, words }.walk();
-        let reason = reason::reason(packet, &walk, pod);
-        (walk, reason)
-    };
     if let Some(destination) = query.destination {
         let query = &of_running_app(query, pod);
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
         let packet = pod.prepared(packet);
-        let (walk, reason) = explain(&packet, Words::OfEachRule);
+        let (walk, reason) = explained(&packet, of_family(&packet), Words::OfEachRule, pod);
         if query.is_diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
             return diagram::diagram(&packet.to_string(), &walk, &verdict);
@@ -205,18 +199,41 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
             Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
         };
     }
-    let row = |(kind, packet): (String, Packet)| {
-        let (walk, reason) = explain(&packet, Words::None);
-        row::Row::of(kind, &packet, &walk, &reason, pod)
-    };
-    let rows: Vec<_> = pod.kinds().into_iter().map(row).collect();
-    let problems = pod.live.as_ref().map(|live| {
-        let all: Vec<_> = rows.iter().cloned().chain(pod.probes().into_iter().map(row)).collect();
-        problems::problems(&all, live, pod)
-    });
-    let problems = problems.unwrap_or_default();
+    let rows = rows_of(pod.kinds(), &rules, pod);
+    let problems = problems_with(&rows, &rules, pod);
     match query.output {
         Output::Text => text::overview(&rows, &problems, pod),
         Output::Json => json::overview(&rows, &problems, pod),
     }
+}
+
+fn explained<'a>(packet: &Packet, rules: &'a Rules, words: Words, pod: &'a Pod<'_>) -> (Walk<'a>, Reason) {
+    let routing = pod.routing(packet.family());
+    let walk = Sent { rules, packet, routing, connection: None, words }.walk();
+    let reason = reason::reason(packet, &walk, pod);
+    (walk, reason)
+}
+
+/// What is wrong with a live pod: what the report on all kinds of traffic lists.
+#[must_use]
+pub fn problems(pod: &Pod<'_>) -> Vec<Finding> {
+    let rules = pod.rules();
+    problems_with(&rows_of(pod.kinds(), &rules, pod), &rules, pod)
+}
+
+/// The same, with the rows of all kinds of traffic.
+fn problems_with(rows: &[row::Row], rules: &PerFamily<Rules>, pod: &Pod<'_>) -> Vec<Finding> {
+    let Some(live) = &pod.live else { return Vec::new() };
+    let all: Vec<_> = rows.iter().cloned().chain(rows_of(pod.probes(), rules, pod)).collect();
+    problems::problems(&all, live, pod)
+}
+
+fn rows_of(packets: Vec<(String, Packet)>, rules: &PerFamily<Rules>, pod: &Pod<'_>) -> Vec<row::Row> {
+    let none = Rules::default();
+    let row = |(kind, packet): (String, Packet)| {
+        let rules = rules.get(&packet.family()).unwrap_or(&none);
+        let (walk, reason) = explained(&packet, rules, Words::None, pod);
+        row::Row::of(kind, &packet, &walk, &reason, pod)
+    };
+    packets.into_iter().map(row).collect()
 }

@@ -1,5 +1,7 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
+use std::collections::BTreeSet;
+
 use super::listener::Listener;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
@@ -10,7 +12,8 @@ use super::walk::{Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Transport};
+use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Port, Transport};
+use crate::text::one_line;
 
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
@@ -52,11 +55,28 @@ pub(super) fn of_packet(
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
-        problems.extend(app_not_listening(packet.destination.port(), live));
+        let port = packet.destination.port();
+        problems.extend(app_not_listening(port, live));
+        if is_captured_by_ours(packet, live) {
+            problems.extend(app_on_interface(port, &[packet.family()], live));
+        }
     }
     let is_own = |process: &&RunningProcess| packet.process.is_some_and(|sender| sender.uid == process.uid);
     let app = live.runtime.app_as_proxy().find(is_own).map(RunningProcess::finding);
-    by_harm(problems.into_iter().chain(app))
+    by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)))
+}
+
+/// That the pod would forward the packet, and the rules capture it.
+fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
+    let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
+    let arrives = [Subject::Interface(packet.interface.clone())];
+    let is_about_it = |finding: &&Finding| {
+        finding.problem == Problem::ForwardedTraffic
+            && finding.family == Some(packet.family())
+            && finding.is_about_any(&arrives)
+    };
+    let finding = live.foreign().find(is_about_it).filter(|_| packet.is_inbound && !is_own)?;
+    is_captured_by_ours(packet, live).then(|| finding.clone())
 }
 
 /// What the rules lack.
@@ -116,7 +136,49 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
         problems.extend(ports.iter().filter_map(|port| app_not_listening(port.number(), live)));
     }
+    let captured: Vec<Family> =
+        live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
+    let on_interfaces = captured_ports(live, pod).into_iter();
+    problems.extend(on_interfaces.filter_map(|port| app_on_interface(port, &captured, live)));
     problems
+}
+
+/// The captured ports on which processes other than the proxy listen.
+fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
+    let traffic = &pod.config.traffic;
+    let is_captured = |port: u16| {
+        let lists = |ports: &[Port]| ports.iter().any(|listed| listed.number() == port);
+        match &traffic.inbound {
+            InboundPorts::All { except } => !lists(except),
+            InboundPorts::Only(ports) => lists(ports),
+            InboundPorts::None => false,
+        }
+    };
+    let listeners = live.runtime.listeners.iter().flatten();
+    let of_app = listeners
+        .filter(|found| found.transport == Transport::Tcp && !traffic.proxy.uids.contains(&found.uid));
+    of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).collect()
+}
+
+/// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their address over `lo`, too, and sends
+/// the replies out by the interface.
+fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<Finding> {
+    let listeners = live.runtime.listeners.as_ref()?;
+    let lo = live.links.named("lo").map(|link| link.index);
+    let bound = |family: &Family| {
+        let on_port = listeners.iter().filter(|found| {
+            found.transport == Transport::Tcp && found.address.port() == port && found.serves(*family)
+        });
+        let devices: Vec<Option<u32>> = on_port.map(|found| found.device).collect();
+        devices.iter().all(|device| device.is_some() && *device != lo).then_some(devices)
+    };
+    let device = families.iter().filter_map(bound).flatten().flatten().next()?;
+    let link = live.links.each.iter().find(|link| link.index == device);
+    let name = link.map_or_else(|| format!("interface {device}"), |link| one_line(&link.name).into_owned());
+    let cause = format!(
+        "the listener on TCP port {port} is bound to {name} (SO_BINDTODEVICE): its replies to the proxy, which connects over lo, get lost"
+    );
+    Some(Finding::new(Problem::AppListener, cause))
 }
 
 /// A port of the app without a listener. A process may begin to listen later: the kernel refuses connections until then.

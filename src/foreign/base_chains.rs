@@ -159,8 +159,12 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             };
             let may_match =
                 |rule: &Rule| ours.may_match(table, rule, hook, is_behind) && !is_tracked_again(rule);
-            let mut search = Search { table, may_match: &may_match, seen: BTreeSet::new() };
-            let accepts_all = search.collect(chain, &mut does);
+            let mut search =
+                Search { table, may_match: &may_match, seen: BTreeSet::new(), some_leave: false };
+            // Behind the rule that accepts the last captured packets no rule matters, nor does the policy.
+            let at = if is_behind { ours.accepted_at(table, chain, hook) } else { None };
+            let met = at.and_then(|at| chain.rules.get(..at)).unwrap_or(&chain.rules);
+            let accepts_all = search.collect(met, &mut does) || (at.is_some() && !search.some_leave);
             if base.policy == Verdict::Drop && !accepts_all {
                 does.insert("policy drop".to_owned());
             }
@@ -279,6 +283,29 @@ impl Ours {
         })
     }
 
+    /// The place of the first rule behind which no packet is left that ours have taken, by rules of the chain itself.
+    fn accepted_at(&self, table: &Table, chain: &Chain, hook: Option<Hook>) -> Option<usize> {
+        let is_output = hook == Some(Hook::Output);
+        let kinds = |captured: &Captured| captured.taken(is_output).collect::<Vec<_>>();
+        let mut left: Vec<_> = self
+            .captured
+            .iter()
+            .flat_map(|captured| kinds(captured).into_iter().map(move |taken| (captured, taken)))
+            .collect();
+        chain.rules.iter().position(|rule| {
+            if is_accept(rule) {
+                left.clear();
+            } else if accepts(rule) {
+                let of = |family| nft::family_of(rule).is_none_or(|only| only == family);
+                let read = read(table, rule);
+                left.retain(|(captured, taken)| {
+                    !(of(captured.family()) && captured.matches_all(&read, *taken))
+                });
+            }
+            left.is_empty()
+        })
+    }
+
     /// Whether what a rule does there comes before ours.
     fn is_behind(&self, does: &str, base: &Base) -> bool {
         match does {
@@ -310,16 +337,20 @@ pub(super) struct Search<'a> {
     pub(super) table: &'a Table,
     pub(super) may_match: &'a dyn Fn(&Rule) -> bool,
     pub(super) seen: BTreeSet<&'a str>,
+    /// Whether a rule of the chain has led some to its end.
+    pub(super) some_leave: bool,
 }
 
 impl<'a> Search<'a> {
-    /// What the rules of a chain, and of those that they jump to, do to captured packets; and whether one accepts all that have not left
-    /// the chain by then.
-    pub(super) fn collect(&mut self, chain: &'a Chain, does: &mut BTreeSet<String>) -> bool {
+    /// What these rules, and those of chains that they jump to, do to captured packets; and whether one accepts all that have not left the
+    /// chain by then.
+    pub(super) fn collect(&mut self, rules: &'a [Rule], does: &mut BTreeSet<String>) -> bool {
         let mut some_leave = false;
-        for rule in chain.rules.iter().filter(|rule| (self.may_match)(rule)) {
+        let mut accepts = false;
+        for rule in rules.iter().filter(|rule| (self.may_match)(rule)) {
             if is_accept(rule) {
-                return !some_leave;
+                accepts = !some_leave;
+                break;
             }
             for expression in &rule.expressions {
                 does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
@@ -331,12 +362,14 @@ impl<'a> Search<'a> {
                 // Rules of an earlier run of ours leave in this one.
                 let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
                 let next = self.table.chains.iter().find(|next| next.name == *name).filter(|_| !ours);
-                let accepts =
-                    next.filter(|_| self.seen.insert(name)).is_some_and(|next| self.collect(next, does));
+                let next = next.filter(|_| self.seen.insert(name));
+                let accepts = next.is_some_and(|next| self.collect(&next.rules, does));
                 some_leave |= is_goto && !accepts;
             }
         }
-        false
+        // Set last: the chain itself ends behind those that it jumps to.
+        self.some_leave = some_leave;
+        accepts
     }
 }
 
@@ -350,6 +383,11 @@ fn looks_up_source(rule: &Rule) -> bool {
         name == "fib" || (name == "match" && of_iptables())
     };
     rule.expressions.iter().any(looks_up)
+}
+
+/// Whether a rule accepts the packets that it matches.
+fn accepts(rule: &Rule) -> bool {
+    matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Accept)))
 }
 
 /// Whether a rule accepts every packet.

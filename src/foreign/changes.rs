@@ -39,8 +39,8 @@ pub fn that_change_marks(
                 }
                 is_met
             };
-            Search { table, may_match: &may_match, seen: BTreeSet::new() }
-                .collect(chain, &mut BTreeSet::new());
+            Search { table, may_match: &may_match, seen: BTreeSet::new(), some_leave: false }
+                .collect(&chain.rules, &mut BTreeSet::new());
             let changes: Vec<String> = changes.into_inner().into_iter().collect();
             if !changes.is_empty() {
                 found.push(format!(

@@ -15,12 +15,19 @@ pub(super) struct Captured {
     family: Family,
     /// DNS over UDP besides TCP.
     pub(super) dns: bool,
-    /// The proxy's ports: redirected packets have one of them from then on.
-    ports: BTreeSet<u16>,
+    /// The proxy's ports, with their protocols: redirected packets have one of them from then on.
+    redirects: BTreeSet<(u128, u16)>,
     /// Whether packets keep their own port, as with TPROXY.
     pub(super) keeps_port: bool,
     /// Whether TPROXY takes all TCP packets that do not arrive on lo.
     takes_every_port: bool,
+}
+
+/// Packets that our rules have taken: of a protocol, for a port of the proxy or for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    protocol: u128,
+    port: Option<u128>,
 }
 
 impl Captured {
@@ -49,7 +56,12 @@ impl Captured {
         Self {
             family,
             dns: rules().any(is_dns),
-            ports: rules().filter_map(|rule| redirect(rule.statement.target)).into_set(),
+            redirects: rules()
+                .filter_map(|rule| {
+                    let protocol = if is_dns(rule) { UDP } else { TCP };
+                    Some((protocol, redirect(rule.statement.target)?))
+                })
+                .into_set(),
             keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
             takes_every_port,
         }
@@ -57,7 +69,53 @@ impl Captured {
 
     /// The proxy's ports, if packets are redirected to them.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
-        self.ports.iter().copied()
+        self.redirects.iter().map(|(_, port)| *port)
+    }
+
+    /// The family of the packets.
+    pub(super) const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The kinds of packets that our rules have taken, as they come to chains behind ours.
+    pub(super) fn taken(&self, is_output: bool) -> impl Iterator<Item = Taken> {
+        let redirected = self
+            .redirects
+            .iter()
+            .map(|(protocol, port)| Taken { protocol: *protocol, port: Some((*port).into()) });
+        let with_any_port = self.keeps_port && !is_output;
+        redirected.chain(with_any_port.then_some(Taken { protocol: TCP, port: None }))
+    }
+
+    /// Whether a rule is sure to match all packets of a kind.
+    pub(super) fn matches_all(&self, rule: &LiveRule, taken: Taken) -> bool {
+        let holds = |test: &FieldMatch| match test.field {
+            Field::Protocol => test.holds_for_any(&[taken.protocol]),
+            Field::DestinationPort => taken.port.is_some_and(|port| test.holds_for_any(&[port])),
+            Field::State if test.is_negated => false,
+            // All packets of a redirected connection have the state DNAT.
+            Field::State => {
+                let all =
+                    [live_rules::NEW, live_rules::ESTABLISHED].into_iter().all(|state| test.lists(state));
+                all || !self.keeps_port && test.lists(live_rules::DNAT)
+            }
+            Field::Source
+            | Field::Destination
+            | Field::SourcePort
+            | Field::EitherPort
+            | Field::InInterface
+            | Field::OutInterface
+            | Field::Uid
+            | Field::Gid
+            | Field::Socket
+            | Field::Mark
+            | Field::Connmark
+            | Field::Connection(..)
+            | Field::TcpFlags
+            | Field::SourceType(_)
+            | Field::DestinationType(_) => false,
+        };
+        rule.unread().is_empty() && !rule.lacks_words() && rule.tests().iter().all(holds)
     }
 
     /// Whether a rule may match captured packets. What is not understood may.
@@ -112,7 +170,7 @@ impl Captured {
         let is_for_first =
             of(Field::Destination).any(|test| !test.is_negated && test.values == [(first, first)]);
         let is_redirected = is_output || !self.keeps_port || is_for_first;
-        let ports: Vec<u128> = self.ports.iter().map(|port| (*port).into()).collect();
+        let ports: Vec<u128> = self.ports().map(u128::from).collect();
         if is_redirected && !of(Field::DestinationPort).all(|test| test.holds_for_any(&ports)) {
             return false;
         }
@@ -194,7 +252,7 @@ mod tests {
         Captured {
             family: Family::V4,
             dns,
-            ports: BTreeSet::new(),
+            redirects: BTreeSet::new(),
             keeps_port: false,
             takes_every_port: false,
         }
@@ -205,9 +263,9 @@ mod tests {
     #[test]
     fn packets_for_loopback_have_a_port_of_the_proxy_in_each_mode() {
         for keeps_port in [false, true] {
-            let ports = BTreeSet::from([15001]);
+            let redirects = BTreeSet::from([(TCP, 15001)]);
             let captured =
-                Captured { family: Family::V4, dns: false, ports, keeps_port, takes_every_port: false };
+                Captured { family: Family::V4, dns: false, redirects, keeps_port, takes_every_port: false };
             let may_match =
                 |rule: &str| captured.may_match_taken(&parse::live_rule(Family::V4, rule.to_owned()), false);
             assert!(!may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 20256 -j DROP"));

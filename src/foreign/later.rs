@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::concern::Captured;
+use super::concern::{Captured, Taken};
 use super::{DEEPEST, DecidesFirst, Examined, Found, Placement, Targets};
 use crate::live_rules::{Effect, LiveRule};
 use crate::model::{Backend, Family, Hook, Table, Target, Variant};
@@ -46,15 +46,19 @@ impl Examined<'_> {
             let is_output = chain != INPUT;
             let mut search =
                 Search { captured: &captured, is_output, chains: &table.foreign, seen: BTreeSet::new() };
-            let is_met = |rule: &&LiveRule| !is_accept(rule);
-            let met: Vec<&LiveRule> = rules.iter().take_while(is_met).collect();
-            for rule in &met {
+            let mut left: Vec<Taken> = captured.taken(is_output).collect();
+            let mut some_get_to_the_policy = false;
+            for rule in &rules {
+                if left.is_empty() {
+                    break;
+                }
                 if let Some(target) = search.drops(rule, 0) {
                     found.push((name, Found::rule(chain, rule), target));
                 }
+                some_get_to_the_policy |= search.leads_to_the_end(rule, 0);
+                left.retain(|taken| !search.accepts(rule, *taken, 0));
             }
-            let accepts_all = search.accepts_all(&rules, 0);
-            if has_drop_policy && !accepts_all {
+            if has_drop_policy && (some_get_to_the_policy || !left.is_empty()) {
                 found.push((name, Found::Policy(chain), Targets::of("DROP")));
             }
         }
@@ -91,11 +95,6 @@ fn output<'a>(family: Family, name: &'static str, table: &'a ObservedTable) -> B
     (name, Hook::Output.name(), table, rules, table.drops.contains(&Hook::Output))
 }
 
-/// Whether a rule accepts every packet.
-fn is_accept(rule: &LiveRule) -> bool {
-    rule.is_unconditional() && *rule.effect() == Effect::Known(Target::Accept)
-}
-
 struct Search<'a> {
     captured: &'a Captured,
     is_output: bool,
@@ -104,9 +103,22 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether a rule accepts every captured packet, and no earlier one has led some to the end of the chain: in a shared one, to its policy.
-    fn accepts_all(&self, rules: &[LiveRule], depth: usize) -> bool {
-        let before = rules.iter().position(is_accept).and_then(|at| rules.get(..at));
+    /// Whether a rule accepts all packets of a kind, itself or by the chain that it jumps to.
+    fn accepts(&self, rule: &LiveRule, taken: Taken, depth: usize) -> bool {
+        let accepts_here = || match rule.chain() {
+            Some((name, _)) => {
+                let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
+                rules.is_some_and(|rules| self.chain_accepts(rules, taken, depth + 1))
+            }
+            None => *rule.effect() == Effect::Known(Target::Accept),
+        };
+        self.captured.matches_all(rule, taken) && accepts_here()
+    }
+
+    /// Whether the rules of a chain accept all packets of a kind, and no earlier one has led some to its end: in a shared chain, to its policy.
+    fn chain_accepts(&self, rules: &[LiveRule], taken: Taken, depth: usize) -> bool {
+        let at = rules.iter().position(|rule| self.accepts(rule, taken, depth));
+        let before = at.and_then(|at| rules.get(..at));
         before.is_some_and(|before| !before.iter().any(|rule| self.leads_to_the_end(rule, depth)))
     }
 
@@ -114,7 +126,9 @@ impl Search<'_> {
         let leads = match rule.chain() {
             Some((name, true)) => {
                 let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
-                rules.is_none_or(|rules| !self.accepts_all(rules, depth + 1))
+                let accepts = |rules: &Vec<LiveRule>, taken| self.chain_accepts(rules, taken, depth + 1);
+                let mut kinds = self.captured.taken(self.is_output);
+                rules.is_none_or(|rules| !kinds.all(|taken| accepts(rules, taken)))
             }
             Some(_) => false,
             None => *rule.effect() == Effect::Known(Target::Return),

@@ -191,7 +191,17 @@ impl From<&DecidesFirst> for Finding {
         match found {
             Found::Policy(chain) => {
                 let tool = if first.family == Family::V6 { "ip6tables" } else { "iptables" };
-                finding.subject(format!("`{tool} -t {} -P {chain} ACCEPT`", first.table))
+                let command = match &first.place {
+                    // A firewall that drops by policy does so on purpose.
+                    Placement::Later(_) => format!(
+                        "`{tool} -t {} -I {chain} -p tcp --dport PORT -j ACCEPT` for each port of the proxy",
+                        first.table
+                    ),
+                    Placement::Before | Placement::Beside => {
+                        format!("`{tool} -t {} -P {chain} ACCEPT`", first.table)
+                    }
+                };
+                finding.subject(command)
             }
             Found::Rule(..) => finding.about(about).family(first.family),
         }
@@ -201,6 +211,12 @@ impl From<&DecidesFirst> for Finding {
 impl DecidesFirst {
     fn cause(&self) -> String {
         let Self { family, variant, table, found: text, targets: target, of_other_variant, place, .. } = self;
+        if let (Found::Policy(_), Placement::Later(_)) = (text, place) {
+            return format!(
+                "a foreign chain policy drops packets that our rules capture ({family}, {variant}): {table} `{text}`: those that match no \
+                 rule do not reach the proxy"
+            );
+        }
         if let Found::Policy(_) = text {
             return format!(
                 "a foreign chain policy drops packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that \
@@ -238,10 +254,13 @@ impl DecidesFirst {
 
     fn advice(&self) -> String {
         let mend = match (&self.found, &self.place) {
-            (Found::Policy(_), _) => "set it to ACCEPT",
+            (Found::Policy(_), Placement::Later(ports)) => {
+                return format!("; accept {ports} in the chain, if that is not intended");
+            }
             (_, Placement::Later(ports)) => {
                 return format!("; accept {ports} before it, if that is not intended");
             }
+            (Found::Policy(_), _) => "set it to ACCEPT",
             (_, Placement::Before) => "move it after our rule or delete it",
             (_, Placement::Beside) => "delete it",
         };

@@ -17,8 +17,13 @@ pub struct Link {
     pub has_carrier: bool,
     /// Whether it is a port of another one, such as a bridge, on which packets then arrive.
     pub is_port: bool,
-    /// Whether it is a bridge.
-    pub is_bridge: bool,
+    /// What it is, where that matters.
+    pub kind: LinkKind,
+    /// The network namespace of its other end, or of the interface that it is made of, by the number that the kernel gives it here; `None`
+    /// for this one.
+    pub peer_namespace: Option<u32>,
+    /// Whether IPv4 packets that arrive on it are forwarded: `net.ipv4.conf.NAME.forwarding`.
+    pub forwards_v4: bool,
     /// Whether it has an IPv4 address.
     pub has_v4: bool,
     /// Whether it has an IPv6 address.
@@ -43,6 +48,20 @@ impl Link {
     }
 }
 
+/// Kinds of interfaces behind which other machines may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A bridge.
+    Bridge,
+    /// A device of a program that handles Ethernet frames, such as a virtual machine.
+    Tap,
+    /// One end of a pair.
+    Veth,
+    /// Any other one.
+    #[default]
+    Other,
+}
+
 /// How the kernel validates the source addresses of IPv4 packets: `net.ipv4.conf.NAME`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceValidation {
@@ -63,6 +82,8 @@ pub struct Links {
     pub all: SourceValidation,
     /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first packet.
     pub inherits_mark: bool,
+    /// Whether IPv6 packets are forwarded: `net.ipv6.conf.all.forwarding`, which counts for every interface.
+    pub forwards_v6: bool,
     /// Families whose bridged packets meet the rules in the bridge already: `net.bridge.bridge-nf-call-iptables` and
     /// `-ip6tables`, 1 by default in each namespace where the module br_netfilter is loaded.
     pub filters_bridged: BTreeSet<Family>,
@@ -73,5 +94,14 @@ impl Links {
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Link> {
         self.each.iter().find(|link| link.name == name)
+    }
+
+    /// Whether packets of this family that arrive on one of them are forwarded.
+    #[must_use]
+    pub const fn forwards(&self, link: &Link, family: Family) -> bool {
+        match family {
+            Family::V4 => link.forwards_v4,
+            Family::V6 => self.forwards_v6,
+        }
     }
 }

@@ -34,7 +34,7 @@ pub use fib::{
 };
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
-pub use link::{Link, Links, SourceValidation};
+pub use link::{Link, LinkKind, Links, SourceValidation};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};
 pub use per_family::PerFamily;

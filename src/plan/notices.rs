@@ -164,5 +164,6 @@ fn add_foreign(
         let fib = current.network.fib.get(family);
         let dropping = routing::that_drop(rules, &current.network.links, fib);
         notices.extend(dropping);
+        notices.extend(routing::captured_as_inbound(rules, &current.network.links, fib));
     }
 }

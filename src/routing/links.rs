@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::finding::{Finding, Problem, Subject};
 use crate::model::{
-    Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
-    SourceValidation, Table, Target,
+    Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, LinkKind, Links, Mark,
+    RouteKind, SourceValidation, Table, Target,
 };
 use crate::text::one_line;
 
@@ -121,7 +121,7 @@ fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
         Family::V4 => "bridge-nf-call-iptables",
         Family::V6 => "bridge-nf-call-ip6tables",
     };
-    (link.is_bridge && links.filters_bridged.contains(&family)).then(|| {
+    (link.kind == LinkKind::Bridge && links.filters_bridged.contains(&family)).then(|| {
         format!(
             "with net.bridge.{setting}=1 TPROXY has no effect on bridged packets: those to the pod's own addresses go to the app, \
              others are lost; set it to 0 in the pod's network namespace, or use REDIRECT"
@@ -169,7 +169,7 @@ fn has_no_address(family: Family, link: &Link) -> Option<String> {
 }
 
 /// The mark that inbound connections get.
-fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
+pub(super) fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
     let chains = rules.tables.get(&Table::Mangle)?;
     chains.rules().find_map(|rule| {
         if let Target::Tproxy { mark, .. } = rule.statement.target { Some(mark) } else { None }
@@ -177,7 +177,7 @@ fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
 }
 
 /// Whether every later packet that arrives gets the mark, of connections that the pod makes too: where all ports are captured.
-fn marks_replies(rules: &FamilyRules) -> bool {
+pub(super) fn marks_replies(rules: &FamilyRules) -> bool {
     let chains = rules.tables.get(&Table::Mangle).into_iter();
     let mut marking = chains.flat_map(|table| table.rules()).map(|rule| &rule.statement);
     marking.any(|says| {
@@ -187,7 +187,7 @@ fn marks_replies(rules: &FamilyRules) -> bool {
     })
 }
 
-fn redirects_inbound(rules: &FamilyRules) -> bool {
+pub(super) fn redirects_inbound(rules: &FamilyRules) -> bool {
     jumps(rules, Chain::Inbound, Chain::InRedirect)
 }
 
@@ -197,8 +197,10 @@ fn jumps(rules: &FamilyRules, from: Chain, to: Chain) -> bool {
     from.is_some_and(|rules| rules.iter().any(|rule| rule.statement.target == Target::Jump(to)))
 }
 
-fn is_excluded(rules: &FamilyRules, link: &Link) -> bool {
-    let hooks = rules.tables.get(&Table::Nat).and_then(|table| table.hooks.get(&Hook::Prerouting));
+/// Whether a rule before the one that captures inbound connections is for what arrives on this interface.
+pub(super) fn is_excluded(rules: &FamilyRules, link: &Link) -> bool {
+    let table = if tproxy_mark(rules).is_some() { Table::Mangle } else { Table::Nat };
+    let hooks = rules.tables.get(&table).and_then(|table| table.hooks.get(&Hook::Prerouting));
     hooks.into_iter().flat_map(HookRules::iter).any(|rule| {
         let statement = &rule.statement;
         let covers = |name: &Interface| name.covers(&link.name);

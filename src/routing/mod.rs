@@ -8,6 +8,7 @@
 //! is used as it is.
 
 mod first;
+mod forwarded;
 mod links;
 mod lookup;
 mod source;
@@ -21,6 +22,7 @@ use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PR
 use crate::ordered::Ordered as _;
 
 pub use first::{that_decide_first, with_tproxy};
+pub use forwarded::captured_as_inbound;
 pub use links::{drops, is_local, loopback_down, loopback_unrouted, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 pub use source::source;

@@ -2,6 +2,7 @@
 
 use super::namespace::{enter, network, require_net_admin};
 use super::{decide, desired, warn_of_name_servers};
+use crate::apply::live::Own;
 use crate::apply::{self, differences::Differences};
 use crate::bundle;
 use crate::config::{
@@ -37,7 +38,7 @@ pub(super) fn report(
             Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
-            let Checked { config, options, live, has_no_rules } = checked(host, intent, run, scope)?;
+            let Checked { config, options, own, has_no_rules } = checked(host, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
@@ -52,9 +53,8 @@ pub(super) fn report(
                 .extend(link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string())));
             // What a run would change may be the cause.
             if found.others.is_empty() {
-                let live =
-                    live.map_or_else(|| apply::live::rules(host, run.backend).map(|own| own.live), Ok)?;
-                add_lost(&mut found, live, &config)?;
+                let own = own.map_or_else(|| apply::live::rules(host, run.backend), Ok)?;
+                add_of_live(&mut found, own, &config)?;
             }
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, options.as_ref(), output), exit))
@@ -70,14 +70,19 @@ pub(super) fn report(
 }
 
 /// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those of the proxy end and that are
-/// not named yet.
-fn add_lost(
-    found: &mut Differences,
-    live: explain::LiveState,
-    config: &CaptureConfig,
-) -> Result<(), Failure> {
+/// not named yet, and what else `explain --live` names where the rules are equal.
+fn add_of_live(found: &mut Differences, own: Own, config: &CaptureConfig) -> Result<(), Failure> {
     let network = network()?;
-    let mut pod = explain::Pod { config, given: &[], network: &network, live: Some(live) };
+    // Facts of name servers are recorded for the live rules only.
+    let is_same = found.is_same();
+    let whole = is_same.then(|| apply::runtime::runtime(&own.rules, config, &network));
+    let (runtime, unread) = whole.unwrap_or_else(|| {
+        (
+            explain::Runtime { listeners: apply::runtime::tcp_listeners(), ..explain::Runtime::default() },
+            Vec::new(),
+        )
+    });
+    let mut pod = explain::Pod { config, given: &[], network: &network, live: Some(own.live) };
     let Notices { deciding, others, .. } = &mut found.notices;
     for misrouted in explain::misrouted(&pod) {
         if !deciding.iter().any(|finding| finding.is_about_any(&misrouted.about)) {
@@ -90,9 +95,13 @@ fn add_lost(
     deciding.splice(0..0, lost);
     // Not before: rules are compared whether a proxy runs or not.
     if let Some(live) = &mut pod.live {
-        live.runtime.listeners = apply::runtime::tcp_listeners();
+        live.runtime = runtime;
     }
     deciding.extend(explain::lost_at_proxy(&pod));
+    if is_same {
+        found.notices.unread.extend(unread);
+        found.add_of_pod(explain::problems(&pod));
+    }
     Ok(())
 }
 
@@ -102,7 +111,7 @@ struct Checked {
     /// The options that the rules come from, where none about traffic are given.
     options: Option<AsOptions>,
     /// The live rules, if they were read for that.
-    live: Option<explain::LiveState>,
+    own: Option<Own>,
     /// Whether there are neither rules nor options.
     has_no_rules: bool,
 }
@@ -114,16 +123,16 @@ fn checked(
     run: &RunOptions,
     scope: OptionScope,
 ) -> Result<Checked, Failure> {
-    let of_options = |intent, live| {
+    let of_options = |intent, own| {
         let has_no_rules = scope != OptionScope::Traffic;
-        decide(intent, run).map(|config| Checked { config, options: None, live, has_no_rules })
+        decide(intent, run).map(|config| Checked { config, options: None, own, has_no_rules })
     };
     if scope == OptionScope::Traffic {
         return of_options(intent, None);
     }
     let own = apply::live::rules(host, run.backend)?;
     if own.rules.values().next().is_none() {
-        return of_options(intent, Some(own.live));
+        return of_options(intent, Some(own));
     }
     let (otherwise, notices) = intent.decide(&network()?);
     let mut config = own.nearest_config(&otherwise);
@@ -134,7 +143,7 @@ fn checked(
         log::log!(notice.level(), "{notice}");
     }
     let options = Some(AsOptions::of(&config, otherwise.families));
-    Ok(Checked { config, options, live: Some(own.live), has_no_rules: false })
+    Ok(Checked { config, options, own: Some(own), has_no_rules: false })
 }
 
 /// How often a machine is recorded whose rules change meanwhile.

@@ -47,9 +47,26 @@ fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
     found
 }
 
+/// Where the rules are equal, `check` names the same problems, and without one it has no note.
+#[track_caller]
+fn check_names_them(pod: &Pod, problems: &[[String; 3]]) {
+    let check = pod.bare_istio_iptables(&["check"]).run();
+    let said = check.stdout();
+    if said.starts_with("equal") {
+        for [id, cause, fix] in problems {
+            assert!(said.contains(id) && said.contains(cause) && said.contains(fix), "{id}, {cause}: {said}");
+        }
+        let count = said.matches("fix: ").count();
+        assert_eq!(count, problems.len(), "{problems:?}: {said}");
+    }
+}
+
 #[track_caller]
 fn is_the_only_problem(pod: &Pod, question: &[&str], id: &str, cause: &str, fix: &str) {
     let found = problems(pod, question);
+    if question.is_empty() {
+        check_names_them(pod, &found);
+    }
     let [[first, of_first, mend]] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(first, id, "{found:?}");
     assert!(of_first.contains(cause), "{of_first}");
@@ -165,4 +182,5 @@ fn a_pod_that_works_has_no_problem(fixture: Fixture) {
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&[&OPTIONS[..], &["--redirect-dns", "--capture-all-dns"]].concat());
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+    check_names_them(&pod, &[]);
 }

@@ -17,6 +17,7 @@ use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native, ver
 for_each_backend_and_native!(
     listeners_on_one_address_take_what_is_redirected_there,
     listeners_on_one_interface_take_what_arrives_there,
+    an_app_that_listens_on_one_interface_is_named_while_it_is_captured,
     listeners_for_ipv6_only_take_no_ipv4_packet,
     tproxy_looks_for_a_listener_at_the_first_address_of_the_interface,
     proxy_has_the_user_of_its_listener,
@@ -104,6 +105,35 @@ fn listeners_on_one_interface_take_what_arrives_there(fixture: Fixture) {
             (outbound, is_connected(&pod, "outside", at(family.pod(), 8080)))
         });
         assert_eq!(connected, [(false, true), (true, false)]);
+    }
+}
+
+/// The proxy hands captured connections to the app over lo, from an address of lo: replies by another interface do not reach it.
+fn an_app_that_listens_on_one_interface_is_named_while_it_is_captured(fixture: Fixture) {
+    let words = "the listener on TCP port 8080 is bound to eth0";
+    for (mode, excluded) in [("REDIRECT", "7000"), ("TPROXY", "7000"), ("REDIRECT", "7000,8080")] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+        pod.apply(&["-i", "*", "-b", "*", "-d", excluded, "-m", mode]);
+        let any = ["0.0.0.0", "::"].map(|any| any.parse().expect("an address"));
+        let listeners = any.map(|any| listens(&pod.app(), any, 8080));
+        listeners.iter().for_each(|listener| socket::bind_to_interface(listener, "eth0"));
+        let is_captured = !excluded.contains("8080");
+        for &family in fixture.families() {
+            let (app, other) = (at(family.pod(), 8080), at(family.pod(), 7000));
+            let proxy = at(family.passthrough(), 0);
+            let to_app = Binding { source: Some(proxy), ..Binding::default() };
+            let attempt = pod.proxy().run(|| socket::start_connect(app, to_app)).expect("it begins");
+            pod.proxy().call_from(proxy, other).served_by("app");
+            assert!(!socket::is_ready(&attempt), "{mode} {family:?}");
+            let direct = pod.outside().run(|| socket::connect_tcp(app, Binding::default(), LIMIT));
+            assert!(direct.is_ok(), "by the proxy, or the app itself: {direct:?}");
+            let packet = ["explain", "--live", "--from", "outside", "--to", &app.to_string()];
+            let report = pod.bare_istio_iptables(&packet).run().succeeded().stdout();
+            assert_eq!(report.contains(words), is_captured, "{mode} {excluded}: {report}");
+        }
+        let said = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+        assert_eq!(verdict(&said).contains(words), is_captured, "{mode} {excluded}: {said}");
     }
 }
 

@@ -212,6 +212,10 @@ fn sockets_that_inherit_the_mark_of_tproxy_do_not_reply(fixture: Fixture) {
 /// With br_netfilter a bridge evaluates the rules itself, and hands the packet on without the socket that TPROXY gave it: to the app.
 fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::Guest);
+    // The guest calls the pod only.
+    for path in ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"] {
+        pod.namespace.run(|| fs::write(path, "0").unwrap_or_else(|error| panic!("{path}: {error}")));
+    }
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     for value in ["1", "0"] {
         for name in ["iptables", "ip6tables"] {

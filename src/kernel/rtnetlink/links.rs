@@ -7,11 +7,12 @@ use super::Rtnetlink;
 use super::address::Listed;
 use crate::kernel::netlink::{Attribute, Message, Reply};
 use crate::kernel::procfs;
-use crate::model::{Family, Link, Links, SourceValidation};
+use crate::model::{Family, Link, LinkKind, Links, SourceValidation};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
-/// Where it has the index and the flags.
+/// Where it has the type of its frames, the index and the flags.
+const TYPE: usize = 2;
 const INDEX: usize = 4;
 const FLAGS: usize = 8;
 /// Of linux/if.h: the driver has a carrier.
@@ -21,6 +22,7 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_AF_SPEC: u16 = 26;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -28,6 +30,7 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const AF_INET: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
 // The numbers of settings in `IFLA_INET_CONF`, counted from 1.
+const FORWARDING: usize = 1;
 const RP_FILTER: usize = 8;
 const ACCEPT_LOCAL: usize = 23;
 const SRC_VALID_MARK: usize = 24;
@@ -54,6 +57,7 @@ impl Rtnetlink {
             each,
             all: of_all(),
             inherits_mark: setting("tcp_fwmark_accept").is_some_and(|value| value != 0),
+            forwards_v6: network_setting("ipv6/conf/all/forwarding").is_some_and(|value| value != 0),
             filters_bridged: Family::ALL.into_iter().filter(|family| filters_bridged(*family)).collect(),
         })
     }
@@ -69,16 +73,17 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
     let values = attributes.of(IFLA_AF_SPEC).and_then(ipv4_settings);
     let setting = |number: usize| values.as_ref().and_then(|values| values.get(number - 1).copied());
     let is_set = |number| setting(number).is_some_and(|value| value != 0);
+    let has_ethernet_frames =
+        u16::from_ne_bytes([TYPE, TYPE + 1].map(|at| reply.byte(at))) == libc::ARPHRD_ETHER;
     Some(Link {
         name: attributes.of(IFLA_IFNAME)?.text(),
         index,
         is_up: has(libc::IFF_UP),
         has_carrier: has(IFF_LOWER_UP),
         is_port: attributes.of(IFLA_MASTER).is_some(),
-        is_bridge: attributes
-            .of(IFLA_LINKINFO)
-            .and_then(|info| info.nested().of(IFLA_INFO_KIND))
-            .is_some_and(|kind| kind.text() == "bridge"),
+        kind: attributes.of(IFLA_LINKINFO).map_or(LinkKind::Other, |info| kind(info, has_ethernet_frames)),
+        peer_namespace: attributes.of(IFLA_LINK_NETNSID).and_then(|number| number.u32()),
+        forwards_v4: is_set(FORWARDING),
         has_v4: with_address.contains(&(index, true)),
         has_v6: with_address.contains(&(index, false)),
         routes_to_loopback: is_set(ROUTE_LOCALNET),
@@ -89,6 +94,16 @@ fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<(u32, bool)>) -> Option<
         },
         xdp_program: attributes.of(IFLA_XDP).and_then(xdp_program),
     })
+}
+
+fn kind(info: Attribute<'_>, has_ethernet_frames: bool) -> LinkKind {
+    match info.nested().of(IFLA_INFO_KIND).map(|kind| kind.text()).as_deref() {
+        Some("bridge") => LinkKind::Bridge,
+        // Without Ethernet it is that of a VPN.
+        Some("tun") if has_ethernet_frames => LinkKind::Tap,
+        Some("veth") => LinkKind::Veth,
+        _ => LinkKind::Other,
+    }
 }
 
 /// The number of the program; 0 if the kernel does not say.
