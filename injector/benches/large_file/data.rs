@@ -52,74 +52,12 @@ impl Data {
     }
 }
 
+/// The beginning of a Deployment, up to the variables of its container.
+const DEPLOYMENT: &str = include_str!("deployment.yaml");
+
 fn deployment(number: usize) -> String {
-    let mut text = format!(
-        r#"---
-# Source: shop/templates/app-{number}.yaml
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: app-{number}
-  namespace: shop
-  labels:
-    app.kubernetes.io/name: app-{number}
-    app.kubernetes.io/instance: shop
-    app.kubernetes.io/managed-by: Helm
-spec:
-  replicas: 2
-  selector:
-    matchLabels:
-      app.kubernetes.io/name: app-{number}
-  template:
-    metadata:
-      labels:
-        app.kubernetes.io/name: app-{number}
-        app.kubernetes.io/version: "1.{number}"
-      annotations:
-        checksum/config: {number:064x}
-        prometheus.io/scrape: "true"
-        prometheus.io/port: "9090"
-    spec:
-      serviceAccountName: app-{number}
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 10001
-      initContainers:
-      - name: migrate
-        image: "registry.example.com/shop/migrate:1.{number}"
-        command: ["/migrate", "--wait"]
-      containers:
-      - name: app
-        image: "registry.example.com/shop/app:1.{number}"
-        imagePullPolicy: IfNotPresent
-        ports:
-        - name: http
-          containerPort: 8080
-          protocol: TCP
-        - name: metrics
-          containerPort: 9090
-        livenessProbe:
-          httpGet:
-            path: /healthz
-            port: http
-          periodSeconds: 10
-        readinessProbe:
-          httpGet:
-            path: /readyz
-            port: 8080
-        resources:
-          requests:
-            cpu: 100m
-            memory: 128Mi
-          limits:
-            memory: 256Mi
-        volumeMounts:
-        - name: config
-          mountPath: /etc/app
-          readOnly: true
-        env:
-"#
-    );
+    let mut text =
+        DEPLOYMENT.replace("{number}", &number.to_string()).replace("{checksum}", &format!("{number:064x}"));
     for variable in 0..VARIABLES {
         // Writing to a string does not fail.
         let _ = writeln!(

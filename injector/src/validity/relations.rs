@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{Scope, is_zero, text};
-use crate::quantity::{self, nanos};
+use crate::quantity::nanos;
 
 fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -119,7 +119,12 @@ fn shown(value: &Value) -> String {
 }
 
 fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
-    quantity::amount(resources.get(kind)?.get(resource)?)
+    match resources.get(kind)?.get(resource)? {
+        Value::String(text) => nanos(text),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            nanos(&other.to_string())
+        }
+    }
 }
 
 /// What a container requests of a resource.
