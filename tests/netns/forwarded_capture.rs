@@ -98,7 +98,7 @@ fn an_interface_is_named_while_its_connections_are_captured_as_inbound(fixture: 
     let run = pod.apply(&["-b", "8080", "-i", "*"]).output();
     assert!(run.contains("to other hosts on the inbound ports are captured"), "{run}");
     calls_end(&pod, 80, Call::Excluded);
-    // The pod forwards nothing: whoever is there reaches the pod only.
+    // The pod forwards nothing: what is behind the bridge reaches the pod only.
     for (setting, family) in [("ipv4/ip_forward", Family::V4), ("ipv6/conf/all/forwarding", Family::V6)] {
         set(&pod, setting, "0");
         let left: Vec<_> = fixture
