@@ -11,8 +11,7 @@ use crate::exit::Exit;
 use crate::explain::Rules;
 use crate::kernel::process::Host;
 use crate::kernel::recording;
-use crate::model::{Family, Network, PerFamily};
-use crate::nft;
+use crate::model::{Backend, Family, Network, PerFamily, Variant};
 use crate::parse;
 use crate::policy;
 use crate::report::Failure;
@@ -106,12 +105,14 @@ fn of_options(side: Side, intent: Intent, backend: BackendChoice, network: &Netw
 fn rules(config: &CaptureConfig, backend: BackendChoice) -> PerFamily<Rules> {
     let rules = policy::ruleset(config);
     let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
-    if backend != BackendChoice::Nftables {
-        return rules.iter().map(|(family, rules)| (*family, Rules::from(rules))).collect();
-    }
-    let tables = nft::tables(&rules).iter().map(nft::encode).collect();
-    let live = nft::LiveTables::new(tables, Vec::new());
-    Family::ALL.into_iter().map(|family| (family, Rules::native(&live, family))).collect()
+    let backend = match backend {
+        BackendChoice::Nftables => Backend::Native,
+        BackendChoice::Auto
+        | BackendChoice::Iptables
+        | BackendChoice::IptablesLegacy
+        | BackendChoice::IptablesNft => Backend::Iptables(Variant::Nft),
+    };
+    Rules::in_form_of(backend, &rules)
 }
 
 /// The command line of `explain` for a side, without the packet.

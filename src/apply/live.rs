@@ -1,6 +1,6 @@
 //! The rules in the kernel, for `explain --live`.
 
-use nfnetlink::nftables::{Members, TableName};
+use std::borrow::Cow;
 
 use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
@@ -10,12 +10,12 @@ use crate::finding::{Finding, Problem};
 use crate::foreign;
 use crate::kernel::{self, process::Host};
 use crate::model::{
-    Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
-    TableRules, Target, Variant, Why,
+    Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule, TableRules,
+    Target, Variant, Why,
 };
 use crate::nft;
 use crate::parse::Observed;
-use crate::plan::CurrentState;
+use crate::plan::{CurrentState, Walked};
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
@@ -69,13 +69,13 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let has_dormant = !current.dormant.is_empty();
     let of = |(family, rules)| {
         let mut rules = if has_dormant { explain_rules(&current, family) } else { rules };
-        add_beside(&mut rules, family, &current, &sets);
+        current.add_beside(&mut rules, family, &sets);
         (family, rules)
     };
     let rules: PerFamily<_> = read.into_iter().map(of).collect();
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
-    let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current);
+    let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current, &rules);
     let mut foreign_routes = PerFamily::new();
     for (family, rules) in &own {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
@@ -133,30 +133,6 @@ fn explain_rules(current: &CurrentState, family: Family) -> explain::Rules {
     }
 }
 
-/// What packets of a family meet in addition to our rules.
-fn add_beside(
-    rules: &mut explain::Rules,
-    family: Family,
-    current: &CurrentState,
-    sets: &[(TableName, Vec<Members>)],
-) {
-    for variant in Variant::ALL {
-        let observed = || current.rules.get(&(variant, family));
-        match (variant, current.backend == Backend::Iptables(variant)) {
-            (_, true) => observed().into_iter().for_each(|observed| rules.add_iptables(observed, None)),
-            (Variant::Legacy, false) => {
-                let observed = observed().or_else(|| current.foreign_legacy.get(&family));
-                observed.into_iter().for_each(|observed| rules.add_iptables(observed, Some(variant)));
-            }
-            // Read as tables of nftables.
-            (Variant::Nft, false) => {}
-        }
-    }
-    let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, current.backend);
-    let links = current.network.links.each.as_slice();
-    rules.add_base_chains(family, &current.foreign, (sets, links), is_read);
-}
-
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
     let of = |variant: Variant| current.rules.get(&(variant, family));
     current.backend.variant().and_then(of).or_else(|| Variant::ALL.into_iter().find_map(of))
@@ -173,11 +149,18 @@ struct Foreign {
     notices: Vec<String>,
 }
 
-fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreign {
+fn foreign_rules(
+    own: &PerFamily<FamilyRules>,
+    current: &CurrentState,
+    walked: &PerFamily<explain::Rules>,
+) -> Foreign {
+    let walked = || Walked { rules: Cow::Borrowed(walked), fib: &current.network.fib };
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
-    let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
+    let rules = Walked::deciding_rules(&walked, rules);
+    let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);
+    let chains = Walked::deciding_chains(&walked, chains);
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
     let changing = foreign::that_change_marks(own, current.backend, &current.foreign);
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
@@ -190,7 +173,7 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
         .collect();
     let notices = before.iter().map(ToString::to_string);
     let notices = notices.chain(behind.into_iter().map(ToString::to_string)).chain(changing).collect();
-    Foreign { walked: walked.into_iter().map(Finding::from).collect(), before, notices }
+    Foreign { walked: beside_ours.into_iter().map(Finding::from).collect(), before, notices }
 }
 
 /// Whether there are rules, and not only the one that keeps the translation of open connections.

@@ -91,6 +91,11 @@ impl Compiler {
     }
 }
 
+/// Whether a rule sets a zone that one number does not describe.
+fn has_unknown_zone(effect: &Effect) -> bool {
+    matches!(effect, Effect::SetsZone(zone) if zone.is_none_or(|zone| zone.original != zone.reply))
+}
+
 /// The mark that comes with TPROXY: policy routing sends it to `lo`.
 fn routed_mark(pair: &[Action]) -> Option<u32> {
     match pair {
@@ -160,11 +165,12 @@ impl Reader<'_> {
 
     /// The rule; `None` if it does nothing.
     fn rule(&self, entry: &Entry) -> Option<Rule> {
-        let (tests, is_unknown) = match &entry.rule.meaning {
+        let (tests, mut is_unknown) = match &entry.rule.meaning {
             Meaning::Modelled(Statement { matcher, .. }) => (matcher_tests(matcher, entry.is_native), false),
             Meaning::Read(reading) => reading_tests(reading, entry.is_native),
         };
         let actions = self.actions(entry);
+        is_unknown |= has_unknown_zone(&entry.rule.effect());
         let words = || entry.rule.words().into_owned();
         (!actions.is_empty()).then(|| Rule::new(tests, is_unknown, actions, words(), entry.why))
     }
@@ -175,7 +181,8 @@ impl Reader<'_> {
         let number = |name: &str| self.chains.named.keys().position(|known| known == name);
         let chain = |name: &str| number(name).map(|at| self.first + at);
         match effect {
-            Effect::Continues | Effect::SetsZone(_) => Vec::new(),
+            Effect::Continues => Vec::new(),
+            Effect::SetsZone(zone) => vec![Action::Zone(zone.unwrap_or_default().original)],
             Effect::GivesSocket(..)
             | Effect::Queues { .. }
             | Effect::Rejects

@@ -38,17 +38,18 @@ pub(super) struct Comparison {
     pub(super) classes: usize,
 }
 
-/// Compares two rule sets for all packets of one family.
-pub(super) fn compare(
+/// Classes of packets of which two rule sets make, or may make, something different, each with both outcomes.
+pub(super) type Differing = Vec<(Class, [Outcome; 2])>;
+
+/// The classes of all packets of one family that two rule sets treat differently, and how many were compared.
+pub(super) fn differing_classes(
     family: Family,
-    sides: [&Program; 2],
-    usual: &UsualValues,
-) -> Result<Comparison, TooManyClasses> {
-    let [a, b] = sides;
+    [a, b]: [&Program; 2],
+) -> Result<(Differing, usize), TooManyClasses> {
     if a == b {
-        return Ok(Comparison { classes: 1, ..Comparison::default() });
+        return Ok((Vec::new(), 1));
     }
-    let [first, second] = sides.map(Program::routed);
+    let [first, second] = [a, b].map(Program::routed);
     let start = packets(family, [&first, &second]).into_iter().map(|class| Walker::new(class, 0)).collect();
     // The classes of the first rule set walk the second one.
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -61,11 +62,25 @@ pub(super) fn compare(
         classes.push(Walker::new(walker.class, number));
     }
     let ended = run(family, b, joined(classes)?)?;
-    let mut comparison = Comparison { classes: ended.len(), ..Comparison::default() };
-    for (walker, second) in ended {
-        let Some(first) = outcomes.get(walker.tag) else { continue };
-        let Some(class) = differing(first, &second, walker.class) else { continue };
-        let unsure = [first.unsure, second.unsure].into_iter().enumerate();
+    let classes = ended.len();
+    let differing = ended.into_iter().filter_map(|(walker, second)| {
+        let first = outcomes.get(walker.tag)?;
+        let class = differing(first, &second, walker.class)?;
+        Some((class, [first.clone(), second]))
+    });
+    Ok((differing.collect(), classes))
+}
+
+/// Compares two rule sets for all packets of one family.
+pub(super) fn compare(
+    family: Family,
+    sides: [&Program; 2],
+    usual: &UsualValues,
+) -> Result<Comparison, TooManyClasses> {
+    let (differing, classes) = differing_classes(family, sides)?;
+    let mut comparison = Comparison { classes, ..Comparison::default() };
+    for (class, outcomes) in differing {
+        let unsure = outcomes.iter().map(|outcome| outcome.unsure).enumerate();
         let unsure: Vec<_> =
             unsure.filter_map(|(side, rule)| Some(Unproved { family, side, rule: rule? })).collect();
         if !unsure.is_empty() {
@@ -77,7 +92,6 @@ pub(super) fn compare(
             continue;
         }
         let witness = Witness::of(family, &class, usual);
-        let outcomes = [first.clone(), second];
         let difference = Difference { family, class, witness, outcomes };
         let known = comparison.differences.iter_mut().find(|known| known.outcomes == difference.outcomes);
         match known {

@@ -9,6 +9,7 @@ mod compile;
 mod conditions;
 mod difference;
 mod field;
+mod harm;
 mod json;
 mod program;
 mod reason;
@@ -18,6 +19,8 @@ mod set;
 mod text;
 mod walker;
 mod witness;
+
+use std::net::IpAddr;
 
 use crate::config::Output;
 use crate::explain::Rules;
@@ -83,6 +86,14 @@ impl Side {
             program.unwalked.extend(rules.iter().cloned());
         }
     }
+}
+
+/// Whether a rule set does with every connection that our rules capture, and with those that the proxy then makes, what it does `without`
+/// some rules of other programs. `false` if that cannot be proved. `own` are the addresses of the pod; none if they are not known.
+#[must_use]
+pub fn is_harmless(family: Family, with: &Rules, without: &Rules, own: &[IpAddr]) -> bool {
+    let [with, without] = [with, without].map(compile::program);
+    harm::changes_capture(family, [&without, &with], own) == Ok(false)
 }
 
 /// What a comparison found.

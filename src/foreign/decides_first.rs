@@ -152,6 +152,16 @@ impl DecidesFirst {
     }
 }
 
+impl DecidesFirst {
+    /// Its rule, if a walk over all packets follows it: it is before ours or beside them in tables that these share.
+    #[must_use]
+    pub fn walked_rule(&self) -> Option<(Family, RuleId)> {
+        let is_later = matches!(self.place, Placement::Later(_));
+        let rule = self.found.rule_id(self.table.to_owned()).filter(|_| self.is_beside_ours() && !is_later);
+        Some((self.family, rule?))
+    }
+}
+
 impl From<&DecidesFirst> for Finding {
     fn from(first: &DecidesFirst) -> Self {
         let DecidesFirst { variant, table, found, of_other_variant, .. } = first;

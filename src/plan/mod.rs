@@ -7,6 +7,7 @@ mod notices;
 mod phases;
 mod recording;
 mod step;
+mod walked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ pub use notices::{Notices, lost_queries, notices};
 use phases::Phases;
 use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
+pub use walked::Walked;
 
 use crate::connections::{self, Connections, Exemption};
 use crate::conntrack;

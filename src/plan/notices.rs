@@ -1,6 +1,9 @@
 //! What a run leaves, and warns of.
 
-use super::{CurrentState, DesiredState, changes};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+use super::{CurrentState, DesiredState, changes, walked::Walked};
 use crate::connections;
 use crate::finding::{Finding, Problem};
 use crate::foreign;
@@ -134,7 +137,13 @@ fn add_foreign(
     let capturing: PerFamily<FamilyRules> =
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
+    let planned = OnceCell::new();
+    let walked = || {
+        let rules = planned.get_or_init(|| current.planned(&capturing));
+        Walked { rules: Cow::Borrowed(rules), fib: &current.network.fib }
+    };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
+    let first = Walked::deciding_rules(&walked, first);
     deciding.extend(first.iter().map(Finding::from));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     deciding.extend(foreign::that_mark_like_tproxy(
@@ -151,7 +160,8 @@ fn add_foreign(
         network,
         &current.foreign,
     ));
-    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
+    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign);
+    for chain in Walked::deciding_chains(&walked, chains) {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push((&chain).into());
     }

@@ -1,0 +1,125 @@
+//! Foreign rules that decide about no captured connection are not named, however they are written; their like that do are.
+
+use crate::foreign_preserved::{EVERYTHING, insert};
+use crate::lab::fixture::at;
+use crate::lab::program::tool;
+use crate::lab::{Fixture, Pod, for_each_backend, for_these_fixtures};
+
+for_each_backend!(
+    rules_that_change_no_captured_connection_are_not_named,
+    chains_that_change_no_captured_connection_are_not_named,
+);
+for_these_fixtures!(native: Native Dual; [chains_that_change_no_captured_connection_are_not_named]);
+
+/// Ports that are excluded inbound and outbound, and a range that is.
+const OPTIONS: [&str; 6] = ["-o", "9999", "-d", "22,9999", "-x", "203.0.113.0/24,2001:db8:9::/48"];
+
+/// What a run and `check` say about foreign rules and chains.
+fn named(pod: &Pod, options: &[&str]) -> Vec<String> {
+    // A note that packets are dropped, which are not captured, is true.
+    let about = |line: &&str| {
+        !line.starts_with("note:") && (line.contains("a foreign ") || line.contains("foreign-"))
+    };
+    let run = pod.apply(options).output();
+    let check = pod.istio_iptables(&[&["check"], options].concat()).run();
+    let named: Vec<String> =
+        run.lines().chain(check.output().lines()).filter(about).map(str::to_owned).collect();
+    assert_eq!(check.code() == 0, named.is_empty(), "check ends with {}: {named:#?}", check.code());
+    named
+}
+
+fn nft(pod: &Pod, commands: &str) {
+    pod.namespace.run(|| tool("nft", &["-f", "-"], commands));
+}
+
+fn rules_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let options = [&EVERYTHING[..], &OPTIONS].concat();
+    for (harmless, harmful) in [
+        // The table nat sees the first packet of a connection only.
+        (
+            "-t nat -I OUTPUT -p tcp -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "-t nat -I OUTPUT -p tcp -m conntrack --ctstate NEW -j ACCEPT",
+        ),
+        (
+            "-t nat -I OUTPUT -p tcp -m tcp --dport 9999 -j ACCEPT",
+            "-t nat -I OUTPUT -p tcp -m tcp --dport 9998 -j ACCEPT",
+        ),
+        (
+            "-t raw -A OUTPUT -p tcp -m tcp --dport 9999 -j NOTRACK",
+            "-t raw -A OUTPUT -p tcp -m tcp --dport 9998 -j NOTRACK",
+        ),
+        (
+            "-t mangle -A OUTPUT -p tcp -m tcp --dport 9999 -j DROP",
+            "-t mangle -A OUTPUT -p tcp -m tcp --dport 9998 -j DROP",
+        ),
+        (
+            "-t nat -I PREROUTING -p tcp -m tcp --dport 22 -j REDIRECT --to-ports 2222",
+            "-t nat -I PREROUTING -p tcp -m tcp --dport 23 -j REDIRECT --to-ports 2222",
+        ),
+        (
+            "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1337 ! -o lo -j ACCEPT",
+            "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1338 ! -o lo -j ACCEPT",
+        ),
+        (
+            "-t raw -A PREROUTING -i eth9 -p tcp -m tcp --sport 9999 -j DROP",
+            "-t raw -A PREROUTING -i eth9 -p tcp -m tcp --sport 9998 -j DROP",
+        ),
+    ] {
+        insert(&pod, harmless);
+        assert_eq!(named(&pod, &options), [""; 0], "{harmless}");
+        insert(&pod, harmful);
+        assert!(!named(&pod, &options).is_empty(), "{harmful}");
+        for rule in [harmless, harmful] {
+            insert(&pod, &rule.replace(" -I ", " -D ").replace(" -A ", " -D "));
+        }
+    }
+    // Unreachable behind a RETURN for all packets.
+    for rule in [
+        "-t nat -N AGENT",
+        "-t nat -A AGENT -j RETURN",
+        "-t nat -A AGENT -j ACCEPT",
+        "-t nat -I OUTPUT -j AGENT",
+    ] {
+        insert(&pod, rule);
+    }
+    assert_eq!(named(&pod, &options), [""; 0]);
+    for family in fixture.families() {
+        let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
+        pod.outside().call(inbound).captured(15006, inbound);
+        pod.app().call(outbound).captured(15001, outbound);
+    }
+    insert(&pod, "-t nat -D AGENT -j RETURN");
+    assert!(!named(&pod, &options).is_empty());
+}
+
+fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = [&EVERYTHING[..], &OPTIONS].concat();
+    for (hook, harmless, harmful) in [
+        ("output", "tcp dport 9999 drop", "tcp dport 9998 drop"),
+        ("output", "tcp dport { 9999 } notrack", "tcp dport { 9998, 9999 } notrack"),
+        (
+            "output",
+            "ip daddr 203.0.113.0/25 tcp dport 443 drop",
+            "ip daddr 203.0.114.0/25 tcp dport 443 drop",
+        ),
+        (
+            "prerouting",
+            "iifname != lo tcp dport 22 reject with tcp reset",
+            "iifname != lo tcp dport 23 reject with tcp reset",
+        ),
+    ] {
+        for (rule, is_named) in [(harmless, false), (harmful, true)] {
+            nft(
+                &pod,
+                &format!(
+                    "table inet agent {{ chain it {{ type filter hook {hook} priority -310; {rule}; }}; }}"
+                ),
+            );
+            assert_eq!(!named(&pod, &options).is_empty(), is_named, "{rule}");
+            nft(&pod, "delete table inet agent");
+        }
+    }
+}
