@@ -7,9 +7,9 @@ use nfnetlink::nftables::{CommitError, Table};
 
 use super::{from_kernel, missing_modules, tool_error};
 use crate::config::RunOptions;
-use crate::kernel::{modules, nftables, rules_file};
+use crate::kernel::{modules, nftables, observe, rules_file};
 use crate::nft::{self, NativeTable};
-use crate::plan::{ReplaceNative, Step};
+use crate::plan::{DesiredState, ReplaceNative, Step};
 use crate::report::Failure;
 
 /// Writes the file that `--rules-file` keeps: the text of the final tables, which `nft -f` reads.
@@ -55,6 +55,30 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
         log::debug!("the lists are loaded ahead, in {loaded} transactions");
     }
     Ok(())
+}
+
+/// The names of the native tables that are not as desired.
+///
+/// # Errors
+/// They cannot be read.
+pub fn differing(desired: &DesiredState) -> io::Result<Vec<&'static str>> {
+    Ok(observe::native()?.differing(&nft::tables(&desired.rules)))
+}
+
+/// Writes those native tables that are not as desired, in one transaction. Returns their names.
+///
+/// # Errors
+/// They cannot be read, or the kernel refuses; then nothing is changed.
+pub fn restore(desired: &DesiredState) -> io::Result<Vec<&'static str>> {
+    let wanted = nft::tables(&desired.rules);
+    let live = observe::native()?;
+    let differing = live.differing(&wanted);
+    if !differing.is_empty() {
+        let tables = wanted.iter().filter(|table| differing.contains(&table.name())).map(nft::encode);
+        let tables: Vec<Table> = tables.collect();
+        nftables::write(&tables, &live.unwanted(&wanted)).map_err(|error| error.error)?;
+    }
+    Ok(differing)
 }
 
 fn refused(step: &Step, error: &CommitError) -> Failure {

@@ -115,7 +115,11 @@ fn sub_command(sub: SubCommand) -> Command {
         SubCommand::Diff => {
             COMPARED.iter().fold(command, |command, name| command.arg(rule_set_argument(name)))
         }
-        SubCommand::Apply | SubCommand::Bundle | SubCommand::Check | SubCommand::Cleanup => command,
+        SubCommand::Apply
+        | SubCommand::Bundle
+        | SubCommand::Check
+        | SubCommand::Cleanup
+        | SubCommand::Guard => command,
     }
 }
 

@@ -1,11 +1,11 @@
-//! The options of `explain`: the packet, and the output format.
+//! The options of sub-commands that are none of a run: the packet of `explain`, the output format, the actions of `guard`.
 
 use std::fmt;
 
 /// The heading of options that name what is examined.
 pub(super) const INPUT: &str = "Input";
 
-/// An option of `explain`. None has a variable or a config key: these are command-line options only.
+/// An option of a sub-command, most of them of `explain`. None has a variable or a config key: these are command-line options only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
     /// The sender.
@@ -32,11 +32,15 @@ pub enum PacketKey {
     Color,
     /// The recorded machine that it is about.
     Bundle,
+    /// What `guard` does about a change.
+    Action,
+    /// The longest time between two comparisons of `guard`.
+    Audit,
 }
 
 impl PacketKey {
-    /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 12] = [
+    /// Those of `explain`, in the order of `--help`.
+    pub const OF_EXPLAIN: [Self; 12] = [
         Self::From,
         Self::To,
         Self::Proto,
@@ -93,6 +97,18 @@ impl PacketKey {
                 "",
                 "Report on the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
             ),
+            Self::Action => (
+                "action",
+                "ACTION",
+                "report",
+                "What follows a change of the rules: report it, or also repair them",
+            ),
+            Self::Audit => (
+                "audit",
+                "SECONDS",
+                "30",
+                "Longest time between two comparisons: finds changes that the kernel does not announce, such as those of iptables-legacy",
+            ),
         }
     }
 
@@ -104,7 +120,15 @@ impl PacketKey {
             Self::State => &["new", "established", "invalid"],
             Self::Output => &["text", "json"],
             Self::Color => &["auto", "always", "never"],
-            Self::To | Self::Src | Self::In | Self::Out | Self::Mark | Self::Connmark | Self::Bundle => &[],
+            Self::Action => &["report", "repair"],
+            Self::Audit
+            | Self::To
+            | Self::Src
+            | Self::In
+            | Self::Out
+            | Self::Mark
+            | Self::Connmark
+            | Self::Bundle => &[],
         }
     }
 
@@ -130,6 +154,7 @@ impl PacketKey {
         match self {
             Self::Output | Self::Color => "Output",
             Self::Bundle => INPUT,
+            Self::Action | Self::Audit => "Guard",
             Self::From
             | Self::To
             | Self::Proto

@@ -23,14 +23,24 @@ pub enum SubCommand {
     Diff,
     /// Report what happens to a packet.
     Explain,
+    /// Notice changes of the live rules, and repair them.
+    Guard,
     /// Print the live rules of ours with their counters.
     Show,
 }
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 7] =
-        [Self::Apply, Self::Bundle, Self::Check, Self::Cleanup, Self::Diff, Self::Explain, Self::Show];
+    pub const ALL: [Self; 8] = [
+        Self::Apply,
+        Self::Bundle,
+        Self::Check,
+        Self::Cleanup,
+        Self::Diff,
+        Self::Explain,
+        Self::Guard,
+        Self::Show,
+    ];
 
     /// The word on the command line.
     #[must_use]
@@ -42,6 +52,7 @@ impl SubCommand {
             Self::Cleanup => "cleanup",
             Self::Diff => "diff",
             Self::Explain => "explain",
+            Self::Guard => "guard",
             Self::Show => "show",
         }
     }
@@ -50,7 +61,8 @@ impl SubCommand {
     #[must_use]
     pub const fn own_options(self) -> &'static [PacketKey] {
         match self {
-            Self::Explain => &PacketKey::ALL,
+            Self::Explain => &PacketKey::OF_EXPLAIN,
+            Self::Guard => &[PacketKey::Action, PacketKey::Audit, PacketKey::Output],
             Self::Check | Self::Show => &[PacketKey::Output, PacketKey::Color, PacketKey::Bundle],
             Self::Diff => &[PacketKey::Output, PacketKey::Color],
             Self::Apply | Self::Bundle | Self::Cleanup => &[],
@@ -135,6 +147,9 @@ impl SubCommand {
             Self::Explain => {
                 "Explain whether a packet is captured, by which rule and option; changes nothing"
             }
+            Self::Guard => {
+                "Report at once which program changed the live rules, until interrupted; with --action repair also write them again"
+            }
             Self::Show => "Print the live rules of this program with counters and reasons; changes nothing",
         }
     }
@@ -162,6 +177,7 @@ impl SubCommand {
                 "explain --live --from outside --to 10.1.0.5:8080",
                 "explain --bundle pod.json --to 10.0.0.1:443",
             ],
+            Self::Guard => &["guard --pid 4711", "guard --action repair -i '*' -b '*'"],
             Self::Show => &["show --pid 4711", "show --watch"],
         }
     }

@@ -1,4 +1,6 @@
-//! The options of `bundle`, `check`, `diff` and `show`, and the output format.
+//! The options of `bundle`, `check`, `diff`, `guard` and `show`, and the output format.
+
+use std::time::Duration;
 
 use crate::cli::{Heading, Key, OptionValue, Origin, PacketKey, RawOptions, SubCommand};
 use crate::facts::{self, Files, NameServers};
@@ -33,6 +35,26 @@ pub struct BundleContext {
     pub options: Vec<(Key, OptionValue)>,
     /// The lines of files that they refer to.
     pub files: Files,
+}
+
+/// What `guard` does when the live rules are not those that it guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardAction {
+    /// It repairs them.
+    Repair,
+    /// It reports it.
+    Report,
+}
+
+/// The options of `guard`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardOptions {
+    /// What follows a difference.
+    pub action: GuardAction,
+    /// The longest time between two comparisons (`--audit`).
+    pub audit: Duration,
+    /// How it reports.
+    pub output: Output,
 }
 
 /// A question about the live rules.
@@ -87,7 +109,11 @@ pub(super) fn read(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError
             let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
             Some(Question::Show { output, watch: raw.watch })
         }
-        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Diff | SubCommand::Explain => None,
+        SubCommand::Apply
+        | SubCommand::Cleanup
+        | SubCommand::Diff
+        | SubCommand::Explain
+        | SubCommand::Guard => None,
     }
 }
 
@@ -151,6 +177,15 @@ pub(super) fn read_diff(raw: &RawOptions, files: &Files, errors: &mut Vec<Config
     Some(DiffQuery { sides: *raw.compared.clone()?, output, files: files.clone() })
 }
 
+/// Reads the options of `guard`.
+pub(super) fn read_guard(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<GuardOptions> {
+    let mut reader = Reader { raw, errors };
+    let action = reader.value(PacketKey::Action, guard_action);
+    let audit = reader.value(PacketKey::Audit, audit);
+    let output = reader.value(PacketKey::Output, output);
+    Some(GuardOptions { action: action?, audit: audit?, output: output? })
+}
+
 /// Options about questions, read one by one; errors are collected.
 pub(super) struct Reader<'a> {
     pub(super) raw: &'a RawOptions,
@@ -181,6 +216,22 @@ impl Reader<'_> {
     ) -> Option<Option<T>> {
         if self.raw.packet(key).is_empty() { Some(None) } else { self.value(key, parse).map(Some) }
     }
+}
+
+fn guard_action(text: &str) -> Result<GuardAction, Expected> {
+    match text {
+        "repair" => Ok(GuardAction::Repair),
+        "report" => Ok(GuardAction::Report),
+        _ => Err(Expected::new("report or repair")),
+    }
+}
+
+fn audit(text: &str) -> Result<Duration, Expected> {
+    const LONGEST: u64 = 24 * 60 * 60;
+    let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| Expected::new(format!("a number of seconds from 1 to {LONGEST}")))
 }
 
 fn color(text: &str) -> Result<Color, Expected> {

@@ -11,7 +11,7 @@ use super::capture_annotation::is_about_traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::packet_query::{self, PacketQuery};
-use super::question::{self, Color, DiffQuery, Question};
+use super::question::{self, Color, DiffQuery, GuardOptions, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{ports, run_options, traffic, values};
@@ -29,6 +29,8 @@ pub struct Resolved {
     pub question: Option<Question>,
     /// The rule sets that are to be compared; `None` in a run.
     pub diff: Option<DiffQuery>,
+    /// How the live rules are to be guarded; `None` but for `guard`.
+    pub guard: Option<GuardOptions>,
     /// Whether the report has colours.
     pub color: Color,
     /// Whether neither a sub-command nor any option is given.
@@ -122,6 +124,8 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     question::conflicts_with_bundle(raw, &mut reader.errors);
     let is_diff = raw.command == SubCommand::Diff;
     let diff = is_diff.then(|| question::read_diff(raw, files, &mut reader.errors)).flatten();
+    let is_guard = raw.command == SubCommand::Guard;
+    let guard = is_guard.then(|| question::read_guard(raw, &mut reader.errors)).flatten();
     let color = question::read_color(raw, &mut reader.errors);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => {
@@ -132,6 +136,7 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
                 query,
                 question,
                 diff,
+                guard,
                 color,
                 is_bare: !raw.is_named && raw.iter().next().is_none(),
                 wide: question::is_wide(raw),

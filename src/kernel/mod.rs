@@ -34,5 +34,6 @@ pub mod terminal;
 pub mod termination_log;
 pub mod tools;
 mod trial;
+pub mod watch;
 pub mod xfrm;
 pub mod xtables_lock;

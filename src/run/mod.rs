@@ -1,5 +1,6 @@
 //! One run, in the order of its stages.
 
+mod guard;
 mod namespace;
 mod questions;
 mod validation;
@@ -33,8 +34,21 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, diff, color, is_bare, wide, intent, warnings, given, scope } =
-        resolved;
+    let Resolved {
+        run,
+        log: _,
+        query,
+        question,
+        diff,
+        guard,
+        color,
+        is_bare,
+        wide,
+        intent,
+        warnings,
+        given,
+        scope,
+    } = resolved;
     let has_colors = match color {
         Color::Always => true,
         Color::Auto => terminal::is_terminal(),
@@ -55,6 +69,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         return report(host, question, intent, &run, scope, &paint)
             .map(|(report, exit)| (paint(report), exit));
     }
+    if let Some(options) = guard {
+        return guard::guard(host, options, intent, &run, scope).map(|exit| (String::new(), exit));
+    }
     if let Some(query) = diff {
         enter(&run)?;
         let known = diff_inputs::DiffContext { intent, run, network };
@@ -67,9 +84,14 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
         log::info!("options: {}", options.join(" "));
     }
+    change(host, intent, &run)
+}
+
+/// Changes the rules, or prints how they would be changed.
+fn change(host: &impl Host, intent: Intent, run: &RunOptions) -> Result<(String, Exit), Failure> {
     if run.dry_run && !run.skip_rule_apply {
-        let (_, desired) = prepare(intent, &run)?;
-        let apply::Plan { text, failure } = apply::dry_run(host, &desired, &run)?;
+        let (_, desired) = prepare(intent, run)?;
+        let apply::Plan { text, failure } = apply::dry_run(host, &desired, run)?;
         // With a failure, the plan is printed too.
         let Some(failure) = failure else { return Ok((text, Exit::Done)) };
         log::error!("{failure}");
@@ -77,13 +99,13 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     let (config, desired) = if run.skip_rule_apply {
         log::info!("rules are not changed (--skip-rule-apply)");
-        prepare(intent, &run)?
+        prepare(intent, run)?
     } else {
-        let AppliedState { config, desired, backend: _ } = write(host, intent, &run)?;
+        let AppliedState { config, desired, backend: _ } = write(host, intent, run)?;
         (config, desired)
     };
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
-        validate(host, &config, &desired, &run, validation)?;
+        validate(host, &config, &desired, run, validation)?;
     }
     Ok((String::new(), Exit::Done))
 }

@@ -41,21 +41,7 @@ pub(super) fn report(
             let Checked { config, options, own, has_no_rules } = checked(host, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
-            let desired = desired(&config, Action::Apply, false);
-            let mut found = apply::differences::differences(host, &desired, run)?;
-            found.has_no_rules = has_no_rules;
-            let wide = config.traffic.outbound.wide_exclusion();
-            found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
-            let link_local = Notice::of_link_local_name_server(&config);
-            found
-                .notices
-                .others
-                .extend(link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string())));
-            // What a run would change may be the cause.
-            if found.others.is_empty() {
-                let own = own.map_or_else(|| apply::live::rules(host, run.backend), Ok)?;
-                add_of_live(&mut found, own, &config)?;
-            }
+            let found = Differences { has_no_rules, ..compared(host, &config, own, run)? };
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, options.as_ref(), output), exit))
         }
@@ -67,6 +53,27 @@ pub(super) fn report(
             Ok((format::show(&shown, None, output), Exit::Done))
         }
     }
+}
+
+/// Compares the live rules with those of a configuration; `own` are the live rules, if they are read already.
+pub(super) fn compared(
+    host: &impl Host,
+    config: &CaptureConfig,
+    own: Option<Own>,
+    run: &RunOptions,
+) -> Result<Differences, Failure> {
+    let mut found = apply::differences::differences(host, &desired(config, Action::Apply, false), run)?;
+    let wide = config.traffic.outbound.wide_exclusion();
+    found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
+    let link_local = Notice::of_link_local_name_server(config);
+    let link_local = link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string()));
+    found.notices.others.extend(link_local);
+    // What a run would change may be the cause.
+    if found.others.is_empty() {
+        let own = own.map_or_else(|| apply::live::rules(host, run.backend), Ok)?;
+        add_of_live(&mut found, own, config)?;
+    }
+    Ok(found)
 }
 
 /// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those of the proxy end and that are
@@ -106,18 +113,18 @@ fn add_of_live(found: &mut Differences, own: Own, config: &CaptureConfig) -> Res
 }
 
 /// What the live rules are compared with.
-struct Checked {
-    config: CaptureConfig,
+pub(super) struct Checked {
+    pub(super) config: CaptureConfig,
     /// The options that the rules come from, where none about traffic are given.
     options: Option<AsOptions>,
     /// The live rules, if they were read for that.
     own: Option<Own>,
     /// Whether there are neither rules nor options.
-    has_no_rules: bool,
+    pub(super) has_no_rules: bool,
 }
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
-fn checked(
+pub(super) fn checked(
     host: &impl Host,
     intent: Intent,
     run: &RunOptions,

@@ -68,6 +68,7 @@ mod foreign_untracked;
 mod foreign_warnings;
 mod forwarded;
 mod forwarded_capture;
+mod guard;
 mod inbound;
 mod interface_settings;
 mod interfaces;

@@ -26,6 +26,7 @@
 //! kinds make older versions crash when they list the rules.
 
 mod batch;
+mod changes;
 mod client;
 mod comment;
 mod decode;
@@ -40,6 +41,7 @@ mod set;
 use std::fmt;
 
 pub use batch::{Batch, CommitError, Origin};
+pub use changes::{Change, Changes};
 pub use client::Client;
 pub use comment::Comment;
 pub use decode::{Object, RawElements};

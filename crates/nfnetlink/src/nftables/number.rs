@@ -34,6 +34,10 @@ impl Kind {
 
 pub(crate) const LIST_ELEM: u16 = 1;
 pub(crate) const GEN_ID: u16 = 1;
+pub(crate) const GEN_PROCESS_ID: u16 = 2;
+pub(crate) const GEN_PROCESS_NAME: u16 = 3;
+/// The notice at the end of a transaction (`NFT_MSG_NEWGEN`).
+pub(crate) const NEW_GENERATION: u16 = (NFNL_SUBSYS_NFTABLES << 8) | 15;
 
 pub(crate) mod table {
     pub(crate) const NAME: u16 = 1;

@@ -1,0 +1,140 @@
+//! Waits for changes of the rules, for signals, and for the end of a process, without a wake-up in between.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nfnetlink::nftables::{Change, Changes};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::procfs;
+
+/// What ends a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Transactions changed rules of this network namespace.
+    Changed(Vec<Change>),
+    /// The process that is watched has ended.
+    Ended,
+    /// Rules changed so often that notices are lost.
+    Lost,
+    /// The time is up.
+    OnTime,
+    /// A signal asks for the end (SIGINT, SIGTERM).
+    Stopped,
+}
+
+/// What is waited for.
+#[derive(Debug)]
+pub struct Watch {
+    /// `None` without nf_tables.
+    changes: Option<Changes>,
+    signals: SignalFd,
+    process: Option<OwnedFd>,
+    /// The name of this program, as the kernel announces it.
+    own_name: String,
+}
+
+/// A process, whatever later has its number.
+///
+/// # Errors
+/// There is no such process.
+pub fn process(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: it takes numbers only.
+    #[allow(unsafe_code, reason = "pidfd_open(2) has no safe wrapper in std or nix")]
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was opened just now, and nothing else has it.
+    #[allow(unsafe_code, reason = "the descriptor of pidfd_open(2)")]
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+impl Watch {
+    /// Begins to watch the network namespace of this thread and, if one is given, a process. Signals that ask for the end are
+    /// no longer delivered to this thread.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn new(process: Option<OwnedFd>) -> io::Result<Self> {
+        let mut asking = SigSet::empty();
+        asking.add(Signal::SIGINT);
+        asking.add(Signal::SIGTERM);
+        asking.thread_block()?;
+        let changes = match Changes::open() {
+            Ok(changes) => Some(changes),
+            // Such as gVisor, which has no netlink of netfilter.
+            Err(error) if error.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32) => None,
+            Err(error) => return Err(error),
+        };
+        let signals = SignalFd::with_flags(&asking, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let own_name = procfs::read_own("comm")?.trim_end().to_owned();
+        Ok(Self { changes, signals, process, own_name })
+    }
+
+    /// Whether changes are noticed.
+    #[must_use]
+    pub const fn notices_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Waits, at most until then.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn wait(&mut self, until: Instant) -> io::Result<Woken> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // Rounded up, so that the time is over afterwards.
+            let left = left.checked_add(Duration::from_micros(999)).unwrap_or(left);
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut all: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
+            all.extend(self.process.iter().map(|process| process.as_fd()));
+            all.extend(self.changes.iter().map(|changes| changes.as_fd()));
+            let mut all: Vec<_> = all.into_iter().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
+            match poll(&mut all, timeout) {
+                Ok(0) => return Ok(Woken::OnTime),
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let is_ready = |at: usize| all.get(at).is_some_and(|one| one.any().unwrap_or(false));
+            let has_ended = self.process.is_some() && is_ready(1);
+            if is_ready(0) && self.signals.read_signal()?.is_some() {
+                return Ok(Woken::Stopped);
+            }
+            if has_ended {
+                return Ok(Woken::Ended);
+            }
+            match self.take()? {
+                Some(changes) if changes.is_empty() => {}
+                Some(changes) => return Ok(Woken::Changed(changes)),
+                None => return Ok(Woken::Lost),
+            }
+        }
+    }
+
+    /// The changes of other programs that were noticed so far, right after one of this program; `None` if some notices are lost.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
+        let mut taken = self.take()?;
+        let own = self.own_name.as_str();
+        taken.iter_mut().for_each(|changes| changes.retain(|change| change.program != own));
+        Ok(taken)
+    }
+
+    /// The changes that were noticed so far; `None` if some notices are lost.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take(&mut self) -> io::Result<Option<Vec<Change>>> {
+        self.changes.as_mut().map_or_else(|| Ok(Some(Vec::new())), Changes::take)
+    }
+}

@@ -1,0 +1,87 @@
+//! How often rules are repaired that another program keeps changing.
+
+use std::time::{Duration, Instant};
+
+/// How many repairs in a row follow at once.
+const AT_ONCE: u32 = 3;
+/// Without a repair for so long, two programs are not fighting.
+const CALM: Duration = Duration::from_secs(10);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The pauses between repairs: none at first, then from one second to a minute, each twice as long as the one before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// The last repair.
+    last: Option<Instant>,
+    in_a_row: u32,
+}
+
+impl Pace {
+    /// The pause that follows the last repair.
+    pub(super) fn pause(self) -> Duration {
+        match self.in_a_row.checked_sub(AT_ONCE) {
+            None => Duration::ZERO,
+            Some(more) => Duration::from_secs(1 << more.min(6)).min(LONGEST),
+        }
+    }
+
+    /// When the next repair may be; `None` for at once.
+    pub(super) fn not_before(self, now: Instant) -> Option<Instant> {
+        let due = self.last?.checked_add(self.pause())?;
+        (due > now).then_some(due)
+    }
+
+    /// Counts a repair.
+    pub(super) fn repaired(&mut self, now: Instant) {
+        let calm = self.pause().saturating_mul(2).max(CALM);
+        let is_in_a_row = self.last.is_some_and(|last| now.saturating_duration_since(last) < calm);
+        self.in_a_row = if is_in_a_row { self.in_a_row.saturating_add(1) } else { 1 };
+        self.last = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pauses after each of the repairs, which follow as soon as they may.
+    fn pauses(count: usize) -> Vec<u64> {
+        let (mut pace, mut now, mut pauses) = (Pace::default(), Instant::now(), Vec::new());
+        for _ in 0..count {
+            now = pace.not_before(now).unwrap_or(now);
+            pace.repaired(now);
+            pauses.push(pace.pause().as_secs());
+        }
+        pauses
+    }
+
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        assert_eq!(pauses(12), [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
+    }
+
+    #[test]
+    fn single_repairs_follow_at_once_for_ever() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..20 {
+            assert_eq!(pace.not_before(now), None);
+            pace.repaired(now);
+            now += CALM;
+        }
+    }
+
+    #[test]
+    fn a_fight_that_ends_is_forgotten() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..6 {
+            now = pace.not_before(now).unwrap_or(now);
+            pace.repaired(now);
+        }
+        assert_eq!(pace.pause().as_secs(), 8);
+        now += Duration::from_secs(16);
+        assert_eq!(pace.not_before(now), None);
+        pace.repaired(now);
+        assert_eq!(pace.pause(), Duration::ZERO);
+    }
+}
