@@ -19,7 +19,7 @@ use istio_iptables::finding::{Problem, Spec};
 
 #[test]
 fn exit_codes_are_up_to_date() {
-    generated_table_is_up_to_date("docs/operations.md", "exit codes", &exit_codes());
+    generated_table_is_up_to_date("docs/exit-codes.md", "exit codes", &exit_codes());
 }
 
 #[test]
