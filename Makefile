@@ -50,7 +50,7 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
-    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin \
+    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
     gallery setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
 help: ## this list
@@ -69,7 +69,7 @@ checks: setup-checks ## what CI runs beside `make test`: lints, documentation, r
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: instructions schema iptables-versions parity pod containerd proxies gvisor cluster
+program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -249,6 +249,7 @@ ifneq ($(KUBEBUILDER_ASSETS)$(CLUSTER_CONTEXT),)
 	cargo test --locked -p sidecar-injector --test end_to_end -- --include-ignored
 ifneq ($(KUBEBUILDER_ASSETS),)
 	CLUSTER_CONTEXT= cargo test --locked -p install-cni --test cluster -- --include-ignored
+	@$(MAKE) plugin-cluster
 endif
 else
 	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd," \
@@ -286,7 +287,11 @@ packages-check: setup-packages ## install and remove what is in dist/, in a Debi
 packages-reproducible: ## build the packages of HEAD in another folder, and compare them with those in dist/, byte for byte
 	@packaging/reproducible
 
+plugin-cluster: static ## kubectl-capture with kubectl and a real API server (root, KUBEBUILDER_ASSETS)
+	@$(AS_ROOT) tests/kubectl_capture/cluster $(STATIC)
+
 plugin: ## kubectl-capture with a stand-in for kubectl, in three shells; shellcheck (cheap: part of `make checks`)
+	@shellcheck --external-sources packaging/kubectl-capture packaging/build packaging/check packaging/reproducible tests/kubectl_capture/run tests/kubectl_capture/kubectl
 	@tests/kubectl_capture/run
 
 # The release whose fields the table of types in injector/src/schema/ must have.
