@@ -193,7 +193,8 @@ fn summary_lists_every_page() {
 /// Links of a page to files or headings that do not exist.
 fn broken_links(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
-    let links = prose(&text).flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split_once(')'));
+    let links =
+        prose(&text).flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split_once(')'));
     let is_broken = |link: &&str| {
         let (path, heading) = link.split_once('#').unwrap_or((link, ""));
         let target = if path.is_empty() { page.to_owned() } else { page.with_file_name("").join(path) };
