@@ -115,6 +115,6 @@ LABEL org.opencontainers.image.title="istio-iptables" \
 COPY --from=rootfs / /
 COPY --chmod=755 --from=programs istio-iptables /usr/local/bin/istio-iptables
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin
-# Rules need root; drop every capability but NET_ADMIN in the pod (docs/operations.md).
+# Rules need root; drop every capability but NET_ADMIN in the pod (docs/privileges.md).
 USER 0:0
 ENTRYPOINT ["/usr/local/bin/istio-iptables"]

@@ -50,8 +50,8 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
-    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local dist \
-    gallery setup setup-checks setup-demo setup-cross setup-registry setup-kernels clean
+    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
+    gallery setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,7 +69,7 @@ checks: setup-checks ## what CI runs beside `make test`: lints, documentation, r
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: instructions schema iptables-versions parity pod containerd proxies gvisor cluster
+program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -249,6 +249,7 @@ ifneq ($(KUBEBUILDER_ASSETS)$(CLUSTER_CONTEXT),)
 	cargo test --locked -p sidecar-injector --test end_to_end -- --include-ignored
 ifneq ($(KUBEBUILDER_ASSETS),)
 	CLUSTER_CONTEXT= cargo test --locked -p install-cni --test cluster -- --include-ignored
+	@$(MAKE) plugin-cluster
 endif
 else
 	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd," \
@@ -271,8 +272,27 @@ image-local: ## the same images from this machine's packages, without a registry
 bench-image: static cni injector relay ## what a start of the init container costs in podman (root)
 	@$(AS_ROOT) tests/pod/bench target/$(TARGET)/release
 
-dist: static injector ## both programs with checksums and bills of materials, in dist/
-	@image/dist target/$(TARGET)/release
+# A package of each program, and the kubectl plugin.
+PACKAGES ?= istio-iptables sidecar-injector
+export PACKAGES
+packages: ## archives, .deb, .rpm, bills of materials, checksums, krew manifest: in dist/ (ARCHES="amd64 arm64", PACKAGES, RELEASE_URL)
+	@for arch in $(ARCHES); do $(MAKE) package-files ARCH=$$arch; done
+
+package-files: $(if $(filter istio-iptables,$(PACKAGES)),static) $(if $(filter sidecar-injector,$(PACKAGES)),injector)
+	@packaging/build target/$(TARGET)/release
+
+packages-check: setup-packages ## install and remove what is in dist/, in a Debian root and an RPM root (root; network for Debian's packages)
+	@$(AS_ROOT) packaging/check
+
+packages-reproducible: ## build the packages of HEAD in another folder, and compare them with those in dist/, byte for byte
+	@packaging/reproducible
+
+plugin-cluster: static ## kubectl-capture with kubectl and a real API server (root, KUBEBUILDER_ASSETS)
+	@$(AS_ROOT) tests/kubectl_capture/cluster $(STATIC)
+
+plugin: ## kubectl-capture with a stand-in for kubectl, in three shells; shellcheck (cheap: part of `make checks`)
+	@shellcheck --external-sources packaging/kubectl-capture packaging/build packaging/check packaging/reproducible tests/kubectl_capture/run tests/kubectl_capture/kubectl
+	@tests/kubectl_capture/run
 
 # The release whose fields the table of types in injector/src/schema/ must have.
 KUBERNETES ?= 1.37.0
@@ -282,6 +302,15 @@ schema: ## compare the table of Kubernetes types with the schema of a release (K
 	@KUBERNETES_SCHEMA="$$(echo $(CURDIR)/$(SCHEMA)/lib/python3*/site-packages/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES)-local/_definitions.json)" \
 	    cargo test --locked -p sidecar-injector --lib schema::tests -- --include-ignored
 
+# Debug: compiling mdbook with optimization takes longer than all of its runs.
+MDBOOK := 0.5.4
+CHROMIUM ?= chromium
+docs: setup-docs ## the documentation as a site with search, in target/book/site; checked, also in a browser (SCREENSHOTS=folder)
+	@target/tools/bin/mdbook --version 2>/dev/null | grep -qwF v$(MDBOOK) || \
+	    cargo install --quiet --locked --debug --root target/tools mdbook@$(MDBOOK)
+	@docs/book/build target/tools/bin/mdbook
+	@docs/book/check $(CHROMIUM)
+
 gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib up_to_date
@@ -289,6 +318,12 @@ gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, 
 
 setup: ## install what building and `make test` need, if it is missing
 	@.ci/setup test
+
+setup-docs:
+	@.ci/setup docs
+
+setup-packages:
+	@.ci/setup packages
 
 setup-checks: ## install what `make checks` needs, if it is missing
 	@.ci/setup checks

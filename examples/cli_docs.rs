@@ -1,4 +1,4 @@
-//! Prints a completion script or the man page of `istio-iptables`, which `make dist` packs: the program in the image has no shell
+//! Prints a completion script or the man page of `istio-iptables`, which `make packages` packs: the program in the image has no shell
 //! beside it.
 
 use std::process::ExitCode;

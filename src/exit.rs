@@ -1,4 +1,4 @@
-//! Exit codes, for scripts. They are interface, documented in `--help` and in docs/operations.md.
+//! Exit codes, for scripts. They are interface, documented in `--help` and in docs/exit-codes.md.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ use istio_iptables::finding::{Problem, Spec};
 
 #[test]
 fn exit_codes_are_up_to_date() {
-    generated_table_is_up_to_date("docs/operations.md", "exit codes", &exit_codes());
+    generated_table_is_up_to_date("docs/exit-codes.md", "exit codes", &exit_codes());
 }
 
 #[test]
@@ -151,6 +151,86 @@ fn names_that_do_not_exist_are_found() {
     assert_eq!(missing("`netns/docs.rs`, `no_folder/`"), ["netns/docs.rs", "no_folder/"]);
     let other = "`tests/docs.rs` `a_name_of_nothing`, `tests/imports.rs` `names_that_do_not_exist_are_found`";
     assert_eq!(missing(other), ["a_name_of_nothing", "names_that_do_not_exist_are_found"]);
+}
+
+#[test]
+fn links_lead_to_pages_and_headings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_page = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "md");
+    let pages: Vec<PathBuf> = files(root).into_iter().filter(|file| is_page(&file)).collect();
+    let broken: Vec<String> = pages.iter().flat_map(|page| broken_links(page)).collect();
+    assert!(pages.len() > 40, "{}", pages.len());
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn broken_links_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, other) = (folder.path().join("page.md"), folder.path().join("other.md"));
+    fs::write(&other, "# It's `one`: a (b)\n\n## Twice\n\n## Twice\n\n```\n# no heading\n```\n").unwrap();
+    let right = "[a](other.md) [b](other.md#its-one-a-b) [c](other.md#twice-1) [d](#title) [e](https://x.example/y#z)";
+    fs::write(&page, format!("# Title\n\n{right}\n\n```\n[in code](none.md)\n```\n")).unwrap();
+    assert_eq!(broken_links(&page), Vec::<String>::new());
+    let wrong = ["none.md", "other.md#no-heading", "#none", "other.md#twice-2"];
+    for link in wrong {
+        fs::write(&page, format!("# Title\n\n[a]({link})\n")).unwrap();
+        assert_eq!(broken_links(&page), [format!("{}: {link}", page.display())]);
+    }
+}
+
+#[test]
+fn summary_lists_every_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).unwrap();
+    for entry in fs::read_dir(root.join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let count = summary.matches(&format!("]({name})")).count();
+        let wanted = usize::from(name.ends_with(".md") && name != "SUMMARY.md");
+        assert_eq!(count, wanted, "docs/SUMMARY.md: {name}");
+    }
+}
+
+/// Links of a page to files or headings that do not exist.
+fn broken_links(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap();
+    let links =
+        prose(&text).flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split_once(')'));
+    let is_broken = |link: &&str| {
+        let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+        let target = if path.is_empty() { page.to_owned() } else { page.with_file_name("").join(path) };
+        let has_heading = || headings(&fs::read_to_string(&target).unwrap()).contains(&heading.to_owned());
+        let is_url = path.contains(':');
+        !is_url && (!target.exists() || !heading.is_empty() && !has_heading())
+    };
+    let broken = links.map(|(link, _)| link).filter(is_broken);
+    broken.map(|link| format!("{}: {link}", page.display())).collect()
+}
+
+/// The anchors of a page's headings: of the same heading, the second has a number.
+fn headings(text: &str) -> Vec<String> {
+    let mut anchors: Vec<String> = Vec::new();
+    for line in prose(text).filter(|line| line.starts_with('#')) {
+        let words = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let earlier = anchors.iter().filter(|other| {
+            let is_number = |end: &str| end.strip_prefix('-').is_some_and(|n| n.parse::<u8>().is_ok());
+            other.strip_prefix(&anchor).is_some_and(|end| end.is_empty() || is_number(end))
+        });
+        let number = earlier.count();
+        anchors.push(if number == 0 { anchor } else { format!("{anchor}-{number}") });
+    }
+    anchors
+}
+
+/// The lines of a page outside of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
 }
 
 /// What a line names in backticks and does not exist: folders (`x/`), sources (`x.rs`, `x.py`), by the end of their path, and tests in the

@@ -379,7 +379,7 @@ fn traffic(pod: &Pod) -> Traffic {
 }
 
 /// The proxy picks a port of its own for the caller's address, which may be that of one of the caller's connections: a limit
-/// of TPROXY mode (docs/operations.md) that slow machines meet more often.
+/// of TPROXY mode (docs/tproxy.md) that slow machines meet more often.
 fn separate_ports(pod: &Pod) {
     for (namespace, range) in [(&pod.namespace, "20000 39999"), (pod.outside().namespace(), "44000 60999")] {
         namespace.run(|| fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("set the range"));

@@ -205,7 +205,7 @@ fn replies_with_tproxy_have_the_user_of_the_listener(fixture: Fixture) {
     }
 }
 
-/// As docs/operations.md wants it for TPROXY: the proxy is root, in the group that is not captured.
+/// As docs/tproxy.md wants it for TPROXY: the proxy is root, in the group that is not captured.
 fn proxy_has_the_user_of_its_listener(fixture: Fixture) {
     for mode in ["TPROXY", "REDIRECT"] {
         let pod = fixture.pod();

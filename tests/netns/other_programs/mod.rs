@@ -241,7 +241,7 @@ fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture)
     }
 }
 
-/// The remedy that the warning and docs/operations.md name.
+/// The remedy that the warning and docs/foreign-rules.md name.
 fn wg_quick_that_accepts_what_arrives_on_lo_passes_replies(fixture: Fixture) {
     for program in &OF_NETWORKS[..2] {
         let with_remedy = |args: &[&str]| {
