@@ -1,14 +1,12 @@
 //! The rules in the kernel, for `explain --live`.
 
-use nfnetlink::nftables::{Members, TableName};
-
 use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, LiveState, Runtime, Tested};
 use crate::finding::{Finding, Problem};
 use crate::foreign;
-use crate::kernel::{self, process::Host};
+use crate::kernel::process::Host;
 use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
     TableRules, Target, Variant, Why,
@@ -65,11 +63,10 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let mut dormant = current.dormant_with(&own);
     dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
     current.leave_out_dormant();
-    let sets = kernel::nftables::members(&current.foreign);
     let has_dormant = !current.dormant.is_empty();
     let of = |(family, rules)| {
         let mut rules = if has_dormant { explain_rules(&current, family) } else { rules };
-        add_beside(&mut rules, family, &current, &sets);
+        add_beside(&mut rules, family, &current);
         (family, rules)
     };
     let rules: PerFamily<_> = read.into_iter().map(of).collect();
@@ -138,7 +135,6 @@ fn add_beside(
     rules: &mut explain::Rules,
     family: Family,
     current: &CurrentState,
-    sets: &[(TableName, Vec<Members>)],
 ) {
     for variant in Variant::ALL {
         let observed = || current.rules.get(&(variant, family));
@@ -154,7 +150,7 @@ fn add_beside(
     }
     let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, current.backend);
     let links = current.network.links.each.as_slice();
-    rules.add_base_chains(family, &current.foreign, (sets, links), is_read);
+    rules.add_base_chains(family, &current.foreign, (&current.foreign_sets, links), is_read);
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
@@ -177,9 +173,9 @@ fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreig
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
-    let chains = foreign::on_the_way(own, current.backend, &current.foreign);
+    let chains = foreign::on_the_way(own, current.backend, &current.foreign, &current.foreign_sets);
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
-    let changing = foreign::that_change_marks(own, current.backend, &current.foreign);
+    let changing = foreign::that_change_marks(own, current.backend, &current.foreign, &current.foreign_sets);
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     let marks = foreign::that_mark_like_tproxy(own, current.backend, live, network, &current.foreign);
     let before: Vec<_> = others

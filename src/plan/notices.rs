@@ -151,7 +151,7 @@ fn add_foreign(
         network,
         &current.foreign,
     ));
-    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
+    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets) {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push((&chain).into());
     }
