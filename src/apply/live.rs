@@ -1,5 +1,7 @@
 //! The rules in the kernel, for `explain --live`.
 
+use std::borrow::Cow;
+
 use super::devices_and_ipsec::Outside;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
@@ -55,15 +57,23 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 /// # Errors
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
-    let mut current = inspect(host, choice, Access::ReadOnly)?.current;
+    Ok(rules_of(&inspect(host, choice, Access::ReadOnly)?.current))
+}
+
+/// The live rules in a state that has been read.
+#[must_use]
+pub fn rules_of(current: &CurrentState) -> Own {
     // The options are those of all rules of ours.
-    let read = Family::ALL.map(|family| (family, explain_rules(&current, family)));
+    let read = Family::ALL.map(|family| (family, explain_rules(current, family)));
     let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
     let own: PerFamily<_> = own.filter(|(_, rules)| captures(rules)).collect();
     let mut dormant = current.dormant_with(&own);
     dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
-    current.leave_out_dormant();
     let has_dormant = !current.dormant.is_empty();
+    let mut current = Cow::Borrowed(current);
+    if has_dormant {
+        current.to_mut().leave_out_dormant();
+    }
     let of = |(family, rules)| {
         let mut rules = if has_dormant { explain_rules(&current, family) } else { rules };
         add_beside(&mut rules, family, &current);
@@ -111,7 +121,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         foreign_routes,
         runtime,
     };
-    Ok(Own { live, rules: own, native: current.native })
+    Own { live, rules: own, native: current.native.clone() }
 }
 
 fn switched_off(table: &str) -> Finding {

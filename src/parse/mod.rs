@@ -53,7 +53,7 @@ impl Line {
     #[must_use]
     pub fn live(&self, family: Family) -> LiveRule {
         match &self.statement {
-            Some(statement) => live_rule::modelled(statement.clone(), self.text.clone()),
+            Some(statement) => LiveRule::modelled(statement.clone(), self.text.clone()),
             None => live_rule(family, self.text.clone()),
         }
     }

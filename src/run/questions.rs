@@ -3,7 +3,7 @@
 use super::namespace::{enter, network, require_net_admin};
 use super::{decide, desired, warn_of_name_servers};
 use crate::apply::live::Own;
-use crate::apply::{self, differences::Differences};
+use crate::apply::{self, Access, differences::Differences};
 use crate::bundle;
 use crate::config::{
     Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, Notice, OptionScope, PacketQuery,
@@ -17,7 +17,7 @@ use crate::interfaces;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
-use crate::plan::Notices;
+use crate::plan::{CurrentState, Notices};
 use crate::report::Failure;
 use crate::show_watch;
 
@@ -38,11 +38,12 @@ pub(super) fn report(
             Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
-            let Checked { config, options, own, has_no_rules } = checked(host, intent, run, scope)?;
+            let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+            let Checked { config, options, own, has_no_rules } = checked(&current, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
-            let mut found = apply::differences::differences(host, &desired, run)?;
+            let mut found = apply::differences::differences_from(&current, &desired, run);
             found.has_no_rules = has_no_rules;
             let wide = config.traffic.outbound.wide_exclusion();
             found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
@@ -53,7 +54,7 @@ pub(super) fn report(
                 .extend(link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string())));
             // What a run would change may be the cause.
             if found.others.is_empty() {
-                let own = own.map_or_else(|| apply::live::rules(host, run.backend), Ok)?;
+                let own = own.unwrap_or_else(|| apply::live::rules_of(&current));
                 add_of_live(&mut found, own, &config)?;
             }
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
@@ -118,7 +119,7 @@ struct Checked {
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
 fn checked(
-    host: &impl Host,
+    current: &CurrentState,
     intent: Intent,
     run: &RunOptions,
     scope: OptionScope,
@@ -130,12 +131,12 @@ fn checked(
     if scope == OptionScope::Traffic {
         return of_options(intent, None);
     }
-    let own = apply::live::rules(host, run.backend)?;
+    let own = apply::live::rules_of(current);
     if own.rules.values().next().is_none() {
         return of_options(intent, Some(own));
     }
     let (otherwise, notices) = intent.decide(&network()?);
-    let mut config = own.nearest_config(&otherwise);
+    let mut config = own.nearest_config(&otherwise).config;
     if scope == OptionScope::Families {
         config.families = otherwise.families;
     }
@@ -206,8 +207,9 @@ pub(super) fn explain(
     }
     let (config, live) = if query.live {
         let mut own = apply::live::rules(host, run.backend)?;
-        let config = own.nearest_config(&config);
-        own.find_foreign(&config);
+        let nearest = own.nearest_config(&config);
+        own.find_foreign(&nearest);
+        let config = nearest.config;
         let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
         let mut live = explain::LiveState { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
