@@ -258,6 +258,26 @@ impl ObservedTable {
         self.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
     }
 
+    /// Adds a rule without a jump to a chain of ours behind those of a chain that has such rules.
+    fn add_modelled(&mut self, name: &str, text: String, statement: Statement) {
+        let line = Line { text, statement: Some(statement), jump: None, handle: None, ours: None };
+        if let Some(lines) = self.lines_mut(name) {
+            lines.push(line);
+        }
+    }
+
+    /// The last rule of a chain of ours, or of a shared one.
+    fn last_of(&mut self, name: &str) -> Option<&Line> {
+        self.lines_mut(name)?.last()
+    }
+
+    fn lines_mut(&mut self, name: &str) -> Option<&mut Vec<Line>> {
+        match Chain::from_name(name) {
+            Some(chain) => self.chains.get_mut(&chain),
+            None => self.hooks.get_mut(&Hook::ALL.into_iter().find(|hook| hook.name() == name)?),
+        }
+    }
+
     /// Adds a rule behind those of its chain.
     fn add(
         &mut self,

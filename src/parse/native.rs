@@ -132,7 +132,11 @@ fn of_addresses(
     let (address, mask) = networks.next().filter(|_| is_of_addresses(set))?;
     let first = network(&address, &mask)?;
     let test = is_in_network(register, address, mask);
-    let live = live_rule(family, words_of_native_rule(family, &[before, &test, behind].concat())?);
+    // Which family a rule is for does not depend on the element.
+    let Some(words) = words_of_native_rule(family, &[before, &test, behind].concat()) else {
+        return Some(Vec::new());
+    };
+    let live = live_rule(family, words);
     let statement = live.statement()?.clone();
     if statement.matcher.destination != Some(Match::Is(first)) || live.words() != statement.to_string() {
         return None;
