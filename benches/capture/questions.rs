@@ -64,7 +64,9 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<()> {
 /// The CPU time of each build, and the ratio if there are two.
 fn cells_of(rows: &[Row]) -> Vec<String> {
     let cell = |(_, figures): &Row| match figures {
-        Ok(Figures { cpu: Spread { median, least, most }, .. }) => format!("{median:.1} ({least:.1}–{most:.1})"),
+        Ok(Figures { cpu: Spread { median, least, most }, .. }) => {
+            format!("{median:.1} ({least:.1}–{most:.1})")
+        }
         Err(why) => reason(why),
     };
     let mut cells: Vec<String> = rows.iter().map(cell).collect();

@@ -141,11 +141,7 @@ fn explain_rules(current: &CurrentState, family: Family) -> explain::Rules {
 }
 
 /// What packets of a family meet in addition to our rules.
-fn add_beside(
-    rules: &mut explain::Rules,
-    family: Family,
-    current: &CurrentState,
-) {
+fn add_beside(rules: &mut explain::Rules, family: Family, current: &CurrentState) {
     for variant in Variant::ALL {
         let observed = || current.rules.get(&(variant, family));
         match (variant, current.backend == Backend::Iptables(variant)) {

@@ -35,22 +35,21 @@ impl Rules {
             let chains = LazyCell::new(|| {
                 Arc::new(Chains { named: named(observed.family, live), ..Chains::default() })
             });
-            let of_foreign =
-                |chain: &str| entries(live.foreign.get(chain).into_iter().flatten().cloned());
+            let of_foreign = |chain: &str| entries(live.foreign.get(chain).into_iter().flatten().cloned());
             self.forward.extend(in_words(&name, FORWARD, &of_foreign(FORWARD)));
             let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
             let base = |hook: &'static str, rules: Vec<Entry>, drops| {
                 let decides = drops || !rules.is_empty();
                 decides.then(|| BaseChain {
-                hook,
-                priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
-                table: name.clone(),
-                chain: hook.to_owned(),
-                rules,
-                is_nat: table == Some(Table::Nat),
-                reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
-                drops,
-                chains: Arc::clone(&chains),
+                    hook,
+                    priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
+                    table: name.clone(),
+                    chain: hook.to_owned(),
+                    rules,
+                    is_nat: table == Some(Table::Nat),
+                    reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
+                    drops,
+                    chains: Arc::clone(&chains),
                 })
             };
             let of_hook = |hook: Hook| {

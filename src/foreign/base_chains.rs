@@ -167,9 +167,8 @@ pub fn on_the_way(
                 backend == Backend::Native && untracks(rule) && !may_match_without_zone(table, rule)
             };
             let reader = RuleReader { table, sets };
-            let may_match = |rule: &Rule| {
-                ours.may_match(reader, rule, hook, is_behind) && !is_tracked_again(rule)
-            };
+            let may_match =
+                |rule: &Rule| ours.may_match(reader, rule, hook, is_behind) && !is_tracked_again(rule);
             let left: Vec<_> =
                 ours.captured.iter().map(|captured| Left::of(captured, reader, hook, is_behind)).collect();
             let end = |rules: &[Rule]| {

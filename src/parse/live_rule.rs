@@ -38,7 +38,6 @@ fn of_words(words: &[String], effect: Effect) -> Meaning {
     Meaning::Read(Reading { tests: known, unread: unknown, effect, lacks_words, is_incomplete })
 }
 
-
 /// The effect of a target with its options.
 fn effect(family: Family, target: &[String]) -> Effect {
     let (option, name) = match target {

@@ -121,7 +121,8 @@ pub fn of_native(
     family: Family,
 ) -> Vec<ChainDifference> {
     let none = NativeRules::default();
-    let (desired, live) = (parse::native(desired.iter(), family), parse::native(live.active_tables(), family));
+    let (desired, live) =
+        (parse::native(desired.iter(), family), parse::native(live.active_tables(), family));
     let mut found = Vec::new();
     for table in Table::ALL {
         let sides = [&live, &desired].map(|side| chains(side.get(&table).unwrap_or(&none)));

@@ -152,7 +152,10 @@ fn policies_are_named_while_some_captured_packets_are_not_accepted(fixture: Fixt
 fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) {
     for (how, rules) in [
         ("table", "insert rule inet vpn out tcp dport { 15001, 15006 } accept"),
-        ("table", "insert rule inet vpn out meta l4proto tcp tcp dport { 15001-15002, 15005-15010 } counter accept"),
+        (
+            "table",
+            "insert rule inet vpn out meta l4proto tcp tcp dport { 15001-15002, 15005-15010 } counter accept",
+        ),
         (
             "table",
             "add set inet vpn ports { type inet_service; elements = { 15001, 15006 }; }
@@ -215,7 +218,10 @@ fn policies_before_ours_are_named_by_what_they_drop(fixture: Fixture) {
         add(&pod, how, &format!("-t {table} -P OUTPUT DROP"));
         let policies = |pod: &Pod| -> Vec<String> {
             let run = pod.apply(&["-i", "*"]).output();
-            run.lines().filter(|line| line.contains("-P OUTPUT DROP") || line.contains("policy drop")).map(str::to_owned).collect()
+            run.lines()
+                .filter(|line| line.contains("-P OUTPUT DROP") || line.contains("policy drop"))
+                .map(str::to_owned)
+                .collect()
         };
         let lines = policies(&pod);
         assert!(!lines.is_empty(), "{table}");
