@@ -285,6 +285,41 @@ mod tests {
         );
     }
 
+    /// Each is read as if it were alone, whatever was before it.
+    #[test]
+    fn rules_for_ranges_are_read_like_single_ones() {
+        let load =
+            Expression::Payload { base: PayloadBase::Network, offset: 16, length: 4, register: REGISTER };
+        let to = |address: [u8; 4], mask: [u8; 4], rest: &[Expression]| {
+            let (mask, xor) = (mask.to_vec(), vec![0; 4]);
+            let masked = Expression::Bitwise { source: REGISTER, destination: REGISTER, mask, xor };
+            let value = address.to_vec();
+            let compare = Expression::Compare { register: REGISTER, operator: Operator::Equal, value };
+            Rule::new([&[load.clone(), masked, compare], rest].concat())
+        };
+        let leaves = [Expression::Verdict(Verdict::Return)];
+        let drops = [Expression::Verdict(Verdict::Drop)];
+        let of_tcp = [&tcp()[..], &leaves].concat();
+        let rules = vec![
+            to([10, 0, 0, 0], [255, 255, 128, 0], &leaves),
+            to([10, 1, 128, 0], [255, 255, 128, 0], &leaves),
+            to([10, 2, 2, 4], [255, 255, 255, 252], &leaves),
+            to([10, 3, 0, 0], [255, 255, 128, 0], &drops),
+            to([10, 4, 0, 0], [255, 255, 128, 0], &drops),
+            to([10, 5, 0, 0], [255, 255, 128, 0], &of_tcp),
+            to([10, 6, 0, 1], [255, 255, 128, 0], &of_tcp),
+            to([10, 7, 0, 0], [255, 0, 128, 0], &of_tcp),
+            to([10, 8, 0, 0], [255, 255, 128, 0], &leaves),
+        ];
+        let alone: Vec<Line> = rules.iter().flat_map(|rule| lines(vec![rule.clone()])).collect();
+        assert_eq!(lines(rules), alone);
+        let texts: Vec<&str> = alone.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(
+            texts[..3],
+            ["-d 10.0.0.0/17 -j RETURN", "-d 10.1.128.0/17 -j RETURN", "-d 10.2.2.4/30 -j RETURN"]
+        );
+    }
+
     #[test]
     fn rule_with_an_unknown_set_is_never_ours() {
         let load =

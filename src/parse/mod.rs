@@ -383,6 +383,38 @@ mod tests {
         }
     }
 
+    /// Each is read as if it were alone, whatever was before it.
+    #[test]
+    fn rules_for_ranges_are_read_like_single_ones() {
+        let rules = [
+            "-d 10.0.0.0/17 -j RETURN",
+            "-d 10.1.0.0/16 -j RETURN",
+            "-d 10.1.0.1 -j RETURN",
+            "-d 10.1.0.1/16 -j RETURN",
+            "-d 0.0.0.0/0 -j RETURN",
+            "-d fd00::/8 -j RETURN",
+            "-d 10.2.0.0/16 -p tcp -j RETURN",
+            "-d 10.3.0.0/16 -p tcp -j RETURN",
+            "-d 10.4.0.0/16 -m comment --comment \"a b\" -j RETURN",
+            "-d 10.5.0.0/16 -m comment --comment \"a b\" -j RETURN",
+            "-d 10.6.0.0/16 -j ISTIO_REDIRECT",
+            "-d 10.7.0.0/16 -j ISTIO_REDIRECT",
+            "! -d 10.8.0.0/16 -j RETURN",
+            "-d 10.9.0.0/16 -j RETURN",
+        ];
+        let read = |rules: &[&str]| {
+            let mut text = String::from("*nat\n:OUTPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n");
+            for rule in rules {
+                text += &format!("-A ISTIO_OUTPUT {rule}\n");
+            }
+            let mut observed = iptables_save(Family::V4, &(text + "COMMIT\n"));
+            let mut nat = observed.tables.remove(&Table::Nat).expect("the table");
+            nat.chains.remove(&Chain::Output).expect("the chain")
+        };
+        let alone: Vec<Line> = rules.iter().flat_map(|rule| read(&[rule])).collect();
+        assert_eq!(read(&rules), alone);
+    }
+
     #[test]
     fn table_that_is_printed_twice_counts_once() {
         let raw = "*raw\n:PREROUTING ACCEPT [0:0]\n:ISTIO_INBOUND - [0:0]\n-A PREROUTING -j ISTIO_INBOUND\nCOMMIT\n";
