@@ -49,7 +49,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
     gallery setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
@@ -90,6 +90,9 @@ instructions: setup-checks static ## fail if runs execute 5 % more instructions 
 
 bench-connections: static ## only what a new connection costs through the rules: figures and plot in docs/
 	$(call CAPTURE_BENCH,--connections $(FIGURES))
+
+bench-questions: static ## only what explain --live and check cost: the table in docs/performance.md; BASELINE=/path/to/an/earlier/build compares
+	$(call CAPTURE_BENCH,--questions $(if $(BASELINE),--baseline $(BASELINE)) $(FIGURES))
 
 bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
 	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" \

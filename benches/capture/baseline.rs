@@ -13,7 +13,7 @@ use crate::report::{environment, range, reason};
 use crate::scenarios::VARIANTS;
 
 /// How each build is called for a backend.
-const BACKENDS: [(&str, [&str; 2]); 3] = [
+pub(crate) const BACKENDS: [(&str, [&str; 2]); 3] = [
     (VARIANTS[0].name, ["--force-iptables-binary", VARIANTS[0].name]),
     (VARIANTS[1].name, ["--force-iptables-binary", VARIANTS[1].name]),
     ("native nftables", ["--backend", "nftables"]),

@@ -17,6 +17,7 @@ mod measure;
 mod namespace;
 mod native;
 mod options;
+mod questions;
 mod report;
 mod scenarios;
 mod trace;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
 fn run() -> Outcome<()> {
     let options = Options::from_arguments(std::env::args().skip(1))?;
     let scratch = tempfile::tempdir()?;
+    if options.only_questions {
+        return questions::all(&options, scratch.path());
+    }
     if let Some(earlier) = &options.baseline {
         return baseline::all(&options, earlier);
     }

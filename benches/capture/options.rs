@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) baseline: Option<PathBuf>,
     /// Only the cost of new connections is measured.
     pub(crate) only_connections: bool,
+    /// Only questions about live rules are measured.
+    pub(crate) only_questions: bool,
     /// Runs per figure.
     pub(crate) runs: usize,
     /// File whose figures are replaced; without it they are only printed.
@@ -24,8 +26,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads `--bin PATH [--peer PATH] [--baseline PATH] [--connections] [--runs N] [--write FILE] [--plot FILE]`; cargo's own
-    /// `--bench` is passed over.
+    /// Reads `--bin PATH [--peer PATH] [--baseline PATH] [--connections] [--questions] [--runs N] [--write FILE]
+    /// [--plot FILE]`; cargo's own `--bench` is passed over.
     pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
         let mut bin = None;
         let mut rest = Self {
@@ -33,6 +35,7 @@ impl Options {
             peer: None,
             baseline: None,
             only_connections: false,
+            only_questions: false,
             runs: 30,
             write: None,
             plot: None,
@@ -42,6 +45,10 @@ impl Options {
                 "--bench" => continue,
                 "--connections" => {
                     rest.only_connections = true;
+                    continue;
+                }
+                "--questions" => {
+                    rest.only_questions = true;
                     continue;
                 }
                 _ => {}

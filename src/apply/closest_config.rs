@@ -68,15 +68,16 @@ type Distance = (usize, Reverse<usize>, usize);
 impl Own {
     /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
     #[must_use]
-    pub fn nearest_config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
+    pub fn nearest_config(&self, otherwise: &CaptureConfig) -> NearestConfig {
         let config = self.config(otherwise);
-        if self.has_tables_of(&config) {
-            return config;
+        if self.has_tables_of(&config) || self.differing(&config).0 == 0 {
+            return NearestConfig { config, is_exact: true };
         }
+        NearestConfig { config: self.nearest_to(config, otherwise), is_exact: false }
+    }
+
+    fn nearest_to(&self, config: CaptureConfig, otherwise: &CaptureConfig) -> CaptureConfig {
         let mut nearest = Nearest::new(self, config);
-        if nearest.distance.0 == 0 {
-            return nearest.config;
-        }
         let families = nearest.config.families;
         let of_others = self.rules.keys().map(|family| self.config_by(*family, otherwise));
         for other in of_others.chain([CaptureConfig { families, ..otherwise.clone() }]) {
@@ -102,11 +103,11 @@ impl Own {
 
     /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not make are of other
     /// programs. Those of native nftables are known by their comments.
-    pub fn find_foreign(&mut self, nearest: &CaptureConfig) {
-        if !self.native.is_empty() {
+    pub fn find_foreign(&mut self, nearest: &NearestConfig) {
+        if !self.native.is_empty() || nearest.is_exact {
             return;
         }
-        let rules = policy::ruleset(nearest);
+        let rules = policy::ruleset(&nearest.config);
         for (family, live) in self.live.rules.iter_mut() {
             live.disown(&fitting(rules.resolve(*family)));
         }
@@ -118,6 +119,12 @@ impl Own {
     }
 
     fn distance(&self, config: &CaptureConfig) -> Distance {
+        let (differing, count) = self.differing(config);
+        (differing, Reverse(count), AsOptions::of(config, config.families).iter().count())
+    }
+
+    /// The number of rules that differ, and that of the configuration's rules.
+    fn differing(&self, config: &CaptureConfig) -> (usize, usize) {
         let wanted = rules(config);
         let live = |family: Family| self.rules.get(&family);
         let tables =
@@ -131,8 +138,17 @@ impl Own {
             count += rules.count();
             differing += reconcile::distance(live(*family).unwrap_or(&FamilyRules::none(*family)), rules);
         }
-        (differing, Reverse(count), AsOptions::of(config, config.families).iter().count())
+        (differing, count)
     }
+}
+
+/// A configuration that live rules come from, or are nearest to.
+#[derive(Clone, Debug)]
+pub struct NearestConfig {
+    /// The configuration.
+    pub config: CaptureConfig,
+    /// Whether it makes just these rules.
+    pub is_exact: bool,
 }
 
 /// The rules of a configuration, in each of its families.

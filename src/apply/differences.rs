@@ -102,23 +102,32 @@ pub fn differences(
     run: &RunOptions,
 ) -> Result<Differences, Failure> {
     let current = inspect(host, run.backend, Access::ReadOnly)?.current;
-    let desired = desired.clone().accepting_kept_translation(&current);
+    Ok(differences_from(&current, desired, run))
+}
+
+/// The same with a state that has been read.
+#[must_use]
+pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &RunOptions) -> Differences {
+    let desired = desired.clone().accepting_kept_translation(current);
     let mut chains = Vec::new();
     for variant in Variant::ALL {
-        chains.extend(iptables(&desired, &current, variant).into_iter().map(|one| (variant.into(), one)));
+        chains.extend(iptables(&desired, current, variant).into_iter().map(|one| (variant.into(), one)));
     }
     let wanted = if current.backend == Backend::Native { nft::tables(&desired.rules) } else { Vec::new() };
-    let encoded: Vec<_> = wanted.iter().map(|table| nft::encode(table).normalized()).collect();
+    let differing = current.native.differing(&wanted);
     let before = chains.len();
-    for family in Family::ALL {
+    // Tables that are the same have no rule that differs.
+    let encoded = || wanted.iter().map(|table| nft::encode(table).normalized()).collect::<Vec<_>>();
+    let encoded = if differing.is_empty() { Vec::new() } else { encoded() };
+    for family in Family::ALL.into_iter().filter(|_| !differing.is_empty()) {
         let found = reconcile::of_native(&encoded, &current.native, family);
         chains.extend(found.into_iter().map(|one| (Backend::Native, one)));
     }
-    let (mut others, is_untagged) = network(&desired, &current);
-    let dormant = super::preconditions::require_active_tables(&desired, &current).err();
+    let (mut others, is_untagged) = network(&desired, current);
+    let dormant = super::preconditions::require_active_tables(&desired, current).err();
     others.extend(dormant.map(|failure| failure.what));
     let is_same = chains.len() == before;
-    let tables = current.native.differing(&wanted).into_iter().filter(|_| is_same);
+    let tables = differing.into_iter().filter(|_| is_same);
     let (dormant, others_forms): (Vec<_>, Vec<_>) =
         tables.partition(|name| current.native.dormant().iter().any(|dormant| dormant == *name));
     others.extend(dormant.iter().map(|name| format!("the nftables table inet {name} is dormant")));
@@ -126,18 +135,18 @@ pub fn differences(
         format!("the nftables table inet {name} has other comments, sets or chains than a run writes")
     });
     let forms = forms.collect();
-    let mut notices = plan::notices(&desired, &current);
-    if let Err(failure) = super::preconditions::require_delivery(&desired, &current, run) {
+    let mut notices = plan::notices(&desired, current);
+    if let Err(failure) = super::preconditions::require_delivery(&desired, current, run) {
         notices.others.retain(|notice| notice.to_string() != failure.what);
         notices.deciding.push(Finding::new(Problem::InterfaceDrops, failure.what));
     }
-    notices.deciding.extend(plan::lost_queries(&desired, &current));
+    notices.deciding.extend(plan::lost_queries(&desired, current));
     let outside = super::devices_and_ipsec::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
     let unfollowed = |words| Finding::new(Problem::NotEvaluated, words);
     notices.others.extend(outside.notices.into_iter().chain(programs).map(unfollowed));
     notices.unread.extend(outside.unread);
-    Ok(Differences {
+    Differences {
         backend: current.backend,
         chains,
         others,
@@ -146,7 +155,7 @@ pub fn differences(
         notices,
         of_pod: Vec::new(),
         has_no_rules: false,
-    })
+    }
 }
 
 fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<ChainDifference> {

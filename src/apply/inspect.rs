@@ -90,13 +90,15 @@ pub(super) fn inspect_without(
     if !snapshot.native.is_ours() {
         routing.native = network::native(&snapshot.native);
     }
+    let foreign = foreign_tables(&snapshot, decision.backend);
     let mut current = CurrentState {
         native: snapshot.native.clone(),
         network: routing,
         alias,
         dormant: snapshot.dormant.clone(),
         unsuitable: snapshot.unsuitable.clone(),
-        foreign: foreign_tables(&snapshot, decision.backend),
+        foreign_sets: nftables::members(&foreign),
+        foreign,
         legacy_unlisted: snapshot.legacy_unlisted,
         is_sandbox: snapshot.is_sandbox,
         ..CurrentState::empty(decision.backend)

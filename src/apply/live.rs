@@ -8,7 +8,7 @@ use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, LiveState, Runtime, Tested};
 use crate::finding::{Finding, Problem};
 use crate::foreign;
-use crate::kernel::{self, process::Host};
+use crate::kernel::process::Host;
 use crate::model::{
     Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule, TableRules,
     Target, Variant, Why,
@@ -57,19 +57,26 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 /// # Errors
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
-    let mut current = inspect(host, choice, Access::ReadOnly)?.current;
+    Ok(rules_of(&inspect(host, choice, Access::ReadOnly)?.current))
+}
+
+/// The live rules in a state that has been read.
+#[must_use]
+pub fn rules_of(current: &CurrentState) -> Own {
     // The options are those of all rules of ours.
-    let read = Family::ALL.map(|family| (family, explain_rules(&current, family)));
+    let read = Family::ALL.map(|family| (family, explain_rules(current, family)));
     let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
     let own: PerFamily<_> = own.filter(|(_, rules)| captures(rules)).collect();
     let mut dormant = current.dormant_with(&own);
     dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
-    current.leave_out_dormant();
-    let sets = kernel::nftables::members(&current.foreign);
     let has_dormant = !current.dormant.is_empty();
+    let mut current = Cow::Borrowed(current);
+    if has_dormant {
+        current.to_mut().leave_out_dormant();
+    }
     let of = |(family, rules)| {
         let mut rules = if has_dormant { explain_rules(&current, family) } else { rules };
-        current.add_beside(&mut rules, family, &sets);
+        current.add_beside(&mut rules, family);
         (family, rules)
     };
     let rules: PerFamily<_> = read.into_iter().map(of).collect();
@@ -114,7 +121,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         foreign_routes,
         runtime,
     };
-    Ok(Own { live, rules: own, native: current.native })
+    Own { live, rules: own, native: current.native.clone() }
 }
 
 fn switched_off(table: &str) -> Finding {
@@ -159,10 +166,10 @@ fn foreign_rules(
     let rules = foreign::that_decide_first(own, current.backend, live);
     let rules = Walked::deciding_rules(&walked, rules);
     let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
-    let chains = foreign::on_the_way(own, current.backend, &current.foreign);
+    let chains = foreign::on_the_way(own, current.backend, &current.foreign, &current.foreign_sets);
     let chains = Walked::deciding_chains(&walked, chains);
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
-    let changing = foreign::that_change_marks(own, current.backend, &current.foreign);
+    let changing = foreign::that_change_marks(own, current.backend, &current.foreign, &current.foreign_sets);
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     let marks = foreign::that_mark_like_tproxy(own, current.backend, live, network, &current.foreign);
     let before: Vec<_> = others

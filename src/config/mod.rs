@@ -162,25 +162,23 @@ impl Outbound {
     /// Half of IPv4 or more that is excluded, in words.
     #[must_use]
     pub fn wide_exclusion(&self) -> Option<String> {
-        let mut ranges: Vec<Ipv4Network> = self
+        let mut apart: Vec<Ipv4Network> = self
             .excluded_ranges
             .iter()
             .filter_map(|range| if let IpNetwork::V4(range) = range { Some(*range) } else { None })
             .collect();
-        ranges.sort_unstable_by_key(|range| range.prefix());
-        // Two ranges are apart, or one has the other in it.
-        let mut apart: Vec<Ipv4Network> = Vec::new();
-        for range in ranges {
-            if !apart.iter().any(|wider| wider.contains(range.network())) {
-                apart.push(range);
-            }
-        }
+        // Two ranges are apart, or one has the other in it: then it comes right before that one and its other parts.
+        apart.sort_unstable_by_key(|range| (range.network(), range.prefix()));
+        apart.dedup_by(|range, wider| wider.contains(range.network()));
         let size: u64 = apart.iter().map(|range| 1 << (32 - u32::from(range.prefix().min(32)))).sum();
+        if size < 1 << 31 {
+            return None;
+        }
+        apart.sort_by_key(|range| range.prefix());
         let shown = apart.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let more = if apart.len() > 4 { ", ..." } else { "" };
         let percent = size * 100 / (1 << 32);
-        (size >= 1 << 31)
-            .then(|| format!("{shown}{more}: {percent} % of IPv4 are excluded from outbound capture"))
+        Some(format!("{shown}{more}: {percent} % of IPv4 are excluded from outbound capture"))
     }
 }
 

@@ -39,6 +39,8 @@ mod text;
 mod unless;
 mod walk;
 
+use std::borrow::Cow;
+
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery, Sender};
 use crate::finding::Finding;
 use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
@@ -115,10 +117,13 @@ impl LiveState {
 
     /// Chains of ours that other programs have changed.
     fn broken_chains(&self, config: &CaptureConfig, family: Family) -> Vec<rules::BrokenChain> {
-        // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
-        let usual = Rules::from(&policy::ruleset(config).resolve(family)).broken_chains();
-        let broken = self.rules.get(&family).into_iter().flat_map(Rules::broken_chains);
-        broken.filter(|chain| !usual.contains(chain)).collect()
+        let mut broken = self.rules.get(&family).map(Rules::broken_chains).unwrap_or_default();
+        if !broken.is_empty() {
+            // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
+            let usual = Rules::from(&policy::ruleset(config).resolve(family)).broken_chains();
+            broken.retain(|chain| !usual.contains(chain));
+        }
+        broken
     }
 
     /// What routes packets of a family.
@@ -141,12 +146,13 @@ impl Pod<'_> {
     }
 
     /// The rules of each family.
-    fn rules(&self) -> PerFamily<Rules> {
+    fn rules(&self) -> Cow<'_, PerFamily<Rules>> {
         if let Some(live) = &self.live {
-            return live.rules.clone();
+            return Cow::Borrowed(&live.rules);
         }
         let rules = policy::ruleset(self.config);
-        Family::ALL.into_iter().map(|family| (family, Rules::from(&rules.resolve(family)))).collect()
+        let of = |family| (family, Rules::from(&rules.resolve(family)));
+        Cow::Owned(Family::ALL.into_iter().map(of).collect())
     }
 
     /// A packet with the destination that rules see, by the interface of its route.

@@ -1,6 +1,7 @@
 //! Base chains that packets meet beside our rules: after them `INPUT`, `POSTROUTING`, `filter` and `security` of iptables; before or after
 //! them those of the other variant of iptables and of other programs' tables of nftables.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,28 +31,35 @@ impl Rules {
         let later = observed.later_tables().map(|(name, priority, live)| (None, (name, priority), live));
         for (table, (name, priority), live) in earlier.chain(later) {
             let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
-            let chains = Arc::new(Chains { named: named(observed.family, live), ..Chains::default() });
-            self.forward.extend(in_words(&name, FORWARD, chains.named.get(FORWARD).into_iter().flatten()));
+            // Most tables have no rule and no policy in these chains.
+            let chains = LazyCell::new(|| {
+                Arc::new(Chains { named: named(observed.family, live), ..Chains::default() })
+            });
+            let of_foreign = |chain: &str| entries(live.foreign.get(chain).into_iter().flatten().cloned());
+            self.forward.extend(in_words(&name, FORWARD, &of_foreign(FORWARD)));
             let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
-            let base = |hook: &'static str, rules: Vec<Entry>, drops| BaseChain {
-                hook,
-                priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
-                table: name.clone(),
-                chain: hook.to_owned(),
-                rules,
-                is_nat: table == Some(Table::Nat),
-                reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
-                drops,
-                chains: Arc::clone(&chains),
+            let base = |hook: &'static str, rules: Vec<Entry>, drops| {
+                let decides = drops || !rules.is_empty();
+                decides.then(|| BaseChain {
+                    hook,
+                    priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
+                    table: name.clone(),
+                    chain: hook.to_owned(),
+                    rules,
+                    is_nat: table == Some(Table::Nat),
+                    reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
+                    drops,
+                    chains: Arc::clone(&chains),
+                })
             };
             let of_hook = |hook: Hook| {
                 let rules = entries(live.hook(hook).iter().map(|line| line.live(observed.family)));
                 base(hook.name(), rules, live.drops.contains(&hook))
             };
             match table {
-                Some(_) if beside.is_some() => self.before.extend(Hook::ALL.map(of_hook)),
+                Some(_) if beside.is_some() => self.before.extend(Hook::ALL.into_iter().filter_map(of_hook)),
                 Some(_) => {}
-                None => self.later.push(of_hook(Hook::Output)),
+                None => self.later.extend(of_hook(Hook::Output)),
             }
             let behind: &[&'static str] = match table {
                 None => &[INPUT],
@@ -59,13 +67,9 @@ impl Rules {
                 Some(Table::Raw) => &[],
             };
             for &chain in behind {
-                let rules = chains.named.get(chain).cloned().unwrap_or_default();
-                self.later.push(base(chain, rules, live.drops_behind.contains(chain)));
+                self.later.extend(base(chain, of_foreign(chain), live.drops_behind.contains(chain)));
             }
         }
-        let decides = |base: &BaseChain| base.drops || !base.rules.is_empty();
-        self.before.retain(decides);
-        self.later.retain(decides);
         self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(BaseChain::place);
     }

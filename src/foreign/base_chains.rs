@@ -4,14 +4,16 @@
 //! rules only if it is dropped, queued, untracked, or redirected by another rule: the first translation of a
 //! connection counts. After our rules, a captured packet can still be dropped on its way to the proxy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use nfnetlink::nftables::{
-    Base, Chain, ChainKind, CtKey, Expression, Family as NftFamily, Hook as NftHook, Rule, Table, Verdict,
+    Base, Chain, ChainKind, CtKey, Expression, Family as NftFamily, Hook as NftHook, Members, Rule, Table,
+    TableName, Verdict,
 };
 
-use super::concern::Captured;
+use super::concern::{Captured, Taken};
+use super::later;
 use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
 use crate::finding::{Finding, Problem, Subject};
 use crate::live_rules::LiveRule;
@@ -148,11 +150,18 @@ impl fmt::Display for BaseChain {
     }
 }
 
-/// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs.
+/// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs, with the
+/// members of their sets.
 #[must_use]
-pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[Table]) -> Vec<BaseChain> {
+pub fn on_the_way(
+    desired: &PerFamily<FamilyRules>,
+    backend: Backend,
+    tables: &[Table],
+    sets: &[(TableName, Vec<Members>)],
+) -> Vec<BaseChain> {
     let mut found = Vec::new();
     for table in tables {
+        let sets = sets.iter().find(|(name, _)| *name == table.name).map_or(&[][..], |(_, sets)| sets);
         for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
             let Some(base) = &chain.base else { continue };
             let Some((hook, name)) = hook_of(base) else { continue };
@@ -163,14 +172,18 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             let is_tracked_again = |rule: &Rule| {
                 backend == Backend::Native && untracks(rule) && !may_match_without_zone(table, rule)
             };
+            let reader = RuleReader { table, sets };
             let may_match =
-                |rule: &Rule| ours.may_match(table, rule, hook, is_behind) && !is_tracked_again(rule);
-            let mut search =
-                Search { table, may_match: &may_match, seen: BTreeSet::new(), some_leave: false };
+                |rule: &Rule| ours.may_match(reader, rule, hook, is_behind) && !is_tracked_again(rule);
+            let left: Vec<_> =
+                ours.captured.iter().map(|captured| Left::of(captured, reader, hook, is_behind)).collect();
+            let end = |rules: &[Rule]| {
+                let ends: Option<Vec<_>> = left.iter().map(|left| left.end(rules)).collect();
+                ends?.into_iter().max()
+            };
+            let mut search = Search { table, may_match: &may_match, end: &end, seen: BTreeSet::new() };
             // Behind the rule that accepts the last captured packets no rule matters, nor does the policy.
-            let at = if is_behind { ours.accepted_at(table, chain, hook) } else { None };
-            let met = at.and_then(|at| chain.rules.get(..at)).unwrap_or(&chain.rules);
-            let accepts_all = search.collect(met, &mut does) || (at.is_some() && !search.some_leave);
+            let accepts_all = search.collect(&chain.rules, &mut does);
             if base.policy == Verdict::Drop && !accepts_all {
                 does.insert("policy drop".to_owned());
             }
@@ -278,37 +291,16 @@ impl Ours {
     }
 
     /// Whether a rule may match what is captured.
-    pub(super) fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
-        let rule = read(table, rule);
+    pub(super) fn may_match(
+        &self,
+        reader: RuleReader<'_>,
+        rule: &Rule,
+        hook: Option<Hook>,
+        is_behind: bool,
+    ) -> bool {
         self.captured.iter().any(|captured| {
-            if is_behind {
-                captured.may_match_taken(&rule, hook == Some(Hook::Output))
-            } else {
-                captured.may_match(&rule)
-            }
-        })
-    }
-
-    /// The place of the first rule behind which no packet is left that ours have taken, by rules of the chain itself.
-    fn accepted_at(&self, table: &Table, chain: &Chain, hook: Option<Hook>) -> Option<usize> {
-        let is_output = hook == Some(Hook::Output);
-        let kinds = |captured: &Captured| captured.taken(is_output).collect::<Vec<_>>();
-        let mut left: Vec<_> = self
-            .captured
-            .iter()
-            .flat_map(|captured| kinds(captured).into_iter().map(move |taken| (captured, taken)))
-            .collect();
-        chain.rules.iter().position(|rule| {
-            if is_accept(rule) {
-                left.clear();
-            } else if accepts(rule) {
-                let of = |family| nft::family_of(rule).is_none_or(|only| only == family);
-                let read = read(table, rule);
-                left.retain(|(captured, taken)| {
-                    !(of(captured.family()) && captured.matches_all(&read, *taken))
-                });
-            }
-            left.is_empty()
+            let may_match = may_match(captured, hook, is_behind);
+            reader.read(captured.family(), rule).iter().any(may_match)
         })
     }
 
@@ -320,6 +312,69 @@ impl Ours {
             NOTRACK | CT_ZONE => base.priority < CONNTRACK_PRIORITY,
             _ => base.priority <= self.last,
         }
+    }
+}
+
+/// Whether a rule may match packets that are captured, before ours or behind them.
+fn may_match(captured: &Captured, hook: Option<Hook>, is_behind: bool) -> impl Fn(&LiveRule) -> bool {
+    move |rule| {
+        if is_behind {
+            captured.may_match_taken(rule, hook == Some(Hook::Output))
+        } else {
+            captured.may_match(rule)
+        }
+    }
+}
+
+/// Reads the rules of a table, with the members of its sets.
+#[derive(Clone, Copy)]
+pub(super) struct RuleReader<'a> {
+    pub(super) table: &'a Table,
+    pub(super) sets: &'a [Members],
+}
+
+impl RuleReader<'_> {
+    /// What a rule is for packets of a family: several rules where it looks up a verdict.
+    fn read(self, family: Family, rule: &Rule) -> Vec<LiveRule> {
+        parse::foreign_rules(family, rule, parse::Beside { sets: self.sets, links: &[] })
+    }
+}
+
+/// The captured packets of a family that chains have left to the next rule.
+struct Left<'a> {
+    captured: &'a Captured,
+    kinds: Vec<Taken>,
+    reader: RuleReader<'a>,
+    chains: BTreeMap<String, Vec<LiveRule>>,
+    hook: Option<Hook>,
+    is_behind: bool,
+}
+
+impl<'a> Left<'a> {
+    fn of(captured: &'a Captured, reader: RuleReader<'a>, hook: Option<Hook>, is_behind: bool) -> Self {
+        let kinds = if is_behind {
+            captured.taken(hook == Some(Hook::Output)).collect()
+        } else {
+            captured.arriving().collect()
+        };
+        let read = |chain: &Chain| -> Vec<LiveRule> {
+            chain.rules.iter().flat_map(|rule| reader.read(captured.family(), rule)).collect()
+        };
+        let named = reader.table.chains.iter().filter(|chain| chain.base.is_none());
+        let chains = named.map(|chain| (chain.name.clone(), read(chain))).into_map();
+        Self { captured, kinds, reader, chains, hook, is_behind }
+    }
+
+    /// The place of the first rule behind which none is left.
+    fn end(&self, rules: &[Rule]) -> Option<usize> {
+        let Self { captured, kinds, reader, chains, hook, is_behind } = self;
+        let may_match = may_match(captured, *hook, *is_behind);
+        let search = later::Search::new(captured, kinds, &may_match, chains);
+        let read: Vec<_> = rules.iter().map(|rule| reader.read(captured.family(), rule)).collect();
+        let accepts = |taken: &Taken| {
+            read.iter().position(|rules| rules.iter().any(|rule| search.accepts(rule, *taken, 0)))
+        };
+        kinds.iter().map(accepts).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 }
 
@@ -342,21 +397,21 @@ fn untracks(rule: &Rule) -> bool {
 pub(super) struct Search<'a> {
     pub(super) table: &'a Table,
     pub(super) may_match: &'a dyn Fn(&Rule) -> bool,
+    /// The place of the first of some rules behind which no captured packet is left.
+    pub(super) end: &'a dyn Fn(&[Rule]) -> Option<usize>,
     pub(super) seen: BTreeSet<&'a str>,
-    /// Whether a rule of the chain has led some to its end.
-    pub(super) some_leave: bool,
 }
 
 impl<'a> Search<'a> {
-    /// What these rules, and those of chains that they jump to, do to captured packets; and whether one accepts all that have not left the
+    /// What these rules, and those of chains that they jump to, do to captured packets; and whether they accept all that have not left the
     /// chain by then.
     pub(super) fn collect(&mut self, rules: &'a [Rule], does: &mut BTreeSet<String>) -> bool {
         let mut some_leave = false;
-        let mut accepts = false;
-        for rule in rules.iter().filter(|rule| (self.may_match)(rule)) {
+        let end = (self.end)(rules);
+        let met = end.and_then(|at| rules.get(..=at)).unwrap_or(rules);
+        for rule in met.iter().filter(|rule| (self.may_match)(rule)) {
             if is_accept(rule) {
-                accepts = !some_leave;
-                break;
+                return !some_leave;
             }
             for expression in &rule.expressions {
                 does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
@@ -373,9 +428,7 @@ impl<'a> Search<'a> {
                 some_leave |= is_goto && !accepts;
             }
         }
-        // Set last: the chain itself ends behind those that it jumps to.
-        self.some_leave = some_leave;
-        accepts
+        end.is_some() && !some_leave
     }
 }
 
@@ -389,11 +442,6 @@ fn looks_up_source(rule: &Rule) -> bool {
         name == "fib" || (name == "match" && of_iptables())
     };
     rule.expressions.iter().any(looks_up)
-}
-
-/// Whether a rule accepts the packets that it matches.
-fn accepts(rule: &Rule) -> bool {
-    matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Accept)))
 }
 
 /// Whether a rule accepts every packet.

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use nfnetlink::nftables::{CtKey, Expression, MetaKey, Rule, Table};
+use nfnetlink::nftables::{CtKey, Expression, Members, MetaKey, Rule, Table, TableName};
 
-use super::base_chains::{Ours, Search, hook_of, is_of_backend};
+use super::base_chains::{Ours, RuleReader, Search, hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
 
 /// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of ours test marks: in
@@ -15,6 +15,7 @@ pub fn that_change_marks(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     tables: &[Table],
+    sets: &[(TableName, Vec<Members>)],
 ) -> Vec<String> {
     let rules = || desired.values().flat_map(|rules| rules.tables.values()).flat_map(|table| table.rules());
     let tests_marks = rules()
@@ -24,6 +25,7 @@ pub fn that_change_marks(
         return found;
     }
     for table in tables {
+        let sets = sets.iter().find(|(name, _)| *name == table.name).map_or(&[][..], |(_, sets)| sets);
         for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
             let Some(base) = &chain.base else { continue };
             let Some((Some(hook), name)) = hook_of(base) else { continue };
@@ -33,13 +35,13 @@ pub fn that_change_marks(
             }
             let changes = RefCell::new(BTreeSet::new());
             let may_match = |rule: &Rule| {
-                let is_met = ours.may_match(table, rule, Some(hook), false);
+                let is_met = ours.may_match(RuleReader { table, sets }, rule, Some(hook), false);
                 if is_met {
                     changes.borrow_mut().extend(changes_of(rule));
                 }
                 is_met
             };
-            Search { table, may_match: &may_match, seen: BTreeSet::new(), some_leave: false }
+            Search { table, may_match: &may_match, end: &|_| None, seen: BTreeSet::new() }
                 .collect(&chain.rules, &mut BTreeSet::new());
             let changes: Vec<String> = changes.into_inner().into_iter().collect();
             if !changes.is_empty() {

@@ -24,7 +24,7 @@ pub(super) struct Captured {
 }
 
 /// Packets that our rules have taken: of a protocol, for a port of the proxy or for any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Taken {
     protocol: u128,
     port: Option<u128>,
@@ -85,6 +85,12 @@ impl Captured {
             .map(|(protocol, port)| Taken { protocol: *protocol, port: Some((*port).into()) });
         let with_any_port = self.keeps_port && !is_output;
         redirected.chain(with_any_port.then_some(Taken { protocol: TCP, port: None }))
+    }
+
+    /// The kinds of packets that our rules are to take, as they come to chains before ours.
+    pub(super) fn arriving(&self) -> impl Iterator<Item = Taken> {
+        let queries = Taken { protocol: UDP, port: Some(DNS_PORT.number().into()) };
+        [Taken { protocol: TCP, port: None }].into_iter().chain(self.dns.then_some(queries))
     }
 
     /// Whether a rule is sure to match all packets of a kind.

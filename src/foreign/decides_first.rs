@@ -197,6 +197,12 @@ impl DecidesFirst {
                  rule do not reach the proxy"
             );
         }
+        if let (Found::Policy(_), Placement::Before) = (text, place) {
+            return format!(
+                "a foreign chain policy drops packets before our rules ({family}, {variant}): {table} `{text}`: packets that match no rule \
+                 there are dropped, those that our rules would capture, too"
+            );
+        }
         if let Found::Policy(_) = text {
             return format!(
                 "a foreign chain policy drops packets that our rules do not capture ({family}, {variant}): {table} `{text}`: packets that \
@@ -260,7 +266,7 @@ impl fmt::Display for DecidesFirst {
 /// Where foreign rules are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// Before our jump in the same chain.
+    /// Before our jump in the same chain; a policy: in a table that packets meet before they are captured.
     Before,
     /// Behind it, or in tables that packets meet besides ours.
     Beside,

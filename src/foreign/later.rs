@@ -1,6 +1,7 @@
 //! Rules of iptables that captured packets meet on their way to the proxy: in INPUT, `filter` OUTPUT
 //! and `mangle` and `nat` POSTROUTING.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::concern::{Captured, Taken};
@@ -44,21 +45,15 @@ impl Examined<'_> {
         let mut found = Vec::new();
         for (name, chain, table, rules, has_drop_policy) in chains {
             let is_output = chain != INPUT;
-            let mut search =
-                Search { captured: &captured, is_output, chains: &table.foreign, seen: BTreeSet::new() };
-            let mut left: Vec<Taken> = captured.taken(is_output).collect();
-            let mut some_get_to_the_policy = false;
-            for rule in &rules {
-                if left.is_empty() {
-                    break;
-                }
+            let kinds: Vec<Taken> = captured.taken(is_output).collect();
+            let may_match = |rule: &LiveRule| captured.may_match_taken(rule, is_output);
+            let mut search = Search::new(&captured, &kinds, &may_match, &table.foreign);
+            for rule in search.met(&rules, 0) {
                 if let Some(target) = search.drops(rule, 0) {
                     found.push((name, Found::rule(chain, rule), target));
                 }
-                some_get_to_the_policy |= search.leads_to_the_end(rule, 0);
-                left.retain(|taken| !search.accepts(rule, *taken, 0));
             }
-            if has_drop_policy && (some_get_to_the_policy || !left.is_empty()) {
+            if has_drop_policy && !search.accept_all(&rules) {
                 found.push((name, Found::Policy(chain), Targets::of("DROP")));
             }
         }
@@ -95,24 +90,67 @@ fn output<'a>(family: Family, name: &'static str, table: &'a ObservedTable) -> B
     (name, Hook::Output.name(), table, rules, table.drops.contains(&Hook::Output))
 }
 
-struct Search<'a> {
+/// The search through rules that packets of some kinds meet.
+pub(super) struct Search<'a> {
     captured: &'a Captured,
-    is_output: bool,
+    kinds: &'a [Taken],
+    /// Whether a rule may match packets of one of the kinds.
+    may_match: &'a dyn Fn(&LiveRule) -> bool,
     chains: &'a BTreeMap<String, Vec<LiveRule>>,
     seen: BTreeSet<String>,
+    /// Which chains accept all packets of which kind, as far as that is known: chains that many rules jump to are read once.
+    accepting: RefCell<BTreeMap<(String, Taken), bool>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    pub(super) const fn new(
+        captured: &'a Captured,
+        kinds: &'a [Taken],
+        may_match: &'a dyn Fn(&LiveRule) -> bool,
+        chains: &'a BTreeMap<String, Vec<LiveRule>>,
+    ) -> Self {
+        Self {
+            captured,
+            kinds,
+            may_match,
+            chains,
+            seen: BTreeSet::new(),
+            accepting: RefCell::new(BTreeMap::new()),
+        }
+    }
+
+    /// Whether the rules of a base chain accept all packets of all kinds, so that none gets to its policy.
+    pub(super) fn accept_all(&self, rules: &[LiveRule]) -> bool {
+        self.kinds.iter().all(|taken| self.chain_accepts(rules, *taken, 0))
+    }
+
+    /// The rules up to the one behind which no packet of any kind is left.
+    pub(super) fn met<'r>(&self, rules: &'r [LiveRule], depth: usize) -> &'r [LiveRule] {
+        let accepted = |taken: &Taken| rules.iter().position(|rule| self.accepts(rule, *taken, depth));
+        let ends: Option<Vec<usize>> = self.kinds.iter().map(accepted).collect();
+        let last = ends.and_then(|ends| ends.into_iter().max());
+        last.and_then(|last| rules.get(..=last)).unwrap_or(rules)
+    }
+
     /// Whether a rule accepts all packets of a kind, itself or by the chain that it jumps to.
-    fn accepts(&self, rule: &LiveRule, taken: Taken, depth: usize) -> bool {
+    pub(super) fn accepts(&self, rule: &LiveRule, taken: Taken, depth: usize) -> bool {
         let accepts_here = || match rule.chain() {
-            Some((name, _)) => {
-                let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
-                rules.is_some_and(|rules| self.chain_accepts(rules, taken, depth + 1))
-            }
+            Some((name, _)) => self.named_accepts(name, taken, depth),
             None => *rule.effect() == Effect::Known(Target::Accept),
         };
         self.captured.matches_all(rule, taken) && accepts_here()
+    }
+
+    /// The same of the chain that a rule jumps to, `depth` chains deep.
+    fn named_accepts(&self, name: &str, taken: Taken, depth: usize) -> bool {
+        let key = (name.to_owned(), taken);
+        if let Some(known) = self.accepting.borrow().get(&key) {
+            return *known;
+        }
+        let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
+        let accepts = rules.is_some_and(|rules| self.chain_accepts(rules, taken, depth + 1));
+        self.accepting.borrow_mut().insert(key, accepts);
+        accepts
     }
 
     /// Whether the rules of a chain accept all packets of a kind, and no earlier one has led some to its end: in a shared chain, to its policy.
@@ -124,21 +162,16 @@ impl Search<'_> {
 
     fn leads_to_the_end(&self, rule: &LiveRule, depth: usize) -> bool {
         let leads = match rule.chain() {
-            Some((name, true)) => {
-                let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
-                let accepts = |rules: &Vec<LiveRule>, taken| self.chain_accepts(rules, taken, depth + 1);
-                let mut kinds = self.captured.taken(self.is_output);
-                rules.is_none_or(|rules| !kinds.all(|taken| accepts(rules, taken)))
-            }
+            Some((name, true)) => !self.kinds.iter().all(|taken| self.named_accepts(name, *taken, depth)),
             Some(_) => false,
             None => *rule.effect() == Effect::Known(Target::Return),
         };
-        leads && self.captured.may_match_taken(rule, self.is_output)
+        leads && (self.may_match)(rule)
     }
 
     /// The target that keeps a captured packet from the proxy, if the rule has such a target, or jumps to a chain with one.
     fn drops(&mut self, rule: &LiveRule, depth: usize) -> Option<Targets> {
-        if !self.captured.may_match_taken(rule, self.is_output) {
+        if !(self.may_match)(rule) {
             return None;
         }
         if drops(&rule.effect()) {
@@ -150,7 +183,7 @@ impl Search<'_> {
         if depth == DEEPEST {
             return Some(Targets::TooDeep(name.to_owned()));
         }
-        let inner = rules.iter().find_map(|rule| self.drops(rule, depth + 1))?;
+        let inner = self.met(rules, depth + 1).iter().find_map(|rule| self.drops(rule, depth + 1))?;
         Some(Targets::Chain(name.to_owned(), vec![inner]))
     }
 }

@@ -130,10 +130,34 @@ impl Examined<'_> {
     }
 
     fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
-        let drops = observed.drops.contains(&hook);
-        drops.then(|| {
-            self.named((table, hook), Placement::Beside, Found::Policy(hook.name()), Targets::of("DROP"))
-        })
+        if !observed.drops.contains(&hook) {
+            return None;
+        }
+        let captured = Captured::of(self.desired);
+        let captures_at = |matches: &dyn Fn(i32) -> bool| {
+            Table::ALL.into_iter().any(|at| matches(at.priority()) && self.captures(at, hook))
+        };
+        let is_output = hook == Hook::Output;
+        let before = |rule: &LiveRule| captured.may_match(rule);
+        let behind = |rule: &LiveRule| captured.may_match_taken(rule, is_output);
+        let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
+            let rules: Vec<LiveRule> =
+                observed.hook(hook).iter().map(|line| line.live(self.family)).collect();
+            later::Search::new(&captured, &kinds, may_match, &observed.foreign).accept_all(&rules)
+        };
+        // In the chain itself captured packets leave by our jump.
+        let (place, are_accepted) = if self.captures(table, hook) {
+            (Placement::Beside, false)
+        } else if captures_at(&|priority| priority > table.priority()) {
+            (Placement::Before, accept_all(captured.arriving().collect(), &before))
+        } else if captures_at(&|priority| priority < table.priority()) {
+            let ports = ports_of_proxy(std::slice::from_ref(&captured));
+            (Placement::Later(ports), accept_all(captured.taken(is_output).collect(), &behind))
+        } else {
+            (Placement::Beside, false)
+        };
+        let found = || self.named((table, hook), place, Found::Policy(hook.name()), Targets::of("DROP"));
+        (!are_accepted).then(found)
     }
 
     /// The foreign rules of a shared chain that can decide.

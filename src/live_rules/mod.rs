@@ -26,7 +26,7 @@ pub struct LiveRule {
     pub meaning: Meaning,
     /// The words behind `-A CHAIN`, where it was read from the kernel.
     words: Option<String>,
-    /// The words from the target on: `-j NAME ...` or `-g NAME ...`.
+    /// The words from the target on: `-j NAME ...` or `-g NAME ...`; none where the model has terms for all of the rule.
     target: Vec<String>,
 }
 
@@ -61,6 +61,12 @@ impl LiveRule {
         Self { meaning, words: Some(words), target }
     }
 
+    /// A rule that the model has terms for, with its words behind `-A CHAIN`.
+    #[must_use]
+    pub const fn modelled(statement: Statement, words: String) -> Self {
+        Self { meaning: Meaning::Modelled(statement), words: Some(words), target: Vec::new() }
+    }
+
     /// The words behind `-A CHAIN`, for messages and to delete the rule. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn words(&self) -> Cow<'_, str> {
@@ -74,13 +80,23 @@ impl LiveRule {
     /// The name of the target or of the chain that the rule jumps to, for messages; empty without a target.
     #[must_use]
     pub fn target(&self) -> &str {
-        self.target.get(1).map_or("", String::as_str)
+        match &self.meaning {
+            Meaning::Modelled(statement) => statement.target.name(),
+            Meaning::Read(_) => self.target.get(1).map_or("", String::as_str),
+        }
     }
 
     /// The words from the target on: `-j NAME ...` or `-g NAME ...`.
     #[must_use]
     pub fn target_words(&self) -> String {
-        self.target.join(" ")
+        match &self.meaning {
+            Meaning::Modelled(_) => {
+                let words = self.words();
+                let at = words.rfind("-j ").unwrap_or(words.len());
+                words.get(at..).unwrap_or_default().to_owned()
+            }
+            Meaning::Read(_) => self.target.join(" "),
+        }
     }
 
     /// The rule in terms of the model, if the model has terms for all of it.

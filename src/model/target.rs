@@ -33,6 +33,22 @@ pub enum Target {
 }
 
 impl Target {
+    /// Its name in iptables, or that of the chain that is jumped to.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "ACCEPT",
+            Self::ConntrackZone(_) => "CT",
+            Self::Drop => "DROP",
+            Self::Jump(chain) => chain.name(),
+            Self::Redirect(_) => "REDIRECT",
+            Self::RestoreMark | Self::SaveMark => "CONNMARK",
+            Self::Return => "RETURN",
+            Self::SetMark(_) => "MARK",
+            Self::Tproxy { .. } => "TPROXY",
+        }
+    }
+
     /// The chain that is jumped to, if any.
     #[must_use]
     pub const fn jump(self) -> Option<Chain> {

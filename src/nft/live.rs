@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 
@@ -17,7 +18,7 @@ pub const SECOND: &str = ".2";
 /// The live tables of a native backend: those with the names of [`crate::model::NATIVE_TABLES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveTables {
-    tables: Vec<Table>,
+    tables: Arc<Vec<Table>>,
     /// Names of the dormant ones: no packet meets their rules.
     dormant: Vec<String>,
 }
@@ -26,7 +27,8 @@ impl LiveTables {
     /// These tables, as they were read; `dormant` are the names of the dormant ones.
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
-        Self { tables: tables.into_iter().map(|table| first_names(table).normalized()).collect(), dormant }
+        let tables = tables.into_iter().map(|table| first_names(table).normalized()).collect();
+        Self { tables: Arc::new(tables), dormant }
     }
 
     /// They, without what the kernel adds or changes.
@@ -37,8 +39,8 @@ impl LiveTables {
 
     /// Those that are not dormant.
     #[must_use]
-    pub fn active_tables(&self) -> Vec<Table> {
-        self.tables.iter().filter(|table| !self.is_dormant(&table.name.name)).cloned().collect()
+    pub fn active_tables(&self) -> impl Iterator<Item = &Table> + Clone {
+        self.tables.iter().filter(|table| !self.is_dormant(&table.name.name))
     }
 
     /// Names of the dormant ones: no packet meets their rules.
@@ -49,7 +51,7 @@ impl LiveTables {
 
     /// Whether there is none.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 

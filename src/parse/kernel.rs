@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use ipnetwork::IpNetwork;
 use nfnetlink::nftables::{
     Chain, Expression, Members, MetaKey, Operator, PayloadBase, Rule, TableName, Verdict,
 };
 
 use super::counters::{Counts, counted};
-use super::expressions::{Beside, ReadRule, foreign_rules, read_rule};
+use super::expressions::{Beside, ReadRule, address, foreign_rules, prefix, read_rule};
 use super::statement::{self, statement};
 use super::{Line, Observed, ObservedTable, live_rule, words};
-use crate::model::{Family, Hook, Table};
+use crate::model::{Family, Hook, Match, Statement, Table};
 
 /// A table of iptables-nft: its name, its chains, and what its sets and maps hold.
 pub type KernelTable = (TableName, Vec<Chain>, Vec<Members>);
@@ -45,13 +46,86 @@ pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -
             found.declare(&chain.name, chain.base.as_ref().is_some_and(|base| base.policy == Verdict::Drop));
             let words = said.get(&(name.name.clone(), chain.name.clone()));
             let words = words.filter(|words| words.len() == chain.rules.len());
+            let mut earlier = None;
             for (at, rule) in chain.rules.iter().enumerate() {
+                if let Some((text, statement)) = earlier.as_ref().and_then(|earlier| like(earlier, rule)) {
+                    found.add_modelled(&chain.name, text, statement);
+                    continue;
+                }
                 lacks_options |=
                     add(found, family, &chain.name, rule, sets, words.and_then(|words| words.get(at)));
+                earlier = destination_rule(family, rule, found.last_of(&chain.name));
             }
         }
     }
     (observed, lacks_options)
+}
+
+/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in the range only.
+struct DestinationRule<'a> {
+    family: Family,
+    rule: &'a Rule,
+    /// Where it loads the destination, masks it and compares it.
+    at: usize,
+    /// Its words behind the range.
+    rest: String,
+    statement: Statement,
+}
+
+fn destination_rule<'a>(family: Family, rule: &'a Rule, line: Option<&Line>) -> Option<DestinationRule<'a>> {
+    let line = line?;
+    let statement = line.statement.clone().filter(|_| line.jump.is_none())?;
+    let at = rule.expressions.iter().position(|expression| loads_destination(family, expression))?;
+    let network = network_at(family, rule, at)?;
+    if statement.matcher.destination != Some(Match::Is(network)) {
+        return None;
+    }
+    let rest = line.text.strip_prefix(&format!("-d {network} "))?.to_owned();
+    Some(DestinationRule { family, rule, at, rest, statement })
+}
+
+fn loads_destination(family: Family, expression: &Expression) -> bool {
+    let place = match family {
+        Family::V4 => (16, 4),
+        Family::V6 => (24, 16),
+    };
+    matches!(expression, Expression::Payload { base: PayloadBase::Network, offset, length, .. } if (*offset, *length) == place)
+}
+
+/// The network whose addresses a rule loads, masks and compares at a place.
+fn network_at(family: Family, rule: &Rule, at: usize) -> Option<IpNetwork> {
+    let Some(
+        [
+            Expression::Payload { register, .. },
+            Expression::Bitwise { source, destination, mask, xor },
+            Expression::Compare { register: compared, operator: Operator::Equal, value },
+            ..,
+        ],
+    ) = rule.expressions.get(at..)
+    else {
+        return None;
+    };
+    let is_masked = [source, destination, compared].into_iter().all(|other| other == register);
+    let bits = prefix(mask).filter(|_| is_masked && xor.iter().all(|byte| *byte == 0))?;
+    IpNetwork::new(address(family, value)?, bits).ok()
+}
+
+/// The words and the statement of a rule that differs from an earlier one in the range only.
+fn like(earlier: &DestinationRule<'_>, rule: &Rule) -> Option<(String, Statement)> {
+    let DestinationRule { family, rule: known, at, rest, statement } = earlier;
+    let is_same = |(place, (one, other)): (usize, (&Expression, &Expression))| match (one, other) {
+        (Expression::Counter { .. }, Expression::Counter { .. }) => true,
+        (one, other) => (at + 1..at + 3).contains(&place) || one == other,
+    };
+    let (known, found) = (&known.expressions, &rule.expressions);
+    let all_same = known.len() == found.len() && known.iter().zip(found).enumerate().all(is_same);
+    let network = network_at(*family, rule, *at).filter(|_| all_same && rule.comment.is_none())?;
+    // A range of all addresses is no test.
+    (network.prefix() > 0 && network.network() == network.ip()).then(|| {
+        let mut statement = statement.clone();
+        statement.matcher.destination = Some(Match::Is(network));
+        (format!("-d {network} {rest}"), statement)
+    })
 }
 
 /// Whether iptables has the chain: a base chain of another name is another program's.
@@ -208,6 +282,41 @@ mod tests {
         assert_eq!(
             ports.map(|ports| format!("{ports:?}")),
             Some(format!("Is(One({:?}))", Port::new(8080).expect("a port")))
+        );
+    }
+
+    /// Each is read as if it were alone, whatever was before it.
+    #[test]
+    fn rules_for_ranges_are_read_like_single_ones() {
+        let load =
+            Expression::Payload { base: PayloadBase::Network, offset: 16, length: 4, register: REGISTER };
+        let to = |address: [u8; 4], mask: [u8; 4], rest: &[Expression]| {
+            let (mask, xor) = (mask.to_vec(), vec![0; 4]);
+            let masked = Expression::Bitwise { source: REGISTER, destination: REGISTER, mask, xor };
+            let value = address.to_vec();
+            let compare = Expression::Compare { register: REGISTER, operator: Operator::Equal, value };
+            Rule::new([&[load.clone(), masked, compare], rest].concat())
+        };
+        let leaves = [Expression::Verdict(Verdict::Return)];
+        let drops = [Expression::Verdict(Verdict::Drop)];
+        let of_tcp = [&tcp()[..], &leaves].concat();
+        let rules = vec![
+            to([10, 0, 0, 0], [255, 255, 128, 0], &leaves),
+            to([10, 1, 128, 0], [255, 255, 128, 0], &leaves),
+            to([10, 2, 2, 4], [255, 255, 255, 252], &leaves),
+            to([10, 3, 0, 0], [255, 255, 128, 0], &drops),
+            to([10, 4, 0, 0], [255, 255, 128, 0], &drops),
+            to([10, 5, 0, 0], [255, 255, 128, 0], &of_tcp),
+            to([10, 6, 0, 1], [255, 255, 128, 0], &of_tcp),
+            to([10, 7, 0, 0], [255, 0, 128, 0], &of_tcp),
+            to([10, 8, 0, 0], [255, 255, 128, 0], &leaves),
+        ];
+        let alone: Vec<Line> = rules.iter().flat_map(|rule| lines(vec![rule.clone()])).collect();
+        assert_eq!(lines(rules), alone);
+        let texts: Vec<&str> = alone.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(
+            texts[..3],
+            ["-d 10.0.0.0/17 -j RETURN", "-d 10.1.128.0/17 -j RETURN", "-d 10.2.2.4/30 -j RETURN"]
         );
     }
 

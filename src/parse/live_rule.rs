@@ -7,15 +7,18 @@ use super::refused::is_target;
 use super::statement::{self, number};
 use super::{REWRITES, UNREADABLE, words};
 use crate::live_rules::{Bits, Effect, LiveRule, MarkChange, Meaning, Reading, To, Translation, Zone};
-use crate::model::{Family, Port, Statement};
+use crate::model::{Family, Port};
 
 /// Reads the words behind `-A CHAIN`.
 #[must_use]
 pub fn live_rule(family: Family, text: String) -> LiveRule {
     let words = words::split(&text);
+    if let Some(statement) = words.as_deref().and_then(|words| statement::read(family, words)) {
+        return LiveRule::modelled(statement, text);
+    }
     let target = words::target_of(words.as_deref().unwrap_or_default()).to_vec();
     let meaning = match words {
-        Some(words) => of_words(family, &words, &target),
+        Some(words) => of_words(&words, effect(family, &target)),
         // A quote that is not closed.
         None => Meaning::Read(Reading {
             tests: Vec::new(),
@@ -28,23 +31,11 @@ pub fn live_rule(family: Family, text: String) -> LiveRule {
     LiveRule::read(meaning, text, target)
 }
 
-fn of_words(family: Family, words: &[String], target: &[String]) -> Meaning {
-    if let Some(statement) = statement::read(family, words) {
-        return Meaning::Modelled(statement);
-    }
+fn of_words(words: &[String], effect: Effect) -> Meaning {
     let Matches { known, unknown } = matches::of_words(words);
-    let effect = effect(family, target);
     let is_incomplete = words.windows(2).any(|pair| pair == ["-m", "unknown"]);
     let lacks_words = is_incomplete || lacks_words(words);
     Meaning::Read(Reading { tests: known, unread: unknown, effect, lacks_words, is_incomplete })
-}
-
-/// Reads a rule of which one statement is known: its words are those.
-#[must_use]
-pub(super) fn modelled(statement: Statement, text: String) -> LiveRule {
-    let words = words::split(&text).unwrap_or_default();
-    let target = words::target_of(&words).to_vec();
-    LiveRule::read(Meaning::Modelled(statement), text, target)
 }
 
 /// The effect of a target with its options.

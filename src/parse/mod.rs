@@ -16,8 +16,10 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
+use ipnetwork::IpNetwork;
+
 use crate::live_rules::LiveRule;
-use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
+use crate::model::{Chain, Family, Hook, Match, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
@@ -53,7 +55,7 @@ impl Line {
     #[must_use]
     pub fn live(&self, family: Family) -> LiveRule {
         match &self.statement {
-            Some(statement) => live_rule::modelled(statement.clone(), self.text.clone()),
+            Some(statement) => LiveRule::modelled(statement.clone(), self.text.clone()),
             None => live_rule(family, self.text.clone()),
         }
     }
@@ -204,15 +206,15 @@ pub const POSTROUTING: &str = "POSTROUTING";
 #[must_use]
 pub fn iptables_save(family: Family, text: &str) -> Observed {
     let mut observed = Observed::empty(family);
-    let mut current = None;
+    let (mut current, mut earlier) = (None, None);
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
             let name = name.trim();
             // The legacy tool prints a table twice if another table is created while it reads the list of tables.
             observed.remove(name);
-            current = Some(name);
+            (current, earlier) = (Some(name), None);
         } else if let Some(table) = current.and_then(|name| observed.table_mut(name)) {
-            read_line(family, line, table);
+            read_line(family, line, table, &mut earlier);
         }
     }
     observed
@@ -235,7 +237,28 @@ pub fn cut_off(text: &str) -> Option<&str> {
     open
 }
 
-fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
+/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in the range only.
+struct DestinationLine<'a> {
+    chain: &'a str,
+    /// Its words behind the range.
+    rest: &'a str,
+    statement: Statement,
+}
+
+/// The range that a rule tests first, and its words behind that.
+fn destination_of(text: &str) -> Option<(IpNetwork, &str)> {
+    let (range, rest) = text.strip_prefix("-d ")?.split_once(' ')?;
+    let network: IpNetwork = range.parse().ok().filter(|_| range.contains('/'))?;
+    // A range of all addresses is no test.
+    (network.prefix() > 0 && network.network() == network.ip()).then_some((network, rest))
+}
+
+fn read_line<'a>(
+    family: Family,
+    line: &'a str,
+    table: &mut ObservedTable,
+    earlier: &mut Option<DestinationLine<'a>>,
+) {
     if let Some(declaration) = line.strip_prefix(':') {
         let mut words = declaration.split(' ');
         let name = words.next().unwrap_or_default();
@@ -243,8 +266,27 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
         return;
     }
     let Some((name, text)) = chain_and_words(line) else { return };
+    let destination = destination_of(text);
+    if let (Some(known), Some((network, rest))) = (&earlier, destination)
+        && (known.chain, known.rest) == (name, rest)
+        && network.is_ipv4() == (family == Family::V4)
+    {
+        let mut statement = known.statement.clone();
+        statement.matcher.destination = Some(Match::Is(network));
+        table.add_modelled(name, text.to_owned(), statement);
+        return;
+    }
     let words = words::split(text).unwrap_or_default();
-    table.add(family, name, text.to_owned(), &words, statement::read(family, &words));
+    let statement = statement::read(family, &words);
+    let is_known = |network| statement.as_ref()?.matcher.destination.filter(|is| *is == Match::Is(network));
+    let of = destination.filter(|(network, _)| is_known(*network).is_some());
+    table.add(family, name, text.to_owned(), &words, statement.clone());
+    let line = table.last_of(name).filter(|line| line.jump.is_none());
+    *earlier = line.and(of).zip(statement).map(|((_, rest), statement)| DestinationLine {
+        chain: name,
+        rest,
+        statement,
+    });
 }
 
 impl ObservedTable {
@@ -256,6 +298,26 @@ impl ObservedTable {
         self.drops_behind
             .extend([INPUT, POSTROUTING].into_iter().find(|behind| *behind == name).filter(|_| drops));
         self.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
+    }
+
+    /// Adds a rule without a jump to a chain of ours behind those of a chain that has such rules.
+    fn add_modelled(&mut self, name: &str, text: String, statement: Statement) {
+        let line = Line { text, statement: Some(statement), jump: None, handle: None, ours: None };
+        if let Some(lines) = self.lines_mut(name) {
+            lines.push(line);
+        }
+    }
+
+    /// The last rule of a chain of ours, or of a shared one.
+    fn last_of(&mut self, name: &str) -> Option<&Line> {
+        self.lines_mut(name)?.last()
+    }
+
+    fn lines_mut(&mut self, name: &str) -> Option<&mut Vec<Line>> {
+        match Chain::from_name(name) {
+            Some(chain) => self.chains.get_mut(&chain),
+            None => self.hooks.get_mut(&Hook::ALL.into_iter().find(|hook| hook.name() == name)?),
+        }
     }
 
     /// Adds a rule behind those of its chain.
@@ -319,6 +381,38 @@ mod tests {
         ] {
             assert_eq!(cut_off(text), Some(table), "{text}");
         }
+    }
+
+    /// Each is read as if it were alone, whatever was before it.
+    #[test]
+    fn rules_for_ranges_are_read_like_single_ones() {
+        let rules = [
+            "-d 10.0.0.0/17 -j RETURN",
+            "-d 10.1.0.0/16 -j RETURN",
+            "-d 10.1.0.1 -j RETURN",
+            "-d 10.1.0.1/16 -j RETURN",
+            "-d 0.0.0.0/0 -j RETURN",
+            "-d fd00::/8 -j RETURN",
+            "-d 10.2.0.0/16 -p tcp -j RETURN",
+            "-d 10.3.0.0/16 -p tcp -j RETURN",
+            "-d 10.4.0.0/16 -m comment --comment \"a b\" -j RETURN",
+            "-d 10.5.0.0/16 -m comment --comment \"a b\" -j RETURN",
+            "-d 10.6.0.0/16 -j ISTIO_REDIRECT",
+            "-d 10.7.0.0/16 -j ISTIO_REDIRECT",
+            "! -d 10.8.0.0/16 -j RETURN",
+            "-d 10.9.0.0/16 -j RETURN",
+        ];
+        let read = |rules: &[&str]| {
+            let mut text = String::from("*nat\n:OUTPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n");
+            for rule in rules {
+                text += &format!("-A ISTIO_OUTPUT {rule}\n");
+            }
+            let mut observed = iptables_save(Family::V4, &(text + "COMMIT\n"));
+            let mut nat = observed.tables.remove(&Table::Nat).expect("the table");
+            nat.chains.remove(&Chain::Output).expect("the chain")
+        };
+        let alone: Vec<Line> = rules.iter().flat_map(|rule| read(&[rule])).collect();
+        assert_eq!(read(&rules), alone);
     }
 
     #[test]

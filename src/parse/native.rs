@@ -2,7 +2,9 @@
 //! a set that a rule looks up.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use nfnetlink::nftables::{
     Chain as NftChain, Elements, Expression, Hook as NftHook, KeyType, Operator, Register, Rule, Set,
     Table as NftTable, Verdict,
@@ -12,7 +14,7 @@ use super::expressions::words_of_native_rule;
 use super::live_rule::live_rule;
 use super::words::chain_name;
 use crate::live_rules::LiveRule;
-use crate::model::{Chain, Family, Hook, Table, Why};
+use crate::model::{Chain, Family, Hook, Match, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
 
@@ -40,9 +42,12 @@ pub struct NativeRules {
 
 /// The rules of these tables, without tables in which packets of the family meet none.
 #[must_use]
-pub fn native(tables: &[NftTable], family: Family) -> BTreeMap<Table, NativeRules> {
+pub fn native<'a>(
+    tables: impl Iterator<Item = &'a NftTable> + Clone,
+    family: Family,
+) -> BTreeMap<Table, NativeRules> {
     let of = |table: Table| {
-        let mut rules = rules_of(tables.iter().find(|live| table_of(live) == Some(table))?, family);
+        let mut rules = rules_of(tables.clone().find(|live| table_of(live) == Some(table))?, family);
         let is_met = !rules.drops.is_empty() || rules.hooks.values().any(|rules| !rules.is_empty());
         if !is_met {
             // The chain that keeps translation does so without a packet.
@@ -95,6 +100,10 @@ pub fn why_of(rule: &Rule) -> Option<Why> {
 
 fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &Set>) -> Vec<NativeLine> {
     let why = why_of(rule);
+    let live = of_addresses(family, &rule.expressions, sets);
+    if let Some(rules) = live {
+        return rules.into_iter().map(|live| NativeLine { live, why, rule: number }).collect();
+    }
     let mut pending = vec![rule.expressions.clone()];
     let mut lines = Vec::new();
     while let Some(expressions) = pending.pop() {
@@ -108,18 +117,77 @@ fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &S
     lines
 }
 
+/// The equivalent rules of a rule whose last set is one of destinations, such as that of excluded ranges: only the first is read, the
+/// others differ by the destination. `None` for any other rule.
+fn of_addresses(
+    family: Family,
+    expressions: &[Expression],
+    sets: &BTreeMap<&str, &Set>,
+) -> Option<Vec<LiveRule>> {
+    let (at, set, register, inverted) = first_set(expressions, sets)?;
+    let (before, rest) = expressions.split_at(at);
+    let behind = rest.get(1..).filter(|behind| !inverted && first_set(behind, sets).is_none())?;
+    let Elements::Ranges(ranges) = &set.elements else { return None };
+    let mut networks = ranges.iter().flat_map(|(first, last)| networks(first, last));
+    let (address, mask) = networks.next().filter(|_| is_of_addresses(set))?;
+    let first = network(&address, &mask)?;
+    let test = is_in_network(register, address, mask);
+    // Which family a rule is for does not depend on the element.
+    let Some(words) = words_of_native_rule(family, &[before, &test, behind].concat()) else {
+        return Some(Vec::new());
+    };
+    let live = live_rule(family, words);
+    let statement = live.statement()?.clone();
+    if statement.matcher.destination != Some(Match::Is(first)) || live.words() != statement.to_string() {
+        return None;
+    }
+    let with = |(address, mask): (Vec<u8>, Vec<u8>)| {
+        let mut statement = statement.clone();
+        statement.matcher.destination = Some(Match::Is(network(&address, &mask)?));
+        Some(LiveRule::from(statement))
+    };
+    std::iter::once(Some(live)).chain(networks.map(with)).collect()
+}
+
+fn network(address: &[u8], mask: &[u8]) -> Option<IpNetwork> {
+    let bits = u8::try_from(number(mask).count_ones()).ok()?;
+    let address: IpAddr = match address.len() {
+        4 => <[u8; 4]>::try_from(address).ok()?.into(),
+        16 => <[u8; 16]>::try_from(address).ok()?.into(),
+        _ => return None,
+    };
+    IpNetwork::new(address, bits).ok()
+}
+
+const fn is_of_addresses(set: &Set) -> bool {
+    matches!(set.key, KeyType::Ipv4Address | KeyType::Ipv6Address)
+}
+
+/// The test that what a register holds is an address of a network.
+fn is_in_network(register: Register, address: Vec<u8>, mask: Vec<u8>) -> [Expression; 2] {
+    let xor = vec![0; mask.len()];
+    let mask = Expression::Bitwise { source: register, destination: register, mask, xor };
+    [mask, Expression::Compare { register, operator: Operator::Equal, value: address }]
+}
+
+/// The first lookup of expressions in a set that can be listed: its place, the set, what is looked up, whether it is negated.
+fn first_set<'a>(
+    expressions: &[Expression],
+    sets: &BTreeMap<&str, &'a Set>,
+) -> Option<(usize, &'a Set, Register, bool)> {
+    expressions.iter().enumerate().find_map(|(at, expression)| {
+        let Expression::Lookup { set, register, inverted } = expression else { return None };
+        let set = sets.get(set.as_str()).filter(|set| !matches!(set.elements, Elements::Foreign(_)))?;
+        Some((at, *set, *register, *inverted))
+    })
+}
+
 /// The equivalent rules of a rule with a set, one for each element; `None` without a set, or if it cannot be listed.
 fn without_first_set(
     expressions: &[Expression],
     sets: &BTreeMap<&str, &Set>,
 ) -> Option<Vec<Vec<Expression>>> {
-    let known = |expression: &Expression| {
-        let Expression::Lookup { set, register, inverted } = expression else { return None };
-        let set = sets.get(set.as_str()).filter(|set| !matches!(set.elements, Elements::Foreign(_)))?;
-        Some((*set, *register, *inverted))
-    };
-    let (at, (set, register, inverted)) =
-        expressions.iter().enumerate().find_map(|(at, expression)| Some((at, known(expression)?)))?;
+    let (at, set, register, inverted) = first_set(expressions, sets)?;
     let (before, rest) = expressions.split_at(at);
     let behind = rest.get(1..)?;
     let operator = if inverted { Operator::NotEqual } else { Operator::Equal };
@@ -139,7 +207,7 @@ fn tests_of(set: &Set, register: Register, operator: Operator) -> Vec<Vec<Expres
     let compare = |value: &[u8]| Expression::Compare { register, operator, value: value.to_vec() };
     match &set.elements {
         Elements::Values(values) => values.iter().map(|value| vec![compare(value)]).collect(),
-        Elements::Ranges(ranges) if matches!(set.key, KeyType::Ipv4Address | KeyType::Ipv6Address) => {
+        Elements::Ranges(ranges) if is_of_addresses(set) => {
             let networks = ranges.iter().flat_map(|(first, last)| networks(first, last));
             let test = |(address, mask): (Vec<u8>, Vec<u8>)| {
                 let xor = vec![0; mask.len()];

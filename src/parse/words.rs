@@ -63,8 +63,9 @@ pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {
             return None;
         }
         let is_rule = ["-A ", "-I ", "["].iter().any(|begin| rest.starts_with(begin));
-        let quoted = is_rule.then(|| end_outside_quotes(rest)).flatten();
-        let end = quoted.or_else(|| rest.find('\n')).unwrap_or(rest.len());
+        let end = rest.find('\n').unwrap_or(rest.len());
+        let has_quote = is_rule && rest.get(..end).is_some_and(|line| line.contains('"'));
+        let end = if has_quote { end_outside_quotes(rest).unwrap_or(end) } else { end };
         let (record, behind) = rest.split_at(end);
         rest = behind.strip_prefix('\n').unwrap_or(behind);
         Some(record)

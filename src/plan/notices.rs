@@ -160,7 +160,7 @@ fn add_foreign(
         network,
         &current.foreign,
     ));
-    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign);
+    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets);
     for chain in Walked::deciding_chains(&walked, chains) {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push((&chain).into());

@@ -4,8 +4,6 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use nfnetlink::nftables::{Members, TableName};
-
 use super::CurrentState;
 use crate::diff;
 use crate::explain::{ForeignPart, Rules};
@@ -17,8 +15,8 @@ use crate::model::{Backend, Family, FamilyRules, Fib, PerFamily, Variant};
 const MOST: usize = 16;
 
 impl CurrentState {
-    /// Adds what packets of a family meet in addition to our rules; `sets` are the elements of the sets there, as far as they are read.
-    pub fn add_beside(&self, rules: &mut Rules, family: Family, sets: &[(TableName, Vec<Members>)]) {
+    /// Adds what packets of a family meet in addition to our rules.
+    pub fn add_beside(&self, rules: &mut Rules, family: Family) {
         for variant in Variant::ALL {
             let observed = || self.rules.get(&(variant, family));
             match (variant, self.backend == Backend::Iptables(variant)) {
@@ -33,7 +31,7 @@ impl CurrentState {
         }
         let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, self.backend);
         let links = self.network.links.each.as_slice();
-        rules.add_base_chains(family, &self.foreign, (sets, links), is_read);
+        rules.add_base_chains(family, &self.foreign, (&self.foreign_sets, links), is_read);
     }
 
     /// Our rules as they are going to be, among all that packets meet besides.
@@ -45,7 +43,7 @@ impl CurrentState {
             if let Some((observed, own)) = shared.zip(own.get(family)) {
                 planned.add_shared(own, observed);
             }
-            self.add_beside(&mut planned, *family, &[]);
+            self.add_beside(&mut planned, *family);
             (*family, planned)
         };
         Rules::in_form_of(self.backend, own).iter().map(among_others).collect()

@@ -1,5 +1,7 @@
 //! Rules for single ports as rules for several, for a kernel that takes only so many.
 
+use std::borrow::Cow;
+
 use crate::model::{
     FamilyRules, Match, Matcher, Port, Ports, Protocol, Rule, Statement, Target, Transport, Why,
 };
@@ -32,16 +34,28 @@ pub fn compact(mut rules: FamilyRules) -> FamilyRules {
 
 /// The opposite of [`compact`].
 #[must_use]
-pub(super) fn expand(mut rules: FamilyRules) -> FamilyRules {
+pub(super) fn expand(rules: &FamilyRules) -> Cow<'_, FamilyRules> {
+    let all = || rules.tables.values().flat_map(|table| table.chains.values()).flatten();
+    if !all().any(|rule| ports_of(rule).is_some()) {
+        return Cow::Borrowed(rules);
+    }
+    let mut rules = rules.clone();
     for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
         *chain = std::mem::take(chain).into_iter().flat_map(single).collect();
     }
-    rules
+    Cow::Owned(rules)
+}
+
+/// The ports of a rule for several.
+fn ports_of(rule: &Rule) -> Option<&[Port]> {
+    match rule.statement.matcher.protocol.as_ref()?.destination.as_ref()? {
+        Match::Is(Ports::Any(ports)) => Some(ports),
+        Match::Is(Ports::One(_)) | Match::Not(_) => None,
+    }
 }
 
 fn single(rule: Rule) -> Vec<Rule> {
-    let list = rule.statement.matcher.protocol.as_ref().and_then(|protocol| protocol.destination.as_ref());
-    let Some(Match::Is(Ports::Any(ports))) = list else { return vec![rule] };
+    let Some(ports) = ports_of(&rule) else { return vec![rule] };
     let one = |port: &Port| {
         let mut rule = rule.clone();
         if let Some(protocol) = &mut rule.statement.matcher.protocol {
@@ -147,7 +161,7 @@ mod tests {
                 "-p tcp --dport 20 -j RETURN".to_owned(),
             ]
         );
-        let (mut expanded, mut before) = (lines(&expand(compacted)), lines(&all));
+        let (mut expanded, mut before) = (lines(&expand(&compacted)), lines(&all));
         expanded.sort();
         before.sort();
         assert_eq!(expanded, before);

@@ -80,16 +80,19 @@ pub fn distance(one: &FamilyRules, other: &FamilyRules) -> usize {
     let (mut differing, none) = (0, TableRules::default());
     for table in Table::ALL {
         let tables = [one, other].map(|side| side.tables.get(&table).unwrap_or(&none));
-        let mut add = |sides: [Vec<String>; 2]| differing += ordered(&sides[0], &sides[1]).len();
+        let mut add = |[one, other]: [Vec<&Rule>; 2]| {
+            // Words are needed only where rules differ.
+            let is_same = |(one, other): (&&Rule, &&Rule)| one.statement == other.statement;
+            if one.len() != other.len() || !one.iter().zip(&other).all(is_same) {
+                let words = |rules: Vec<&Rule>| rules.into_iter().map(words).collect::<Vec<_>>();
+                differing += ordered(&words(one), &words(other)).len();
+            }
+        };
         for hook in Hook::ALL {
-            let of = |rules: &TableRules| {
-                rules.hooks.get(&hook).into_iter().flat_map(HookRules::iter).map(words).collect()
-            };
-            add(tables.map(of));
+            add(tables.map(|rules| rules.hooks.get(&hook).into_iter().flat_map(HookRules::iter).collect()));
         }
         for chain in Chain::ALL {
-            let of = |rules: &TableRules| rules.chains.get(&chain).into_iter().flatten().map(words).collect();
-            add(tables.map(of));
+            add(tables.map(|rules| rules.chains.get(&chain).into_iter().flatten().collect()));
         }
     }
     differing
@@ -118,7 +121,8 @@ pub fn of_native(
     family: Family,
 ) -> Vec<ChainDifference> {
     let none = NativeRules::default();
-    let (desired, live) = (parse::native(desired, family), parse::native(&live.active_tables(), family));
+    let (desired, live) =
+        (parse::native(desired.iter(), family), parse::native(live.active_tables(), family));
     let mut found = Vec::new();
     for table in Table::ALL {
         let sides = [&live, &desired].map(|side| chains(side.get(&table).unwrap_or(&none)));

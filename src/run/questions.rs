@@ -3,7 +3,7 @@
 use super::namespace::{enter, network, require_net_admin};
 use super::{decide, desired, warn_of_name_servers};
 use crate::apply::live::Own;
-use crate::apply::{self, differences::Differences};
+use crate::apply::{self, Access, differences::Differences};
 use crate::bundle;
 use crate::config::{
     Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, Notice, OptionScope, PacketQuery,
@@ -17,7 +17,7 @@ use crate::interfaces;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
-use crate::plan::Notices;
+use crate::plan::{CurrentState, Notices};
 use crate::report::Failure;
 use crate::show_watch;
 
@@ -38,10 +38,11 @@ pub(super) fn report(
             Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
-            let Checked { config, options, own, has_no_rules } = checked(host, intent, run, scope)?;
+            let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+            let Checked { config, options, own, has_no_rules } = checked(&current, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
-            let found = Differences { has_no_rules, ..compared(host, &config, own, run)? };
+            let found = Differences { has_no_rules, ..compared(&current, &config, own, run)? };
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((format::check(&found, options.as_ref(), output), exit))
         }
@@ -57,12 +58,13 @@ pub(super) fn report(
 
 /// Compares the live rules with those of a configuration; `own` are the live rules, if they are read already.
 pub(super) fn compared(
-    host: &impl Host,
+    current: &CurrentState,
     config: &CaptureConfig,
     own: Option<Own>,
     run: &RunOptions,
 ) -> Result<Differences, Failure> {
-    let mut found = apply::differences::differences(host, &desired(config, Action::Apply, false), run)?;
+    let mut found =
+        apply::differences::differences_from(current, &desired(config, Action::Apply, false), run);
     let wide = config.traffic.outbound.wide_exclusion();
     found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
     let link_local = Notice::of_link_local_name_server(config);
@@ -70,7 +72,7 @@ pub(super) fn compared(
     found.notices.others.extend(link_local);
     // What a run would change may be the cause.
     if found.others.is_empty() {
-        let own = own.map_or_else(|| apply::live::rules(host, run.backend), Ok)?;
+        let own = own.unwrap_or_else(|| apply::live::rules_of(current));
         add_of_live(&mut found, own, config)?;
     }
     Ok(found)
@@ -125,7 +127,7 @@ pub(super) struct Checked {
 
 /// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
 pub(super) fn checked(
-    host: &impl Host,
+    current: &CurrentState,
     intent: Intent,
     run: &RunOptions,
     scope: OptionScope,
@@ -137,12 +139,12 @@ pub(super) fn checked(
     if scope == OptionScope::Traffic {
         return of_options(intent, None);
     }
-    let own = apply::live::rules(host, run.backend)?;
+    let own = apply::live::rules_of(current);
     if own.rules.values().next().is_none() {
         return of_options(intent, Some(own));
     }
     let (otherwise, notices) = intent.decide(&network()?);
-    let mut config = own.nearest_config(&otherwise);
+    let mut config = own.nearest_config(&otherwise).config;
     if scope == OptionScope::Families {
         config.families = otherwise.families;
     }
@@ -213,8 +215,9 @@ pub(super) fn explain(
     }
     let (config, live) = if query.live {
         let mut own = apply::live::rules(host, run.backend)?;
-        let config = own.nearest_config(&config);
-        own.find_foreign(&config);
+        let nearest = own.nearest_config(&config);
+        own.find_foreign(&nearest);
+        let config = nearest.config;
         let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
         let mut live = explain::LiveState { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));

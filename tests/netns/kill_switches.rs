@@ -3,12 +3,14 @@
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native};
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     policies_are_named_until_the_ports_of_the_proxy_are_accepted,
     last_rules_are_named_until_the_ports_of_the_proxy_are_accepted,
     policies_are_named_while_some_captured_packets_are_not_accepted,
+    accepted_by_sets_and_in_chains_of_its_own_nothing_is_named,
+    policies_before_ours_are_named_by_what_they_drop,
 );
 
 const OPTIONS: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "9000"];
@@ -143,5 +145,106 @@ fn policies_are_named_while_some_captured_packets_are_not_accepted(fixture: Fixt
                 assert!(is_lost(&pod, family), "{rule} {family:?}");
             }
         }
+    }
+}
+
+/// The ports are accepted in another form: by a set, in a chain that the shared one jumps to, before a rule that drops the rest there.
+fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) {
+    for (how, rules) in [
+        ("table", "insert rule inet vpn out tcp dport { 15001, 15006 } accept"),
+        (
+            "table",
+            "insert rule inet vpn out meta l4proto tcp tcp dport { 15001-15002, 15005-15010 } counter accept",
+        ),
+        (
+            "table",
+            "add set inet vpn ports { type inet_service; elements = { 15001, 15006 }; }
+             insert rule inet vpn out tcp dport @ports accept",
+        ),
+        ("table", "add rule inet vpn own tcp dport { 15001, 15006 } accept"),
+        (
+            "table",
+            "add chain inet vpn proxy
+             add rule inet vpn proxy tcp dport 15001 accept
+             add rule inet vpn proxy tcp dport 15006 accept
+             add rule inet vpn own meta l4proto tcp jump proxy",
+        ),
+        (
+            "table",
+            "add rule inet vpn own tcp dport { 15001, 15006 } accept
+             add rule inet vpn own tcp dport != 9000 reject",
+        ),
+        (
+            "legacy",
+            "-N PROXY
+             -A PROXY -p tcp -m multiport --dports 15001,15006 -j ACCEPT
+             -A PROXY -p tcp ! --dport 9000 -j DROP
+             -I OUTPUT -j PROXY",
+        ),
+        (
+            "nft",
+            "-N PROXY
+             -A PROXY -p tcp -m multiport --dports 15001,15006 -j ACCEPT
+             -A PROXY -p tcp ! --dport 9000 -j DROP
+             -I OUTPUT -j PROXY",
+        ),
+    ] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 9000]));
+        add(&pod, how, &kill_switch(how, "-P OUTPUT DROP"));
+        add(&pod, how, rules);
+        assert_eq!(named(&pod, &OPTIONS), [""; 0], "{rules}");
+        for &family in fixture.families() {
+            assert!(!is_lost(&pod, family), "{rules} {family:?}");
+        }
+    }
+    // The set has one of the ports only.
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 9000]));
+    add(&pod, "table", &kill_switch("table", "-P OUTPUT DROP"));
+    add(&pod, "table", "add rule inet vpn own tcp dport { 15006, 15021 } accept");
+    assert!(!named(&pod, &OPTIONS).is_empty());
+    for &family in fixture.families() {
+        assert!(is_lost(&pod, family), "{family:?}");
+    }
+}
+
+/// In raw and mangle, captured packets meet the policy before the rules that capture them.
+fn policies_before_ours_are_named_by_what_they_drop(fixture: Fixture) {
+    for table in ["raw", "mangle"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        let how = if fixture.backend == Backend::IptablesLegacy { "legacy" } else { "nft" };
+        add(&pod, how, &format!("-t {table} -P OUTPUT DROP"));
+        let policies = |pod: &Pod| -> Vec<String> {
+            let run = pod.apply(&["-i", "*"]).output();
+            run.lines()
+                .filter(|line| line.contains("-P OUTPUT DROP") || line.contains("policy drop"))
+                .map(str::to_owned)
+                .collect()
+        };
+        let lines = policies(&pod);
+        assert!(!lines.is_empty(), "{table}");
+        for line in &lines {
+            assert!(!line.contains("that our rules do not capture"), "{line}");
+        }
+        if fixture.backend != Backend::Native {
+            assert!(lines.iter().all(|line| line.contains("drops packets before our rules")), "{lines:#?}");
+        }
+        let calls = |expected: bool| {
+            for &family in fixture.families() {
+                let to = at(family.service(), 80);
+                let outcome = pod.app().call(to);
+                if expected {
+                    outcome.captured(15001, to);
+                } else {
+                    assert_eq!(outcome, Outcome::TimedOut, "{table} {family:?}");
+                }
+            }
+        };
+        calls(false);
+        add(&pod, how, &format!("-t {table} -A OUTPUT -j ACCEPT"));
+        assert_eq!(policies(&pod), [""; 0], "{table}");
+        calls(true);
     }
 }

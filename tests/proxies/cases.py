@@ -150,7 +150,7 @@ def expect_dns(what, pod):
 
 
 def life_cycle():
-    """First capture, option changes, moves between backends, runs that are killed, hot restart, under load."""
+    """First capture, option changes, moves between backends, runs that are killed, hot restart, drain, under load."""
     for mode in MODES:
         with Captured(mode, dns=False) as captured:
             ways = captured.outbound() + captured.inbound()
@@ -171,8 +171,12 @@ def life_cycle():
             expect(f"{mode}: captured connections live on", [], load.lost)
             load.release()
             captured.envoy.hot_restart()
-            load.end()
             captured.expect_reports(f"{mode}: after a hot restart", BACKENDS[0])
+            captured.envoy.drain()
+            captured.expect_reports(f"{mode}: while the listeners drain", BACKENDS[0])
+            captured.envoy.hot_restart()
+            load.end()
+            captured.expect_reports(f"{mode}: after a drain and a hot restart", BACKENDS[0])
             expect_load(mode, load, dict(ways), begin)
 
 

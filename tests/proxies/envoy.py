@@ -135,7 +135,7 @@ class Envoy:
         keep = ["--inh-caps", "+net_admin", "--ambient-caps", "+net_admin"] if self.mode == "TPROXY" else []
         user = ["setpriv", f"--reuid={self.user}", "--regid=1337", "--clear-groups", *(keep if self.user else [])]
         options = ["--config-path", self.file, "--restart-epoch", str(self.epoch), "--base-id", str(self.pod.number)]
-        times = ["--drain-time-s", "2", "--parent-shutdown-time-s", "4", "--concurrency", "2"]
+        times = ["--drain-time-s", "6", "--parent-shutdown-time-s", "8", "--concurrency", "2"]
         log = open(os.path.join(WORK, f"envoy-{self.pod.number}.log"), "a", encoding="utf-8")
         with log:
             command = self.pod.command(*user, "--", BINARY, *options, *times, "--log-level", "warning")
@@ -157,6 +157,10 @@ class Envoy:
     def admin(self, path, method="GET"):
         request = urllib.request.Request(f"http://127.0.0.1:{ADMIN}/{path}", method=method)
         return self.pod.inside(lambda: urllib.request.urlopen(request, timeout=20).read().decode())
+
+    def drain(self):
+        """Has it drain its listeners: they accept connections until the end of the drain time."""
+        self.admin("drain_listeners?graceful", method="POST")
 
     def hot_restart(self):
         """Returns once the generation before has ended."""

@@ -44,7 +44,7 @@ pub(super) fn protocol(value: &[u8]) -> Option<String> {
 }
 
 /// An address whose last bytes may be left out.
-pub(super) fn address(family: Family, value: &[u8]) -> Option<IpAddr> {
+pub(in crate::parse) fn address(family: Family, value: &[u8]) -> Option<IpAddr> {
     Some(match family {
         Family::V4 => {
             let mut bytes = [0; 4];

@@ -21,12 +21,14 @@ use super::live_rule::live_rule;
 use crate::live_rules::LiveRule;
 use crate::model::Family;
 
-use decode::{address, number, quoted};
+pub(super) use decode::address;
+use decode::{number, quoted};
 pub(crate) use extension::CtTarget;
 use extension::{XT_NAME, extension, of_match, of_target, queue};
 pub(crate) use foreign::writes_ends;
 pub use foreign::{Beside, foreign_rules};
 pub(super) use native::words_of_native_rule;
+pub(super) use values::prefix;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
 const UNKNOWN: &str = "-m unknown ";
@@ -314,14 +316,14 @@ impl Reader {
         let loaded = match self.loaded? {
             Loaded::Mark(module, u32::MAX, 0) => Loaded::Mark(module, number(mask, 0)?, number(xor, 0)?),
             _ if !is_masked => return None,
-            Loaded::Address(option, _) => match values::prefix(mask) {
+            Loaded::Address(option, _) => match prefix(mask) {
                 Some(bits) => Loaded::Address(option, bits),
                 None => Loaded::MaskedAddress(option, address(self.family, mask)?),
             },
             Loaded::State(_) => Loaded::State(number(mask, 0)?),
             Loaded::Flags(u8::MAX) => Loaded::Flags(*mask.first()?),
             Loaded::Status(u32::MAX) => Loaded::Status(number(mask, 0)?),
-            Loaded::EndAddress(option, _) => Loaded::EndAddress(option, values::prefix(mask)?),
+            Loaded::EndAddress(option, _) => Loaded::EndAddress(option, prefix(mask)?),
             Loaded::Interface(..)
             | Loaded::Protocol
             | Loaded::Mark(..)

@@ -227,7 +227,7 @@ fn network(first: IpAddr, last: IpAddr) -> Option<String> {
 }
 
 /// Length of the prefix that a mask selects, if it is one.
-pub(super) fn prefix(mask: &[u8]) -> Option<u8> {
+pub(in crate::parse) fn prefix(mask: &[u8]) -> Option<u8> {
     let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
     let rest = mask.get(usize::try_from(ones / 8).ok()?..)?;
     let partial = rest.first().map_or(0, |byte| byte.leading_ones());

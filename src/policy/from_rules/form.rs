@@ -38,9 +38,9 @@ pub(super) fn is_invalid(Statement { matcher, target }: &Statement) -> Option<()
 
 /// The TCP port of a rule that tests nothing else.
 pub(super) fn port(Statement { matcher, target }: &Statement, wanted: Target) -> Option<Port> {
-    let port = destination_port(matcher)?;
+    let port = destination_port(matcher).filter(|_| *target == wanted)?;
     let alone = Matcher { protocol: Some(Protocol::to(Transport::Tcp, port)), ..Matcher::default() };
-    (*target == wanted && *matcher == alone).then_some(port)
+    (*matcher == alone).then_some(port)
 }
 
 /// The one port that it tests.
@@ -56,8 +56,11 @@ pub(super) fn owners_alone(
     Statement { matcher, target }: &Statement,
     wanted: Target,
 ) -> Option<&[Match<Owner>]> {
+    if *target != wanted || matcher.owners.is_empty() {
+        return None;
+    }
     let alone = Matcher { owners: matcher.owners.clone(), ..Matcher::default() };
-    (*target == wanted && *matcher == alone && !matcher.owners.is_empty()).then_some(&matcher.owners)
+    (*matcher == alone).then_some(&matcher.owners)
 }
 
 /// The destinations of a rule that tests nothing else; a rule that tests nothing at all is for every address.
@@ -66,8 +69,7 @@ pub(super) fn ranges(
     wanted: Target,
     family: Family,
 ) -> Vec<IpNetwork> {
-    let alone = Matcher { destination: matcher.destination, ..Matcher::default() };
-    if *target != wanted || *matcher != alone {
+    if *target != wanted || *matcher != (Matcher { destination: matcher.destination, ..Matcher::default() }) {
         return Vec::new();
     }
     match matcher.destination {

@@ -6,6 +6,7 @@
 
 mod form;
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::{IpNetwork, Ipv4Network};
@@ -31,8 +32,8 @@ pub fn config_from(
     table_of: impl Fn(Mark) -> Option<u32>,
     otherwise: &CaptureConfig,
 ) -> CaptureConfig {
-    let expanded: Vec<FamilyRules> = live.values().cloned().map(super::compact::expand).collect();
-    let rules = OwnRules { all: expanded.iter().collect(), first };
+    let expanded: Vec<Cow<'_, FamilyRules>> = live.values().map(super::compact::expand).collect();
+    let rules = OwnRules { all: expanded.iter().map(AsRef::as_ref).collect(), first };
     let traffic = &otherwise.traffic;
     let calls = rules.calls_of_the_proxy();
     let mode = rules.mode(table_of, traffic.mode);

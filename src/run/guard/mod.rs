@@ -14,8 +14,8 @@ use nfnetlink::nftables::Change;
 use super::namespace::{enter, require_net_admin};
 use super::questions::{Checked, checked, compared};
 use super::{desired, exclusive};
-use crate::apply;
 use crate::apply::differences::Differences;
+use crate::apply::{self, Access};
 use crate::config::{
     Action, BackendChoice, CaptureConfig, GuardAction, GuardOptions, Intent, NetworkNamespace, OptionScope,
     RunOptions,
@@ -53,7 +53,8 @@ pub(super) fn guard(
     let watch = Watch::new(process).map_err(|error| {
         apply::from_kernel(format!("changes of the rules cannot be watched: {error}"), &error)
     })?;
-    let Checked { config, has_no_rules, .. } = checked(host, intent, run, scope)?;
+    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+    let Checked { config, has_no_rules, .. } = checked(&current, intent, run, scope)?;
     if has_no_rules {
         return Err(Failure::new(
             Exit::Usage,
@@ -63,7 +64,7 @@ pub(super) fn guard(
     }
     let desired = desired(&config, Action::Apply, false);
     let run = RunOptions { network_namespace: None, cni_mode: false, ..run.clone() };
-    let found = compared(host, &config, None, &run)?;
+    let found = compared(&current, &config, None, &run)?;
     // Rules that are gone are written with the same backend again.
     let run = RunOptions { backend: choice(found.backend), ..run };
     let event = Event::Guarding {
@@ -284,7 +285,8 @@ impl<H: Host> Guard<'_, H> {
     }
 
     fn compared(&self) -> Result<Differences, Failure> {
-        compared(self.host, &self.config, None, &self.run)
+        let current = apply::inspect(self.host, self.run.backend, Access::ReadOnly)?.current;
+        compared(&current, &self.config, None, &self.run)
     }
 
     /// Reports problems that are new, and those that are gone.
