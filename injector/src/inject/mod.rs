@@ -44,6 +44,7 @@ use crate::yaml;
 pub use crate::template::functions;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
+pub use crate::validity::EnforcedBy;
 pub use faults::InvalidField;
 pub use uninject::Uninjected;
 
