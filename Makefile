@@ -255,7 +255,7 @@ ifneq ($(KUBEBUILDER_ASSETS),)
 	@$(MAKE) plugin-cluster
 endif
 else
-	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd," \
+	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, helm3 and helm4," \
 	    "or KUBECONFIG and CLUSTER_CONTEXT (its current context)"
 	@exit $(if $(filter cluster,$(MAKECMDGOALS)),1,0)
 endif

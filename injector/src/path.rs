@@ -35,6 +35,20 @@ impl<'a> Path<'a> {
         Self { up: Some(self), step: Step::Item(index), depth: self.depth + 1 }
     }
 
+    /// As a JSON pointer.
+    pub(crate) fn pointer(&self) -> String {
+        let mut pointer = self.up.map(Self::pointer).unwrap_or_default();
+        match self.step {
+            Step::Root => {}
+            Step::Field(name) => {
+                pointer.push('/');
+                pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+            }
+            Step::Item(index) => pointer.push_str(&format!("/{index}")),
+        }
+        pointer
+    }
+
     /// The number of steps from the root.
     pub(crate) const fn depth(&self) -> usize {
         self.depth

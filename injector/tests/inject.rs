@@ -238,8 +238,7 @@ fn without_the_agent_s_port_probes_stay() {
     assert_eq!(before["spec"]["containers"][0]["readinessProbe"]["httpGet"]["port"], 15020);
     before["metadata"]["annotations"][port] = json!("0");
     let mut after = inject(&injector(), &before).unwrap().pod;
-    let number = json!({"httpGet": {"path": "/ready", "port": 80}});
-    assert_eq!(after["spec"]["containers"][0]["readinessProbe"], number);
+    assert_eq!(after["spec"]["containers"][0]["readinessProbe"], probe);
     assert!(!noted(&after));
     after["metadata"]["annotations"][port] = json!("15020");
     let again = inject(&injector(), &after).unwrap().pod;

@@ -83,7 +83,7 @@ fn own_run_as_non_root_of_the_proxy_is_reported_where_it_needs_user_0() {
             assert_eq!(injected.invalid.len(), 1, "{:?}", injected.invalid);
             let message = &injected.invalid[0].message;
             for part in [
-                "[istio-proxy].securityContext.runAsNonRoot: true, with runAsUser 0",
+                "[istio-proxy].securityContext.runAsNonRoot: true, with runAsUser 0 keeps kubelet from starting the container",
                 "set by the pod",
                 "interceptionMode",
             ] {

@@ -241,6 +241,8 @@ table! {
         "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
     ORIGINAL_POD_RESOURCES "istio-iptables/original-pod-level-resources": Annotation, Syntax::SetByInjection,
         "", "Pod-level resources before `istio-iptables/raise-pod-level-resources` raised them";
+    UNINJECT "istio-iptables/uninject": Annotation, Syntax::SetByInjection,
+        "", "What `uninject` could not know: the user's own default container, names of ports, quantities as written; with `sidecarInjectorWebhook.uninjectAnnotation`";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::SetByInjection,
         "", "The user's versions of containers that are also in the templates";
     DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::SetByInjection,

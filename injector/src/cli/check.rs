@@ -17,7 +17,7 @@ use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
 use crate::decide::{self, Called, Webhook, Webhooks};
-use crate::inject::{Request, exempt_apps};
+use crate::inject::{EnforcedBy, Request, exempt_apps};
 use crate::manifests::{NameError, Namespace, Subdomain};
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
@@ -339,11 +339,14 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result:
         }
     };
     result.warnings.extend(injected.warnings);
-    let (refused, dropped): (Vec<_>, Vec<_>) = injected.invalid.into_iter().partition(|one| one.refused);
+    let (refused, dropped): (Vec<_>, Vec<_>) =
+        injected.invalid.into_iter().partition(|one| one.refused_by.is_some());
     result.warnings.extend(dropped.into_iter().map(|one| one.message));
     if !refused.is_empty() {
+        let created = refused.iter().all(|one| one.refused_by == Some(EnforcedBy::Kubelet));
+        let outcome = if created { "does not start" } else { "rejects" };
         let all: Vec<String> = refused.into_iter().map(|one| one.message).collect();
-        result.error = Some(format!("Kubernetes rejects the injected pod: {}", all.join("\n")));
+        result.error = Some(format!("Kubernetes {outcome} the injected pod: {}", all.join("\n")));
     }
     if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
         let violations = security::of_injection(&injected.pod, level);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::render::Overlay;
 use crate::annotations;
 use crate::pod::list;
-use crate::validity::{self, Fault, Location};
+use crate::validity::{self, EnforcedBy, Fault, Location};
 use crate::yaml::UnknownField;
 
 /// A part of an injected pod that Kubernetes does not accept, and that the pod did not have before.
@@ -18,8 +18,8 @@ pub struct InvalidField {
     pub message: String,
     /// Whether templates alone have put it there: the pod's author cannot correct it.
     pub by_config: bool,
-    /// Whether the API server refuses the pod; otherwise it drops the field.
-    pub refused: bool,
+    /// Who refuses it; otherwise the field is dropped.
+    pub refused_by: Option<EnforcedBy>,
     /// The templates that it comes from.
     pub(crate) templates: Vec<String>,
 }
@@ -90,16 +90,20 @@ pub(super) fn explain(fault: &Fault, before: &Value, injected: &Value, overlays:
         Origin::Template(name) | Origin::Annotation { template: name, .. } => Some(name.clone()),
         Origin::Injection | Origin::Pod => None,
     });
+    let consequence = match fault.enforced_by {
+        EnforcedBy::ApiServer => "is not accepted",
+        EnforcedBy::Kubelet => "keeps kubelet from starting the container",
+    };
     InvalidField {
         message: format!(
-            "{}: {} is not accepted, expected {}; set by {}: {remedy}",
+            "{}: {} {consequence}, expected {}; set by {}: {remedy}",
             fault.location,
             fault.given,
             fault.accepted,
             names.join(", ")
         ),
         by_config: found.iter().all(|(_, origin)| matches!(origin, Origin::Template(_))),
-        refused: true,
+        refused_by: Some(fault.enforced_by),
         templates: templates.collect(),
     }
 }
@@ -121,7 +125,7 @@ pub(super) fn unknown_field(template: &str, field: &UnknownField, pod: &Value) -
             crate::schema::KUBERNETES
         ),
         by_config: key.is_none(),
-        refused: false,
+        refused_by: None,
         templates: vec![template.to_owned()],
     }
 }

@@ -42,8 +42,7 @@ pub(super) fn merge_templates(
     }
     let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
     let merge = |pod: &mut Value, name: &str, patch: Value| {
-        strategic_merge::drop_replaced(pod, &patch, &schema::POD);
-        strategic_merge::merge_into(pod, patch, &schema::POD)
+        strategic_merge::merge_over(pod, patch, &schema::POD)
             .map_err(|error| InjectError::Merge { what: format!("template {name}"), error: Box::new(error) })
     };
     let mut templates = json!({});
@@ -147,8 +146,7 @@ fn move_proxy(pod: &mut Value) {
 fn reapply(pod: &mut Value, list: List, container: &str, own: Value) -> Result<(), InjectError> {
     let items = list::containers_mut(pod, list);
     let Some(item) = items.iter_mut().find(|item| name(item) == container) else { return Ok(()) };
-    strategic_merge::drop_replaced(item, &own, &schema::CONTAINER);
-    strategic_merge::merge_into(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
+    strategic_merge::merge_over(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
         what: format!("container {container}"),
         error: Box::new(error),
     })

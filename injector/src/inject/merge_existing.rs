@@ -39,9 +39,10 @@ pub(super) fn merge_existing(
                 probes::drop_other_handlers(&mut old, fresh);
             }
             let (under, over) = if customized { (&*fresh, &old) } else { (&old, &*fresh) };
-            let mut merged = strategic_merge::merge(under, over, &schema::CONTAINER).map_err(|error| {
-                InjectError::Merge { what: format!("container {container}"), error: Box::new(error) }
-            })?;
+            let mut merged = under.clone();
+            strategic_merge::merge_ports_apart(&mut merged, over.clone(), &schema::CONTAINER).map_err(
+                |error| InjectError::Merge { what: format!("container {container}"), error: Box::new(error) },
+            )?;
             if customized {
                 injected.warnings.push(format!(
                     "container {container} was injected before and has got more arguments since: it is not changed; to render it again, \

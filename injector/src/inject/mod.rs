@@ -31,6 +31,7 @@ use crate::pod::image::{self, Which};
 use crate::pod::init_options::InitOptions;
 use crate::pod::injected_fields::InjectedFields;
 use crate::pod::list::{self, annotation};
+use crate::pod::original_forms::OriginalForms;
 use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::strip::{Stripped, strip};
@@ -42,6 +43,7 @@ use crate::validity;
 use crate::yaml;
 
 pub use crate::template::functions;
+pub use crate::validity::EnforcedBy;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use faults::InvalidField;
@@ -121,6 +123,7 @@ struct Prepared<'i> {
     stripped: Stripped,
     names: Vec<String>,
     overlays: Vec<render::Overlay>,
+    forms: OriginalForms,
     warnings: Vec<String>,
 }
 
@@ -215,8 +218,10 @@ impl Injector {
             ));
         }
         // Templates print quantities as Go does: in canonical form.
-        quantity::canonical_quantities(&mut stripped.pod)
+        let mut forms = self.forms(&stripped);
+        let rewritten = quantity::canonicalize(&mut stripped.pod)
             .map_err(|error| InjectError::Quantity(Box::new(error)))?;
+        forms.add_quantities(&stripped.pod, rewritten);
         let names = render::select(&stripped.pod, &self.settings.injector)?;
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
@@ -225,12 +230,12 @@ impl Injector {
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
-        Ok(Prepared { own_mesh, stripped, names, overlays, warnings })
+        Ok(Prepared { own_mesh, stripped, names, overlays, forms, warnings })
     }
 
     /// The injected pod, before the options of its init container are checked.
     fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
-        let Prepared { own_mesh, mut stripped, names, overlays, mut warnings } =
+        let Prepared { own_mesh, mut stripped, names, overlays, mut forms, mut warnings } =
             self.prepare(request, native)?;
         let unknown =
             overlays.iter().flat_map(|one| one.unknown.iter().map(|field| (one.name.as_str(), field)));
@@ -242,8 +247,9 @@ impl Injector {
         warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
         let status = Status::of_templates(&merged.templates, &self.options.revision);
         let mut injected = Injected { pod: merged.pod, warnings, invalid };
-        self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
+        forms.ports = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
+        self.note_forms(&mut injected.pod, &forms);
         check::check_result(&mut injected, &names)?;
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
@@ -272,6 +278,26 @@ impl Injector {
             injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, status));
         }
         Ok(())
+    }
+
+    /// What the pod's author wrote that the injected pod does not show; quantities and ports are known later.
+    fn forms(&self, stripped: &Stripped) -> OriginalForms {
+        let annotations = match &stripped.previous {
+            Some(previous) => previous.forms.annotations.clone(),
+            None => OriginalForms::default_containers(&stripped.pod),
+        };
+        OriginalForms { annotations, ..OriginalForms::default() }
+    }
+
+    /// Notes it, if the values enable that: Istio's injector has no such annotation.
+    fn note_forms(&self, pod: &mut Value, forms: &OriginalForms) {
+        const VALUE: &str = "/sidecarInjectorWebhook/uninjectAnnotation";
+        if self.flag(VALUE)
+            && let Some(text) = forms.to_json(pod)
+            && let Some(annotations) = list::metadata_mut(pod, "annotations")
+        {
+            annotations.insert(keys::UNINJECT.to_owned(), json!(text));
+        }
     }
 
     fn stripped(&self, request: &Request<'_>) -> Result<Stripped, AnnotationError> {

@@ -1,6 +1,6 @@
 //! Post-processing of the merged pod (`postProcessPod` of Istio).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use istio_iptables::config::parse_bool;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::pod::{prometheus, proxy_resources};
 
 impl Injector {
     /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
+    /// Returns the names of ports in probes that are numbers now.
     pub(super) fn postprocess(
         &self,
         injected: &mut Injected,
@@ -24,7 +25,7 @@ impl Injector {
         asked: &Ids,
         own_mesh: &Mesh,
         status: &Status,
-    ) {
+    ) -> BTreeMap<String, String> {
         let pod = &mut injected.pod;
         let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
@@ -46,9 +47,9 @@ impl Injector {
         let port = annotation(pod, keys::STATUS_PORT).and_then(|port| port.parse().ok());
         let port = port.unwrap_or(status_port);
         // Port 0 means that the agent has none: nothing would respond there, and Kubernetes rejects such a probe.
-        if port != 0 && self.rewrites_probes(pod) {
-            injected.warnings.extend(probes::rewrite(pod, port, status_port));
-        }
+        let rewrites = port != 0 && self.rewrites_probes(pod);
+        let rewritten = if rewrites { probes::rewrite(pod, port, status_port) } else { Default::default() };
+        injected.warnings.extend(rewritten.warnings);
         pod_resources::raise(pod, |container| {
             status.lists(List::Containers, container) || status.lists(List::InitContainers, container)
         });
@@ -72,6 +73,7 @@ impl Injector {
                 "spec.dnsPolicy is {policy}: the proxy may not be able to look up the control plane; expected ClusterFirst"
             ));
         }
+        rewritten.names
     }
 
     /// Cluster and network: values, then options, then for the network the pod's label.

@@ -11,6 +11,7 @@ pub mod init_options;
 pub(crate) mod injected_fields;
 pub(crate) mod list;
 pub(crate) mod order;
+pub(crate) mod original_forms;
 pub(crate) mod overrides;
 pub(crate) mod pod_resources;
 pub(crate) mod probes;

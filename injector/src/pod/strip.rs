@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::annotations::AnnotationError;
 use super::injected_fields::InjectedFields;
 use super::list::{List, find, name, put, take};
+use super::original_forms::OriginalForms;
 use super::overrides::Overrides;
 use super::status::Status;
 use super::{AUTO_IMAGE, PROXY, env, is_istio_container, list, pod_resources, probes, prometheus};
@@ -34,6 +35,8 @@ pub(crate) struct Previous {
     pub overrides: Overrides,
     /// What it noted about the fields of its containers.
     pub fields: Option<InjectedFields>,
+    /// What it noted about how the user wrote it.
+    pub forms: OriginalForms,
     /// Its containers, as they were in the pod.
     pub containers: Vec<(List, Value)>,
     /// Those of them that the templates now define in the other list.
@@ -73,6 +76,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         status: status.unwrap_or_default(),
         overrides,
         fields: InjectedFields::noted(injected),
+        forms: OriginalForms::noted(injected).unwrap_or_default(),
         containers: Vec::new(),
         moved: Vec::new(),
     };
@@ -90,6 +94,10 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
     list::remove_annotation(&mut pod, keys::STATUS);
     list::remove_annotation(&mut pod, keys::OVERRIDES);
     list::remove_annotation(&mut pod, keys::INJECTED_FIELDS);
+    list::remove_annotation(&mut pod, keys::UNINJECT);
+    if was_injected {
+        previous.forms.restore(&mut pod);
+    }
     Ok(Stripped { pod, previous: was_injected.then_some(previous) })
 }
 
@@ -124,6 +132,9 @@ impl Stripped {
             }
             items.extend(back);
             put(&mut self.pod, list, items);
+        }
+        if some {
+            previous.forms.restore(&mut self.pod);
         }
         some
     }

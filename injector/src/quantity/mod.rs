@@ -37,15 +37,42 @@ pub struct QuantityError {
 /// # Errors
 /// The first value that is not a quantity, with its path.
 pub fn canonical_quantities(pod: &mut Value) -> Result<(), QuantityError> {
+    canonicalize(pod).map(|_| ())
+}
+
+/// A quantity that was not in canonical form.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rewritten {
+    /// Its JSON pointer.
+    pub pointer: String,
+    /// What it was.
+    pub given: Value,
+}
+
+/// A quantity as text, which may be a number.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// [`canonical_quantities`], which also returns what it has rewritten.
+pub(crate) fn canonicalize(pod: &mut Value) -> Result<Vec<Rewritten>, QuantityError> {
+    let mut rewritten = Vec::new();
     schema::for_each_scalar(pod, Kind::Struct(&schema::POD), &Path::root(), &mut |value, kind, path| {
         if !matches!(kind, Kind::Named(schema::QUANTITY_NAME, _)) || value.is_null() {
             return Ok(());
         }
-        let given = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let text = canonical(&given).map_err(|e| QuantityError { path: path.to_string(), ..e })?;
-        *value = Value::String(text);
+        let error = |e| QuantityError { path: path.to_string(), ..e };
+        let written = match value.as_str() {
+            Some(given) => canonical(given).map_err(error)?,
+            None => canonical(&value.to_string()).map_err(error)?,
+        };
+        if value.as_str() != Some(written.as_str()) {
+            let given = std::mem::replace(value, Value::String(written));
+            rewritten.push(Rewritten { pointer: path.pointer(), given });
+        }
         Ok(())
-    })
+    })?;
+    Ok(rewritten)
 }
 
 /// Decimal suffixes, from 10^-9 on, each a thousand times the one before.

@@ -2,11 +2,11 @@
 //!
 //! Example: `tests::module_example`.
 //!
-//! [`merge()`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
+//! [`merge_over`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
 //! [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with `&schema::CONTAINER` for a user's
-//! container over the template's. Neither argument is changed.
+//! container over the template's.
 //!
-//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch`:
+//! The rules of [`merge_into`] are those of `k8s.io/apimachinery/pkg/util/strategicpatch`:
 //! - Maps merge; scalars, and lists without a merge key, are replaced; `null` deletes the key, in new items too.
 //! - Lists with a merge key merge by item. Order: the patch's items in the patch's order; every other item comes, in its
 //!   own order, before the first patch item that the original has after it.
@@ -30,6 +30,7 @@ mod alternatives;
 mod directive;
 mod merge;
 mod order;
+mod ports;
 
 #[cfg(test)]
 mod properties;
@@ -39,28 +40,23 @@ mod tests;
 use gotemplate::Schema;
 use serde_json::{Map, Value};
 
-pub(crate) use alternatives::drop_replaced;
-
 use crate::path::{Path, type_name};
 
 /// Nesting deeper than this is refused; pods from JSON or YAML text are never that deep.
 const MAX_DEPTH: usize = 200;
 
-/// Merges `patch` with `original`, both of type `schema`.
+/// [`merge_into`] of copies.
 /// Errors: when the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error
 /// names the path within the object.
+#[cfg(test)]
 pub(crate) fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
     let mut merged = original.clone();
     merge_into(&mut merged, patch.clone(), schema)?;
     Ok(merged)
 }
 
-/// [`merge()`] in place; what the original lacks is moved, not copied. After an error `original` is half merged.
-pub(crate) fn merge_into(
-    original: &mut Value,
-    patch: Value,
-    schema: &'static Schema,
-) -> Result<(), MergeError> {
+/// Merges `patch` with `original`, both of type `schema`, in place; what the original lacks is moved, not copied. After an error `original` is half merged.
+fn merge_into(original: &mut Value, patch: Value, schema: &'static Schema) -> Result<(), MergeError> {
     let root = Path::root();
     if original.is_null() {
         *original = Value::Object(Map::new());
@@ -74,6 +70,30 @@ pub(crate) fn merge_into(
         Value::Null => Ok(()),
         other => Err(error(&root, Problem::NotAMap { found: type_name(&other) })),
     }
+}
+
+/// [`merge_ports_apart`], and a value of another kind replaces.
+pub(crate) fn merge_over(
+    original: &mut Value,
+    patch: Value,
+    schema: &'static Schema,
+) -> Result<(), MergeError> {
+    alternatives::drop_replaced(original, &patch, schema);
+    merge_ports_apart(original, patch, schema)
+}
+
+/// [`merge_into`], and ports of two protocols stay two, unlike in Kubernetes.
+pub(crate) fn merge_ports_apart(
+    original: &mut Value,
+    mut patch: Value,
+    schema: &'static Schema,
+) -> Result<(), MergeError> {
+    let distinguished = ports::distinguish(original, &mut patch, schema);
+    merge_into(original, patch, schema)?;
+    if distinguished {
+        ports::restore(original, schema);
+    }
+    Ok(())
 }
 
 fn error(path: &Path<'_>, problem: Problem) -> MergeError {

@@ -1,4 +1,4 @@
-//! Kubernetes' own rules of pods, as data: what the API server would refuse.
+//! Kubernetes' own rules of pods, as data: what the API server would refuse, or kubelet would not start.
 //!
 //! [`rules`] is the table: fields with what they accept, objects with what their fields must be together. [`relations`] has the
 //! rules that one field cannot tell by itself. This module walks a pod through it, and knows nothing of injection.
@@ -33,6 +33,17 @@ pub(crate) struct Fault {
     pub accepted: String,
     /// What corrects it, if the rule does not say so.
     pub remedy: &'static str,
+    /// Who enforces the rule.
+    pub enforced_by: EnforcedBy,
+}
+
+/// Who enforces a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnforcedBy {
+    /// The API server does not create the pod.
+    ApiServer,
+    /// The pod is created, and kubelet does not start the container.
+    Kubelet,
 }
 
 impl Fault {
@@ -136,6 +147,7 @@ impl Scope<'_, '_, '_> {
             given: given.into(),
             accepted: accepted.into(),
             remedy: "",
+            enforced_by: EnforcedBy::ApiServer,
         });
     }
 
@@ -143,6 +155,13 @@ impl Scope<'_, '_, '_> {
     fn remedy(&mut self, remedy: &'static str) {
         if let Some(fault) = self.checker.faults.last_mut() {
             fault.remedy = remedy;
+        }
+    }
+
+    /// The same where kubelet enforces the rule.
+    fn by_kubelet(&mut self) {
+        if let Some(fault) = self.checker.faults.last_mut() {
+            fault.enforced_by = EnforcedBy::Kubelet;
         }
     }
 }
@@ -215,7 +234,8 @@ impl Checker<'_> {
     }
 
     fn push(&mut self, place: &Place<'_>, fields: Vec<String>, given: String, accepted: String) {
-        self.faults.push(Fault { location: Location::of(place), fields, given, accepted, remedy: "" });
+        let (location, enforced_by) = (Location::of(place), EnforcedBy::ApiServer);
+        self.faults.push(Fault { location, fields, given, accepted, remedy: "", enforced_by });
     }
 }
 

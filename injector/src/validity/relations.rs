@@ -295,6 +295,7 @@ pub(super) fn non_root(scope: &mut Scope<'_, '_, '_>) {
     scope.remedy(
         "set it to false in this container, or remove what needs user 0, such as interceptionMode TPROXY or capNetBindService",
     );
+    scope.by_kubelet();
 }
 
 /// A variable has a value, or a source.

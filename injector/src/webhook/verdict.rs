@@ -155,7 +155,7 @@ impl AdmissionContext<'_> {
         warnings.append(&mut injected.warnings);
         // The author of the pod cannot correct what the config alone has wrong.
         let (denied, warned): (Vec<_>, Vec<_>) =
-            injected.invalid.into_iter().partition(|one| one.by_config && one.refused);
+            injected.invalid.into_iter().partition(|one| one.by_config && one.refused_by.is_some());
         if !denied.is_empty() {
             return Err(Denial::Invalid(denied.into_iter().map(|one| one.message).collect()));
         }

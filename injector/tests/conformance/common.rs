@@ -101,12 +101,19 @@ pub(crate) fn comparable(pod: &Value) -> Value {
     let mut pod = pod.clone();
     quantity::canonical_quantities(&mut pod).unwrap();
     for list in ["containers", "initContainers"] {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        containers.into_iter().flatten().for_each(number_ports);
+    }
+    comparable_as_written(&pod)
+}
+
+/// The same with quantities and names of ports as written.
+pub(crate) fn comparable_as_written(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    for list in ["containers", "initContainers"] {
         let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
             continue;
         };
-        for container in containers.iter_mut() {
-            number_ports(container);
-        }
         containers.sort_by_key(|container| container["name"].as_str().unwrap_or_default().to_owned());
     }
     without_empty(pod).unwrap_or_else(|| json!({}))

@@ -87,8 +87,21 @@ fn a_second_injection_changes_no_byte() {
 }
 
 fn only_added_parts_are_removed() {
+    removed_parts(&|_| (), &comparable);
+}
+
+/// With the annotation that Istio's injector does not write.
+fn quantities_and_ports_are_as_they_were_written() {
+    let note = |case: &mut Case| {
+        case.injector.settings.values["sidecarInjectorWebhook"]["uninjectAnnotation"] = json!(true);
+    };
+    removed_parts(&note, &common::comparable_as_written);
+}
+
+fn removed_parts(prepare: &dyn Fn(&mut Case), comparable: &dyn Fn(&Value) -> Value) {
     let mut seen = 0;
-    for case in cases() {
+    for mut case in cases() {
+        prepare(&mut case);
         pods(&case, &mut |pod, workload| {
             let annotation =
                 |key: &str| pod.pointer("/metadata/annotations").and_then(|all| all.get(key)?.as_str());
@@ -169,10 +182,11 @@ fn no_text_changes_what_a_pod_may_do() {
 fn main() {
     let arguments = Arguments::from_args();
     let absent = common::data().is_none();
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
         ("only_added_parts_are_removed", only_added_parts_are_removed),
+        ("quantities_and_ports_are_as_they_were_written", quantities_and_ports_are_as_they_were_written),
         ("the_decision_table", the_decision_table),
         ("every_namespace_range_is_used", every_namespace_range_is_used),
         ("no_text_changes_what_a_pod_may_do", no_text_changes_what_a_pod_may_do),

@@ -14,6 +14,7 @@ const NOT_STORED: [&str; 2] = ["Deployment", "HorizontalPodAutoscaler"];
 pub(crate) struct Installation<'c> {
     pub(crate) cluster: &'c Cluster,
     pub(crate) revision: String,
+    pub(crate) is_default: bool,
     pub(crate) namespace: String,
     pub(crate) objects: Vec<Value>,
     made: Vec<Value>,
@@ -33,14 +34,8 @@ fn namespace(name: &str, labels: &Value) -> Value {
 
 impl<'c> Installation<'c> {
     pub(crate) fn new(cluster: &'c Cluster, flags: &[&str]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let revision = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let own = revision.clone();
-        let objects = manifests(&[&["--namespace", &own, "--revision", &revision], flags].concat());
-        let mut installation =
-            Self { cluster, revision, namespace: own.clone(), objects: objects.clone(), made: Vec::new() };
-        installation.namespace(&own, &json!({}));
-        for object in objects {
+        let mut installation = Self::with_flags(cluster, flags);
+        for object in installation.objects.clone() {
             if !NOT_STORED.contains(&object["kind"].as_str().unwrap_or_default())
                 && object["kind"] != "Namespace"
             {
@@ -50,8 +45,47 @@ impl<'c> Installation<'c> {
         installation
     }
 
+    /// Only its namespace: the test makes the objects, which end with it. In a control plane of our own they are those of the
+    /// default revision, which has the most webhooks.
+    pub(crate) fn without_objects(cluster: &'c Cluster) -> Self {
+        let mut installation = Self::with_flags(cluster, &[]);
+        if cluster.is_own() {
+            installation.is_default = true;
+            installation.objects = manifests(&["--namespace", &installation.namespace, "--replace-istiod"]);
+        }
+        let stored = |object: &&Value| {
+            !NOT_STORED.contains(&object["kind"].as_str().unwrap_or_default())
+                && object["kind"] != "Namespace"
+        };
+        let objects: Vec<Value> = installation.objects.iter().filter(stored).cloned().collect();
+        installation.made.extend(objects);
+        installation
+    }
+
+    /// The flags of `manifests` that choose its namespace and revision.
+    pub(crate) fn own_flags(&self) -> Vec<&str> {
+        let revision = ["--revision", &self.revision];
+        let own: &[&str] = if self.is_default { &["--replace-istiod"] } else { &revision };
+        [&["--namespace", self.namespace.as_str()], own].concat()
+    }
+
+    fn with_flags(cluster: &'c Cluster, flags: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let revision = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let own = revision.clone();
+        let objects = manifests(&[&["--namespace", &own, "--revision", &revision], flags].concat());
+        let made = Vec::new();
+        let mut installation =
+            Self { cluster, revision, is_default: false, namespace: own.clone(), objects, made };
+        installation.namespace(&own, &json!({}));
+        installation
+    }
+
     /// The name of most objects.
     pub(crate) fn name(&self) -> String {
+        if self.is_default {
+            return "istio-sidecar-injector".to_owned();
+        }
         format!("istio-sidecar-injector-{}", self.revision)
     }
 
@@ -72,7 +106,12 @@ impl<'c> Installation<'c> {
     /// Makes a namespace whose pods are injected; its name.
     pub(crate) fn injected_namespace(&mut self, suffix: &str) -> String {
         let own = format!("{}-{suffix}", self.revision);
-        self.namespace(&own, &json!({"istio.io/rev": self.revision}));
+        let label = if self.is_default {
+            json!({"istio-injection": "enabled"})
+        } else {
+            json!({"istio.io/rev": self.revision})
+        };
+        self.namespace(&own, &label);
         own
     }
 

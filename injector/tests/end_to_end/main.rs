@@ -20,6 +20,7 @@ mod config;
 mod control_plane;
 mod decisions;
 mod doctor;
+mod helm;
 mod installation;
 mod later_webhook;
 mod manifests;
@@ -70,6 +71,10 @@ const TESTS: &[Test] = &[
     ("reinvocation::changes_of_a_later_webhook_are_kept", reinvocation::changes_of_a_later_webhook_are_kept),
     ("doctor::each_breakage_has_its_finding", doctor::each_breakage_has_its_finding),
     ("doctor::the_role_for_doctor_suffices", doctor::the_role_for_doctor_suffices),
+    ("helm::helm_3_installs_changes_and_uninstalls", helm::helm_3_installs_changes_and_uninstalls),
+    ("helm::helm_4_installs_changes_and_uninstalls", helm::helm_4_installs_changes_and_uninstalls),
+    ("helm::helm_4_takes_over_a_release_of_helm_3", helm::helm_4_takes_over_a_release_of_helm_3),
+    ("helm::gitops_controllers_add_and_drop_webhooks", helm::gitops_controllers_add_and_drop_webhooks),
     // Last: it ends the API server of the others.
     ("outage::an_api_server_restart_is_survived", outage::an_api_server_restart_is_survived),
 ];

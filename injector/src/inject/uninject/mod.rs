@@ -2,7 +2,7 @@
 //!
 //! An injected pod does not record its earlier labels, annotations and settings. Everything that an injection would
 //! add again is removed: the result is the smallest pod whose injection is the same. What an injection overwrites in
-//! any case is reported ([`unrecorded`]).
+//! any case is reported ([`unrecorded`]). What an injection noted for this purpose is restored.
 
 mod unrecorded;
 
@@ -53,6 +53,7 @@ impl Injector {
         let again = |pod: &Value| {
             let mut injected = self.inject(Request { pod, ..request })?.pod;
             crate::pod::list::remove_annotation(&mut injected, keys::OVERRIDES);
+            crate::pod::list::remove_annotation(&mut injected, keys::UNINJECT);
             Ok(injected)
         };
         let mut known = None;
@@ -71,6 +72,9 @@ impl Injector {
                 for pod in [&pod, &bare(&pod)] {
                     written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
                 }
+                let noted: Vec<Location> =
+                    previous.forms.annotations.iter().map(|key| Location::annotation(key)).collect();
+                written.set.retain(|location| !noted.contains(location));
                 remove_all(&mut pod, &written.set, &same);
                 for key in metadata_keys(&pod, "annotations") {
                     shortest(&mut pod, &key, &same);
@@ -86,6 +90,7 @@ impl Injector {
             }
             Err(error) => left.push(unknown_config(&error)),
         }
+        previous.forms.restore(&mut pod);
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
         left.extend(previous.foreign_additions(request.pod, &pod, &known.unwrap_or_default()));
@@ -270,7 +275,8 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
             "the probe or hook at {path}: its original is not recorded in the proxy's environment"
         ));
     }
-    for list in List::BOTH {
+    let is_noted = crate::pod::list::annotation(injected, keys::UNINJECT).is_some();
+    for list in List::BOTH.into_iter().filter(|_| !is_noted) {
         for container in containers(pod, list) {
             let before = find(containers(injected, list), name(container));
             if before.is_some_and(|before| before != container) && has_named_ports(container) {

@@ -26,29 +26,37 @@ const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "pres
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
 /// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
-/// Warns about what the agent cannot call.
-pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) -> Vec<String> {
-    let mut warnings = Vec::new();
+pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) -> Rewritten {
+    let mut rewritten = Rewritten::default();
     if list::proxy(pod).is_none() {
-        return warnings;
+        return rewritten;
     }
     let mut originals = Probers::new();
     for list in List::BOTH {
         for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
-            rewrite_container(container, port, own_port, &mut originals, &mut warnings);
+            rewrite_container(container, port, own_port, &mut originals, &mut rewritten);
         }
     }
     if originals.is_empty() {
-        return warnings;
+        return rewritten;
     }
-    let Some(proxy) = list::proxy_mut(pod) else { return warnings };
+    let Some(proxy) = list::proxy_mut(pod) else { return rewritten };
     // What an earlier injection noted is kept: by now the pod holds only the rewritten probe.
     for (path, prober) in noted(proxy) {
         originals.insert(path, prober);
     }
     env::remove(proxy, VARIABLE);
     env::push(proxy, VARIABLE, &json!(originals).to_string());
-    warnings
+    rewritten
+}
+
+/// What [`rewrite`] reports.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    /// What the agent cannot call.
+    pub warnings: Vec<String>,
+    /// Names of ports that are numbers now, by the path of the probe or hook.
+    pub names: BTreeMap<String, String>,
 }
 
 /// What the proxy's environment says about the originals.
@@ -69,6 +77,27 @@ pub(crate) fn restore(pod: &mut Value, originals: &Probers) {
                     originals.get(&slot.path).filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
                 {
                     put_back(probe, original);
+                }
+            }
+        }
+    }
+}
+
+/// Puts the names of ports back, where the port of that name still has the probe's number.
+pub(crate) fn restore_names(pod: &mut Value, names: &BTreeMap<String, String>) {
+    if names.is_empty() {
+        return;
+    }
+    for list in List::BOTH {
+        for container in containers_mut(pod, list) {
+            let ports = named_ports(container);
+            for slot in slots(&name(container).to_owned()) {
+                let Some(word) = names.get(&slot.path) else { continue };
+                let actions = slot.find(container).into_iter().flat_map(Map::values_mut);
+                for port in actions.filter_map(|action| action.get_mut("port")) {
+                    if ports.get(word).is_some_and(|number| port.as_i64() == Some(*number)) {
+                        *port = json!(word);
+                    }
                 }
             }
         }
@@ -143,12 +172,12 @@ fn rewrite_container(
     port: i64,
     own_port: i64,
     originals: &mut Probers,
-    warnings: &mut Vec<String>,
+    rewritten: &mut Rewritten,
 ) {
     let ports = named_ports(container);
     for slot in slots(name(container)) {
         if let Some(protocol) = slot.of(container).and_then(unserved) {
-            warnings.push(format!(
+            rewritten.warnings.push(format!(
                 "container {}: {} uses {protocol}, which the agent does not: it is not rewritten, and fails where the app \
                  accepts mutual TLS only; expected HTTP/1.1 or plaintext, or its port in annotation {}",
                 name(container),
@@ -166,7 +195,8 @@ fn rewrite_container(
         match original(probe, &ports, own_port) {
             Original::NotOurs => continue,
             Original::Agent | Original::Unresolved => {}
-            Original::App => {
+            Original::App(word) => {
+                rewritten.names.extend(word.map(|word| (slot.path.clone(), word)));
                 originals.insert(slot.path.clone(), prober(probe));
             }
         }
@@ -197,8 +227,8 @@ enum Original {
     NotOurs,
     /// Calls the agent already, to whose port there is no gRPC.
     Agent,
-    /// Calls the app.
-    App,
+    /// Calls the app; with the name of its port, if it was given by name.
+    App(Option<String>),
     /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the same.
     Unresolved,
 }
@@ -220,8 +250,8 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_p
             Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
             _ => 0,
         };
-        action.insert("port".to_owned(), json!(port));
-        return Original::App;
+        let before = action.insert("port".to_owned(), json!(port));
+        return Original::App(before.and_then(|port| port.as_str().map(str::to_owned)));
     }
     Original::NotOurs
 }

@@ -45,7 +45,7 @@ fn protocols_are_restored_and_unserved_ones_are_not_rewritten() {
     ] {
         let before = probes(probe);
         let mut pod = before.clone();
-        assert_eq!(rewrite(&mut pod, 15020, 15020), [""; 0]);
+        assert_eq!(rewrite(&mut pod, 15020, 15020).warnings, [""; 0]);
         assert_ne!(pod, before);
         let originals = noted(list::proxy(&pod).unwrap());
         restore(&mut pod, &originals);
@@ -57,7 +57,7 @@ fn protocols_are_restored_and_unserved_ones_are_not_rewritten() {
     ] {
         let before = probes(probe);
         let mut pod = before.clone();
-        let warnings = rewrite(&mut pod, 15020, 15020);
+        let warnings = rewrite(&mut pod, 15020, 15020).warnings;
         assert!(warnings.len() == 1 && warnings[0].contains(part), "{warnings:?}");
         assert_eq!(pod, before);
     }
