@@ -1,6 +1,10 @@
 //! Firewalls of VPN clients that drop what they do not list: they drop captured packets until they accept the ports of the proxy, and are
 //! named until then.
 
+use std::time::Duration;
+
+use netlab::socket::{self, Binding};
+
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
@@ -148,7 +152,8 @@ fn policies_are_named_while_some_captured_packets_are_not_accepted(fixture: Fixt
     }
 }
 
-/// The ports are accepted in another form: by a set, in a chain that the shared one jumps to, before a rule that drops the rest there.
+/// The ports are accepted in another form: by a set, in a chain that the shared one jumps to, before a rule that drops other new
+/// connections there.
 fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) {
     for (how, rules) in [
         ("table", "insert rule inet vpn out tcp dport { 15001, 15006 } accept"),
@@ -172,20 +177,20 @@ fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) 
         (
             "table",
             "add rule inet vpn own tcp dport { 15001, 15006 } accept
-             add rule inet vpn own tcp dport != 9000 reject",
+             add rule inet vpn own ct state new tcp dport != 9000 reject",
         ),
         (
             "legacy",
             "-N PROXY
              -A PROXY -p tcp -m multiport --dports 15001,15006 -j ACCEPT
-             -A PROXY -p tcp ! --dport 9000 -j DROP
+             -A PROXY -p tcp ! --dport 9000 -m conntrack --ctstate NEW -j DROP
              -I OUTPUT -j PROXY",
         ),
         (
             "nft",
             "-N PROXY
              -A PROXY -p tcp -m multiport --dports 15001,15006 -j ACCEPT
-             -A PROXY -p tcp ! --dport 9000 -j DROP
+             -A PROXY -p tcp ! --dport 9000 -m conntrack --ctstate NEW -j DROP
              -I OUTPUT -j PROXY",
         ),
     ] {
@@ -234,12 +239,14 @@ fn policies_before_ours_are_named_by_what_they_drop(fixture: Fixture) {
         let calls = |expected: bool| {
             for &family in fixture.families() {
                 let to = at(family.service(), 80);
-                let outcome = pod.app().call(to);
                 if expected {
-                    outcome.captured(15001, to);
-                } else {
-                    assert_eq!(outcome, Outcome::TimedOut, "{table} {family:?}");
+                    pod.app().call(to).captured(15001, to);
+                    continue;
                 }
+                let connect = || socket::start_connect(to, Binding::default()).expect("start to connect");
+                let attempt = pod.app().run(connect);
+                std::thread::sleep(Duration::from_millis(300));
+                assert!(!socket::is_ready(&attempt), "{table} {family:?}");
             }
         };
         calls(false);
