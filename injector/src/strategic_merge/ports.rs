@@ -122,13 +122,14 @@ fn tag(old: &mut [Value], new: &mut Vec<Value>, wanted: i64) {
         match before.iter_mut().find(|(old, _)| protocol(old) == protocol(port)) {
             Some((_, paired)) => {
                 *paired = true;
-                set(port, wanted, &protocol(port).to_owned());
+                let own = protocol(port).to_owned();
+                set(port, wanted, &own);
             }
             None => rest.push(port),
         }
     }
     for port in rest {
-        let other = before.iter_mut().find(|(old, paired)| !paired && !(has(old) && has(port)));
+        let other = before.iter_mut().find(|(old, paired)| !(*paired || has(old) && has(port)));
         let own = protocol(port).to_owned();
         match other {
             Some((old, paired)) => {

@@ -72,9 +72,7 @@ impl Injector {
                 for pod in [&pod, &bare(&pod)] {
                     written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
                 }
-                let noted: Vec<Location> =
-                    previous.forms.annotations.iter().map(|key| Location::annotation(key)).collect();
-                written.set.retain(|location| !noted.contains(location));
+                written.spare_annotations(&previous.forms.annotations);
                 remove_all(&mut pod, &written.set, &same);
                 for key in metadata_keys(&pod, "annotations") {
                     shortest(&mut pod, &key, &same);

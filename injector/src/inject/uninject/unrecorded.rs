@@ -142,6 +142,12 @@ pub(super) struct PatchedFields {
 }
 
 impl PatchedFields {
+    /// Annotations that are the user's own.
+    pub(super) fn spare_annotations(&mut self, keys: &[String]) {
+        let own: Vec<Location> = keys.iter().map(|key| Location::annotation(key)).collect();
+        self.set.retain(|location| !own.contains(location));
+    }
+
     /// What these patches of pods write.
     pub(super) fn by(patches: &[&Value]) -> Self {
         let mut written = Self::default();

@@ -91,7 +91,7 @@ pub(crate) fn restore_names(pod: &mut Value, names: &BTreeMap<String, String>) {
     for list in List::BOTH {
         for container in containers_mut(pod, list) {
             let ports = named_ports(container);
-            for slot in slots(&name(container).to_owned()) {
+            for slot in slots(name(container)) {
                 let Some(word) = names.get(&slot.path) else { continue };
                 let actions = slot.find(container).into_iter().flat_map(Map::values_mut);
                 for port in actions.filter_map(|action| action.get_mut("port")) {
