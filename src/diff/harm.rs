@@ -13,7 +13,7 @@ use super::field::{
 use super::program::{Action, Program};
 use super::run::{Verdict, run};
 use super::set::Set;
-use super::walker::{TooManyClasses, Walker};
+use super::walker::{TooManyClasses, Walker, joined};
 use crate::model::Family;
 
 /// Whether the second rule set treats, or may treat, a packet of a captured connection otherwise than the first one, which captures it.
@@ -31,6 +31,9 @@ pub(super) fn changes_capture(
     }
     let proxy = proxy_ports(without);
     let (differing, _) = differing_classes(family, [without, with])?;
+    let routed = without.routed();
+    let every = packets(family, [&routed, &routed]);
+    let mut first = Vec::new();
     for class in differing.into_iter().flat_map(|(class, _)| by_place(&class, &own)) {
         let is_of_proxy = |server: Field, client: Field| {
             !class.get(server).and(&proxy).is_empty() && !class.get(client).and(&client_ports()).is_empty()
@@ -40,11 +43,17 @@ pub(super) fn changes_capture(
         {
             return Ok(true);
         }
-        if may_be_captured(family, without, &class, &own)? {
-            return Ok(true);
-        }
+        first.extend(first_packets(&class, &every, &own));
     }
-    Ok(false)
+    // Classes that differ in the state or the owner of their packets have the same first packets.
+    first.sort_unstable();
+    first.dedup();
+    let walkers = joined(first.into_iter().map(|class| Walker::new(class, 0)).collect())?;
+    let is_captured = |verdict: &Verdict| match verdict {
+        Verdict::ToPort(_) | Verdict::ToProxySocket => true,
+        Verdict::Dropped | Verdict::TakenByForeignRule(_) | Verdict::Unchanged => false,
+    };
+    Ok(run(family, without, walkers)?.iter().any(|(_, outcome)| is_captured(&outcome.verdict)))
 }
 
 /// The ports to which rules hand packets.
@@ -67,37 +76,24 @@ fn proxy_ports(program: &Program) -> Set {
     Set::of(actions.filter_map(port).map(|port| (port, port)).collect())
 }
 
-/// Whether the rules capture the first packet of a connection to which a packet of the class may belong.
-fn may_be_captured(
-    family: Family,
-    program: &Program,
-    class: &Class,
-    own: &Set,
-) -> Result<bool, TooManyClasses> {
-    let routed = program.routed();
-    let every = packets(family, [&routed, &routed]);
+/// The first packets, of `every` one that there can be, of connections to which packets of the class may belong.
+fn first_packets(class: &Class, every: &[Class], own: &Set) -> Vec<Class> {
+    let fields = [
+        Field::Path,
+        Field::Protocol,
+        Field::Destination,
+        Field::SourcePort,
+        Field::DestinationPort,
+        Field::State,
+    ];
     let openings = openings(class).into_iter().flat_map(|opening| by_place(&opening, own));
-    let first_packets = openings.flat_map(|opening| {
-        let fields = [
-            Field::Path,
-            Field::Protocol,
-            Field::Destination,
-            Field::SourcePort,
-            Field::DestinationPort,
-            Field::State,
-        ];
+    let first = openings.flat_map(|opening| {
         let within = |packets: &Class| {
             fields.iter().fold(packets.clone(), |packets, field| packets.with(*field, opening.get(*field)))
         };
         every.iter().map(within).collect::<Vec<_>>()
     });
-    let walkers = first_packets.filter(|class| !class.is_empty()).map(|class| Walker::new(class, 0));
-    let ended = run(family, program, walkers.collect())?;
-    let is_captured = |verdict: &Verdict| match verdict {
-        Verdict::ToPort(_) | Verdict::ToProxySocket => true,
-        Verdict::Dropped | Verdict::TakenByForeignRule(_) | Verdict::Unchanged => false,
-    };
-    Ok(ended.iter().any(|(_, outcome)| is_captured(&outcome.verdict)))
+    first.filter(|class| !class.is_empty()).collect()
 }
 
 /// The packets for addresses of the pod, and those for others, each if there are some.

@@ -155,7 +155,7 @@ impl Rules {
             named: chains.into_iter().map(|(name, lines)| (name, entries(lines))).into_map(),
             drops,
         };
-        let tables = parse::native(live.active_tables(), family);
+        let tables = parse::native(&live.active_tables(), family);
         let tables = tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map();
         Self { tables, ..Self::default() }
     }

@@ -38,7 +38,6 @@ impl LiveTables {
     }
 
     /// Those that are not dormant.
-    #[must_use]
     pub fn active_tables(&self) -> impl Iterator<Item = &Table> + Clone {
         self.tables.iter().filter(|table| !self.is_dormant(&table.name.name))
     }

@@ -43,7 +43,7 @@ pub struct NativeRules {
 /// The rules of these tables, without tables in which packets of the family meet none.
 #[must_use]
 pub fn native<'a>(
-    tables: impl Iterator<Item = &'a NftTable> + Clone,
+    tables: &(impl Iterator<Item = &'a NftTable> + Clone),
     family: Family,
 ) -> BTreeMap<Table, NativeRules> {
     let of = |table: Table| {

@@ -122,7 +122,7 @@ pub fn of_native(
 ) -> Vec<ChainDifference> {
     let none = NativeRules::default();
     let (desired, live) =
-        (parse::native(desired.iter(), family), parse::native(live.active_tables(), family));
+        (parse::native(&desired.iter(), family), parse::native(&live.active_tables(), family));
     let mut found = Vec::new();
     for table in Table::ALL {
         let sides = [&live, &desired].map(|side| chains(side.get(&table).unwrap_or(&none)));

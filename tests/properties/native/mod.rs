@@ -46,7 +46,7 @@ proptest! {
         let rules = policy::ruleset(&config);
         let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
         let tables: Vec<_> = nft::tables(&rules).iter().map(|table| nft::encode(table).normalized()).collect();
-        let read = Family::ALL.map(|family| (family, parse::native(tables.iter(), family)));
+        let read = Family::ALL.map(|family| (family, parse::native(&tables.iter(), family)));
         let read: PerFamily<_> = read.into();
         let lines = read.values().flat_map(|tables| tables.values());
         let lines = lines.flat_map(|rules| rules.hooks.values().chain(rules.chains.values())).flatten();
