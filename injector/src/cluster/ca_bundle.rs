@@ -156,14 +156,36 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     }
 }
 
+/// Webhooks and the CAs that they had when they were last read or written: when one of them has others, another writer changed it.
+#[derive(Clone, Debug)]
+struct Settled {
+    uid: String,
+    trusted: String,
+    webhooks: Vec<String>,
+}
+
+impl Settled {
+    fn of(hooks: &Hooks, trusted: &str) -> Self {
+        let webhooks = hooks.bundles.iter().map(|(name, _)| name.clone()).collect();
+        Self { uid: hooks.uid.clone(), trusted: trusted.to_owned(), webhooks }
+    }
+
+    /// Whether another writer changed a caBundle. A webhook that was added since has none yet.
+    fn is_undone(&self, hooks: &Hooks, known: &str) -> bool {
+        let is_changed = |(name, bundle): &(String, Vec<u8>)| {
+            self.webhooks.contains(name) && bundle != self.trusted.as_bytes()
+        };
+        self.uid == hooks.uid && self.trusted == known && hooks.bundles.iter().any(is_changed)
+    }
+}
+
 struct Reconciler<'a> {
     client: Client,
     name: &'a str,
     reporter: &'a StatusReporter,
     backoff: DefaultBackoff,
     conflicts: ConflictBackoff,
-    /// The object and the CAs that were read or written together: when they differ, another writer changed it.
-    settled: Option<(String, String)>,
+    settled: Option<Settled>,
     /// The version before our last write; the watch may still return it.
     replaced: Option<String>,
     delayed_until: Option<Instant>,
@@ -211,7 +233,7 @@ impl<'a> Reconciler<'a> {
             Some(Some(hooks)) => hooks,
         };
         if hooks.have(known) {
-            self.settled = Some((hooks.uid.clone(), known.to_owned()));
+            self.settled = Some(Settled::of(hooks, known));
             return (Part::of(true, cached.problem.clone()), LONG);
         }
         if self.replaced.as_ref() == Some(&hooks.version) {
@@ -236,7 +258,7 @@ impl<'a> Reconciler<'a> {
     /// The delay before a repair.
     fn delay(&mut self, hooks: &Hooks, known: &str) -> Option<Duration> {
         let now = Instant::now();
-        if self.settled.take().is_some_and(|(uid, trusted)| uid == hooks.uid && trusted == known) {
+        if self.settled.take().is_some_and(|settled| settled.is_undone(hooks, known)) {
             let wait = self.conflicts.next_delay(now);
             self.delayed_until = Some(now + wait);
             if !wait.is_zero() {
@@ -257,7 +279,7 @@ impl<'a> Reconciler<'a> {
             self.replaced = Some(hooks.version.clone());
         }
         self.backoff.reset();
-        self.settled = Some((hooks.uid.clone(), agreed));
+        self.settled = Some(Settled::of(hooks, &agreed));
         Ok(())
     }
 }
@@ -336,5 +358,31 @@ mod tests {
         assert_eq!(reconciler.reconcile(&trust, Some("pem"), &cached("7")).await.0, Part::Good);
         let (part, _) = reconciler.reconcile(&trust, Some("pem"), &cached("8")).await;
         assert!(part.problem().is_some_and(|problem| problem.contains("is unreachable")), "{part:?}");
+    }
+
+    /// GitOps and Helm add and drop webhooks as values change: each of them gets its caBundle at once.
+    #[tokio::test]
+    async fn a_webhook_that_is_added_is_no_conflict() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let reporter = StatusReporter::new(watch::Sender::default(), std::sync::Arc::new(|_| ()));
+        let mut reconciler = Reconciler::new(client, "x", &reporter);
+        let hooks = |bundles: &[(&str, &str)]| Hooks {
+            bundles: bundles
+                .iter()
+                .map(|(name, pem)| ((*name).to_owned(), pem.as_bytes().to_vec()))
+                .collect(),
+            ..Hooks::default()
+        };
+        let settled = Settled::of(&hooks(&[("a.istio.io", "pem")]), "pem");
+        let mut is_delayed = |bundles: &[(&str, &str)]| {
+            reconciler.settled = Some(settled.clone());
+            reconciler.delay(&hooks(bundles), "pem").is_some()
+        };
+        for _ in 0..10 {
+            assert!(!is_delayed(&[("a.istio.io", "pem"), ("b.istio.io", "")]));
+        }
+        let delayed = [(); 4].map(|()| is_delayed(&[("a.istio.io", "")]));
+        assert_eq!(delayed, [false, false, false, true]);
     }
 }
