@@ -164,10 +164,9 @@ fn foreign_rules(
     let walked = || Walked { rules: Cow::Borrowed(walked), fib: &current.network.fib };
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
-    let rules = Walked::deciding_rules(&walked, rules);
-    let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign, &current.foreign_sets);
-    let chains = Walked::deciding_chains(&walked, chains);
+    let (rules, chains) = Walked::deciding(&walked, (rules, chains));
+    let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
     let changing = foreign::that_change_marks(own, current.backend, &current.foreign, &current.foreign_sets);
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };

@@ -82,6 +82,7 @@ impl Compiler {
             _ => None,
         });
         let equal: Vec<_> = equal.collect();
+        program.has_open_order = !equal.is_empty();
         program.unwalked.extend(equal);
         program.bases = bases.into_iter().map(|((hook, ..), base)| (hook, base)).collect();
         let targets =

@@ -26,7 +26,7 @@ pub(super) fn changes_capture(
     let own = own.iter().filter(|own| own.is_ipv4() == (family == Family::V4));
     let own: Vec<_> = own.map(|own| (address_number(*own), address_number(*own))).collect();
     let own = if own.is_empty() { addresses(family) } else { Set::of(own).or(&loopback_addresses(family)) };
-    if without.unwalked != with.unwalked {
+    if without.unwalked != with.unwalked || without.has_open_order {
         return Ok(true);
     }
     let proxy = proxy_ports(without);

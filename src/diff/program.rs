@@ -12,6 +12,8 @@ pub(super) struct Program {
     pub(super) chains: Vec<Chain>,
     /// Rules of chains that are not walked, each with its table and chain.
     pub(super) unwalked: Vec<String>,
+    /// Whether two base chains have the same priority: the kernel does not list their order.
+    pub(super) has_open_order: bool,
     /// The marks that policy routing sends to `lo`.
     pub(super) routed_marks: Vec<u32>,
 }

@@ -223,6 +223,14 @@ impl Run<'_> {
             }
             if !matching.is_empty() {
                 self.met.push((self.hook.0, self.hook.1, (number, at)));
+                if depth + 1 == DEEPEST && rule.actions.iter().any(leads_on) {
+                    // What is behind it may do anything.
+                    for walker in &mut matching {
+                        walker.unsure = walker.unsure.or(Some((number, at)));
+                    }
+                    let taken = Flow::Take("chains nested too deep".to_owned());
+                    left.extend(matching.iter().map(|walker| (walker.clone(), taken.clone())));
+                }
                 for (walker, flow) in self.actions(&rule.actions, matching, depth)? {
                     if flow == Flow::Next { rest.push(walker) } else { left.push((walker, flow)) }
                 }
@@ -292,6 +300,11 @@ impl Run<'_> {
         left.extend(walkers.into_iter().map(|walker| (walker, Flow::Next)));
         Ok(left)
     }
+}
+
+/// Whether an action leads to another chain.
+const fn leads_on(action: &Action) -> bool {
+    matches!(action, Action::Jump(_) | Action::Goto(_))
 }
 
 /// The packets that a rule matches; the others go to `rest`, and so do those of which that is not known.

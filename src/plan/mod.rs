@@ -11,7 +11,7 @@ mod walked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use notices::{Notices, lost_queries, notices};
+pub use notices::{Notices, kept_rules, lost_queries, notices};
 use phases::Phases;
 use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};

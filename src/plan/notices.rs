@@ -35,13 +35,23 @@ impl Notices {
 /// Warnings to log before the steps are executed.
 #[must_use]
 pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
-    let Notices { mut deciding, others: mut notices, mut unread } = Notices::default();
+    let mut unread = Vec::new();
     if current.legacy_unlisted {
         unread.push(
             "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
                 .to_owned(),
         );
     }
+    let (mut deciding, mut of_network) = (Vec::new(), Vec::new());
+    add_foreign(desired, current, &mut deciding, &mut of_network);
+    let others =
+        held_chains(desired, current).into_iter().chain(of_network).chain(kept_rules(desired, current));
+    Notices { deciding, others: others.collect(), unread }
+}
+
+/// Chains of ours that stay since a foreign rule jumps to them.
+fn held_chains(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
+    let mut notices = Vec::new();
     for ((variant, family), observed) in &current.rules {
         let wanted = desired.rules.get(family).filter(|_| current.backend == Backend::Iptables(*variant));
         for (table, live) in &observed.tables {
@@ -55,7 +65,13 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             }));
         }
     }
-    add_foreign(desired, current, &mut deciding, &mut notices);
+    notices
+}
+
+/// Rules of an earlier run that a run deletes without a record, or keeps.
+#[must_use]
+pub fn kept_rules(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
+    let mut notices = Vec::new();
     for variant in Variant::ALL {
         let changes = changes(desired, current, variant);
         for change in &changes {
@@ -86,7 +102,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
             )));
         }
     }
-    Notices { deciding, others: notices, unread }
+    notices
 }
 
 /// A finding about rules of an earlier run.
@@ -143,7 +159,8 @@ fn add_foreign(
         Walked { rules: Cow::Borrowed(rules), fib: &current.network.fib }
     };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
-    let first = Walked::deciding_rules(&walked, first);
+    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets);
+    let (first, chains) = Walked::deciding(&walked, (first, chains));
     deciding.extend(first.iter().map(Finding::from));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     deciding.extend(foreign::that_mark_like_tproxy(
@@ -160,8 +177,7 @@ fn add_foreign(
         network,
         &current.foreign,
     ));
-    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets);
-    for chain in Walked::deciding_chains(&walked, chains) {
+    for chain in chains {
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push((&chain).into());
     }

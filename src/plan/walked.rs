@@ -11,8 +11,8 @@ use crate::finding::RuleId;
 use crate::foreign::{self, BaseChain, DecidesFirst};
 use crate::model::{Backend, Family, FamilyRules, Fib, PerFamily, Variant};
 
-/// Most rules and chains that are examined one by one: each takes a walk over all packets.
-const MOST: usize = 16;
+/// Most rules and chains that are examined: each takes walks over all packets.
+const MOST: usize = 8;
 
 impl CurrentState {
     /// Adds what packets of a family meet in addition to our rules.
@@ -60,48 +60,89 @@ pub struct Walked<'a> {
 }
 
 impl Walked<'_> {
-    /// Whether the part is there, and all packets of captured connections fare alike without it; `family`: the only one whose packets
-    /// meet it.
-    fn is_harmless(&self, family: Option<Family>, part: &ForeignPart) -> bool {
-        let of_family = self.rules.iter().filter(|(of, _)| family.is_none_or(|family| family == **of));
-        let mut changed =
-            of_family.filter_map(|(family, with)| Some((*family, with, with.without(part)?))).peekable();
-        let own = |family| -> Vec<IpAddr> {
-            let addresses = self.fib.get(&family).map(|fib| &fib.addresses);
-            addresses.into_iter().flatten().map(|own| own.address).collect()
+    /// Which of these parts change nothing about captured connections, whichever packet comes: all of them together, or one of them
+    /// alone and beside the others. Two that do the same are not each harmless since the other one is there.
+    fn harmless(&self, parts: &[Option<Part>]) -> Vec<bool> {
+        let known: Vec<&Part> = parts.iter().flatten().collect();
+        let all = |part: &&Part| self.is_harmless_among(part, &known);
+        let none = vec![false; parts.len()];
+        if known.is_empty() || known.len() > MOST {
+            return none;
+        }
+        let together = self.rules.iter().all(|(family, with)| {
+            let without = known.iter().filter(|part| part.is_of(*family));
+            let without =
+                without.fold(with.clone(), |rules, part| rules.without(&part.part).unwrap_or(rules));
+            diff::is_harmless(*family, with, &without, &self.own(*family))
+        });
+        let is_harmless = |part: &Option<Part>| {
+            part.as_ref().is_some_and(|part| self.has(part) && (together || all(&part)))
         };
-        let acquits = |(family, with, without): (Family, &Rules, Rules)| {
-            diff::is_harmless(family, with, &without, &own(family))
-        };
-        changed.peek().is_some() && changed.all(acquits)
+        parts.iter().map(is_harmless).collect()
     }
 
-    /// The rules without those that change nothing about captured connections, whichever packet comes.
-    #[must_use]
-    pub fn deciding_rules(walked: &dyn Fn() -> Self, mut found: Vec<DecidesFirst>) -> Vec<DecidesFirst> {
-        if found.len() <= MOST && found.iter().any(|first| first.walked_rule().is_some()) {
-            let walked = walked();
-            found.retain(|first| {
-                first.walked_rule().is_none_or(|(family, RuleId { table, chain, words })| {
-                    !walked.is_harmless(Some(family), &ForeignPart { table, chain, words: Some(words) })
-                })
-            });
-        }
-        found
+    /// Whether one part changes nothing, with the others and without them.
+    fn is_harmless_among(&self, part: &Part, all: &[&Part]) -> bool {
+        let of_family = self.rules.iter().filter(|(family, _)| part.is_of(**family));
+        let mut compared = of_family.flat_map(|(family, with)| {
+            let others = all.iter().filter(|other| **other != part && other.is_of(*family));
+            let alone = others.fold(with.clone(), |rules, other| rules.without(&other.part).unwrap_or(rules));
+            [(*family, with.clone()), (*family, alone)]
+        });
+        compared.all(|(family, with)| {
+            let without = with.without(&part.part);
+            without.is_none_or(|without| diff::is_harmless(family, &with, &without, &self.own(family)))
+        })
     }
 
-    /// The base chains without those that change nothing about captured connections.
+    /// Whether a part is among the rules.
+    fn has(&self, part: &Part) -> bool {
+        let mut of_family = self.rules.iter().filter(|(family, _)| part.is_of(**family));
+        of_family.any(|(_, rules)| rules.without(&part.part).is_some())
+    }
+
+    /// The addresses of the pod.
+    fn own(&self, family: Family) -> Vec<IpAddr> {
+        let addresses = self.fib.get(&family).map(|fib| &fib.addresses);
+        addresses.into_iter().flatten().map(|own| own.address).collect()
+    }
+
+    /// The rules and base chains without those that change nothing about captured connections, whichever packet comes; `walked` makes what is
+    /// walked, if anything is to be.
     #[must_use]
-    pub fn deciding_chains(walked: &dyn Fn() -> Self, mut found: Vec<BaseChain>) -> Vec<BaseChain> {
-        if found.len() <= MOST && found.iter().any(|base| base.walked_chain().is_some()) {
-            let walked = walked();
-            found.retain(|base| {
-                base.walked_chain().is_none_or(|(table, chain)| {
-                    let (table, chain) = (table.to_owned(), chain.to_owned());
-                    !walked.is_harmless(None, &ForeignPart { table, chain, words: None })
-                })
-            });
+    pub fn deciding(
+        walked: &dyn Fn() -> Self,
+        (rules, chains): (Vec<DecidesFirst>, Vec<BaseChain>),
+    ) -> (Vec<DecidesFirst>, Vec<BaseChain>) {
+        let of_rule = |first: &DecidesFirst| {
+            let (family, RuleId { table, chain, words }) = first.walked_rule()?;
+            Some(Part { family: Some(family), part: ForeignPart { table, chain, words: Some(words) } })
+        };
+        let of_chain = |base: &BaseChain| {
+            let (table, chain) = base.walked_chain()?;
+            let (table, chain) = (table.to_owned(), chain.to_owned());
+            Some(Part { family: None, part: ForeignPart { table, chain, words: None } })
+        };
+        let parts: Vec<_> = rules.iter().map(of_rule).chain(chains.iter().map(of_chain)).collect();
+        if parts.iter().all(Option::is_none) {
+            return (rules, chains);
         }
-        found
+        let mut harmless = walked().harmless(&parts).into_iter();
+        let rules = rules.into_iter().filter(|_| harmless.next() != Some(true)).collect();
+        let chains = chains.into_iter().filter(|_| harmless.next() != Some(true)).collect();
+        (rules, chains)
+    }
+}
+
+/// A foreign rule or base chain, and the only family whose packets meet it, if that is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    family: Option<Family>,
+    part: ForeignPart,
+}
+
+impl Part {
+    fn is_of(&self, family: Family) -> bool {
+        self.family.is_none_or(|only| only == family)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode, Traffic};
 use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
-use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, notices, plan};
+use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, kept_rules, plan};
 use istio_iptables::reconcile::Change;
 use istio_iptables::record::Record;
 use istio_iptables::{conntrack, nft, parse, policy, render, routing};
@@ -70,7 +70,7 @@ impl Namespace {
 
     /// Where identical foreign rules leave it open which rules are ours, those stay, and are named.
     fn names(&self, desired: &DesiredState, variant: Variant) -> Vec<String> {
-        let notices = notices(desired, &self.current(variant)).others;
+        let notices = kept_rules(desired, &self.current(variant));
         let kept = notices.into_iter().map(|notice| notice.to_string());
         kept.filter(|sentence| sentence.contains("kept (ours or foreign)")).collect()
     }
