@@ -7,6 +7,8 @@ use crate::lab::{Fixture, Pod, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
     rules_that_change_no_captured_connection_are_not_named,
+    rules_that_do_the_same_are_both_named,
+    a_foreign_zone_is_a_difference,
     chains_that_change_no_captured_connection_are_not_named,
 );
 for_these_fixtures!(native: Native Dual; [chains_that_change_no_captured_connection_are_not_named]);
@@ -122,4 +124,27 @@ fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
             nft(&pod, "delete table inet agent");
         }
     }
+}
+
+/// Without one of them the other one does the same.
+fn rules_that_do_the_same_are_both_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    for table in ["raw", "mangle"] {
+        insert(&pod, &format!("-t {table} -A OUTPUT -p tcp -m tcp --dport 9998 -j DROP"));
+    }
+    let output = pod.apply(&EVERYTHING).output();
+    for table in ["raw", "mangle"] {
+        let named = format!("{table} `-A OUTPUT -p tcp -m tcp --dport 9998 -j DROP`");
+        assert_eq!(output.matches(&named).count(), 2, "{named}: {output}");
+    }
+}
+
+/// A redirected connection in another zone reaches the proxy without its destination.
+fn a_foreign_zone_is_a_difference(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let diff = || pod.istio_iptables(&[&["diff", "live", "options"], &EVERYTHING[..]].concat()).run();
+    drop(diff().ended_with(0));
+    insert(&pod, "-t raw -A OUTPUT -p tcp -j CT --zone 7");
+    drop(diff().ended_with(1));
 }
