@@ -1,16 +1,17 @@
 //! Whether rules of other programs change what becomes of captured connections.
 //!
-//! A packet that is treated differently matters if it may belong to a captured connection: the first packet of its connection, with the
-//! same server, would be captured. The connection that the proxy makes for a captured one has the same server, too.
+//! A packet of an open connection may belong to any, and one of the proxy to any endpoint: both matter, and so does what the proxy receives.
+//! The first packet of an app's or a client's connection matters if it would be captured. So may a packet of UDP that comes from a server,
+//! which has no state where the query went through another zone.
 
-use super::difference::differing_classes;
 use std::net::IpAddr;
 
+use super::difference::differing_classes;
 use super::field::{
-    Class, FORWARDED, FROM_OUTSIDE, Field, INSIDE, NEW, TO_OUTSIDE, address_number, addresses,
+    Class, FORWARDED, FROM_OUTSIDE, Field, INSIDE, MAX_U32, NEW, TO_OUTSIDE, UDP, address_number, addresses,
     loopback_addresses, packets,
 };
-use super::program::{Action, Program};
+use super::program::{Action, Program, Test};
 use super::run::{Verdict, run};
 use super::set::Set;
 use super::walker::{TooManyClasses, Walker, joined};
@@ -30,17 +31,17 @@ pub(super) fn changes_capture(
         return Ok(true);
     }
     let proxy = proxy_ports(without);
+    let [uids, gids] = [Field::Uid, Field::Gid].map(|field| tested_owners(without, field));
     let (differing, _) = differing_classes(family, [without, with])?;
     let routed = without.routed();
     let every = packets(family, [&routed, &routed]);
     let mut first = Vec::new();
     for class in differing.into_iter().flat_map(|(class, _)| by_place(&class, &own)) {
-        let is_of_proxy = |server: Field, client: Field| {
-            !class.get(server).and(&proxy).is_empty() && !class.get(client).and(&client_ports()).is_empty()
-        };
-        if is_of_proxy(Field::SourcePort, Field::DestinationPort)
-            || is_of_proxy(Field::DestinationPort, Field::SourcePort)
-        {
+        let has = |field: Field, values: &Set| !class.get(field).and(values).is_empty();
+        let is_sent = has(Field::Path, &Set::range(INSIDE, TO_OUTSIDE));
+        let may_be_of_proxy = is_sent && (has(Field::Uid, &uids) || has(Field::Gid, &gids));
+        let is_open = has(Field::State, &Set::one(NEW).complement());
+        if may_be_of_proxy || is_open || has(Field::DestinationPort, &proxy) {
             return Ok(true);
         }
         first.extend(first_packets(&class, &every, &own));
@@ -74,6 +75,18 @@ fn proxy_ports(program: &Program) -> Set {
         | Action::Zone(_) => None,
     };
     Set::of(actions.filter_map(port).map(|port| (port, port)).collect())
+}
+
+/// The users or groups that rules of ours test: those of the proxy, and others that are not captured.
+fn tested_owners(program: &Program, field: Field) -> Set {
+    let ours = program.chains.iter().flat_map(|chain| &chain.rules);
+    let ours = ours.filter(|rule| rule.parts.iter().any(|part| part.why.is_some()));
+    let tests = ours.flat_map(|rule| &rule.tests).filter(|test| test.field == field);
+    // Negated or not, the one of the two sets is small.
+    let few =
+        |test: &Test| if test.values.ranges().len() <= 1 { test.values.clone() } else { test.others.clone() };
+    let all = tests.map(few).fold(Set::none(), |all, some| all.or(&some));
+    all.and(&Set::range(0, MAX_U32))
 }
 
 /// The first packets, of `every` one that there can be, of connections to which packets of the class may belong.
@@ -126,24 +139,17 @@ fn openings(class: &Class) -> [Class; 2] {
         INSIDE => &[INSIDE, FROM_OUTSIDE, TO_OUTSIDE],
         _ => &[FROM_OUTSIDE],
     });
-    let opening = |paths: Set, server: Field, [port, client]: [Field; 2]| {
+    let opening = |paths: Set, server: Field, port: Field, class: &Class| {
         let mut opening = class.clone();
         *opening.get_mut(Field::Path) = paths;
         *opening.get_mut(Field::State) = Set::one(NEW);
         *opening.get_mut(Field::Destination) = class.get(server).clone();
         *opening.get_mut(Field::DestinationPort) = class.get(port).clone();
-        // Without a client's port, no packet is one of such a connection.
-        *opening.get_mut(Field::SourcePort) = class.get(client).and(&client_ports());
         opening
     };
-    let (source, destination) = (Field::SourcePort, Field::DestinationPort);
+    let responses = class.clone().with(Field::Protocol, &Set::one(UDP));
     [
-        opening(to_server, Field::Destination, [destination, source]),
-        opening(from_server, Field::Source, [source, destination]),
+        opening(to_server, Field::Destination, Field::DestinationPort, class),
+        opening(from_server, Field::Source, Field::SourcePort, &responses),
     ]
-}
-
-/// The ports that Linux gives clients by default (`net.ipv4.ip_local_port_range`), and those that others give: a server has a lower one.
-fn client_ports() -> Set {
-    Set::range(32768, 65535)
 }

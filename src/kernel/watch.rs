@@ -33,16 +33,39 @@ pub struct Watch {
     /// `None` without nf_tables.
     changes: Option<Changes>,
     signals: SignalFd,
-    process: Option<OwnedFd>,
+    process: Option<Process>,
     /// The name of this program, as the kernel announces it.
     own_name: String,
 }
 
-/// A process, whatever later has its number.
+/// A process that is watched.
+#[derive(Debug)]
+pub enum Process {
+    /// Whatever later has its number.
+    Itself(OwnedFd),
+    /// By its number, each time the wait ends: Linux before 5.3.
+    Number(u32),
+}
+
+/// Begins to watch a process.
 ///
 /// # Errors
 /// There is no such process.
-pub fn process(pid: u32) -> io::Result<OwnedFd> {
+pub fn process(pid: u32) -> io::Result<Process> {
+    match open_process(pid) {
+        Ok(process) => Ok(Process::Itself(process)),
+        Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) && exists(pid) => {
+            Ok(Process::Number(pid))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn exists(pid: u32) -> bool {
+    procfs::read(format!("/proc/{pid}/stat")).is_ok()
+}
+
+fn open_process(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: it takes numbers only.
     #[allow(unsafe_code, reason = "pidfd_open(2) has no safe wrapper in std or nix")]
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -61,7 +84,7 @@ impl Watch {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn new(process: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn new(process: Option<Process>) -> io::Result<Self> {
         let mut asking = SigSet::empty();
         asking.add(Signal::SIGINT);
         asking.add(Signal::SIGTERM);
@@ -94,17 +117,24 @@ impl Watch {
             let left = left.checked_add(Duration::from_micros(999)).unwrap_or(left);
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut all: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-            all.extend(self.process.iter().map(|process| process.as_fd()));
+            let process = match &self.process {
+                Some(Process::Itself(process)) => Some(process.as_fd()),
+                Some(Process::Number(_)) | None => None,
+            };
+            all.extend(process);
             all.extend(self.changes.iter().map(|changes| changes.as_fd()));
             let mut all: Vec<_> = all.into_iter().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
             match poll(&mut all, timeout) {
+                Ok(0) if matches!(self.process, Some(Process::Number(pid)) if !exists(pid)) => {
+                    return Ok(Woken::Ended);
+                }
                 Ok(0) => return Ok(Woken::OnTime),
                 Ok(_) => {}
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
             let is_ready = |at: usize| all.get(at).is_some_and(|one| one.any().unwrap_or(false));
-            let has_ended = self.process.is_some() && is_ready(1);
+            let has_ended = process.is_some() && is_ready(1);
             if is_ready(0) && self.signals.read_signal()?.is_some() {
                 return Ok(Woken::Stopped);
             }

@@ -182,7 +182,11 @@ pub fn check_packets(
 
 /// Excludes other runs from the namespace until the end of this one.
 fn exclusive() -> Result<Option<run_lock::Lock>, Failure> {
-    match run_lock::lock(WAIT_FOR_OTHER_RUN) {
+    exclusive_within(WAIT_FOR_OTHER_RUN)
+}
+
+fn exclusive_within(wait: Duration) -> Result<Option<run_lock::Lock>, Failure> {
+    match run_lock::lock(wait) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ run_lock::LockError::Busy(_)) => {
             let hint = "wait for that run to end, or end it if it is stuck; then run again";

@@ -9,6 +9,7 @@ for_each_backend!(
     rules_that_change_no_captured_connection_are_not_named,
     rules_that_do_the_same_are_both_named,
     a_foreign_zone_is_a_difference,
+    what_may_meet_packets_of_the_proxy_or_of_clients_is_named,
     chains_that_change_no_captured_connection_are_not_named,
 );
 for_these_fixtures!(native: Native Dual; [chains_that_change_no_captured_connection_are_not_named]);
@@ -49,24 +50,17 @@ fn rules_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
             "-t nat -I OUTPUT -p tcp -m tcp --dport 9998 -j ACCEPT",
         ),
         (
-            "-t raw -A OUTPUT -p tcp -m tcp --dport 9999 -j NOTRACK",
-            "-t raw -A OUTPUT -p tcp -m tcp --dport 9998 -j NOTRACK",
-        ),
-        (
-            "-t mangle -A OUTPUT -p tcp -m tcp --dport 9999 -j DROP",
-            "-t mangle -A OUTPUT -p tcp -m tcp --dport 9998 -j DROP",
-        ),
-        (
-            "-t nat -I PREROUTING -p tcp -m tcp --dport 22 -j REDIRECT --to-ports 2222",
-            "-t nat -I PREROUTING -p tcp -m tcp --dport 23 -j REDIRECT --to-ports 2222",
+            "-t nat -I PREROUTING ! -i lo -p tcp -m tcp --dport 22 -j REDIRECT --to-ports 2222",
+            "-t nat -I PREROUTING ! -i lo -p tcp -m tcp --dport 23 -j REDIRECT --to-ports 2222",
         ),
         (
             "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1337 ! -o lo -j ACCEPT",
             "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1338 ! -o lo -j ACCEPT",
         ),
+        // An endpoint of the proxy may have an excluded port, and a client any.
         (
-            "-t raw -A PREROUTING -i eth9 -p tcp -m tcp --sport 9999 -j DROP",
-            "-t raw -A PREROUTING -i eth9 -p tcp -m tcp --sport 9998 -j DROP",
+            "-t nat -I OUTPUT -p tcp -m owner ! --uid-owner 1337 -m owner ! --gid-owner 1337 -m tcp --dport 9999 -j REDIRECT --to-ports 9",
+            "-t mangle -A OUTPUT -p tcp -m tcp --dport 9999 -j DROP",
         ),
     ] {
         insert(&pod, harmless);
@@ -100,18 +94,9 @@ fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
     let pod = fixture.pod();
     let options = [&EVERYTHING[..], &OPTIONS].concat();
     for (hook, harmless, harmful) in [
-        ("output", "tcp dport 9999 drop", "tcp dport 9998 drop"),
-        ("output", "tcp dport { 9999 } notrack", "tcp dport { 9998, 9999 } notrack"),
-        (
-            "output",
-            "ip daddr 203.0.113.0/25 tcp dport 443 drop",
-            "ip daddr 203.0.114.0/25 tcp dport 443 drop",
-        ),
-        (
-            "prerouting",
-            "iifname != lo tcp dport 22 reject with tcp reset",
-            "iifname != lo tcp dport 23 reject with tcp reset",
-        ),
+        ("output", "tcp dport 9998 accept", "tcp dport 9999 drop"),
+        ("output", "tcp dport 9998 counter", "tcp dport { 9998, 9999 } notrack"),
+        ("prerouting", "iifname != lo accept", "iifname != lo tcp dport 22 reject with tcp reset"),
     ] {
         for (rule, is_named) in [(harmless, false), (harmful, true)] {
             nft(
@@ -147,4 +132,28 @@ fn a_foreign_zone_is_a_difference(fixture: Fixture) {
     drop(diff().ended_with(0));
     insert(&pod, "-t raw -A OUTPUT -p tcp -j CT --zone 7");
     drop(diff().ended_with(1));
+}
+
+/// The proxy's endpoints have other addresses and ports than services, and clients ports of any number; a set that rules fill is empty now.
+fn what_may_meet_packets_of_the_proxy_or_of_clients_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = ["-b", "8080", "-i", "10.96.0.0/12", "--redirect-dns", "--capture-all-dns"];
+    for (hook, rule) in [
+        ("output", "ip daddr 10.199.1.1 tcp dport 9080 drop"),
+        ("prerouting", "udp sport 53 udp dport 1024-32767 drop"),
+        ("prerouting", "tcp sport 1024-32767 tcp dport 8080 drop"),
+        ("prerouting", "ip saddr @banned drop"),
+    ] {
+        nft(
+            &pod,
+            &format!(
+                "table inet agent {{
+                    set banned {{ type ipv4_addr; flags dynamic; size 100; }};
+                    chain it {{ type filter hook {hook} priority -310; {rule}; }};
+                }}"
+            ),
+        );
+        assert!(!named(&pod, &options).is_empty(), "{rule}");
+        nft(&pod, "delete table inet agent");
+    }
 }

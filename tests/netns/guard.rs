@@ -21,7 +21,9 @@ for_each_backend_and_native!(
     what_changed_before_the_start_is_found,
     guard_ends_with_the_process_and_by_a_signal,
     nothing_to_guard_is_refused,
+    rules_are_repaired_before_that_is_reported,
 );
+for_these_fixtures!(only_nft: IptablesNft Dual; [every_table_flushed_by_a_script_is_repaired_at_once]);
 for_these_fixtures!(only_native: Native Dual; [fights_are_paced, many_changes_of_others_hide_none_of_ours]);
 
 /// Longer than an event takes to come, on a loaded machine.
@@ -171,10 +173,64 @@ fn rules_are_not_repaired_unless_that_is_asked_for(fixture: Fixture) {
     assert!(!drift["differences"].as_array().unwrap().is_empty(), "{drift}");
     guard.is_silent();
     assert!(checked(&pod).starts_with("different"), "{}", checked(&pod));
+    // A further change is reported, too.
+    pod.apply(&EVERYTHING);
+    guard.until("restored");
+    for command in removals(fixture.backend).into_iter().rev().take(2) {
+        pod.namespace.run(|| tool(command.0, &command.1[1..], ""));
+        guard.until("drift");
+    }
     pod.apply(&EVERYTHING);
     guard.until("restored");
     guard.is_silent();
     guard.end();
+}
+
+/// What an administrator's script does.
+fn every_table_flushed_by_a_script_is_repaired_at_once(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&EVERYTHING);
+    let guard = Guard::start(&pod, &["--action", "repair", "--audit", "3600"]);
+    let script = "for t in nat raw mangle; do for i in iptables-nft ip6tables-nft; do $i -t $t -F; $i -t $t -X; done; done";
+    pod.namespace.run(|| tool("sh", &["-c", script], ""));
+    guard.until("repaired");
+    let begin = std::time::Instant::now();
+    while !checked(&pod).starts_with("equal") {
+        assert!(begin.elapsed() < PATIENCE, "{}", checked(&pod));
+    }
+    is_captured(&pod);
+    guard.end();
+}
+
+/// Nothing reads what it reports: it repairs all the same before it ends.
+fn rules_are_repaired_before_that_is_reported(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let flag = fixture.backend.flag();
+    let mut child = pod.namespace.run(|| {
+        let mut command = Command::new(&*BUILT);
+        command.args([
+            "guard",
+            "--dual-stack",
+            "--output",
+            "json",
+            "--backend",
+            flag,
+            "--action",
+            "repair",
+            "--audit",
+            "1",
+        ]);
+        command.stdout(Stdio::piped()).spawn().expect("start istio-iptables")
+    });
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    lines.next().expect("a line").expect("text");
+    drop(lines);
+    let (program, command) = removals(fixture.backend).remove(0);
+    pod.namespace.run(|| tool(program, &command[1..], ""));
+    child.wait().expect("it ends");
+    assert!(checked(&pod).starts_with("equal"), "{}", checked(&pod));
 }
 
 fn foreign_rules_that_decide_are_problems_and_others_are_not(fixture: Fixture) {
@@ -183,14 +239,14 @@ fn foreign_rules_that_decide_are_problems_and_others_are_not(fixture: Fixture) {
     pod.apply(&options);
     let guard = Guard::start(&pod, &[&options[..], &["--audit", "1"]].concat());
     let nft = |commands: &str| pod.namespace.run(|| tool("nft", &["-f", "-"], commands));
-    let table = |port: u16| {
+    let table = |rule: &str| {
         format!(
-            "table inet agent {{ chain out {{ type filter hook output priority -310; oifname != lo tcp dport {port} drop; }}; }}"
+            "table inet agent {{ chain out {{ type filter hook output priority -310; oifname != lo {rule}; }}; }}"
         )
     };
-    nft(&table(9999));
+    nft(&table("tcp dport 9998 accept"));
     guard.is_silent();
-    nft(&format!("delete table inet agent\n{}", table(9998)));
+    nft(&format!("delete table inet agent\n{}", table("tcp dport 9998 drop")));
     let problem = guard.next("problem");
     assert_eq!(problem["id"], "traffic-lost", "{problem}");
     assert!(problem["cause"].as_str().unwrap().contains("inet agent out decides"), "{problem}");

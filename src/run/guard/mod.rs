@@ -13,7 +13,7 @@ use nfnetlink::nftables::Change;
 
 use super::namespace::{enter, require_net_admin};
 use super::questions::{Checked, checked, compared};
-use super::{desired, exclusive};
+use super::{desired, exclusive_within};
 use crate::apply::differences::Differences;
 use crate::apply::{self, Access};
 use crate::config::{
@@ -32,6 +32,8 @@ use pace::Pace;
 
 /// How much longer nothing is compared after a comparison than that took, while another program changes its own rules all the time.
 const REST: u32 = 10;
+/// How long a run that changes the rules is waited for before signals are looked at, and the pause after a first failure.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Guards the rules of a network namespace until a signal asks for the end, or the process that names the namespace ends.
 pub(super) fn guard(
@@ -85,7 +87,8 @@ pub(super) fn guard(
         pace: Pace::default(),
         by: Culprits::default(),
         known: Vec::new(),
-        has_drift: false,
+        drift: None,
+        failures: 0,
         is_waiting: false,
         rest_until: Instant::now(),
     };
@@ -114,8 +117,10 @@ struct Guard<'a, H> {
     by: Culprits,
     /// The problems that are reported and not gone yet.
     known: Vec<Finding>,
-    /// Whether a drift is reported that is not over yet.
-    has_drift: bool,
+    /// The drift that is reported and not over yet.
+    drift: Option<Vec<String>>,
+    /// How often in a row something could not be done.
+    failures: u32,
     /// Whether it is reported that a repair waits.
     is_waiting: bool,
     /// Before that, changes of others lead to no comparison.
@@ -132,7 +137,7 @@ impl<H: Host> Guard<'_, H> {
                 .map_err(|error| apply::from_kernel(format!("cannot wait for changes: {error}"), &error))?;
             match woken {
                 Woken::Stopped => {
-                    log::info!("guard ends: a signal asks for it; the rules stay");
+                    log::info!("guard ends: a signal asks for it; the rules are left as they are");
                     return Ok(Exit::Done);
                 }
                 Woken::Ended => {
@@ -171,8 +176,9 @@ impl<H: Host> Guard<'_, H> {
     /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one before the audit.
     fn examine(&mut self, compared: Option<Differences>) -> Result<Option<Instant>, Failure> {
         // A run that is changing the rules ends first.
-        let _lock = match exclusive() {
+        let _lock = match exclusive_within(SHORT) {
             Ok(lock) => lock,
+            Err(failure) if failure.exit == Exit::Busy => return Ok(Some(Instant::now())),
             Err(failure) => return self.failed(&failure),
         };
         let begin = Instant::now();
@@ -195,17 +201,20 @@ impl<H: Host> Guard<'_, H> {
         }
         self.report_problems(&found, &by)?;
         if found.is_same() {
-            if std::mem::take(&mut self.has_drift) {
-                self.is_waiting = false;
+            (self.is_waiting, self.failures) = (false, 0);
+            if self.drift.take().is_some() {
                 self.report(&Event::Restored)?;
             }
             return Ok(again);
         }
-        if !std::mem::replace(&mut self.has_drift, true) {
-            self.report(&Event::Drift { differences: in_words(&found), by: by.clone() })?;
-        }
+        let differences = in_words(&found);
         if may_repair {
-            return self.repair(begin, &by);
+            return self.repair(begin, differences, &by);
+        }
+        // What differs now may be more, and another program's doing.
+        if self.drift.as_ref() != Some(&differences) {
+            self.report(&Event::Drift { differences: differences.clone(), by: by.clone() })?;
+            self.drift = Some(differences);
         }
         if repairs && !std::mem::replace(&mut self.is_waiting, true) {
             self.report(&Event::Waiting { pause: self.pace.pause(), by })?;
@@ -231,12 +240,12 @@ impl<H: Host> Guard<'_, H> {
         let differences =
             what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
         let by = self.culprits();
-        if !std::mem::take(&mut self.has_drift) {
+        self.pace.repaired(Instant::now());
+        if self.drift.take().is_none() {
             self.report(&Event::Drift { differences, by: by.clone() })?;
         }
         self.is_waiting = false;
         self.report(&Event::Repaired { took, what: what.join(", "), by })?;
-        self.pace.repaired(Instant::now());
         Ok(true)
     }
 
@@ -257,31 +266,46 @@ impl<H: Host> Guard<'_, H> {
         true
     }
 
-    fn repair(&mut self, begin: Instant, by: &Culprits) -> Result<Option<Instant>, Failure> {
+    /// Repairs first, and then reports: a reader of the reports that has gone keeps no rule away.
+    fn repair(
+        &mut self,
+        begin: Instant,
+        differences: Vec<String>,
+        by: &Culprits,
+    ) -> Result<Option<Instant>, Failure> {
         let repaired = apply::apply(self.host, &self.desired, &self.run);
         self.pace.repaired(Instant::now());
-        // Those of the tools are among them: what others do meanwhile, the comparison shows.
+        // Notices of the tools are among them: what others do meanwhile, the comparison shows.
         let _ = self.culprits();
-        match repaired.and_then(|_| self.compared()) {
+        let compared = repaired.and_then(|_| self.compared());
+        let took = begin.elapsed();
+        if self.drift.as_ref() != Some(&differences) {
+            self.report(&Event::Drift { differences, by: by.clone() })?;
+        }
+        match compared {
             Ok(found) if found.is_same() => {
-                (self.has_drift, self.is_waiting) = (false, false);
+                (self.drift, self.is_waiting, self.failures) = (None, false, 0);
                 let what = self.desired.counts();
-                self.report(&Event::Repaired { took: begin.elapsed(), what, by: by.clone() })?;
+                self.report(&Event::Repaired { took, what, by: by.clone() })?;
                 self.report_problems(&found, &Culprits::default())?;
                 Ok(None)
             }
             Ok(found) => {
-                self.report(&Event::Drift { differences: in_words(&found), by: by.clone() })?;
+                self.drift = Some(in_words(&found));
+                let differences = self.drift.clone().unwrap_or_default();
+                self.report(&Event::Drift { differences, by: Culprits::default() })?;
                 Ok(Some(Instant::now()))
             }
             Err(failure) => self.failed(&failure),
         }
     }
 
-    /// Reports what cannot be done now. The next audit tries again.
-    fn failed(&self, failure: &Failure) -> Result<Option<Instant>, Failure> {
+    /// Reports what cannot be done now, and tries again after a pause that doubles up to the time of an audit.
+    fn failed(&mut self, failure: &Failure) -> Result<Option<Instant>, Failure> {
         self.report(&Event::Failed { cause: failure.to_string() })?;
-        Ok(Some(Instant::now() + self.options.audit))
+        let pause = SHORT.saturating_mul(1 << self.failures.min(16)).min(self.options.audit);
+        self.failures = self.failures.saturating_add(1);
+        Ok(Some(Instant::now() + pause))
     }
 
     fn compared(&self) -> Result<Differences, Failure> {

@@ -36,6 +36,8 @@ pub struct Members {
 
 /// The flag of a map, and what its values are.
 const MAP: u32 = 8;
+/// The flag of a set that rules add to and delete from as packets pass: what it holds now says nothing about later.
+const FILLED_BY_RULES: u32 = 0x20;
 const DATA_TYPE: u16 = 6;
 const VERDICTS: u32 = 0xffff_ff00;
 /// An element's verdict, and the end of its range where fields are joined.
@@ -45,7 +47,7 @@ const KEY_END: u16 = 10;
 const CATCH_ALL: u32 = 2;
 
 impl Client {
-    /// The members of the sets and verdict maps of a table; without those that hold anything else.
+    /// The members of the sets and verdict maps of a table; without those that hold anything else, and those that rules fill.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -77,7 +79,7 @@ fn described(reply: &Reply<'_>, table: &TableName) -> Option<Members> {
     let flags = number(set::FLAGS).unwrap_or(0);
     let is_map = flags & MAP != 0;
     let is_known = !is_map || number(DATA_TYPE) == Some(VERDICTS);
-    if !is_known || attributes.of(set::TABLE)?.text() != table.name {
+    if !is_known || flags & FILLED_BY_RULES != 0 || attributes.of(set::TABLE)?.text() != table.name {
         return None;
     }
     Some(Members {
