@@ -165,7 +165,7 @@ fn foreign_rules(
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let chains = foreign::on_the_way(own, current.backend, &current.foreign, &current.foreign_sets);
-    let (rules, chains) = Walked::deciding(&walked, (rules, chains));
+    let rules = Walked::deciding(&walked, rules);
     let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
     let changing = foreign::that_change_marks(own, current.backend, &current.foreign, &current.foreign_sets);

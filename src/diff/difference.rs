@@ -41,16 +41,19 @@ pub(super) struct Comparison {
 /// Classes of packets of which two rule sets make, or may make, something different, each with both outcomes.
 pub(super) type Differing = Vec<(Class, [Outcome; 2])>;
 
-/// The classes of all packets of one family that two rule sets treat differently, and how many were compared.
+/// The classes of packets of one family, in one of these states, that two rule sets treat differently, and how many were compared.
 pub(super) fn differing_classes(
     family: Family,
     [a, b]: [&Program; 2],
+    states: &Set,
 ) -> Result<(Differing, usize), TooManyClasses> {
     if a == b {
         return Ok((Vec::new(), 1));
     }
     let [first, second] = [a, b].map(Program::routed);
-    let start = packets(family, [&first, &second]).into_iter().map(|class| Walker::new(class, 0)).collect();
+    let start = packets(family, [&first, &second]).into_iter();
+    let start = start.map(|class| class.with(Field::State, states)).filter(|class| !class.is_empty());
+    let start = start.map(|class| Walker::new(class, 0)).collect();
     // The classes of the first rule set walk the second one.
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut classes = Vec::new();
@@ -77,7 +80,7 @@ pub(super) fn compare(
     sides: [&Program; 2],
     usual: &UsualValues,
 ) -> Result<Comparison, TooManyClasses> {
-    let (differing, classes) = differing_classes(family, sides)?;
+    let (differing, classes) = differing_classes(family, sides, &Set::all())?;
     let mut comparison = Comparison { classes, ..Comparison::default() };
     for (class, outcomes) in differing {
         let unsure = outcomes.iter().map(|outcome| outcome.unsure).enumerate();

@@ -1,8 +1,8 @@
 //! Whether rules of other programs change what becomes of captured connections.
 //!
-//! A packet of an open connection may belong to any, and one of the proxy to any endpoint: both matter, and so does what the proxy receives.
-//! The first packet of an app's or a client's connection matters if it would be captured. So may a packet of UDP that comes from a server,
-//! which has no state where the query went through another zone.
+//! The rules that differ are those of nat, which sees the first packet of a connection only. One of the proxy always matters: its endpoints have
+//! other addresses and ports than the services that the app calls. One of an app or a client matters if it would be captured; so may a packet of
+//! UDP that comes from a server, which has no state where the query went through another zone.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ pub(super) fn changes_capture(
     }
     let proxy = proxy_ports(without);
     let [uids, gids] = [Field::Uid, Field::Gid].map(|field| tested_owners(without, field));
-    let (differing, _) = differing_classes(family, [without, with])?;
+    let (differing, _) = differing_classes(family, [without, with], &Set::one(NEW))?;
     let routed = without.routed();
     let every = packets(family, [&routed, &routed]);
     let mut first = Vec::new();
@@ -40,8 +40,7 @@ pub(super) fn changes_capture(
         let has = |field: Field, values: &Set| !class.get(field).and(values).is_empty();
         let is_sent = has(Field::Path, &Set::range(INSIDE, TO_OUTSIDE));
         let may_be_of_proxy = is_sent && (has(Field::Uid, &uids) || has(Field::Gid, &gids));
-        let is_open = has(Field::State, &Set::one(NEW).complement());
-        if may_be_of_proxy || is_open || has(Field::DestinationPort, &proxy) {
+        if may_be_of_proxy || has(Field::DestinationPort, &proxy) {
             return Ok(true);
         }
         first.extend(first_packets(&class, &every, &own));

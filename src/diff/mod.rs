@@ -89,7 +89,7 @@ impl Side {
 }
 
 /// Whether a rule set does with every connection that our rules capture, and with those that the proxy then makes, what it does `without`
-/// some rules of other programs. `false` if that cannot be proved. `own` are the addresses of the pod; none if they are not known.
+/// some rules of other programs in nat. `false` if that cannot be proved. `own` are the addresses of the pod; none if they are not known.
 #[must_use]
 pub fn is_harmless(family: Family, with: &Rules, without: &Rules, own: &[IpAddr]) -> bool {
     let [with, without] = [with, without].map(compile::program);

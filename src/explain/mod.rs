@@ -54,7 +54,7 @@ use matching::Words;
 pub use misrouted::misrouted;
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
-pub use planned::ForeignPart;
+pub use planned::ForeignRule;
 pub use problems::{lost_at_proxy, lost_connections};
 pub use proxy::TAKES_MPTCP;
 pub use reason::{Cause, Reason};

@@ -6,15 +6,15 @@ use crate::model::{Backend, Chain, Family, FamilyRules, PerFamily};
 use crate::nft;
 use crate::parse::Observed;
 
-/// A rule of another program, or a base chain of nftables with all rules in it.
+/// A rule of another program in a table that iptables shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignPart {
+pub struct ForeignRule {
     /// The table, as reports name it.
     pub table: String,
     /// The chain.
     pub chain: String,
-    /// The words of the rule; `None` for the base chain.
-    pub words: Option<String>,
+    /// The words of the rule.
+    pub words: String,
 }
 
 impl Rules {
@@ -56,33 +56,20 @@ impl Rules {
         }
     }
 
-    /// The same rules without that part; `None` if it is not among them.
+    /// The same rules without that one, and others with its words in the chain; `None` if it is not among them.
     #[must_use]
-    pub fn without(&self, part: &ForeignPart) -> Option<Self> {
-        let ForeignPart { table, chain, words } = part;
+    pub fn without(&self, rule: &ForeignRule) -> Option<Self> {
+        let ForeignRule { table, chain, words } = rule;
         let mut rules = self.clone();
         let mut is_found = false;
-        match words {
-            Some(words) => {
-                let tables = rules.tables.iter_mut().filter(|(of, _)| of.name() == table);
-                let hooks = tables.flat_map(|(_, chains)| &mut chains.hooks);
-                for (_, entries) in hooks.filter(|(hook, _)| hook.name() == chain) {
-                    entries.retain(|entry| {
-                        let is_it = entry.is_foreign() && entry.rule.words() == words.as_str();
-                        is_found |= is_it;
-                        !is_it
-                    });
-                }
-            }
-            None => {
-                for bases in [&mut rules.before, &mut rules.later] {
-                    bases.retain(|base| {
-                        let is_it = (&base.table, &base.chain) == (table, chain);
-                        is_found |= is_it;
-                        !is_it
-                    });
-                }
-            }
+        let tables = rules.tables.iter_mut().filter(|(of, _)| of.name() == table);
+        let hooks = tables.flat_map(|(_, chains)| &mut chains.hooks);
+        for (_, entries) in hooks.filter(|(hook, _)| hook.name() == chain) {
+            entries.retain(|entry| {
+                let is_it = entry.is_foreign() && entry.rule.words() == words.as_str();
+                is_found |= is_it;
+                !is_it
+            });
         }
         is_found.then_some(rules)
     }

@@ -65,12 +65,6 @@ impl BaseChain {
         matches!(self.order, HookOrder::Before(_))
     }
 
-    /// Its table and its name, if a walk over all packets follows it.
-    #[must_use]
-    pub fn walked_chain(&self) -> Option<(&str, &str)> {
-        self.is_before().then_some((&self.table, &self.chain))
-    }
-
     fn only_rewrites(&self) -> bool {
         self.does.iter().all(|word| word == REWRITES)
     }

@@ -153,12 +153,13 @@ impl DecidesFirst {
 }
 
 impl DecidesFirst {
-    /// Its rule, if a walk over all packets follows it: it is before ours or beside them in tables that these share.
+    /// Its rule and the family, if it is one of nat before ours. Of the other tables every packet meets the rules, those of open connections and of
+    /// the proxy among them, which may have any address and port.
     #[must_use]
-    pub fn walked_rule(&self) -> Option<(Family, RuleId)> {
-        let is_later = matches!(self.place, Placement::Later(_));
-        let rule = self.found.rule_id(self.table.to_owned()).filter(|_| self.is_beside_ours() && !is_later);
-        Some((self.family, rule?))
+    pub fn nat_rule(&self) -> Option<(Family, RuleId)> {
+        let is_before = self.is_beside_ours() && self.place == Placement::Before;
+        let rule = self.found.rule_id(self.table.to_owned());
+        Some((self.family, rule.filter(|_| is_before && self.table == Table::Nat.name())?))
     }
 }
 

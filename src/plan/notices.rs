@@ -160,7 +160,7 @@ fn add_foreign(
     };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
     let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets);
-    let (first, chains) = Walked::deciding(&walked, (first, chains));
+    let first = Walked::deciding(&walked, first);
     deciding.extend(first.iter().map(Finding::from));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
     deciding.extend(foreign::that_mark_like_tproxy(
