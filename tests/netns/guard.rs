@@ -303,7 +303,7 @@ fn nothing_to_guard_is_refused(fixture: Fixture) {
     refused(&["--pid", "4194304"], "--pid");
 }
 
-/// Two programs that change the same rules do not do so for ever at full speed.
+/// Repairs against a program that keeps changing the same rules have growing pauses between them.
 fn fights_are_paced(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&EVERYTHING);
