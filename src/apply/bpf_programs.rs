@@ -2,7 +2,8 @@
 
 use crate::explain::{BpfProgram, Seen};
 use crate::kernel::bpf::{self, NetfilterProgram};
-use crate::kernel::{cgroup_programs, processes, recording, sandbox};
+use crate::kernel::processes::Process;
+use crate::kernel::{cgroup_programs, recording, sandbox};
 use crate::model::Family;
 use crate::text::one_line;
 
@@ -31,13 +32,12 @@ fn of_netfilter(program: NetfilterProgram) -> Option<BpfProgram> {
     Some(BpfProgram { family: Some(family), packets: Seen::All, words })
 }
 
-/// Those at the sockets of the processes of this network namespace, if this process's own sockets do not show what they do.
-pub(super) fn at_sockets(unread: &mut Vec<String>) -> Vec<BpfProgram> {
+/// Those at the sockets of these processes, if this process's own sockets do not show what they do.
+pub(super) fn at_sockets(processes: &[Process], unread: &mut Vec<String>) -> Vec<BpfProgram> {
     // It has no programs of its own.
     if sandbox::is_sandbox() {
         return Vec::new();
     }
-    let processes = processes::in_network_namespace().unwrap_or_default().found;
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let found = cgroup_programs::of_processes(&pids).unwrap_or_else(|error| {
         unread.push(format!("BPF programs at the sockets of other cgroups cannot be listed: {error}"));

@@ -14,7 +14,7 @@ use crate::kernel::observe::{self, Handles};
 use crate::kernel::process::Host;
 use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
-use crate::kernel::{modules, nftables, recording, restore, tools};
+use crate::kernel::{legacy, modules, nftables, recording, restore, tools};
 use crate::model::{Backend, Family, NfTables, PerFamily, Variant};
 use crate::parse::{self, Line, Observed, ToolWords};
 use crate::plan::CurrentState;
@@ -250,9 +250,6 @@ fn read_back(
 
 /// Reads foreign rules, to see which of them decide before ours would. Nothing depends on it.
 fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Observed> {
-    if variant == Variant::Legacy {
-        tools::tools(host, variant, family)?;
-    }
     let read = read(host, variant, family);
     let unread = |failure: &Failure| {
         let reason = failure.lines().next().unwrap_or_default();
@@ -263,7 +260,7 @@ fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Ob
     read.inspect_err(unread).ok()
 }
 
-/// Reads the rules of iptables-legacy if another backend holds ours. The tool is started only if there are any.
+/// Reads the rules of iptables-legacy if another backend holds ours.
 fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> PerFamily<Observed> {
     let foreign = |family: &Family| {
         snapshot.hooks_in_use(Variant::Legacy, *family) && !snapshot.has_chains(Variant::Legacy, *family)
@@ -295,14 +292,44 @@ pub(super) fn read(host: &impl Host, variant: Variant, family: Family) -> Result
     }
 }
 
-/// Reads what the save tool prints.
+/// Reads the rules in the words of the save tool.
 fn read_saved(host: &impl Host, variant: Variant, family: Family) -> Result<Observed, Failure> {
-    let tools = needed(host, variant, family, "rules are read with them")?;
-    let saved = restore::save(host, variant, family, &tools)
-        .map_err(|error| tool_error::of_save(&error, variant, family))?;
-    let text = tool_error::whole(saved, &tools)?;
+    let text = saved(host, variant, family, "rules are read with them")?;
     log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
     Ok(parse::iptables_save(family, &text))
+}
+
+/// The rules in the words of the save tool, which runs only for what is not read from the kernel.
+pub(super) fn saved(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    why: &str,
+) -> Result<String, Failure> {
+    if variant == Variant::Legacy
+        && let Some(text) = legacy_tables(family)
+            .map_err(|error| tool_error::of_save(&restore::ToolError::Tables(error), variant, family))?
+    {
+        return Ok(text);
+    }
+    let tools = needed(host, variant, family, why)?;
+    let saved = restore::save(host, variant, family, &tools)
+        .map_err(|error| tool_error::of_save(&error, variant, family))?;
+    tool_error::whole(saved, &tools)
+}
+
+/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables. Elsewhere `None` if
+/// they may not be read, or a rule has what is not understood.
+fn legacy_tables(family: Family) -> io::Result<Option<String>> {
+    let has_revisions = legacy::has_revisions();
+    let text = recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
+        let saved = parse::saved_tables(family, &legacy::raw_tables(family)?, has_revisions)?;
+        if saved.lacks_words && has_revisions {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(saved.text)
+    });
+    if has_revisions { Ok(text.ok()) } else { text.map(Some) }
 }
 
 /// Reads the rules of iptables-nft from the kernel. They come with their handles, where rules of ours may be identical to foreign

@@ -267,11 +267,7 @@ fn log_final_state(host: &impl Host, desired: &DesiredState, backend: Backend) {
     let Backend::Iptables(variant) = backend else { return };
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
         let family = rules.family;
-        let saved = needed(host, variant, family, "the final state is logged").and_then(|tools| {
-            restore::save(host, variant, family, &tools)
-                .map_err(|error| tool_error::of_save(&error, variant, family))
-        });
-        if let Ok(text) = saved {
+        if let Ok(text) = inspect::saved(host, variant, family, "the final state is logged") {
             log::debug!("{family} rules of {variant} at the end:\n{}", text.trim_end());
         }
     }

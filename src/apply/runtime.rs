@@ -36,7 +36,8 @@ pub fn runtime(
     let listeners =
         listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
-    let processes = processes(&config.traffic.proxy, (&inodes, &ids), &mut unread);
+    let found = in_network_namespace(&ids, &mut unread);
+    let processes = exempt(&config.traffic.proxy, &inodes, &found, &mut unread);
     let connections = connections(network, &ids).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
@@ -49,7 +50,7 @@ pub fn runtime(
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
     let translated_servers = translated_servers(config);
-    let mut programs = bpf_programs::at_sockets(&mut unread);
+    let mut programs = bpf_programs::at_sockets(&found.found, &mut unread);
     programs.extend(bpf_programs::of_network_namespace());
     (Runtime { listeners, processes, connections, translated_servers, programs }, unread)
 }
@@ -109,36 +110,37 @@ fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
     wanted.map(|socket| socket.inode).collect()
 }
 
-/// Those that are exempt from capture, with their ids in the rules.
-fn processes(
+/// With their ids in the rules.
+fn in_network_namespace(ids: &OwnerIds, unread: &mut Vec<String>) -> processes::Processes {
+    let mut all = processes::in_network_namespace().unwrap_or_else(|error| {
+        unread.push(format!("the processes cannot be listed: {error}"));
+        processes::Processes::default()
+    });
+    for process in all.found.iter_mut().chain(&mut all.unreadable) {
+        (process.uid, process.gid) = (ids.uid(process.uid), ids.gid(process.gid));
+    }
+    all
+}
+
+/// Those that are exempt from capture.
+fn exempt(
     proxy: &ProxyOwner,
-    (listeners, ids): (&[u32], &OwnerIds),
+    listeners: &[u32],
+    processes::Processes { found, unreadable }: &processes::Processes,
     unread: &mut Vec<String>,
 ) -> Vec<Process> {
     let is_exempt = |process: &&processes::Process| {
         proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
     };
-    let found = match processes::in_network_namespace() {
-        Ok(processes::Processes { mut found, mut unreadable }) => {
-            for process in found.iter_mut().chain(&mut unreadable) {
-                (process.uid, process.gid) = (ids.uid(process.uid), ids.gid(process.gid));
-            }
-            let may_be_exempt = unreadable.iter().filter(is_exempt);
-            unread.extend(may_be_exempt.map(|process| {
-                let processes::Process { pid, name, uid, gid, .. } = process;
-                format!(
-                    "process {pid} ({}) runs as uid {uid}, gid {gid}: whether in this network namespace cannot be read without \
-                     CAP_SYS_PTRACE in its user namespace",
-                    one_line(name)
-                )
-            }));
-            found
-        }
-        Err(error) => {
-            unread.push(format!("the processes cannot be listed: {error}"));
-            return Vec::new();
-        }
-    };
+    let may_be_exempt = unreadable.iter().filter(is_exempt);
+    unread.extend(may_be_exempt.map(|process| {
+        let processes::Process { pid, name, uid, gid, .. } = process;
+        format!(
+            "process {pid} ({}) runs as uid {uid}, gid {gid}: whether in this network namespace cannot be read without CAP_SYS_PTRACE \
+             in its user namespace",
+            one_line(name)
+        )
+    }));
     let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
     // The proxy may run as another user than rules exempt.
     let listening = if exempt.is_empty() {

@@ -19,36 +19,33 @@ use super::typed::unquoted;
 thread_local! {
     /// For command lines without a sub-command. Built once, and used for every command line of a thread: the injector
     /// reads one for each pod, and building takes longer than reading.
-    static BUILT: RefCell<Command> = RefCell::new(command_line(Scope::Root));
-}
-
-/// Where options are defined.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    /// Before a sub-command only. Sub-commands have a name and a description, no options.
-    Root,
-    /// With each sub-command as well, for which clap copies every option: more work than all else at the start of a
-    /// process.
-    Everywhere,
+    static BUILT: RefCell<Command> = RefCell::new(command_line(&[]));
 }
 
 /// Takes a command line apart.
 pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let is_sub_command = |word: &OsString| SubCommand::ALL.iter().any(|sub| word == sub.name());
-    if arguments.iter().skip(1).any(is_sub_command) {
-        return command().try_get_matches_from(arguments);
+    match named(arguments).as_slice() {
+        [] => BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)),
+        named => command_line(named).try_get_matches_from(arguments),
     }
-    BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments))
+}
+
+/// The sub-commands whose names are among the words, also where they are values.
+fn named(arguments: &[OsString]) -> Vec<SubCommand> {
+    let words = arguments.get(1..).unwrap_or_default();
+    SubCommand::ALL.into_iter().filter(|sub| words.iter().any(|word| word == sub.name())).collect()
 }
 
 /// The whole command line, as `--help`, completions and the man page describe it.
 #[must_use]
 pub fn command() -> Command {
-    command_line(Scope::Everywhere)
+    command_line(&SubCommand::ALL)
 }
 
-fn command_line(scope: Scope) -> Command {
-    let is_global = scope == Scope::Everywhere;
+/// With the options of these sub-commands. The others have a name and a description: building options, which clap also copies for
+/// each sub-command, is more work than all else at the start of a process.
+fn command_line(complete: &[SubCommand]) -> Command {
+    let is_global = !complete.is_empty();
     let mut command = Command::new("istio-iptables")
         .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
@@ -65,9 +62,10 @@ fn command_line(scope: Scope) -> Command {
         command = command.arg(ignored.global(is_global).value_parser(SuggestedValues(&[])));
     }
     for sub in SubCommand::ALL {
-        command = command.subcommand(match scope {
-            Scope::Root => Command::new(sub.name()).about(sub.about()),
-            Scope::Everywhere => sub_command(sub),
+        command = command.subcommand(if complete.contains(&sub) {
+            sub_command(sub)
+        } else {
+            Command::new(sub.name()).about(sub.about())
         });
     }
     command

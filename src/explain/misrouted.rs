@@ -1,8 +1,7 @@
 //! Packets that our rules capture, and that policy routing drops or leads elsewhere.
 
-use super::routing::Routed;
 use super::rules::Rules;
-use super::walk::{Verdict, Walk, walk};
+use super::walk::walk;
 use super::{Pod, reason, row};
 use crate::finding::{Finding, Problem, Subject};
 use crate::text::one_line;
@@ -18,26 +17,10 @@ pub fn misrouted(pod: &Pod<'_>) -> Vec<Finding> {
         let Some(rules) = rules.filter(|_| row::is_captured_by_ours(&packet, live)) else { continue };
         let walk = walk(rules, &packet, live.routing(family));
         let is_new = |rule: &Subject| found.iter().all(|known| !known.about.contains(rule));
-        let Some(rule) = decisive(&walk).filter(is_new) else { continue };
+        let Some(rule) = walk.policy_rule().filter(is_new) else { continue };
         let why = reason::reason(&packet, &walk, pod).sentence;
         let sentence = format!("captured packets do not reach the proxy: {kind} ({family}): {why}");
         found.push(Finding::new(Problem::PolicyRouting, one_line(&sentence)).about([rule]).family(family));
     }
     found
-}
-
-/// The policy rule that decides, if the packet is lost by it.
-fn decisive(walk: &Walk<'_>) -> Option<Subject> {
-    let last = walk.routed.last()?;
-    let is_lost = match walk.verdict {
-        Verdict::Dropped => last.routed() == Routed::Rejected,
-        Verdict::Misrouted => true,
-        Verdict::Captured(_)
-        | Verdict::LikeItsConnection
-        | Verdict::NoRoute
-        | Verdict::NotCaptured
-        | Verdict::TakenByForeignRule
-        | Verdict::ToProxySocket => false,
-    };
-    Some(Subject::PolicyRule(last.lookup.decisive.as_ref().filter(|_| is_lost)?.rule.to_string()))
 }

@@ -114,10 +114,17 @@ fn problems(
     if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
+        // What names the policy rule itself says why; of another one it is not known that it is foreign.
+        let is_named =
+            |rule: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(rule));
+        let causes = |problem: &ReplyProblem| {
+            let policy_rule = problem.policy_rule.as_ref().filter(is_named).cloned();
+            problem.rule.clone().map(Subject::Rule).into_iter().chain(policy_rule).chain([condition(problem)])
+        };
         found.extend(behind.iter().map(|problem| Problem {
             kind: Kind::TrafficLost,
             sentence: format!("is {is} {}", problem.sentence),
-            about: problem.rule.clone().map(Subject::Rule).into_iter().chain([condition(problem)]).collect(),
+            about: causes(problem).collect(),
             is_of_owner: false,
             ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
             ends_at_proxy: ends_connections(&problem.sentence),

@@ -96,11 +96,6 @@ pub fn try_out(host: &impl Host, tools: &Tools, input: File, lock: Option<&Path>
 ///
 /// The tool cannot be run, or fails.
 pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, ToolError> {
-    if variant == Variant::Legacy
-        && let Some(saved) = legacy::saved_in_sandbox(family).map_err(ToolError::Tables)?
-    {
-        return Ok(saved);
-    }
     let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
         return run_save(host, tools, None);

@@ -6,6 +6,7 @@
 mod counters;
 mod expressions;
 mod kernel;
+mod legacy;
 mod live_rule;
 pub mod matches;
 mod native;
@@ -29,6 +30,7 @@ pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_r
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
+pub use legacy::saved_tables;
 pub use live_rule::live_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;

@@ -143,6 +143,26 @@ fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
 }
 
 #[test]
+fn foreign_legacy_rules_are_judged_without_a_tool() {
+    let pod = Pod::new();
+    let empty = pod.links("empty", &[]);
+    let options = [&SIDECAR[..], &["--native-nftables"]].concat();
+    pod.sh("iptables-legacy -t raw -A OUTPUT -p tcp --dport 25 -m comment --comment mail -j DROP");
+    pod.istio(&options)
+        .search(&[&empty])
+        .good()
+        .stderr_contains("a foreign rule may decide before ours")
+        .stderr_contains("--comment mail -j DROP");
+    // A match that is not understood.
+    pod.sh("iptables-legacy -t raw -A OUTPUT -p tcp --dport 26 -m limit --limit 1/second -j ACCEPT");
+    pod.istio(&options)
+        .search(&[&empty])
+        .good()
+        .stderr_contains("foreign IPv4 rules of iptables-legacy cannot be read")
+        .stderr_contains("iptables-legacy-save");
+}
+
+#[test]
 fn without_path_the_usual_folders_are_searched() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).search(&[Path::new("")]).good();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Family, Fixture, for_each_backend_and_native, verdict};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     policy_routing_decides_where_marked_packets_go,
@@ -107,6 +107,7 @@ fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
         let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
         let first = verdict(&overview);
+        named_once(&pod, commands);
         if *keeps_replies || *keeps_calls {
             assert_eq!(check.code(), 1, "{commands}: {}", check.output());
             assert!(
@@ -117,6 +118,19 @@ fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
             assert_eq!(check.code(), 0, "{commands}: {}", check.output());
             assert!(!first.contains("policy rule"), "{commands}: {overview}");
         }
+    }
+}
+
+/// What a policy rule does to several kinds of traffic is one problem of each family.
+fn named_once(pod: &Pod, commands: &str) {
+    let report = pod.bare_istio_iptables(&["explain", "--live", "--output", "json"]).run().succeeded();
+    let report: Value = serde_json::from_str(&report.stdout()).unwrap();
+    for family in ["IPv4", "IPv6"] {
+        let problems = report["problems"].as_array().unwrap().iter();
+        let causes = problems.filter_map(|problem| problem["cause"].as_str());
+        let about: Vec<&str> =
+            causes.filter(|cause| cause.contains("`50: ") && cause.contains(family)).collect();
+        assert!(about.len() <= 1, "{commands}: {about:#?}");
     }
 }
 

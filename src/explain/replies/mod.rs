@@ -16,7 +16,7 @@ use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
 use super::{Pod, devices, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::finding::RuleId;
+use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
 use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
 use crate::text::one_line;
@@ -27,17 +27,20 @@ pub(super) struct ReplyProblem {
     pub(super) sentence: String,
     /// The foreign rule that causes it.
     pub(super) rule: Option<RuleId>,
+    /// The policy rule by which it is lost.
+    pub(super) policy_rule: Option<Subject>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
 }
 
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
-        Self { sentence, rule: step.filter(|step| step.rule.is_foreign()).map(Step::id), is_certain: true }
+        let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
+        Self { sentence, rule, policy_rule: None, is_certain: true }
     }
 
     const fn may(sentence: String) -> Self {
-        Self { sentence, rule: None, is_certain: false }
+        Self { sentence, rule: None, policy_rule: None, is_certain: false }
     }
 }
 
@@ -55,7 +58,7 @@ struct Apart {
 
 impl Apart {
     fn problem(self, sentence: impl FnOnce(&str) -> String) -> ReplyProblem {
-        ReplyProblem { sentence: sentence(&self.why), rule: self.by, is_certain: true }
+        ReplyProblem { sentence: sentence(&self.why), rule: self.by, policy_rule: None, is_certain: true }
     }
 }
 
@@ -356,7 +359,8 @@ impl<'a> Conversation<'a> {
             Some(walk.verdict).filter(|verdict| *verdict == Verdict::ToProxySocket).and_then(|_| by_mark());
         let decisive = walk.decisive().filter(|_| by_mark.is_none());
         let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
-        Some(ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive))
+        let problem = ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive);
+        Some(ReplyProblem { policy_rule: walk.policy_rule(), ..problem })
     }
 }
 

@@ -125,10 +125,9 @@ impl Conversation<'_> {
                 None,
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
-        Some(ReplyProblem::by(
-            format!("the app's replies do not reach the proxy: {cause}"),
-            reply.walk.decisive(),
-        ))
+        let sentence = format!("the app's replies do not reach the proxy: {cause}");
+        let policy_rule = reply.walk.policy_rule();
+        Some(ReplyProblem { policy_rule, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.

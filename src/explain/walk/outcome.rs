@@ -2,8 +2,8 @@
 
 use super::super::entry::Entry;
 use super::super::matching::AtHook;
-use super::super::routing::{Looked, words};
-use crate::finding::RuleId;
+use super::super::routing::{Looked, Routed, words};
+use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
 use crate::model::Port;
 
@@ -102,6 +102,22 @@ impl<'a> Walk<'a> {
         let rules = self.uncertain.iter().filter_map(|at| self.steps.get(*at)).map(Step::words);
         let policies = self.routed.iter().flat_map(|looked| &looked.lookup.uncertain).map(words);
         rules.chain(policies).chain(self.order.clone())
+    }
+
+    /// The policy rule by which the packet is lost.
+    pub(in crate::explain) fn policy_rule(&self) -> Option<Subject> {
+        let last = self.routed.last()?;
+        let is_lost = match self.verdict {
+            Verdict::Dropped => last.routed() == Routed::Rejected,
+            Verdict::Misrouted => true,
+            Verdict::Captured(_)
+            | Verdict::LikeItsConnection
+            | Verdict::NoRoute
+            | Verdict::NotCaptured
+            | Verdict::TakenByForeignRule
+            | Verdict::ToProxySocket => false,
+        };
+        Some(Subject::PolicyRule(last.lookup.decisive.as_ref().filter(|_| is_lost)?.rule.to_string()))
     }
 }
 

@@ -82,14 +82,16 @@ impl Info {
 }
 
 /// A chain with its entries.
-pub(super) struct ChainEntries<'a> {
-    pub(super) name: String,
+#[derive(Debug)]
+pub struct ChainEntries<'a> {
+    /// Its name.
+    pub name: String,
     /// Of a built-in chain: whether its policy is DROP.
-    pub(super) drops: Option<bool>,
+    pub drops: Option<bool>,
     /// The offset of the first of them.
-    pub(super) start: usize,
+    pub start: usize,
     /// Its rules.
-    pub(super) rules: Vec<Entry<'a>>,
+    pub rules: Vec<Entry<'a>>,
 }
 
 /// The chains of a table, in the order of its entries.
@@ -163,20 +165,22 @@ fn garbled(offset: usize) -> io::Error {
 }
 
 /// One entry: a rule, a policy, or the head of a chain.
-#[derive(Clone, Copy)]
-pub(super) struct Entry<'a> {
-    pub(super) offset: usize,
-    pub(super) length: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its place, in bytes from the first entry.
+    pub offset: usize,
+    /// In bytes.
+    pub length: usize,
     /// Addresses, links and protocol: `struct ipt_ip` or `struct ip6t_ip6`.
-    pub(super) conditions: &'a [u8],
+    pub conditions: &'a [u8],
     /// Its matches, each a `struct xt_entry_match`.
-    pub(super) matches: &'a [u8],
+    pub matches: &'a [u8],
     /// `struct xt_entry_target` and what belongs to it.
-    pub(super) target: &'a [u8],
+    pub target: &'a [u8],
 }
 
 /// Length of the head of a match or target: a 16-bit length, a name of 29 bytes and a revision.
-pub(super) const EXTENSION_HEAD: usize = 32;
+pub const EXTENSION_HEAD: usize = 32;
 
 impl<'a> Entry<'a> {
     fn at(layout: Layout, entries: &'a [u8], offset: usize) -> Option<Self> {
@@ -192,7 +196,8 @@ impl<'a> Entry<'a> {
     }
 
     /// The verdict of a standard target.
-    pub(super) fn verdict(&self) -> Option<i32> {
+    #[must_use]
+    pub fn verdict(&self) -> Option<i32> {
         self.target.get(EXTENSION_HEAD..)?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
     }
 
@@ -204,12 +209,14 @@ impl<'a> Entry<'a> {
 }
 
 /// The name of a match or target.
-pub(super) fn extension_name(bytes: &[u8]) -> Option<String> {
+#[must_use]
+pub fn extension_name(bytes: &[u8]) -> Option<String> {
     bytes.get(2..31).map(text)
 }
 
 /// The text up to a NUL.
-pub(super) fn text(bytes: &[u8]) -> String {
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }

@@ -7,7 +7,6 @@
 #![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
 mod blob;
-mod save;
 mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,9 @@ use std::io;
 use super::{procfs, recording, sandbox};
 use crate::model::Family;
 use crate::ordered::Ordered as _;
-use blob::Layout;
+use blob::{Info, Layout};
+
+pub use blob::{ChainEntries, EXTENSION_HEAD, Entry, extension_name, text};
 
 /// `XT_TABLE_MAXNAMELEN`: length of a table's name with its NUL.
 const NAME_LENGTH: usize = 32;
@@ -159,24 +160,46 @@ pub fn all(family: Family) -> io::Result<BTreeMap<String, LegacyTable>> {
     tables(family)?.into_iter().map(|name| Ok((name.clone(), read(family, &name)?))).collect()
 }
 
-/// The rules of a family in the format of the save tool, where the tool cannot list them: in a sandbox it finds no list of tables,
-/// and matches have no revision. `None` elsewhere.
+/// A table as the kernel holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawTable {
+    /// Its name.
+    pub name: String,
+    info: Info,
+    entries: Vec<u8>,
+}
+
+impl RawTable {
+    /// Reads what the kernel returns: the description of a table, then its entries. `None` if that is too short.
+    #[must_use]
+    pub fn of_bytes(name: &str, bytes: &[u8]) -> Option<Self> {
+        let (info, entries) = bytes.split_at_checked(Info::LENGTH)?;
+        Some(Self { name: name.to_owned(), info: Info::parse(info)?, entries: entries.to_vec() })
+    }
+
+    /// Its chains, in the order of its entries.
+    ///
+    /// # Errors
+    /// It is not whole.
+    pub fn chains(&self, family: Family) -> io::Result<Vec<ChainEntries<'_>>> {
+        blob::chains(Layout::of(family), &self.info, &self.entries)
+    }
+}
+
+/// Every table of a family as the kernel holds it.
 ///
 /// # Errors
 /// As for [`tables`] and [`table`].
-pub fn saved_in_sandbox(family: Family) -> io::Result<Option<String>> {
-    if !sandbox::is_sandbox() || procfs::own_exists("net/ip_tables_names") {
-        return Ok(None);
-    }
-    let tables = tables(family)?;
-    recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
-        let text = tables.iter().map(|name| {
-            let (info, entries) = socket::table(family, name)?;
-            save::text(family, name, &info, &entries)
-        });
-        text.collect()
-    })
-    .map(Some)
+pub fn raw_tables(family: Family) -> io::Result<Vec<RawTable>> {
+    let raw =
+        |name: String| socket::table(family, &name).map(|(info, entries)| RawTable { name, info, entries });
+    tables(family)?.into_iter().map(raw).collect()
+}
+
+/// Whether the kernel lists its tables, by which the save tool finds them, and returns matches with their revisions: gVisor does neither.
+#[must_use]
+pub fn has_revisions() -> bool {
+    !sandbox::is_sandbox() || procfs::own_exists("net/ip_tables_names")
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn by_ends(local: SocketAddr, remote: SocketAddr, interface: u32) -> Message {
     id.extend([local, remote].map(|end| address(end.ip())).concat());
     id.extend(interface.to_ne_bytes());
     id.extend(NO_COOKIE);
-    request(u8::try_from(family).unwrap_or(0), libc::IPPROTO_TCP, &State::ALL, &id, 0)
+    request(family, libc::IPPROTO_TCP, &State::ALL, &id, 0)
 }
 
 /// In the first bytes, if it is shorter.

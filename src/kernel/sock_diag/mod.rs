@@ -15,8 +15,12 @@ use crate::model::Family;
 use crate::ordered::Ordered as _;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// `TCPDIAG_GETSOCK`, the older request: the only one that lists TCP sockets of both families in one walk of the kernel's table.
+const TCP_OF_BOTH_FAMILIES: u16 = 18;
 /// Length of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
+/// Length of the `struct inet_diag_sockid` in both requests.
+const SOCKET_ID: usize = 48;
 /// Length of `struct inet_diag_msg`.
 const REPLY: usize = 72;
 /// `INET_DIAG_INFO`: `struct tcp_info`.
@@ -153,26 +157,32 @@ fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket
     if recording::is_off() {
         return listed(protocol, states, extensions);
     }
-    let bits = states.iter().fold(0, |bits, state| bits | state.bit());
-    let text = recording::text(&format!("sockets of protocol {protocol} in states {bits:#x}"), &mut || {
+    let name = format!("sockets of protocol {protocol} in states {:#x}", bits(states));
+    let text = recording::text(&name, &mut || {
         Ok(listed(protocol, states, extensions)?.iter().map(InetSocket::line).collect())
     })?;
     Ok(text.lines().filter_map(InetSocket::of_line).collect())
 }
 
+/// Sockets of IPv4 first.
 fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result<Vec<InetSocket>> {
+    let requests = if protocol == libc::IPPROTO_TCP {
+        // The table is that of all namespaces: each walk takes the kernel some 0.2 to 0.5 ms.
+        vec![tcp_request(states, extensions)]
+    } else {
+        [libc::AF_INET, libc::AF_INET6]
+            .map(|family| request(family, protocol, states, &[], extensions))
+            .into()
+    };
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut sockets = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let family = u8::try_from(family).unwrap_or(0);
-        sockets.extend(socket.dump(
-            &request(family, protocol, states, &[], extensions),
-            |list: &mut Vec<InetSocket>, reply| {
-                list.extend(InetSocket::read(reply));
-            },
-        )?);
+    for request in requests {
+        sockets.extend(socket.dump(&request, |list: &mut Vec<(u8, InetSocket)>, reply| {
+            list.extend(InetSocket::read(reply).map(|socket| (reply.byte(0), socket)));
+        })?);
     }
-    Ok(sockets)
+    sockets.sort_by_key(|(family, _)| *family);
+    Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
 }
 
 /// The families of which the current thread's network namespace has a TCP socket, in whatever state. A listener on `::`
@@ -181,7 +191,7 @@ fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result
 /// # Errors
 /// The kernel refuses, and `/proc` does not have it.
 pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
-    // A list walks the table of all namespaces, which takes the kernel some 0.2 ms for each family.
+    // A list walks the table of all namespaces.
     if counted_in_proc() == Some(0) {
         return Ok(BTreeSet::new());
     }
@@ -286,7 +296,7 @@ impl InetSocket {
     /// Reads the socket in a message; `None` if it is incomplete.
     #[must_use]
     pub fn read(reply: &Reply<'_>) -> Option<Self> {
-        if reply.kind != SOCK_DIAG_BY_FAMILY || reply.body.len() < REPLY {
+        if ![SOCK_DIAG_BY_FAMILY, TCP_OF_BOTH_FAMILIES].contains(&reply.kind) || reply.body.len() < REPLY {
             return None;
         }
         let family = i32::from(reply.byte(0));
@@ -328,15 +338,33 @@ impl InetSocket {
 }
 
 /// For all sockets, or with a `struct inet_diag_sockid` for one; `extensions` has a bit for each attribute that is asked for.
-fn request(family: u8, protocol: libc::c_int, states: &[State], id: &[u8], extensions: u8) -> Message {
-    let protocol = u8::try_from(protocol).unwrap_or(0);
-    let states = states.iter().fold(0, |bits, state| bits | state.bit());
+fn request(
+    family: libc::c_int,
+    protocol: libc::c_int,
+    states: &[State],
+    id: &[u8],
+    extensions: u8,
+) -> Message {
+    let [family, protocol] = [family, protocol].map(|number| u8::try_from(number).unwrap_or(0));
     let mut header = Vec::with_capacity(REQUEST);
     header.extend([family, protocol, extensions, 0]);
-    header.extend(states.to_ne_bytes());
+    header.extend(bits(states).to_ne_bytes());
     header.extend(id);
     header.resize(REQUEST, 0);
     Message::new(SOCK_DIAG_BY_FAMILY, 0, &header)
+}
+
+/// A `struct inet_diag_req`, for all TCP sockets. The kernel does not look at its family, and lists both.
+fn tcp_request(states: &[State], extensions: u8) -> Message {
+    let mut header = vec![0, 0, 0, extensions];
+    header.extend([0; SOCKET_ID]);
+    header.extend(bits(states).to_ne_bytes());
+    header.extend([0; size_of::<u32>()]);
+    Message::new(TCP_OF_BOTH_FAMILIES, 0, &header)
+}
+
+fn bits(states: &[State]) -> u32 {
+    states.iter().fold(0, |bits, state| bits | state.bit())
 }
 
 #[cfg(test)]

@@ -21,14 +21,15 @@ const TYPES: [(u32, &str); 12] = [
     (2048, "XRESOLVE"),
 ];
 
-pub(in super::super) fn of_match(name: &str, extension: Extension<'_>) -> Option<String> {
+pub(in crate::parse) fn of_match(name: &str, extension: Extension<'_>) -> Option<String> {
     let words = match (name, extension.revision) {
         ("comment", 0) => comment(extension),
         ("mark" | "connmark", 1) => mark(extension),
+        ("owner", 0) => old_owner(extension),
         ("owner", 1) => owner(extension),
         ("conntrack", 1..=3) => return conntrack::words(extension),
         ("addrtype", 1) => address_type(extension),
-        ("multiport", 1) => ports(extension),
+        ("multiport", 0..=1) => ports(extension),
         ("iprange", 1) => address_range(extension),
         ("tcp", 0) => tcp(extension),
         ("udp", 0) => udp(extension),
@@ -68,6 +69,19 @@ fn owner(extension: Extension<'_>) -> Option<String> {
     Some(words)
 }
 
+/// `struct ipt_owner_info`: one user and one group, and what kernels of today do not test.
+fn old_owner(extension: Extension<'_>) -> Option<String> {
+    let (tested, inverted) = (extension.byte(32)?, extension.byte(33)?);
+    (tested & !3 == 0).then_some(())?;
+    let mut words = String::new();
+    for (bit, option, at) in [(1, "uid", 0), (2, "gid", 4)] {
+        if tested & bit != 0 {
+            words += &format!("{}--{option}-owner {} ", not(inverted & bit != 0), extension.number(at)?);
+        }
+    }
+    Some(words)
+}
+
 fn address_type(extension: Extension<'_>) -> Option<String> {
     let flags = extension.number(4)?;
     let mut words = String::new();
@@ -86,13 +100,16 @@ fn address_type(extension: Extension<'_>) -> Option<String> {
 fn ports(extension: Extension<'_>) -> Option<String> {
     const FIRST: usize = 2;
     const BEGINS_RANGE: usize = 32;
+    const IS_NEGATED: usize = 47;
     let option = *["--sports", "--dports", "--ports"].get(usize::from(extension.byte(0)?))?;
+    // The first revision has neither ranges nor a negation.
+    let later = |at: usize| if extension.revision == 0 { Some(0) } else { extension.byte(at) };
     let mut list = String::new();
     for at in 0..usize::from(extension.byte(1)?) {
-        let to = if extension.byte(BEGINS_RANGE + at)? == 0 { ',' } else { ':' };
+        let to = if later(BEGINS_RANGE + at)? == 0 { ',' } else { ':' };
         list += &format!("{}{to}", extension.half(FIRST + 2 * at)?);
     }
-    Some(format!("{}{option} {} ", not(extension.byte(47)? != 0), list.trim_end_matches(',')))
+    Some(format!("{}{option} {} ", not(later(IS_NEGATED)? != 0), list.trim_end_matches(',')))
 }
 
 fn address_range(extension: Extension<'_>) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Matches and targets of iptables, as nf_tables holds them.
+//! Matches and targets of iptables, as nf_tables and legacy tables hold them.
 
 mod conntrack;
 mod matches;
@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use super::decode::{address, half, number};
 use crate::model::Family;
 
-pub(super) use matches::of_match;
+pub(in crate::parse) use matches::of_match;
 pub(crate) use targets::CtTarget;
-pub(super) use targets::{of_target, queue};
+pub(in crate::parse) use targets::of_target;
+pub(super) use targets::queue;
 
 /// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
 pub(super) const XT_NAME: u16 = 1;
@@ -22,11 +23,11 @@ const XT_INFO: u16 = 3;
 
 /// An extension of iptables.
 #[derive(Clone, Copy)]
-pub(super) struct Extension<'a> {
-    family: Family,
-    revision: u32,
-    /// Its parameters.
-    info: &'a [u8],
+pub(in crate::parse) struct Extension<'a> {
+    pub(in crate::parse) family: Family,
+    pub(in crate::parse) revision: u32,
+    /// Its parameters: the structure of linux/netfilter/xt_*.h.
+    pub(in crate::parse) info: &'a [u8],
 }
 
 /// The words of an extension, by its name, revision and parameters; `None` if they are not understood.

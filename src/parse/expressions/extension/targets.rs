@@ -6,7 +6,7 @@ use super::{Extension, range};
 use crate::model::Family;
 use crate::parse::expressions::decode::{address, half, number};
 
-pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Option<String> {
+pub(in crate::parse) fn of_target(name: &str, extension: Extension<'_>) -> Option<String> {
     let Extension { family, revision, info } = extension;
     const SET: u8 = 0;
     const SAVE: u8 = 1;
@@ -46,7 +46,7 @@ pub(in super::super) fn of_target(name: &str, extension: Extension<'_>) -> Optio
         }
         ("REJECT", 0) => rejection(family, number(info, 0)?),
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
-        ("CT", _) => CtTarget::of(info).map(CtTarget::words),
+        ("CT", _) => CtTarget::of(info).filter(|_| sets_no_more(info)).map(CtTarget::words),
         _ => None,
     }
 }
@@ -112,6 +112,12 @@ impl CtTarget {
             Self::ZoneOfMark => "-j CT --zone mark".to_owned(),
         }
     }
+}
+
+/// Whether the target CT sets neither events nor a helper or timeouts, which are between the zone and a pointer of the kernel.
+fn sets_no_more(info: &[u8]) -> bool {
+    let end = info.len().saturating_sub(size_of::<u64>());
+    info.get(4..end).is_some_and(|between| between.iter().all(|byte| *byte == 0))
 }
 
 /// `NF_NAT_RANGE_MAP_IPS`.
