@@ -177,7 +177,7 @@ impl Injector {
         let customized = stripped.previous.is_some()
             || list::all_containers(before)
                 .any(|container| render::defines(&overlays, list::name(container)));
-        for fault in faults::added(before, found) {
+        for fault in faults::added(before, found, &overlays) {
             let invalid = faults::explain(&fault, before, &injected.pod, &overlays);
             let by_config = invalid.by_config && !customized;
             injected.invalid.push(InvalidField { by_config, ..invalid });
@@ -237,9 +237,8 @@ impl Injector {
     fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
         let Prepared { own_mesh, mut stripped, names, overlays, mut forms, mut warnings } =
             self.prepare(request, native)?;
-        let unknown =
-            overlays.iter().flat_map(|one| one.unknown.iter().map(|field| (one.name.as_str(), field)));
-        let invalid = unknown.map(|(name, field)| faults::unknown_field(name, field, request.pod)).collect();
+        let flaws = overlays.iter().flat_map(|one| one.flaws.iter().map(|flaw| (one.name.as_str(), flaw)));
+        let invalid = flaws.map(|(name, flaw)| faults::flaw(name, flaw, request.pod)).collect();
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);

@@ -2,7 +2,7 @@
 
 use super::checks::{LABEL, MODE, RELATIVE, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, relations};
+use super::{Check, Inner, Row, Rule, Type, containers, relations};
 use Check::{OneOf, Range, Text, Unique};
 use Rule::{One, OneSource, Relation, Required};
 
@@ -45,7 +45,7 @@ rules! {
         [Required(&["path"]), One(&["fieldRef", "resourceFieldRef"])]
     FIELD { "fieldPath": [Text(file_field, "a field that a file can have, such as metadata.labels")]; } [Required(&["fieldPath"])]
     RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; }
-        [Required(&["resource", "containerName"])]
+        [Required(&["resource", "containerName"]), Relation(containers::divisor)]
     CLAIM {} [Required(&["claimName"])]
     NFS { "path": [Text(absolute_path, "an absolute path")]; } [Required(&["server", "path"])]
     CSI {} [Required(&["driver"])]

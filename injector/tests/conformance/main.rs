@@ -43,6 +43,21 @@ fn pods(case: &Case, visit: &mut dyn FnMut(&Value, &Workload)) {
     }
 }
 
+/// `lint`, and what the webhook denies.
+fn istio_s_config_and_what_it_injects_are_valid() {
+    for case in cases() {
+        let config = &case.injector;
+        assert_eq!(config.problems(), [""; 0], "{}", case.name);
+        pods(&case, &mut |pod, workload| {
+            let Ok(injected) = config.inject(Request { pod, workload, context: &case.context }) else {
+                return;
+            };
+            let denied: Vec<_> = injected.invalid.iter().filter(|one| one.by_config).collect();
+            assert!(denied.is_empty(), "{}: {denied:?}", case.name);
+        });
+    }
+}
+
 /// Runs the runner over a list of cases.
 fn runner(cases: &str, more: &[&str]) {
     let data = common::data().unwrap();
@@ -182,11 +197,12 @@ fn no_text_changes_what_a_pod_may_do() {
 fn main() {
     let arguments = Arguments::from_args();
     let absent = common::data().is_none();
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
         ("only_added_parts_are_removed", only_added_parts_are_removed),
         ("quantities_and_ports_are_as_they_were_written", quantities_and_ports_are_as_they_were_written),
+        ("istio_s_config_and_what_it_injects_are_valid", istio_s_config_and_what_it_injects_are_valid),
         ("the_decision_table", the_decision_table),
         ("every_namespace_range_is_used", every_namespace_range_is_used),
         ("no_text_changes_what_a_pod_may_do", no_text_changes_what_a_pod_may_do),
