@@ -21,6 +21,7 @@
 
 mod block;
 mod documents;
+mod emit;
 mod parts;
 mod read;
 mod scalar;
