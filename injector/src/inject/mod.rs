@@ -218,7 +218,8 @@ impl Injector {
             ));
         }
         // Templates print quantities as Go does: in canonical form.
-        let mut forms = self.forms(&stripped);
+        let noted = stripped.previous.as_ref().map(|previous| previous.forms.annotations.clone());
+        let mut forms = OriginalForms { annotations: noted.unwrap_or_default(), ..OriginalForms::default() };
         let rewritten = quantity::canonicalize(&mut stripped.pod)
             .map_err(|error| InjectError::Quantity(Box::new(error)))?;
         forms.add_quantities(&stripped.pod, rewritten);
@@ -229,6 +230,13 @@ impl Injector {
         let mut overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
+        }
+        if stripped.previous.is_none() {
+            forms.annotations = OriginalForms::default_containers(&stripped.pod, |bare| {
+                let bare = Stripped { pod: bare, previous: None };
+                let overlays = self.render(&request, &bare, &own_mesh, &names, native).unwrap_or_default();
+                overlays.into_iter().map(|one| one.patch).collect()
+            });
         }
         Ok(Prepared { own_mesh, stripped, names, overlays, forms, warnings })
     }
@@ -277,15 +285,6 @@ impl Injector {
             injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, status));
         }
         Ok(())
-    }
-
-    /// What the pod's author wrote that the injected pod does not show; quantities and ports are known later.
-    fn forms(&self, stripped: &Stripped) -> OriginalForms {
-        let annotations = match &stripped.previous {
-            Some(previous) => previous.forms.annotations.clone(),
-            None => OriginalForms::default_containers(&stripped.pod),
-        };
-        OriginalForms { annotations, ..OriginalForms::default() }
     }
 
     /// Notes it, if the values enable that: Istio's injector has no such annotation.

@@ -1,4 +1,4 @@
-//! Rules of a container that depend on several of its fields, or that kubelet enforces.
+//! Rules of containers that depend on several fields, and those of kubelet.
 
 use serde_json::Value;
 
@@ -18,6 +18,16 @@ pub(super) fn image(scope: &mut Scope<'_, '_, '_>) {
     let given = format!("{image:?}");
     scope.report("image", given, "[REGISTRY/]PATH[:TAG][@DIGEST], the path in lower case", &[]);
     scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
+}
+
+/// The API server accepts any medium of an `emptyDir`; kubelet mounts these.
+pub(super) fn medium(scope: &mut Scope<'_, '_, '_>) {
+    let medium = scope.text("medium");
+    if !(medium.is_empty() || medium == "Memory" || medium.starts_with("HugePages")) {
+        let given = format!("{medium:?}");
+        scope.report("medium", given, "Memory or HugePages", &[]);
+        scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
+    }
 }
 
 /// Probes and hooks call ports by names that the container has.

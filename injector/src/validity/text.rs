@@ -146,11 +146,6 @@ pub(super) fn resource(text: &str) -> bool {
         || prefixed_key(text)
 }
 
-/// The medium of an `emptyDir`.
-pub(super) fn medium(text: &str) -> bool {
-    text == "Memory" || text.starts_with("HugePages")
-}
-
 /// A DNS search domain.
 pub(super) fn search_domain(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);

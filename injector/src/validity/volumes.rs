@@ -21,7 +21,7 @@ rules! {
         "ephemeral": [] object(EPHEMERAL);
         "image": [] object(IMAGE);
     } [Required(&["name"]), OneSource]
-    EMPTY_DIR { "medium": [Text(medium, "Memory or HugePages")]; "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit)]
+    EMPTY_DIR { "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit), Relation(containers::medium)]
     HOST_PATH {
         "path": [Text(no_parent, "a path without ..")];
         "type": [OneOf(&["DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"])];
