@@ -56,12 +56,10 @@ rules! {
         "evictionResponders": [Unique(&["name"])] list(EVICTION_RESPONDER, "name");
         "resources": [] object(RESOURCES);
         "os": [] object(OS);
-        "imagePullSecrets": [] list(PULL_SECRET, "name");
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(relations::pod_resources), Relation(relations::host_namespaces)
     ]
-    PULL_SECRET { "name": [SUBDOMAIN]; } []
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
     QUALIFIED_NAME { "name": [Text(qualified_name, QUALIFIED)]; } [Required(&["name"])]
