@@ -80,13 +80,20 @@ impl Shape {
         found.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
+    /// The containers of the pod: regular ones first.
+    pub(crate) fn containers(self, object: &Value) -> impl Iterator<Item = &Value> {
+        let lists = ["containers", "initContainers"].into_iter();
+        let spec = object.pointer(self.spec());
+        lists.filter_map(move |list| spec?.get(list)?.as_array()).flatten()
+    }
+
     /// The object with another pod in it.
     #[must_use]
     pub fn with(self, object: &Value, mut pod: Value) -> Value {
         if self == Self::Pod {
             return pod;
         }
-        let mut object = object.clone();
+        let mut object = without(object, &[self.metadata(), self.spec()]);
         for (key, pointer) in [("metadata", self.metadata()), ("spec", self.spec())] {
             let parent =
                 pointer.strip_suffix(key).and_then(|path| object.pointer_mut(path.trim_end_matches('/')));
@@ -99,6 +106,25 @@ impl Shape {
         }
         object
     }
+}
+
+/// A copy without what is at the pointers: null is in its place.
+fn without(value: &Value, pointers: &[&str]) -> Value {
+    let Value::Object(fields) = value else { return value.clone() };
+    let copy = |(key, value): (&String, &Value)| {
+        let below: Vec<&str> = pointers
+            .iter()
+            .filter_map(|pointer| pointer.strip_prefix('/')?.strip_prefix(key.as_str()))
+            .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+            .collect();
+        let value = match below.as_slice() {
+            [] => value.clone(),
+            below if below.contains(&"") => Value::Null,
+            below => without(value, below),
+        };
+        (key.clone(), value)
+    };
+    Value::Object(fields.iter().map(copy).collect())
 }
 
 /// Labels and annotations about injection in places where Istio does not read them, each as a sentence.
@@ -162,9 +188,9 @@ pub fn owner(object: &Value) -> Option<String> {
 
 /// The items of a List, or of a list of one kind with pods, such as a PodList.
 pub fn items(object: &Value) -> Option<&Vec<Value>> {
+    let items = object.get("items")?.as_array()?;
     let kind = object.get("kind").and_then(Value::as_str)?;
-    let is_list = kind == "List" || Shape::of_kind(&item_kind(object)).is_some();
-    object.get("items").filter(|_| is_list)?.as_array()
+    (kind == "List" || Shape::of_kind(&item_kind(object)).is_some()).then_some(items)
 }
 
 /// What an item of a list of one kind leaves out, as API servers send them.

@@ -371,6 +371,38 @@ fn what_the_user_wrote_comes_back_as_written() {
     }
 }
 
+/// A template may choose another container than the first, and the same as the user did.
+#[test]
+fn own_default_container_comes_back_whatever_a_template_chooses() {
+    let text = r#"
+policy: enabled
+templates:
+  sidecar: |
+    metadata:
+      annotations:
+        {{- if not (isset .ObjectMeta.Annotations "kubectl.kubernetes.io/default-container") }}
+        kubectl.kubernetes.io/default-container: {{ (last .Spec.Containers).Name }}
+        {{- end }}
+    spec: {containers: [{name: istio-proxy, image: "proxy:1"}]}
+"#;
+    let source = |name: &str, text: &str| Some(Source { name: name.to_owned(), text: text.to_owned() });
+    let values = source("values", r#"{"sidecarInjectorWebhook": {"uninjectAnnotation": true}}"#);
+    let sources = Sources { config: source("config", text), values, ..Sources::default() };
+    let injector = Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default());
+    let context = InjectionContext::default();
+    for own in [Some("web"), Some("other"), None] {
+        let mut pod = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
+            {"name": "web", "image": "i"}, {"name": "other", "image": "i"}]}});
+        if let Some(own) = own {
+            pod["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": own});
+        }
+        let once = injected(&injector, &pod, &context);
+        let noted = once["metadata"]["annotations"].get("istio-iptables/uninject").is_some();
+        assert_eq!(noted, own == Some("other"), "{once}");
+        assert_eq!(uninjected(&injector, &once, &context).pod, pod);
+    }
+}
+
 #[test]
 fn changes_since_the_injection_stay() {
     let [injector, _] = &*INJECTORS;

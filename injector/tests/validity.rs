@@ -78,12 +78,15 @@ fn faulty(pointer: &str, value: &str) -> Value {
 }
 
 fn config(templates: &Value, default: &[&str]) -> Result<Injector, Vec<String>> {
-    let texts: serde_json::Map<String, Value> = templates
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(name, one)| (name.clone(), json!(one.to_string())))
-        .collect();
+    let texts: Vec<(&str, String)> =
+        templates.as_object().unwrap().iter().map(|(name, one)| (name.as_str(), one.to_string())).collect();
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    config_of_texts(&texts, default)
+}
+
+fn config_of_texts(templates: &[(&str, &str)], default: &[&str]) -> Result<Injector, Vec<String>> {
+    let texts: serde_json::Map<String, Value> =
+        templates.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect();
     let text = json!({"policy": "enabled", "defaultTemplates": default, "templates": texts}).to_string();
     let config = Some(Source { name: "config".to_owned(), text });
     let sources = Sources { config, ..Sources::default() };
@@ -114,6 +117,84 @@ fn faults_of_a_template_are_found_in_the_injected_pod() {
             Err(error) => assert!(error.to_string().contains(part), "{pointer} {value}: {error}"),
         }
     }
+}
+
+/// Faults that authors of templates make: a part of a template that adds a container and a volume, and a part of the message.
+/// `%` stands for a container named helper with an image.
+const MISTAKES: &[(&str, &str)] = &[
+    ("containers: [{%, env: [{name: P, value: 8080}]}]", "found 8080; quote it"),
+    ("containers: [{%, resources: {limits: {memory: 128mb}}}]", "128mb"),
+    ("containers: [{%, securityContext: {capabilities: {add: NET_ADMIN}}}]", "capabilities.add of type list"),
+    ("containers: [{%, ports: [{containerPort: \"15090\"}]}]", "remove the quotes"),
+    ("containers: [{%, args: [-p, 15001]}]", "found 15001; quote it"),
+    ("containers: [{%, lifecycle: {preStop: {exec: {command: sleep 10}}}}]", "command of type list"),
+    ("containers: [{%, resources: {limits: [{cpu: 1}]}}]", "limits of type map"),
+    ("imagePullSecrets: [mysecret]", "mysecret"),
+    ("terminationGracePeriodSeconds: 60s", "60s"),
+    ("nodeSelector: {ingress: true}", "found true; quote it"),
+    ("containers: [{name: helper, $patch: remove}]", "$patch"),
+    ("containers: [{name: helper, image: \"{{ .Values.global.helper }}\"}]", "a value that template"),
+    ("containers: [{%, args: [\"--id={{ .Values.global.cluster.id }}\"]}]", "args[0]: <no value>"),
+    (
+        "containers: [{name: helper, image: \"{{ .Values.hub | default `` }}/helper:1\"}]",
+        "\"/helper:1\" keeps kubelet",
+    ),
+    ("containers: [{name: helper, image: \"https://example.com/helper:1\"}]", "https://example.com/helper:1"),
+    ("containers: [{name: helper, image: example.com/Team/helper}]", "in lower case"),
+    (
+        "containers: [{name: istio-proxy, livenessProbe: {httpGet: {port: admin}}}]",
+        "port \"admin\" cannot be called",
+    ),
+    (
+        "containers: [{%, env: [{name: P, valueFrom: {secretKeyRef: {key: k}}}]}]",
+        "secretKeyRef.name: missing",
+    ),
+    ("containers: [{%, envFrom: [{configMapRef: {}}]}]", "configMapRef.name: missing"),
+    (
+        "containers: [{%, env: [{name: P, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1Mi}}}]}]",
+        "divisor",
+    ),
+    (
+        "{containers: [{%, volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]}], volumes: [{name: v, emptyDir: {}}]}",
+        "privileged: true",
+    ),
+    ("{containers: [{%, env: [{name: A}]}], containers: [{%}]}", "the key \"containers\" twice"),
+    (
+        "{containers: [{%, volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /a}]}], volumes: [{name: v, emptyDir: {}}]}",
+        "/a",
+    ),
+    ("containers: [{%, image: \"{{ (index .Spec.Containers 7).Image }}\"}]", "index out of range"),
+];
+
+/// In default templates, and in those that pods choose.
+#[test]
+fn mistakes_in_templates_are_found() {
+    for (spec, part) in MISTAKES {
+        let spec = spec.replace('%', "name: helper, image: \"helper:1\"");
+        let sidecar = "spec: {containers: [{name: istio-proxy, image: \"p:1\"}]}";
+        let custom =
+            if spec.starts_with('{') { format!("spec: {spec}") } else { format!("spec: {{{spec}}}") };
+        for default in [&["sidecar", "custom"][..], &["sidecar"]] {
+            let config = config_of_texts(&[("sidecar", sidecar), ("custom", &custom)], default).unwrap();
+            let problems = config.problems();
+            let text = problems.join("\n");
+            assert!(problems.iter().any(|problem| problem.contains(part)), "{custom} {default:?}: {text:?}");
+            let own = |problem: &String| problem.contains("custom") || problem.contains("container helper");
+            assert!(problems.iter().all(own), "{custom} {default:?}: {text}");
+        }
+    }
+}
+
+/// Istio's templates write `emptyDir:` without a value, and a volume without a source is an `emptyDir`. Templates for other programs read
+/// what pods do not have.
+#[test]
+fn what_kubernetes_accepts_is_no_fault() {
+    let sidecar =
+        "spec: {containers: [{name: istio-proxy, image: \"p:1\"}], volumes: [{name: v, emptyDir: }]}";
+    let gateway = "metadata: {name: \"{{ .DeploymentName }}\"}";
+    let config = config_of_texts(&[("sidecar", sidecar), ("kube-gateway", gateway)], &["sidecar"]).unwrap();
+    assert_eq!(config.problems(), [""; 0]);
+    assert_eq!(inject(&config, &deployment()).unwrap().invalid, []);
 }
 
 /// `lint` and the check of a new config.

@@ -5,7 +5,6 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
-use super::batches::in_batches;
 use super::color::ColorArgs;
 use super::connect::{merged, unavailable, with_cluster};
 use super::input::{
@@ -13,6 +12,7 @@ use super::input::{
 };
 use super::load::{Loaded, load, load_from, sources, text_of};
 use super::own_capture;
+use super::pipeline::each_in_order;
 use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
@@ -147,7 +147,7 @@ fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure>
                 check_object(args, &loaded, &webhooks, &file, object, shape)
             })
         };
-        in_batches(input, &work, &mut |found| {
+        each_in_order(input, &work, &mut |found| {
             any |= !found.results.is_empty();
             problems.extend(found.problems);
             for result in found.results.iter().filter(|_| problems.is_empty()) {

@@ -188,8 +188,8 @@ fn template_action(object: &Value, shape: Shape) -> Option<String> {
     if object.pointer("/metadata/name").is_some_and(is_action) {
         return Some("metadata.name".to_owned());
     }
-    let pod = shape.pod(object);
-    let mut found = list::all_containers(&pod)
+    let mut found = shape
+        .containers(object)
         .filter(|one| one.get("image").is_some_and(is_action) || one.get("name").is_some_and(is_action));
     found.next().map(|container| format!("container {}", list::name(container)))
 }

@@ -1,7 +1,6 @@
 //! The command line.
 
 mod args;
-mod batches;
 mod check;
 mod color;
 mod command;
@@ -15,6 +14,7 @@ mod list;
 mod load;
 mod manifests;
 mod own_capture;
+mod pipeline;
 mod report;
 mod rewrite;
 mod saved;

@@ -7,8 +7,8 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::args::OutputArgs;
-use super::batches::in_batches;
 use super::input::{Examined, Place, examine, is_read, item_place, kustomization, uncollected, unreadable};
+use super::pipeline::each_in_order;
 use super::{Exit, Failure, Output};
 use crate::files::{Input, Spool};
 use crate::object::{self, Shape};
@@ -60,7 +60,7 @@ pub(super) fn rewrite(
     for input in inputs.iter_mut() {
         let file = input.called().to_owned();
         let result =
-            in_batches(input, &|part| run.document(&file, part), &mut |result| all.add(result, &run));
+            each_in_order(input, &|part| run.document(&file, part), &mut |result| all.add(result, &run));
         result?;
     }
     if !all.any {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::render::Overlay;
+use super::render::{Flaw, Overlay};
 use crate::annotations;
 use crate::pod::list;
 use crate::validity::{self, EnforcedBy, Fault, Location};
@@ -18,7 +18,7 @@ pub struct InvalidField {
     pub message: String,
     /// Whether templates alone have put it there: the pod's author cannot correct it.
     pub by_config: bool,
-    /// Who refuses it; otherwise the field is dropped.
+    /// Who refuses it; otherwise the field is dropped, or does not work.
     pub refused_by: Option<EnforcedBy>,
     /// The templates that it comes from.
     pub(crate) templates: Vec<String>,
@@ -53,11 +53,18 @@ impl Origin {
     }
 }
 
-/// Those of the faults that `before` does not have.
-pub(super) fn added(before: &Value, faults: Vec<Fault>) -> Vec<Fault> {
+/// Those of the faults that `before` does not have, and that no template means.
+pub(super) fn added(before: &Value, faults: Vec<Fault>, overlays: &[Overlay]) -> Vec<Fault> {
     // A pod may have a fault in each of many thousand volumes.
     let own: HashSet<_> = validity::faults(before).iter().map(Fault::identity).collect();
-    faults.into_iter().filter(|fault| !own.contains(&fault.identity())).collect()
+    let added = faults.into_iter().filter(|fault| !own.contains(&fault.identity()));
+    added.filter(|fault| !overlays.iter().any(|overlay| is_meant(fault, &overlay.patch))).collect()
+}
+
+/// `emptyDir:` without a value, as Istio's templates have it: what the API server makes of it is what they mean.
+fn is_meant(fault: &Fault, patch: &Value) -> bool {
+    let volume = fault.location.find(patch).filter(|_| fault.outcome == validity::EMPTY_DIR);
+    volume.is_some_and(|volume| volume.get("emptyDir").is_some_and(Value::is_null))
 }
 
 /// A fault in words, with its origin.
@@ -90,26 +97,39 @@ pub(super) fn explain(fault: &Fault, before: &Value, injected: &Value, overlays:
         Origin::Template(name) | Origin::Annotation { template: name, .. } => Some(name.clone()),
         Origin::Injection | Origin::Pod => None,
     });
-    let consequence = match fault.enforced_by {
-        EnforcedBy::ApiServer => "is not accepted",
-        EnforcedBy::Kubelet => "keeps kubelet from starting the container",
-    };
     InvalidField {
         message: format!(
-            "{}: {} {consequence}, expected {}; set by {}: {remedy}",
+            "{}: {} {}, expected {}; set by {}: {remedy}",
             fault.location,
             fault.given,
+            fault.outcome,
             fault.accepted,
             names.join(", ")
         ),
         by_config: found.iter().all(|(_, origin)| matches!(origin, Origin::Template(_))),
-        refused_by: Some(fault.enforced_by),
+        refused_by: fault.enforced_by,
         templates: templates.collect(),
     }
 }
 
+/// What a template's output loses or lacks.
+pub(super) fn flaw(template: &str, flaw: &Flaw, pod: &Value) -> InvalidField {
+    let message = match flaw {
+        Flaw::Unknown(field) => return unknown_field(template, field, pod),
+        Flaw::DuplicateKey { key, line } => format!(
+            "template {template}: its output has the key {key:?} twice in one map, in line {line} for the second time: what the \
+             first one had is dropped; expected each key once: merge the two"
+        ),
+        Flaw::NoValue { path } => format!(
+            "{path}: <no value>: a value that template {template} reads is not set; expected the value, or a default in the \
+             template"
+        ),
+    };
+    InvalidField { message, by_config: true, refused_by: None, templates: vec![template.to_owned()] }
+}
+
 /// A field of a template's output that pods do not have.
-pub(super) fn unknown_field(template: &str, field: &UnknownField, pod: &Value) -> InvalidField {
+fn unknown_field(template: &str, field: &UnknownField, pod: &Value) -> InvalidField {
     let key = annotation_with(pod, &field.key);
     let (origin, remedy) = match key {
         Some(key) => {

@@ -177,7 +177,7 @@ impl Injector {
         let customized = stripped.previous.is_some()
             || list::all_containers(before)
                 .any(|container| render::defines(&overlays, list::name(container)));
-        for fault in faults::added(before, found) {
+        for fault in faults::added(before, found, &overlays) {
             let invalid = faults::explain(&fault, before, &injected.pod, &overlays);
             let by_config = invalid.by_config && !customized;
             injected.invalid.push(InvalidField { by_config, ..invalid });
@@ -218,7 +218,8 @@ impl Injector {
             ));
         }
         // Templates print quantities as Go does: in canonical form.
-        let mut forms = self.forms(&stripped);
+        let noted = stripped.previous.as_ref().map(|previous| previous.forms.annotations.clone());
+        let mut forms = OriginalForms { annotations: noted.unwrap_or_default(), ..OriginalForms::default() };
         let rewritten = quantity::canonicalize(&mut stripped.pod)
             .map_err(|error| InjectError::Quantity(Box::new(error)))?;
         forms.add_quantities(&stripped.pod, rewritten);
@@ -230,6 +231,13 @@ impl Injector {
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
+        if stripped.previous.is_none() {
+            forms.annotations = OriginalForms::default_containers(&stripped.pod, |bare| {
+                let bare = Stripped { pod: bare, previous: None };
+                let overlays = self.render(&request, &bare, &own_mesh, &names, native).unwrap_or_default();
+                overlays.into_iter().map(|one| one.patch).collect()
+            });
+        }
         Ok(Prepared { own_mesh, stripped, names, overlays, forms, warnings })
     }
 
@@ -237,9 +245,8 @@ impl Injector {
     fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
         let Prepared { own_mesh, mut stripped, names, overlays, mut forms, mut warnings } =
             self.prepare(request, native)?;
-        let unknown =
-            overlays.iter().flat_map(|one| one.unknown.iter().map(|field| (one.name.as_str(), field)));
-        let invalid = unknown.map(|(name, field)| faults::unknown_field(name, field, request.pod)).collect();
+        let flaws = overlays.iter().flat_map(|one| one.flaws.iter().map(|flaw| (one.name.as_str(), flaw)));
+        let invalid = flaws.map(|(name, flaw)| faults::flaw(name, flaw, request.pod)).collect();
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
@@ -278,15 +285,6 @@ impl Injector {
             injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, status));
         }
         Ok(())
-    }
-
-    /// What the pod's author wrote that the injected pod does not show; quantities and ports are known later.
-    fn forms(&self, stripped: &Stripped) -> OriginalForms {
-        let annotations = match &stripped.previous {
-            Some(previous) => previous.forms.annotations.clone(),
-            None => OriginalForms::default_containers(&stripped.pod),
-        };
-        OriginalForms { annotations, ..OriginalForms::default() }
     }
 
     /// Notes it, if the values enable that: Istio's injector has no such annotation.

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use super::{InjectError, preserve};
 use crate::annotations::keys;
 use crate::config::InjectorConfig;
+use crate::path::Path;
 use crate::pod::annotations::AnnotationError;
 use crate::pod::list::{List, annotation, containers, find};
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
-use crate::yaml::{self, UnknownField, YamlError};
+use crate::yaml::{self, Problem, UnknownField, YamlError};
 use gotemplate::{Limits, Rendered, Span};
 
 /// The most templates of a pod, as each is rendered.
@@ -25,8 +26,19 @@ pub(super) struct Overlay {
     pub(super) name: String,
     /// Its output, as a patch for a pod.
     pub(super) patch: Value,
-    /// Fields of its output that pods do not have.
-    pub(super) unknown: Vec<UnknownField>,
+    /// What its output loses or lacks.
+    pub(super) flaws: Vec<Flaw>,
+}
+
+/// What the output of a template loses or lacks, though it can be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Flaw {
+    /// A field that pods do not have is dropped.
+    Unknown(UnknownField),
+    /// The first of two values of one key is dropped.
+    DuplicateKey { key: String, line: usize },
+    /// A value that the template reads is not set.
+    NoValue { path: String },
 }
 
 /// Whether a template has a container of this name.
@@ -78,24 +90,49 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     };
     let read =
         if template.spec_only { read_legacy(&rendered.text) } else { yaml::read_overlay(&rendered.text) };
-    let (mut patch, scalars, unknown) = match read {
+    let yaml::Overlay { value: mut patch, spans, unknown, duplicate } = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
     };
-    contained(name, &rendered, &scalars)?;
+    contained(name, &rendered, &spans)?;
+    let mut flaws: Vec<Flaw> = unknown.into_iter().map(Flaw::Unknown).collect();
+    if let Some(YamlError { line, problem: Problem::DuplicateKey(key), .. }) = duplicate {
+        flaws.push(Flaw::DuplicateKey { key, line });
+    }
+    if rendered.text.contains(NO_VALUE) {
+        no_values(&patch, &Path::root(), &mut flaws);
+    }
     preserve::drop_empty(&mut patch);
     quantity::canonical_quantities(&mut patch).map_err(|error| InjectError::Quantity(Box::new(error)))?;
-    Ok(Overlay { name: name.to_owned(), patch, unknown })
+    Ok(Overlay { name: name.to_owned(), patch, flaws })
 }
 
-type Read = Result<(Value, Vec<Range<usize>>, Vec<UnknownField>), YamlError>;
+/// What Go prints for a value that is not set.
+const NO_VALUE: &str = "<no value>";
+
+/// Finds the texts of a patch in which a value that is not set was printed.
+fn no_values(value: &Value, path: &Path<'_>, flaws: &mut Vec<Flaw>) {
+    match value {
+        Value::String(text) if text.contains(NO_VALUE) => {
+            flaws.push(Flaw::NoValue { path: path.to_string() });
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| no_values(item, &path.item(at), flaws));
+        }
+        Value::Object(fields) => {
+            fields.iter().for_each(|(key, value)| no_values(value, &path.field(key), flaws));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
 
 /// A template of the 1.0 era describes a pod spec, and was read with coercion: a number becomes its text.
-fn read_legacy(text: &str) -> Read {
+fn read_legacy(text: &str) -> Result<yaml::Overlay, YamlError> {
     let mut spec = yaml::read(text)?;
     yaml::coerce(&mut spec, &schema::POD_SPEC);
-    Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?, Vec::new()))
+    let (value, spans) = (json!({ "spec": spec }), yaml::scalar_spans(text)?);
+    Ok(yaml::Overlay { value, spans, unknown: Vec::new(), duplicate: yaml::duplicate_key(text) })
 }
 
 /// No value of the pod may reach beyond the scalar it is printed in.

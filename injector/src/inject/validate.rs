@@ -11,6 +11,7 @@ use crate::pod::init_options::without_proxy;
 use crate::pod::list::{List, all_containers, containers, find, metadata_mut, name};
 use crate::pod::workload::Workload;
 use crate::pod::{AUTO_IMAGE, PROXY};
+use crate::template::Data;
 
 /// The error of a policy: with values other than `enabled` and `disabled` no pod is injected.
 pub(crate) fn policy(policy: &Policy) -> Option<String> {
@@ -31,6 +32,9 @@ enum Fault {
     /// There is none.
     #[error("a pod with one container cannot be injected: {0}")]
     Injection(InjectError),
+    /// There is none with this template.
+    #[error("a pod that chooses template {0} cannot be injected: {1}")]
+    Chosen(String, InjectError),
     /// The sample's own container is gone.
     #[error(
         "a pod with one container loses it: the default templates remove it; expected templates that add to a pod"
@@ -58,6 +62,7 @@ impl Fault {
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Injection(one), Self::Injection(other)) => one.is_like(other),
+            (Self::Chosen(one, error), Self::Chosen(other, same)) => one == other && error.is_like(same),
             (Self::NoProxy(one), Self::NoProxy(other)) => one == other,
             (Self::Invalid(one), Self::Invalid(other)) => in_either_list(one) == in_either_list(other),
             (Self::AppGone, Self::AppGone) | (Self::NothingAdded, Self::NothingAdded) => true,
@@ -110,12 +115,19 @@ fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
             (&with_proxy, name.as_str()),
         ];
         let mut common: Option<Vec<InvalidField>> = None;
+        let mut errors: Vec<InjectError> = Vec::new();
         for (pod, templates) in ways {
             let mut pod = pod.clone();
             if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
                 annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
             }
-            let Some(found) = invalid(injector, &pod, name) else { continue };
+            let found = match invalid(injector, &pod, name) {
+                Ok(found) => found,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
             common = Some(match common {
                 None => found,
                 Some(known) => {
@@ -123,22 +135,32 @@ fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
                 }
             });
         }
+        let in_no_way = common.is_none();
         faults.extend(common.into_iter().flatten().map(|one| Fault::Invalid(one.message)));
+        // A template for another program, such as a controller of gateways, reads what a pod does not have.
+        let own = errors.into_iter().find(|error| !reads_other_data(error));
+        faults.extend(own.filter(|_| in_no_way).map(|error| Fault::Chosen(name.clone(), error)));
     }
     faults
+}
+
+/// Whether a template reads fields that templates for pods do not get.
+fn reads_other_data(error: &InjectError) -> bool {
+    matches!(error, InjectError::Render(error) if error.message.contains(Data::TYPE))
 }
 
 fn is_same(one: &InvalidField, other: &InvalidField) -> bool {
     in_either_list(&one.message) == in_either_list(&other.message)
 }
 
-/// What this template has wrong in a pod; `None` if the pod cannot be injected.
-fn invalid(injector: &Injector, pod: &Value, template: &str) -> Option<Vec<InvalidField>> {
+/// What this template has wrong in a pod.
+/// Errors: the pod cannot be injected.
+fn invalid(injector: &Injector, pod: &Value, template: &str) -> Result<Vec<InvalidField>, InjectError> {
     let workload = Workload::of_pod(pod, "default");
     let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
-    let injected = injector.inject(Request { pod, workload: &workload, context: &context }).ok()?;
+    let injected = injector.inject(Request { pod, workload: &workload, context: &context })?;
     let own = |one: &InvalidField| one.templates.iter().any(|name| name == template);
-    Some(injected.invalid.into_iter().filter(own).collect())
+    Ok(injected.invalid.into_iter().filter(own).collect())
 }
 
 fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::list::{self, List, annotation, containers, find, metadata, name};
-use super::{is_istio_container, probes};
+use super::probes;
 use crate::annotations::keys;
 use crate::quantity::{self, Rewritten};
 
@@ -45,11 +45,20 @@ impl OriginalForms {
         })
     }
 
-    /// The default containers of a pod that was not injected, where templates would choose the same.
-    pub(crate) fn default_containers(pod: &Value) -> Vec<String> {
-        let first = containers(pod, List::Containers).iter().map(name).find(|name| !is_istio_container(name));
-        let same = |key: &&str| first.is_some() && annotation(pod, key) == first;
-        DEFAULTS.into_iter().filter(same).map(str::to_owned).collect()
+    /// The default containers of a pod that was not injected, where templates would choose the same: `patches` renders them for
+    /// the pod without its own.
+    pub(crate) fn default_containers(pod: &Value, patches: impl Fn(Value) -> Vec<Value>) -> Vec<String> {
+        let own: Vec<&str> = DEFAULTS.into_iter().filter(|key| annotation(pod, key).is_some()).collect();
+        if own.is_empty() {
+            return Vec::new();
+        }
+        let mut bare = pod.clone();
+        for key in &own {
+            list::remove_annotation(&mut bare, key);
+        }
+        let patches = patches(bare);
+        let chosen = |key: &str| patches.iter().rev().find_map(|patch| annotation(patch, key));
+        own.into_iter().filter(|key| chosen(key) == annotation(pod, key)).map(str::to_owned).collect()
     }
 
     /// Adds quantities of `pod` that were written otherwise.
@@ -173,8 +182,13 @@ mod tests {
     fn noted(pod: &Value) -> (Value, OriginalForms) {
         let mut canonical = pod.clone();
         let rewritten = quantity::canonicalize(&mut canonical).unwrap();
-        let mut forms =
-            OriginalForms { annotations: OriginalForms::default_containers(pod), ..OriginalForms::default() };
+        let chosen = json!({"metadata": {"annotations": {
+            (keys::DEFAULT_CONTAINER): "web", (keys::DEFAULT_LOGS_CONTAINER): "web"}}});
+        let annotations = OriginalForms::default_containers(pod, |bare| {
+            assert_eq!(metadata(&bare, "annotations"), Some(&Map::new()));
+            vec![chosen.clone(), json!({"metadata": {}})]
+        });
+        let mut forms = OriginalForms { annotations, ..OriginalForms::default() };
         forms.add_quantities(pod, rewritten);
         (canonical, forms)
     }

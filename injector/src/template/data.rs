@@ -42,6 +42,9 @@ pub(crate) struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
+    /// Go's name of its type, as errors name it.
+    pub(crate) const TYPE: &'static str = "inject.SidecarTemplateData";
+
     /// The value that dot is.
     pub(crate) fn value(&self) -> Value<'a> {
         let part = |key: &str| self.pod.get(key).and_then(Json::as_object);
@@ -54,7 +57,7 @@ impl<'a> Data<'a> {
         let config_of_user = overridden.then_some("annotation proxy.istio.io/config, field");
         let (type_meta, deployment_meta) = self.owner();
         Value::record(
-            "inject.SidecarTemplateData",
+            Self::TYPE,
             vec![
                 ("TypeMeta", type_meta),
                 ("DeploymentMeta", deployment_meta),

@@ -4,6 +4,8 @@
 //! rules that one field cannot tell by itself. This module walks a pod through it, and knows nothing of injection.
 
 mod checks;
+mod containers;
+mod images;
 mod place;
 mod relations;
 mod rules;
@@ -33,9 +35,16 @@ pub(crate) struct Fault {
     pub accepted: String,
     /// What corrects it, if the rule does not say so.
     pub remedy: &'static str,
-    /// Who enforces the rule.
-    pub enforced_by: EnforcedBy,
+    /// Who enforces the rule; otherwise Kubernetes accepts what has another effect than it seems to have.
+    pub enforced_by: Option<EnforcedBy>,
+    /// What comes of it.
+    pub outcome: &'static str,
 }
+
+/// The API server does not create the pod.
+const REFUSED: &str = "is not accepted";
+/// The API server's default for a volume that has no source.
+pub(crate) const EMPTY_DIR: &str = "makes it an emptyDir";
 
 /// Who enforces a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +156,8 @@ impl Scope<'_, '_, '_> {
             given: given.into(),
             accepted: accepted.into(),
             remedy: "",
-            enforced_by: EnforcedBy::ApiServer,
+            enforced_by: Some(EnforcedBy::ApiServer),
+            outcome: REFUSED,
         });
     }
 
@@ -158,11 +168,9 @@ impl Scope<'_, '_, '_> {
         }
     }
 
-    /// The same where kubelet enforces the rule.
-    fn by_kubelet(&mut self) {
-        if let Some(fault) = self.checker.faults.last_mut() {
-            fault.enforced_by = EnforcedBy::Kubelet;
-        }
+    /// The same where kubelet enforces the rule, or nothing does.
+    fn enforced_by(&mut self, enforced_by: Option<EnforcedBy>, outcome: &'static str) {
+        self.checker.enforced_by(enforced_by, outcome);
     }
 }
 
@@ -218,9 +226,13 @@ impl Checker<'_> {
             }
             Rule::OneSource => {
                 let given = object.iter().filter(|(key, value)| *key != "name" && !value.is_null());
-                if given.clone().count() != 1 {
-                    let given = given.map(|(key, _)| key.clone()).collect();
+                let given: Vec<String> = given.map(|(key, _)| key.clone()).collect();
+                let none = given.is_empty();
+                if given.len() != 1 {
                     self.one_of(given, &["emptyDir", "configMap", "secret", "hostPath", "..."], place);
+                }
+                if none {
+                    self.enforced_by(None, EMPTY_DIR);
                 }
             }
             Rule::Relation(check) => check(&mut Scope { checker: self, object, place }),
@@ -234,8 +246,23 @@ impl Checker<'_> {
     }
 
     fn push(&mut self, place: &Place<'_>, fields: Vec<String>, given: String, accepted: String) {
-        let (location, enforced_by) = (Location::of(place), EnforcedBy::ApiServer);
-        self.faults.push(Fault { location, fields, given, accepted, remedy: "", enforced_by });
+        let (location, enforced_by) = (Location::of(place), Some(EnforcedBy::ApiServer));
+        self.faults.push(Fault {
+            location,
+            fields,
+            given,
+            accepted,
+            remedy: "",
+            enforced_by,
+            outcome: REFUSED,
+        });
+    }
+
+    /// Who enforces the rule of the last fault.
+    fn enforced_by(&mut self, enforced_by: Option<EnforcedBy>, outcome: &'static str) {
+        if let Some(fault) = self.faults.last_mut() {
+            (fault.enforced_by, fault.outcome) = (enforced_by, outcome);
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{Scope, is_zero, text};
+use super::containers::NOT_STARTED;
+use super::{EnforcedBy, Scope, is_zero, text};
 use crate::quantity::nanos;
 
 fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
@@ -295,7 +296,7 @@ pub(super) fn non_root(scope: &mut Scope<'_, '_, '_>) {
     scope.remedy(
         "set it to false in this container, or remove what needs user 0, such as interceptionMode TPROXY or capNetBindService",
     );
-    scope.by_kubelet();
+    scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
 }
 
 /// A variable has a value, or a source.

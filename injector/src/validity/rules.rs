@@ -2,7 +2,7 @@
 
 use super::checks::{LABEL, RELATIVE, SUBDOMAIN, USER, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, relations, volumes};
+use super::{Check, Inner, Row, Rule, Type, containers, relations, volumes};
 use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
 use Rule::{AtMostOne, One, Relation, Required};
 
@@ -56,12 +56,10 @@ rules! {
         "evictionResponders": [Unique(&["name"])] list(EVICTION_RESPONDER, "name");
         "resources": [] object(RESOURCES);
         "os": [] object(OS);
-        "imagePullSecrets": [] list(PULL_SECRET, "name");
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(relations::pod_resources), Relation(relations::host_namespaces)
     ]
-    PULL_SECRET { "name": [SUBDOMAIN]; } []
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
     QUALIFIED_NAME { "name": [Text(qualified_name, QUALIFIED)]; } [Required(&["name"])]
@@ -139,7 +137,8 @@ rules! {
         "resizePolicy": [Unique(&["resourceName"])] list(RESIZE, "resourceName");
         "securityContext": [] object(SECURITY);
     } [
-        Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims), Relation(relations::non_root)
+        Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims), Relation(relations::non_root),
+        Relation(containers::image), Relation(containers::probed_ports), Relation(containers::propagation)
     ]
     PORT {
         "containerPort": [Range(1, 65535)];
@@ -159,10 +158,12 @@ rules! {
     } [One(&["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"])]
     FIELD { "apiVersion": [OneOf(&["v1"])]; "fieldPath": [Text(variable_field, "a field that a variable can have, such as metadata.name or status.podIP")]; }
         [Required(&["fieldPath"])]
-    RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; } [Required(&["resource"])]
-    KEY { "key": [Text(config_key, "letters, digits, -, _ and .")]; } [Required(&["key"])]
+    RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; }
+        [Required(&["resource"]), Relation(containers::divisor)]
+    KEY { "name": [SUBDOMAIN]; "key": [Text(config_key, "letters, digits, -, _ and .")]; } [Required(&["name", "key"])]
     FILE_KEY { "path": [RELATIVE]; } [Required(&["key", "path", "volumeName"])]
-    ENV_FROM {} [One(&["configMapRef", "secretRef"])]
+    ENV_FROM { "configMapRef": [] object(REFERENCE); "secretRef": [] object(REFERENCE); } [One(&["configMapRef", "secretRef"])]
+    REFERENCE { "name": [SUBDOMAIN]; } [Required(&["name"])]
     MOUNT {
         "subPath": [RELATIVE];
         "subPathExpr": [RELATIVE];

@@ -48,7 +48,61 @@ const CASES: &[(&str, &str, &str)] = &[
     ("/spec/containers/0/imagePullPolicy", "\"always\"", "spec.containers[web].imagePullPolicy"),
     ("/spec/containers/0/terminationMessagePolicy", "\"x\"", "spec.containers[web].terminationMessagePolicy"),
     ("/spec/containers/0/ports/0/containerPort", "70000", "spec.containers[web].ports[70000].containerPort"),
-    ("/spec/containers/0/ports/0/name", "\"HTTP\"", "spec.containers[web].ports[80].name"),
+    (
+        "/spec/containers/0/ports/1",
+        "{\"name\": \"HTTP\", \"containerPort\": 81}",
+        "spec.containers[web].ports[81].name",
+    ),
+    ("/spec/containers/0/image", "\"docker.io/Istio/proxyv2\"", "spec.containers[web].image"),
+    ("/spec/containers/0/image", "\"proxyv2:\"", "spec.containers[web].image"),
+    ("/spec/containers/0/image", "\"localhost:5000/proxyv2:1\"", ""),
+    ("/spec/containers/0/livenessProbe/httpGet/port", "\"admin\"", "spec.containers[web].livenessProbe"),
+    (
+        "/spec/containers/0/livenessProbe/httpGet/port",
+        "\"80\"",
+        "spec.containers[web].livenessProbe.httpGet.port",
+    ),
+    (
+        "/spec/containers/0/lifecycle/preStop",
+        "{\"tcpSocket\": {\"port\": \"admin\"}}",
+        "spec.containers[web].lifecycle",
+    ),
+    ("/spec/containers/0/lifecycle/preStop", "{\"tcpSocket\": {\"port\": \"http\"}}", ""),
+    (
+        "/spec/containers/0/envFrom",
+        "[{\"configMapRef\": {}}]",
+        "spec.containers[web].envFrom[0].configMapRef.name",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"secretKeyRef\": {\"key\": \"a\"}}",
+        "spec.containers[web].env[B].valueFrom.secretKeyRef.name",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"resourceFieldRef\": {\"resource\": \"limits.cpu\", \"divisor\": \"1Mi\"}}",
+        "spec.containers[web].env[B].valueFrom.resourceFieldRef.divisor",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"resourceFieldRef\": {\"resource\": \"limits.memory\", \"divisor\": \"1Mi\"}}",
+        "",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"resourceFieldRef\": {\"resource\": \"limits.memory\", \"divisor\": 0}}",
+        "",
+    ),
+    (
+        "/spec/containers/0/volumeMounts/0/mountPropagation",
+        "\"Bidirectional\"",
+        "spec.containers[web].volumeMounts",
+    ),
+    (
+        "/spec/securityContext",
+        "{\"sysctls\": [{\"name\": \"a//b\", \"value\": \"1\"}]}",
+        "spec.securityContext.sysctls[a//b].name",
+    ),
     ("/spec/containers/0/ports/0/protocol", "\"tcp\"", "spec.containers[web].ports[80].protocol"),
     ("/spec/containers/0/ports/0/hostIP", "\"x\"", "spec.containers[web].ports[80].hostIP"),
     (

@@ -146,11 +146,6 @@ pub(super) fn resource(text: &str) -> bool {
         || prefixed_key(text)
 }
 
-/// The medium of an `emptyDir`.
-pub(super) fn medium(text: &str) -> bool {
-    text == "Memory" || text.starts_with("HugePages")
-}
-
 /// A DNS search domain.
 pub(super) fn search_domain(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
@@ -159,8 +154,9 @@ pub(super) fn search_domain(text: &str) -> bool {
 
 /// The name of a sysctl.
 pub(super) fn sysctl(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.' | '/');
-    text.len() <= 253 && alphanumeric_ends(text) && text.chars().all(inner)
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    let segment = |part: &str| alphanumeric_ends(part) && part.chars().all(inner);
+    text.len() <= 253 && text.split(['.', '/']).all(segment)
 }
 
 #[cfg(test)]
@@ -171,7 +167,7 @@ mod tests {
     fn texts_are_accepted_as_kubernetes_accepts_them() {
         type Row = (fn(&str) -> bool, &'static [&'static str], &'static [&'static str]);
         let long = "a".repeat(64);
-        let table: [Row; 12] = [
+        let table: [Row; 13] = [
             (dns_label, &["a", "a-1", "1"], &["", "A", "a_b", "-a", "a-", "a.b"]),
             (dns_subdomain, &["a.b-c.1"], &["", "a..b", "A.b", "a.-b", ".a"]),
             (label_value, &["", "A_b.c-1"], &["-a", "a b", "a/b"]),
@@ -187,6 +183,7 @@ mod tests {
                 &["spec.nodename", "metadata.labels"],
             ),
             (file_field, &["metadata.labels"], &["status.podIP"]),
+            (sysctl, &["net.core.somaxconn", "net/ipv4/a_b"], &["net//a", "net.", "Net.a", "a._b"]),
             (resource, &["cpu", "hugepages-2Mi", "nvidia.com/gpu"], &["cpus", "gpu"]),
         ];
         for (test, good, bad) in table {

@@ -2,7 +2,7 @@
 
 use super::checks::{LABEL, MODE, RELATIVE, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, relations};
+use super::{Check, Inner, Row, Rule, Type, containers, relations};
 use Check::{OneOf, Range, Text, Unique};
 use Rule::{One, OneSource, Relation, Required};
 
@@ -21,7 +21,7 @@ rules! {
         "ephemeral": [] object(EPHEMERAL);
         "image": [] object(IMAGE);
     } [Required(&["name"]), OneSource]
-    EMPTY_DIR { "medium": [Text(medium, "Memory or HugePages")]; "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit)]
+    EMPTY_DIR { "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit), Relation(containers::medium)]
     HOST_PATH {
         "path": [Text(no_parent, "a path without ..")];
         "type": [OneOf(&["DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"])];
@@ -45,7 +45,7 @@ rules! {
         [Required(&["path"]), One(&["fieldRef", "resourceFieldRef"])]
     FIELD { "fieldPath": [Text(file_field, "a field that a file can have, such as metadata.labels")]; } [Required(&["fieldPath"])]
     RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; }
-        [Required(&["resource", "containerName"])]
+        [Required(&["resource", "containerName"]), Relation(containers::divisor)]
     CLAIM {} [Required(&["claimName"])]
     NFS { "path": [Text(absolute_path, "an absolute path")]; } [Required(&["server", "path"])]
     CSI {} [Required(&["driver"])]

@@ -21,6 +21,7 @@
 
 mod block;
 mod documents;
+mod emit;
 mod parts;
 mod read;
 mod scalar;
@@ -54,21 +55,31 @@ pub(crate) const MAX_DEPTH: usize = 100;
 /// [`scalar_spans`] gives them, in one pass.
 ///
 /// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that pods do not
-/// have are dropped, and returned; patch directives stay.
+/// have are dropped, and returned, as is the first duplicate key; patch directives stay.
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
 pub(crate) fn read_overlay(text: &str) -> Result<Overlay, YamlError> {
-    let read::Raw { mut value, spans, .. } = read::read_raw(text)?;
+    let read::Raw { mut value, spans, duplicate } = read::read_raw(text)?;
     read::integers(&mut value);
     let mut unknown = Vec::new();
     typing::check_dropping(&mut value, &schema::POD, &mut unknown)
         .map_err(|error| YamlError::whole(Problem::Type(error)))?;
-    Ok((value, spans, unknown))
+    Ok(Overlay { value, spans, unknown, duplicate })
 }
 
-/// A value, where its scalars are in the text, and the fields that the API does not have.
-pub(crate) type Overlay = (Value, Vec<Range<usize>>, Vec<UnknownField>);
+/// A template's output as it was read.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    /// The patch.
+    pub value: Value,
+    /// Where its scalars are in the text.
+    pub spans: Vec<Range<usize>>,
+    /// The fields that the API does not have.
+    pub unknown: Vec<UnknownField>,
+    /// The first key that its map has already.
+    pub duplicate: Option<YamlError>,
+}
 
 /// Text that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

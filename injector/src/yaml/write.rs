@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::SingleQuoted;
 
+use super::emit::emit;
 use super::scalar;
 
 /// Writes `value` as block-style YAML, ending with a line break.
@@ -12,6 +13,11 @@ use super::scalar;
 /// reader could take for something else are quoted, JSON with single quotes; integral floats are integers.
 #[must_use]
 pub fn write(value: &Value) -> String {
+    emit(value).unwrap_or_else(|| serialize(value))
+}
+
+/// [`write()`], by the serializer alone.
+pub(super) fn serialize(value: &Value) -> String {
     // Long texts stay on their line.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     // Maps with string keys, finite numbers: serializing them does not fail.

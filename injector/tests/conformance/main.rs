@@ -43,6 +43,17 @@ fn pods(case: &Case, visit: &mut dyn FnMut(&Value, &Workload)) {
     }
 }
 
+/// `lint` accepts Istio's config, and the webhook denies no pod because of it.
+fn istio_s_config_and_what_it_injects_are_valid() {
+    let all = cases();
+    let case = all.first().unwrap();
+    assert_eq!(case.injector.problems(), [""; 0], "{}", case.name);
+    pods(case, &mut |pod, workload| {
+        let injected = case.injector.inject(Request { pod, workload, context: &case.context }).unwrap();
+        assert_eq!(injected.invalid, [], "{}", case.name);
+    });
+}
+
 /// Runs the runner over a list of cases.
 fn runner(cases: &str, more: &[&str]) {
     let data = common::data().unwrap();
@@ -182,11 +193,12 @@ fn no_text_changes_what_a_pod_may_do() {
 fn main() {
     let arguments = Arguments::from_args();
     let absent = common::data().is_none();
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
         ("only_added_parts_are_removed", only_added_parts_are_removed),
         ("quantities_and_ports_are_as_they_were_written", quantities_and_ports_are_as_they_were_written),
+        ("istio_s_config_and_what_it_injects_are_valid", istio_s_config_and_what_it_injects_are_valid),
         ("the_decision_table", the_decision_table),
         ("every_namespace_range_is_used", every_namespace_range_is_used),
         ("no_text_changes_what_a_pod_may_do", no_text_changes_what_a_pod_may_do),

@@ -64,7 +64,7 @@ fn merge_keys_may_have_their_tag() {
 
 fn env(value: &str) -> Result<Value, YamlError> {
     let text = format!("spec:\n  containers:\n  - name: a\n    env:\n    - name: A\n      value: {value}\n");
-    Ok(read_overlay(&text)?.0)
+    Ok(read_overlay(&text)?.value)
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn overlays_are_typed_strictly() {
 #[test]
 fn overlays_keep_directives_and_lose_unknown_fields() {
     let patch =
-        read_overlay("spec: {containers: [{name: a, args: [null, x], image: null}]}").expect("nulls").0;
+        read_overlay("spec: {containers: [{name: a, args: [null, x], image: null}]}").expect("nulls").value;
     assert_eq!(patch["spec"]["containers"][0], json!({"name": "a", "args": ["", "x"], "image": null}));
     let text = "spec:\n  $patch: replace\n  unheardOf: 5\n  containers:\n  - name: a\n    $setElementOrder/env: [{name: A}]\n    ports:\n    - containerPort: 1e1\n    livenessProbe: {httpGet: {port: 80}}\n    resources: {limits: {cpu: 2}}\n";
     let expected = json!({"spec": {"$patch": "replace", "containers": [{
@@ -109,7 +109,7 @@ fn overlays_keep_directives_and_lose_unknown_fields() {
         "livenessProbe": {"httpGet": {"port": 80}},
         "resources": {"limits": {"cpu": "2"}},
     }]}});
-    assert_eq!(read_overlay(text).expect("a patch").0, expected);
+    assert_eq!(read_overlay(text).expect("a patch").value, expected);
 }
 
 #[test]

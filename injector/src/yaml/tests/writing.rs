@@ -3,11 +3,14 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use crate::yaml::write::serialize;
 use crate::yaml::*;
 
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         ".{0,12}",
+        "-{0,3}[/$(]?[a-zA-Z]{1,6}[ -~]{0,6}",
+        "-?[yYnNoO][oOnNeEfF]?[sSfF]?",
         "[-+0-9._:eExXobaftnyTZ ]{0,8}",
         "[ \\t\\n\\r#:'\"|>a\\-]{0,12}",
         "[a-z]{1,5}(\n {0,3}[a-z#:-]{0,5}){0,4}\n{0,2}",
@@ -44,6 +47,11 @@ proptest! {
     fn what_is_written_reads_back(value in any_json()) {
         let text = write(&value);
         prop_assert_eq!(read(&text).map_err(|e| format!("{e}\n{text}")), Ok(value));
+    }
+
+    #[test]
+    fn the_fast_writer_writes_what_the_serializer_does(value in any_json()) {
+        prop_assert_eq!(write(&value), serialize(&value));
     }
 
     #[test]

@@ -1,0 +1,132 @@
+//! A fast writer for values whose texts are plain. All others are left to the serializer.
+//!
+//! The serializer examines each text several times. This writer decides with one look at most of them that they need no quotes,
+//! and gives up (`None`) at what it does not know. A property test compares the two.
+
+use serde_json::{Map, Value};
+
+use super::write::serialize;
+
+/// The value as block-style YAML; `None` for keys and texts that the serializer has to look at in their place.
+pub(super) fn emit(value: &Value) -> Option<String> {
+    let mut emitter = Emitter { out: String::with_capacity(4096) };
+    match value {
+        Value::Object(fields) if !fields.is_empty() => emitter.map(fields, 0)?,
+        Value::Array(items) if !items.is_empty() => emitter.list(items, 0)?,
+        _ => return None,
+    }
+    Some(emitter.out)
+}
+
+struct Emitter {
+    out: String,
+}
+
+impl Emitter {
+    /// The fields of a map; the first one follows what is on the line already.
+    fn map(&mut self, fields: &Map<String, Value>, indent: usize) -> Option<()> {
+        for (at, (key, value)) in fields.iter().enumerate() {
+            if at > 0 {
+                self.indent(indent);
+            }
+            if !is_plain_key(key) {
+                return None;
+            }
+            self.out.push_str(key);
+            self.out.push(':');
+            match value {
+                Value::Object(fields) if !fields.is_empty() => {
+                    self.out.push('\n');
+                    self.indent(indent + 2);
+                    self.map(fields, indent + 2)?;
+                }
+                Value::Array(items) if !items.is_empty() => {
+                    self.out.push('\n');
+                    self.indent(indent);
+                    self.list(items, indent)?;
+                }
+                _ => {
+                    self.out.push(' ');
+                    self.scalar(value)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The items of a list; the first one follows what is on the line already.
+    fn list(&mut self, items: &[Value], indent: usize) -> Option<()> {
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                self.indent(indent);
+            }
+            self.out.push_str("- ");
+            match item {
+                Value::Object(fields) if !fields.is_empty() => self.map(fields, indent + 2)?,
+                Value::Array(items) if !items.is_empty() => self.list(items, indent + 2)?,
+                _ => self.scalar(item)?,
+            }
+        }
+        Some(())
+    }
+
+    /// A scalar or an empty collection, and the end of the line.
+    fn scalar(&mut self, value: &Value) -> Option<()> {
+        match value {
+            Value::Null => self.out.push_str("null"),
+            Value::Bool(true) => self.out.push_str("true"),
+            Value::Bool(false) => self.out.push_str("false"),
+            Value::Object(_) => self.out.push_str("{}"),
+            Value::Array(_) => self.out.push_str("[]"),
+            Value::String(text) if is_plain(text) => self.out.push_str(text),
+            // Its lines depend on the place.
+            Value::String(text) if text.contains(['\n', '\r']) => return None,
+            Value::String(_) | Value::Number(_) => {
+                let text = serialize(value);
+                self.out.push_str(text.strip_suffix('\n')?);
+            }
+        }
+        self.out.push('\n');
+        Some(())
+    }
+
+    fn indent(&mut self, width: usize) {
+        self.out.extend(std::iter::repeat_n(' ', width));
+    }
+}
+
+/// Words that a reader may take for something else than text, in lower case.
+const WORDS: [&str; 11] = ["false", "inf", "n", "nan", "no", "null", "off", "on", "true", "y", "yes"];
+
+/// Whether a text begins like a word or path, is no special word, and ends with no blank.
+fn is_wordlike(text: &str) -> bool {
+    let begins = match text.as_bytes() {
+        [b'-', b'-', next, ..] | [b'-', next, ..] => next.is_ascii_alphabetic(),
+        [first, ..] => first.is_ascii_alphabetic() || matches!(first, b'/' | b'$' | b'('),
+        [] => false,
+    };
+    let word = text.strip_prefix('-').unwrap_or(text);
+    begins
+        && !text.ends_with(' ')
+        && !(word.len() <= 5 && WORDS.iter().any(|special| special.eq_ignore_ascii_case(word)))
+}
+
+/// Whether a text in the place of a value is plain.
+fn is_plain(text: &str) -> bool {
+    let mut printable = true;
+    let (mut colon, mut comment, mut before) = (false, false, 0_u8);
+    for byte in text.bytes() {
+        printable &= matches!(byte, b' '..=b'~');
+        colon |= before == b':' && byte == b' ';
+        comment |= before == b' ' && byte == b'#';
+        before = byte;
+    }
+    printable && !colon && !comment && before != b':' && is_wordlike(text)
+}
+
+/// Whether a key is plain.
+fn is_plain_key(key: &str) -> bool {
+    const LONGEST: usize = 256;
+    let simple = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'$');
+    key.len() <= LONGEST && key.bytes().all(simple) && is_wordlike(key)
+}
