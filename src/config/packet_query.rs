@@ -65,7 +65,13 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
     let is_diagram = raw.packet(PacketKey::Output) == "mermaid";
-    let output = if is_diagram { Some(Output::Text) } else { reader.value(PacketKey::Output, packet_output) };
+    // The program `istio-iptables-report` writes it from values, for the same question.
+    let is_page = raw.packet(PacketKey::Output) == "html";
+    let output = if is_diagram || is_page {
+        Some(Output::Text)
+    } else {
+        reader.value(PacketKey::Output, packet_output)
+    };
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -80,6 +86,15 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         reader.refuse(
             PacketKey::Output,
             Expected::new("text or json without a packet: add --to for a diagram"),
+        );
+        return None;
+    }
+    let is_live = raw.live || !raw.packet(PacketKey::Bundle).is_empty();
+    if is_page && (destination.is_some() || !is_live) {
+        let expected = Expected::new("text or json for this question");
+        reader.refuse(
+            PacketKey::Output,
+            expected.hint("html is for explain --live (or --bundle) about all traffic, without --to"),
         );
         return None;
     }
@@ -105,7 +120,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         state: state?,
         output: output?,
         is_diagram,
-        live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
+        live: is_live,
     };
     if destination.is_none()
         && let Some(key) = OF_ONE_PACKET.into_iter().find(|key| raw.has_packet(*key))
@@ -118,5 +133,5 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
 }
 
 fn packet_output(text: &str) -> Result<Output, Expected> {
-    output(text).map_err(|_| Expected::new("text or json, and with --to also mermaid"))
+    output(text).map_err(|_| Expected::new("text, json or html, and with --to also mermaid"))
 }
