@@ -1,6 +1,7 @@
 //! `istio-iptables-report`: the report of `explain --live` as a page.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -38,7 +39,12 @@ fn command_line(given: Vec<OsString>) -> Vec<OsString> {
     match given.peek().and_then(|first| first.to_str()) {
         Some("--version" | "-V") => words.truncate(1),
         Some("explain") => _ = given.next(),
-        Some(first) if first == "-" || !first.starts_with('-') => words.push("--bundle".into()),
+        Some(first) if first == "-" || !first.starts_with('-') => {
+            let file = given.next();
+            words.extend(given.by_ref());
+            words.push("--bundle".into());
+            words.extend(file);
+        }
         Some(_) | None => words.push("--live".into()),
     }
     words.extend(given);
@@ -52,7 +58,10 @@ fn page(host: &SystemHost, raw: &RawOptions, resolved: Resolved) -> Result<Strin
         ("", Some(NetworkNamespace::Pid(pid))) => format!("Network namespace of process {pid}"),
         ("", Some(NetworkNamespace::Path(path))) => format!("Network namespace {}", path.display()),
         ("-", _) => "Bundle".to_owned(),
-        (bundle, _) => format!("Bundle {bundle}"),
+        (bundle, _) => {
+            let name = Path::new(bundle).file_name().unwrap_or_default();
+            format!("Bundle {}", name.display())
+        }
     };
     let is_now = bundle.is_empty();
     let time =

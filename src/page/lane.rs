@@ -14,7 +14,7 @@ const BOX: i32 = WIDTH - EDGE - HALF;
 const LINE: i32 = 17;
 /// Most characters of a text in one half, and in a line of code.
 const HALF_CHARACTERS: usize = 31;
-const CODE_CHARACTERS: usize = 52;
+const CODE_CHARACTERS: usize = 46;
 
 /// A line of text.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +38,8 @@ pub(super) enum ChainLine {
     Hook(&'static str),
     /// A chain, and what it has counted.
     Chain { name: String, counted: String },
-    /// A foreign rule, where it stands.
-    Foreign(Text),
+    /// A foreign rule, where it stands, and what it has counted.
+    Foreign { rule: Text, counted: String },
 }
 
 /// Kinds of traffic that go one way.
@@ -206,10 +206,17 @@ impl Lane {
                     text(page, (EDGE + 20, y), "code", name, HALF_CHARACTERS);
                     text(page, (270, y), "small soft", counted, HALF_CHARACTERS);
                 }
-                ChainLine::Foreign(Text { words, tone }) => {
+                ChainLine::Foreign { rule: Text { words, tone }, counted } => {
                     let width = WIDTH - 2 * EDGE - 40;
                     rectangle(page, (EDGE + 30, y - 12), (width, LINE - 1), &format!("rule {tone}"));
                     text(page, (EDGE + 36, y), &format!("code {tone}"), words, CODE_CHARACTERS);
+                    text(
+                        page,
+                        (EDGE + 24 + width, y),
+                        &format!("small end {tone}"),
+                        counted,
+                        HALF_CHARACTERS,
+                    );
                 }
             }
         }

@@ -93,9 +93,10 @@ fn list(page: &mut Markup, problems: &[Finding]) {
     }
     page.element("section", &[("aria-label", "Problems")], |page| {
         page.element("ol", &[("class", "problems")], |page| {
-            for finding in problems {
+            for (number, finding) in problems.iter().enumerate() {
                 let spec = finding.problem.spec();
-                page.element("li", &[("id", spec.id)], |page| {
+                let place = format!("problem-{}", number + 1);
+                page.element("li", &[("id", &place), ("data-id", spec.id)], |page| {
                     page.element("h3", &[], |page| {
                         page.text(&capitalized(spec.title));
                         page.text(" ");

@@ -58,7 +58,7 @@ fn outbound(report: &PodReport) -> Lane {
         Text { words, tone: BAD }
     });
     let source = Node { title: "App", lines: some(exempt.collect()) };
-    let destination = Node { title: "Servers", lines: Vec::new() };
+    let destination = Node { title: "Destination", lines: Vec::new() };
     lane(report, ("outbound", "Outbound"), Side::App, &["OUTPUT", "POSTROUTING"], (source, destination))
 }
 
@@ -96,7 +96,7 @@ fn lane(
         }
     }
     for line in &chains {
-        if let ChainLine::Foreign(Text { words, .. }) = line {
+        if let ChainLine::Foreign { rule: Text { words, .. }, .. } = line {
             description += &format!("; foreign rule: {words}");
         }
     }
@@ -168,37 +168,47 @@ fn at_hook(report: &PodReport, hook: &'static str) -> Vec<ChainLine> {
     heading.into_iter().chain(chains.iter().flat_map(|same| lines_of(same))).collect()
 }
 
+/// The number of packets that rules have counted; empty if a counter cannot be read.
+fn matched<'a>(rules: impl Iterator<Item = &'a ChainRule>) -> String {
+    let packets: Option<u64> = rules.map(|rule| rule.counts.map(|counts| counts.packets)).sum();
+    packets.map_or_else(String::new, |packets| format!("matched {packets}"))
+}
+
 /// A chain with its foreign rules, where they stand.
 fn lines_of(same: &[&LiveChain]) -> Vec<ChainLine> {
     let Some(first) = same.first() else { return Vec::new() };
     let counts: BTreeSet<usize> = same.iter().map(|chain| chain.rules.len()).collect();
     let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
     let unit = if counts == ["1"] { "rule" } else { "rules" };
-    let rules = || same.iter().flat_map(|chain| &chain.rules);
-    let matches: Option<u64> = rules().map(|rule| rule.counts.map(|counts| counts.packets)).sum();
-    let matches = matches.map_or_else(String::new, |matches| format!(", matched {matches}"));
-    let policy = if first.drops { ", policy DROP" } else { "" };
-    let counted = format!("{} {unit}{matches}{policy}", counts.join("/"));
-    let mut lines = vec![ChainLine::Chain { name: format!("{} {}", first.table, first.chain), counted }];
-    let mut foreign: Vec<Text> = Vec::new();
+    let mut counted = vec![format!("{} {unit}", counts.join("/"))];
+    counted.push(matched(same.iter().flat_map(|chain| &chain.rules)));
+    counted.push(if first.drops { "policy DROP".to_owned() } else { String::new() });
+    counted.retain(|words| !words.is_empty());
+    let name = format!("{} {}", first.table, first.chain);
+    let mut lines = vec![ChainLine::Chain { name, counted: counted.join(", ") }];
+    let mut foreign: Vec<(Text, Vec<&ChainRule>)> = Vec::new();
     for chain in same {
-        let has_ours = chain.rules.iter().any(|rule| rule.why.is_some());
-        let ours = chain.rules.iter().position(|rule| rule.why.is_some()).unwrap_or_default();
-        for (number, ChainRule { words, why, is_cause, .. }) in chain.rules.iter().enumerate() {
-            if why.is_some() {
-                continue;
-            }
-            let place = match (has_ours, number < ours) {
-                (false, _) => "",
-                (true, true) => "before ours: ",
-                (true, false) => "after ours: ",
+        let first_of_ours = chain.rules.iter().position(|rule| rule.why.is_some());
+        for (number, rule) in chain.rules.iter().enumerate().filter(|(_, rule)| rule.why.is_none()) {
+            let place = match first_of_ours {
+                None => "",
+                Some(ours) if number < ours => "before ours: ",
+                Some(_) => "after ours: ",
             };
-            let (words, tone) = ([place, words].concat(), if *is_cause { BAD } else { "warn" });
-            if !foreign.iter().any(|known| known.words == words && known.tone == tone) {
-                foreign.push(Text { words, tone });
+            let (words, tone) = ([place, &rule.words].concat(), if rule.is_cause { BAD } else { "warn" });
+            match foreign.iter_mut().find(|(known, _)| known.words == words && known.tone == tone) {
+                Some((_, rules)) => rules.push(rule),
+                None => foreign.push((Text { words, tone }, vec![rule])),
             }
         }
     }
-    lines.extend(some(foreign).into_iter().map(ChainLine::Foreign));
+    let hidden = foreign.len().saturating_sub(MOST);
+    foreign.sort_by_key(|(text, _)| hidden > 0 && text.tone != BAD);
+    let shown = foreign.into_iter().take(MOST);
+    lines.extend(shown.map(|(rule, rules)| ChainLine::Foreign { rule, counted: matched(rules.into_iter()) }));
+    if hidden > 0 {
+        let rule = Text { words: format!("and {hidden} more foreign rules, below"), tone: "warn" };
+        lines.push(ChainLine::Foreign { rule, counted: String::new() });
+    }
     lines
 }
