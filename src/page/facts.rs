@@ -20,13 +20,18 @@ pub(super) fn notes(page: &mut Markup, report: &PodReport) {
     });
 }
 
+/// Whether packets may meet something in a chain.
+pub(super) const fn has_effect(chain: &LiveChain) -> bool {
+    chain.drops || !chain.rules.is_empty()
+}
+
 /// Every live rule, with its reason and its counters.
 pub(super) fn rules(page: &mut Markup, report: &PodReport) {
     // A chain that packets reach from two hooks is listed once.
     let mut listed = BTreeSet::new();
     let is_first = |chain: &&LiveChain| {
         let name = (chain.family, chain.table.clone(), chain.chain.clone());
-        !(chain.rules.is_empty() && !chain.drops) && listed.insert(name)
+        has_effect(chain) && listed.insert(name)
     };
     let chains: Vec<&LiveChain> = report.chains.iter().filter(is_first).collect();
     let count: usize = chains.iter().map(|chain| chain.rules.len()).sum();

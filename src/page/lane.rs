@@ -36,8 +36,8 @@ pub(super) struct Node {
 pub(super) enum ChainLine {
     /// The name of a hook.
     Hook(&'static str),
-    /// A chain, and what it has counted.
-    Chain { name: String, counted: String },
+    /// A chain, what it has counted, and whether its policy is to drop.
+    Chain { name: String, counted: String, drops: bool },
     /// A foreign rule, where it stands, and what it has counted.
     Foreign { rule: Text, counted: String },
 }
@@ -202,9 +202,11 @@ impl Lane {
             let y = at + 20 + lines(number);
             match line {
                 ChainLine::Hook(name) => text(page, (EDGE + 10, y), "small title", name, HALF_CHARACTERS),
-                ChainLine::Chain { name, counted } => {
+                ChainLine::Chain { name, counted, drops } => {
                     text(page, (EDGE + 20, y), "code", name, HALF_CHARACTERS);
-                    text(page, (270, y), "small soft", counted, HALF_CHARACTERS);
+                    let tone = if *drops { "warn" } else { "soft" };
+                    let right = WIDTH - EDGE - 16;
+                    text(page, (right, y), &format!("small end {tone}"), counted, HALF_CHARACTERS);
                 }
                 ChainLine::Foreign { rule: Text { words, tone }, counted } => {
                     let width = WIDTH - 2 * EDGE - 40;

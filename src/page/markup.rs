@@ -63,12 +63,12 @@ impl Markup {
 
     /// A sentence of a report, with what is between backticks as code.
     pub(super) fn sentence(&mut self, sentence: &str) {
-        let is_paired = sentence.matches('`').count() % 2 == 0;
+        let is_paired = sentence.matches('`').count().is_multiple_of(2);
         if !is_paired {
             return self.text(sentence);
         }
         for (number, part) in sentence.split('`').enumerate() {
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 self.text(part);
             } else {
                 self.leaf("code", &[], part);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{addresses, port_words};
+use super::facts::{addresses, has_effect, port_words};
 use super::lane::{BAD, ChainLine, Lane, Node, Text, Way};
 use super::markup::Markup;
 use super::{Kind, kinds};
@@ -153,7 +153,7 @@ fn some(mut texts: Vec<Text>) -> Vec<Text> {
 
 /// The chains at a hook, those of both families as one.
 fn at_hook(report: &PodReport, hook: &'static str) -> Vec<ChainLine> {
-    let is_here = |chain: &&LiveChain| chain.hook == Some(hook) && !(chain.rules.is_empty() && !chain.drops);
+    let is_here = |chain: &&LiveChain| chain.hook == Some(hook) && has_effect(chain);
     let mut chains: Vec<Vec<&LiveChain>> = Vec::new();
     for chain in report.chains.iter().filter(is_here) {
         let name = |chain: &LiveChain| (chain.table.clone(), chain.chain.clone());
@@ -181,11 +181,13 @@ fn lines_of(same: &[&LiveChain]) -> Vec<ChainLine> {
     let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
     let unit = if counts == ["1"] { "rule" } else { "rules" };
     let mut counted = vec![format!("{} {unit}", counts.join("/"))];
-    counted.push(matched(same.iter().flat_map(|chain| &chain.rules)));
+    if counts != ["0"] {
+        counted.push(matched(same.iter().flat_map(|chain| &chain.rules)));
+    }
     counted.push(if first.drops { "policy DROP".to_owned() } else { String::new() });
     counted.retain(|words| !words.is_empty());
     let name = format!("{} {}", first.table, first.chain);
-    let mut lines = vec![ChainLine::Chain { name, counted: counted.join(", ") }];
+    let mut lines = vec![ChainLine::Chain { name, counted: counted.join(", "), drops: first.drops }];
     let mut foreign: Vec<(Text, Vec<&ChainRule>)> = Vec::new();
     for chain in same {
         let first_of_ours = chain.rules.iter().position(|rule| rule.why.is_some());

@@ -111,7 +111,9 @@ fn markup_in_a_comment_is_text(fixture: Fixture) {
     );
     pod.namespace.run(|| match fixture.backend {
         Backend::Native => tool("nft", &["-f", "-"], &table),
-        backend => tool(&backend.tool(Family::V4, ""), &words, ""),
+        Backend::IptablesNft | Backend::IptablesLegacy => {
+            tool(&fixture.backend.tool(Family::V4, ""), &words, "")
+        }
     });
     let page = page(&pod);
     let document = parsed(&page);
