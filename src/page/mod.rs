@@ -45,6 +45,9 @@ impl Page {
         page.element("head", &[], |page| {
             page.void("meta", &[("charset", "utf-8")]);
             page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+            // The browser refuses everything that the page does not have: a second line of defence behind escaping.
+            let policy = "default-src 'none'; style-src 'unsafe-inline'";
+            page.void("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
             page.leaf("title", &[], &format!("{}: {}", self.subject, self.report.verdict));
             page.element("style", &[], |page| page.own(include_str!("style.css")));
         });

@@ -148,6 +148,7 @@ fn text_of_foreign_origin_is_text() {
 #[test]
 fn page_loads_nothing_and_runs_nothing() {
     let html = html(report());
+    assert!(html.contains("content=\"default-src &#39;none&#39;; style-src &#39;unsafe-inline&#39;\""));
     for part in
         ["http:", "https:", "//", "src=", "href=", "url(", "@import", "<script", "onload", "javascript:"]
     {
