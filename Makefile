@@ -23,6 +23,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # Static needs no musl: glibc's own static library is enough.
 TARGET := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
+REPORT := target/$(TARGET)/release/istio-iptables-report
 INJECTOR := target/$(TARGET)/release/sidecar-injector
 CNI := target/$(TARGET)/release/istio-cni
 AGENT := target/$(TARGET)/release/install-cni
@@ -49,9 +50,9 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
-    gallery setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
+    gallery picture setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +148,10 @@ static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(NO_UNWIND_TABLES)
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
+report: $(CROSS) ## the release binary of istio-iptables-report, which writes pages: static, stripped
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables-report -- $(NO_UNWIND_TABLES)
+	@echo "$(REPORT): $$(stat -c %s $(REPORT)) bytes"
+
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(NO_UNWIND_TABLES)
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
@@ -195,7 +200,7 @@ unit-cross: setup-cross ## unit tests of both programs and their crates for anot
 # Packet tests run the program that ships. A debug build would take five times as long in each of some 12,000 runs.
 # Cargo's library path has eight folders, in each of which the loader would look for each library of each tool that a test starts.
 unit: ## what `make test` does once everything is installed
-	@$(MAKE) --jobs 2 --output-sync=line static test-programs
+	@$(MAKE) --jobs 2 --output-sync=line static report test-programs
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	ISTIO_IPTABLES_PROGRAM="$(CURDIR)/$(STATIC)" $(RUNNER)="$(strip $(AS_ROOT) env -u LD_LIBRARY_PATH)" cargo $(TEST) --locked --workspace $(THREADS)
 
@@ -281,7 +286,7 @@ export PACKAGES
 packages: ## archives, .deb, .rpm, bills of materials, checksums, krew manifest: in dist/ (ARCHES="amd64 arm64", PACKAGES, RELEASE_URL)
 	@for arch in $(ARCHES); do $(MAKE) package-files ARCH=$$arch; done
 
-package-files: $(if $(filter istio-iptables,$(PACKAGES)),static) $(if $(filter sidecar-injector,$(PACKAGES)),injector)
+package-files: $(if $(filter istio-iptables,$(PACKAGES)),static report) $(if $(filter sidecar-injector,$(PACKAGES)),injector)
 	@packaging/build target/$(TARGET)/release
 
 packages-check: setup-packages ## install and remove what is in dist/, in a Debian root and an RPM root (root; network for Debian's packages)
@@ -313,6 +318,11 @@ docs: setup-docs ## the documentation as a site with search, in target/book/site
 	    cargo install --quiet --locked --debug --root target/tools mdbook@$(MDBOOK)
 	@docs/book/build target/tools/bin/mdbook
 	@docs/book/check $(CHROMIUM)
+
+picture: setup-docs ## regenerate the README's picture of docs/pod.html, after a change of the page
+	@profile=$$(mktemp -d) && trap 'rm -rf "$$profile"' EXIT && $(CHROMIUM) --headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars \
+	    --user-data-dir="$$profile" --blink-settings=preferredColorScheme=1 --window-size=1120,836 --screenshot=docs/pod.png file://$(CURDIR)/docs/pod.html 2>/dev/null
+	@echo "docs/pod.png: $$(stat -c %s docs/pod.png) bytes"
 
 gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs

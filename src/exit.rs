@@ -33,7 +33,7 @@ impl Exit {
         (Self::Done, "done"),
         (Self::Different, "a comparison found a difference, or cannot rule one out"),
         (Self::Usage, "bad options"),
-        (Self::Unavailable, "no usable backend"),
+        (Self::Unavailable, "no usable backend; or no istio-iptables-report, which writes pages"),
         (Self::Refused, "the kernel or the restore tool refused"),
         (Self::CannotCreate, "cannot write a file, or the output to standard output"),
         (Self::Busy, "lock busy, or a tool hangs"),

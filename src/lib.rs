@@ -87,6 +87,8 @@ pub mod apply;
 
 pub mod format;
 
+pub mod page;
+
 pub mod color;
 
 pub mod show_watch;
@@ -98,3 +100,5 @@ pub mod bundle;
 pub mod diff_inputs;
 
 pub mod run;
+
+pub mod program;

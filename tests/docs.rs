@@ -80,6 +80,27 @@ fn picture_of_the_readme_is_up_to_date() {
     );
 }
 
+/// The example of a page is about the same pod.
+#[test]
+fn example_page_is_up_to_date() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let program = std::process::Command::new(env!("CARGO_BIN_EXE_istio-iptables-report"))
+        .arg("docs/pod.json")
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let page = String::from_utf8(program.stdout).unwrap();
+    assert!(page.len() < 60_000, "{} bytes", page.len());
+    let path = format!("{root}/docs/pod.html");
+    if std::env::var_os("UPDATE_GALLERY").is_some() {
+        fs::write(path, page).unwrap();
+        return;
+    }
+    assert!(fs::read_to_string(path).unwrap() == page, "docs/pod.html is not current: run `make gallery`");
+    let picture = fs::metadata(format!("{root}/docs/pod.png")).unwrap().len();
+    assert!(picture < 150_000, "docs/pod.png: {picture} bytes");
+}
+
 /// A terminal with this text, whose colours are sequences of ECMA-48.
 fn picture(text: &str) -> String {
     const WIDTH: usize = 104;

@@ -209,13 +209,13 @@ fn first_names(path: &str) -> Vec<String> {
     names
 }
 
-/// The modules that have a file or a folder of their own.
+/// The modules that have a file or a folder of their own; in `bin` are programs.
 fn modules(root: &Path) -> BTreeSet<String> {
     let stem = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
     entries(root)
         .into_iter()
         .filter_map(stem)
-        .filter(|name| !["lib", "main"].contains(&name.as_str()))
+        .filter(|name| !["bin", "lib", "main"].contains(&name.as_str()))
         .collect()
 }
 

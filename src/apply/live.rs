@@ -11,7 +11,7 @@ use crate::foreign;
 use crate::kernel::process::Host;
 use crate::model::{
     Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule, TableRules,
-    Target, Variant, Why,
+    Target, Why,
 };
 use crate::nft;
 use crate::parse::Observed;
@@ -141,8 +141,7 @@ fn explain_rules(current: &CurrentState, family: Family) -> explain::Rules {
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
-    let of = |variant: Variant| current.rules.get(&(variant, family));
-    current.backend.variant().and_then(of).or_else(|| Variant::ALL.into_iter().find_map(of))
+    current.rules.get(&(current.variant_of(family)?, family))
 }
 
 /// Rules of other programs, as text.

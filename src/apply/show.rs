@@ -1,6 +1,5 @@
 //! Our live rules with their counters, for `show`.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use super::{Access, from_kernel, inspect, needed, tool_error};
@@ -8,8 +7,9 @@ use crate::config::BackendChoice;
 use crate::explain::{Listed, Rules};
 use crate::kernel::process::Host;
 use crate::kernel::{nftables, observe, restore};
-use crate::model::{Backend, Family, NATIVE_TABLES, Table, Variant};
-use crate::parse::{self, Counts};
+use crate::model::{Backend, Family, NATIVE_TABLES, PerFamily, Variant};
+use crate::parse::{self, Counters, Counts};
+use crate::plan::CurrentState;
 use crate::report::Failure;
 
 /// A live rule of ours.
@@ -57,7 +57,26 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Fail
     Ok(shown)
 }
 
-type Counters = BTreeMap<(Table, String), Vec<Counts>>;
+/// The counters of all rules in the tables that hold ours, as far as they can be read.
+pub fn counters(host: &impl Host, current: &CurrentState) -> PerFamily<Counters> {
+    let mut counters = PerFamily::new();
+    for family in Family::ALL {
+        let of = if current.native.is_empty() {
+            let variant = current.variant_of(family);
+            let has_ours = |variant: &Variant| {
+                let observed = current.rules.get(&(*variant, family));
+                observed.is_some_and(|observed| !Rules::live(observed).listed().is_empty())
+            };
+            variant.filter(has_ours).and_then(|variant| iptables(host, variant, family).ok())
+        } else {
+            native().ok()
+        };
+        if let Some(of) = of {
+            counters.insert(family, of);
+        }
+    }
+    counters
+}
 
 fn of(backend: Backend, family: Family, rules: &Rules, counters: &Counters) -> Vec<Shown> {
     let counts = |rule: &Listed| {

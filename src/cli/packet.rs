@@ -170,7 +170,12 @@ impl PacketKey {
     /// The line of `--help` of a sub-command that accepts these values.
     pub(super) fn help(self, words: &[&str]) -> String {
         let (_, _, default, help) = self.spec();
-        let more = if words.contains(&"mermaid") { "; with --to also mermaid" } else { "" };
+        let more = if words.contains(&"mermaid") {
+            "; with --to also mermaid; with --live or --bundle also html: a page about all traffic (the program \
+             istio-iptables-report of the packages writes it)"
+        } else {
+            ""
+        };
         if default.is_empty() { help.to_owned() } else { format!("{help}{more} [default: {default}]") }
     }
 }

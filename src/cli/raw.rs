@@ -123,7 +123,7 @@ impl SubCommand {
     #[must_use]
     pub const fn words(self, key: PacketKey) -> &'static [&'static str] {
         match (self, key) {
-            (Self::Explain, PacketKey::Output) => &["text", "json", "mermaid"],
+            (Self::Explain, PacketKey::Output) => &["text", "json", "html", "mermaid"],
             _ => key.words(),
         }
     }
@@ -176,6 +176,7 @@ impl SubCommand {
                 "explain --live --pid 4711 --to 10.0.0.1:443",
                 "explain --live --from outside --to 10.1.0.5:8080",
                 "explain --bundle pod.json --to 10.0.0.1:443",
+                "explain --live --pid 4711 -o html > pod.html",
             ],
             Self::Guard => &["guard --pid 4711", "guard --action repair -i '*' -b '*'"],
             Self::Show => &["show --pid 4711", "show --watch"],

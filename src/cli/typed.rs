@@ -24,7 +24,7 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
         return;
     }
     let is_format = |word: Option<&OsString>| {
-        word.is_some_and(|word| ["text", "json", "mermaid"].iter().any(|name| word == name))
+        word.is_some_and(|word| ["text", "json", "html", "mermaid"].iter().any(|name| word == name))
     };
     for at in 1..arguments.len() {
         if arguments.get(at).is_some_and(|word| word == "-o") && is_format(arguments.get(at + 1)) {
@@ -79,6 +79,7 @@ mod tests {
             ("x help", "x --help"),
             ("x help explain", "x explain --help"),
             ("x explain -o json", "x explain --output json"),
+            ("x explain --live -o html", "x explain --live --output html"),
             ("x explain -o 9000", "x explain -o 9000"),
             ("x -o json", "x -o json"),
             ("x apply -o json", "x apply -o json"),

@@ -64,8 +64,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let interfaces = [PacketKey::In, PacketKey::Out].map(|key| reader.optional(key, interface));
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
-    let is_diagram = raw.packet(PacketKey::Output) == "mermaid";
-    let output = if is_diagram { Some(Output::Text) } else { reader.value(PacketKey::Output, packet_output) };
+    let form = form(&mut reader);
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -76,14 +75,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         reader.refuse(PacketKey::Src, expected);
         return None;
     }
-    if is_diagram && destination.is_none() {
-        reader.refuse(
-            PacketKey::Output,
-            Expected::new("text or json without a packet: add --to for a diagram"),
-        );
-        return None;
-    }
-    let sender = sender?;
+    let ((output, is_diagram), sender) = (form?, sender?);
     let useless = if sender == Sender::Outside { PacketKey::Out } else { PacketKey::In };
     if raw.has_packet(useless) {
         let (from, other) =
@@ -103,9 +95,9 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         mark: mark?,
         connmark: connmark?,
         state: state?,
-        output: output?,
+        output,
         is_diagram,
-        live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
+        live: is_live(raw),
     };
     if destination.is_none()
         && let Some(key) = OF_ONE_PACKET.into_iter().find(|key| raw.has_packet(*key))
@@ -117,6 +109,33 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     Some(query)
 }
 
+/// How the report is written, and whether as a diagram.
+fn form(reader: &mut Reader<'_>) -> Option<(Output, bool)> {
+    let raw = reader.raw;
+    let is_about_all = raw.packet(PacketKey::To).is_empty();
+    match raw.packet(PacketKey::Output) {
+        "mermaid" if is_about_all => {
+            let expected = Expected::new("text or json without a packet: add --to for a diagram");
+            reader.refuse(PacketKey::Output, expected);
+            None
+        }
+        "mermaid" => Some((Output::Text, true)),
+        "html" if !is_about_all || !is_live(raw) => {
+            let expected = Expected::new("text or json for this question");
+            let hint = "html is for explain --live (or --bundle) about all traffic, without --to";
+            reader.refuse(PacketKey::Output, expected.hint(hint));
+            None
+        }
+        // The program `istio-iptables-report` writes the page from the values of the same report.
+        "html" => Some((Output::Text, false)),
+        _ => reader.value(PacketKey::Output, packet_output).map(|output| (output, false)),
+    }
+}
+
+fn is_live(raw: &RawOptions) -> bool {
+    raw.live || !raw.packet(PacketKey::Bundle).is_empty()
+}
+
 fn packet_output(text: &str) -> Result<Output, Expected> {
-    output(text).map_err(|_| Expected::new("text or json, and with --to also mermaid"))
+    output(text).map_err(|_| Expected::new("text or json, with --to also mermaid, with --live also html"))
 }

@@ -23,6 +23,7 @@ mod other_base_chains;
 mod overview;
 mod packet;
 mod planned;
+mod pod_report;
 mod problems;
 mod proxy;
 mod reach;
@@ -55,13 +56,16 @@ pub use misrouted::misrouted;
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
 pub use planned::ForeignRule;
+pub use pod_report::{ChainRule, LiveChain, PodReport, pod_report};
 pub use problems::{lost_at_proxy, lost_connections};
 pub use proxy::TAKES_MPTCP;
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
+pub use row::{Row, Side};
 pub(crate) use rules::{BaseChain, Chains};
 pub use rules::{Listed, Rules};
-pub use runtime::{Connection, Process as RunningProcess, Runtime, TranslatedServer};
+pub use runtime::{Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer};
+pub use text::NEVER_CAPTURED;
 use walk::Sent;
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
@@ -207,8 +211,7 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
             Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
         };
     }
-    let rows = rows_of(pod.kinds(), &rules, pod);
-    let problems = problems_with(&rows, &rules, pod);
+    let Overview { rows, problems, .. } = Overview::of(pod);
     match query.output {
         Output::Text => text::overview(&rows, &problems, pod),
         Output::Json => json::overview(&rows, &problems, pod),
@@ -225,23 +228,35 @@ fn explained<'a>(packet: &Packet, rules: &'a Rules, words: Words, pod: &'a Pod<'
 /// What is wrong with a live pod: what the report on all kinds of traffic lists.
 #[must_use]
 pub fn problems(pod: &Pod<'_>) -> Vec<Finding> {
-    let rules = pod.rules();
-    problems_with(&rows_of(pod.kinds(), &rules, pod), &rules, pod)
+    Overview::of(pod).problems
 }
 
-/// The same, with the rows of all kinds of traffic.
-fn problems_with(rows: &[row::Row], rules: &PerFamily<Rules>, pod: &Pod<'_>) -> Vec<Finding> {
-    let Some(live) = &pod.live else { return Vec::new() };
-    let all: Vec<_> = rows.iter().cloned().chain(rows_of(pod.probes(), rules, pod)).collect();
-    problems::problems(&all, live, pod)
+/// All kinds of traffic, and what is wrong with a live pod.
+struct Overview {
+    rows: Vec<Row>,
+    /// Packets for each foreign rule.
+    probes: Vec<Row>,
+    problems: Vec<Finding>,
 }
 
-fn rows_of(packets: Vec<(String, Packet)>, rules: &PerFamily<Rules>, pod: &Pod<'_>) -> Vec<row::Row> {
+impl Overview {
+    fn of(pod: &Pod<'_>) -> Self {
+        let rules = pod.rules();
+        let rows = rows_of(pod.kinds(), &rules, pod);
+        let Some(live) = &pod.live else { return Self { rows, probes: Vec::new(), problems: Vec::new() } };
+        let probes = rows_of(pod.probes(), &rules, pod);
+        let all: Vec<_> = rows.iter().chain(&probes).cloned().collect();
+        let problems = problems::problems(&all, live, pod);
+        Self { rows, probes, problems }
+    }
+}
+
+fn rows_of(packets: Vec<(String, Packet)>, rules: &PerFamily<Rules>, pod: &Pod<'_>) -> Vec<Row> {
     let none = Rules::default();
     let row = |(kind, packet): (String, Packet)| {
         let rules = rules.get(&packet.family()).unwrap_or(&none);
         let (walk, reason) = explained(&packet, rules, Words::None, pod);
-        row::Row::of(kind, &packet, &walk, &reason, pod)
+        Row::of(kind, &packet, &walk, &reason, pod)
     };
     packets.into_iter().map(row).collect()
 }

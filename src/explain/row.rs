@@ -12,16 +12,34 @@ use crate::model::{Family, Transport};
 
 /// One kind of traffic.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
-    pub(super) kind: String,
-    pub(super) family: Family,
-    pub(super) packet: String,
-    pub(super) verdict: Verdict,
-    pub(super) reason: Reason,
+pub struct Row {
+    /// Its name.
+    pub kind: String,
+    /// Its family.
+    pub family: Family,
+    /// A packet of it.
+    pub packet: String,
+    /// Who sends it.
+    pub sender: Side,
+    /// What becomes of the packet.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: Reason,
     /// The options of `explain` that ask about it.
-    pub(super) question: String,
+    pub question: String,
     /// What is wrong with it in a live pod.
     pub(super) problems: Vec<Problem>,
+}
+
+/// The sender of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// A process of the app.
+    App,
+    /// A client outside of the pod.
+    Outside,
+    /// The proxy.
+    Proxy,
 }
 
 /// What is wrong with a packet.
@@ -58,17 +76,32 @@ impl Row {
         let (family, verdict) = (packet.family(), walk.verdict);
         let live = pod.live.as_ref();
         let problems = live.map(|live| problems(packet, (walk, reason), live, pod)).unwrap_or_default();
-        let question = question(packet, pod);
-        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone(), question, problems }
+        let sender = sender(packet, pod);
+        let (packet, question) = (packet.to_string(), question(packet, sender));
+        Self { kind, family, packet, sender, verdict, reason: reason.clone(), question, problems }
+    }
+
+    /// Whether something is wrong with it.
+    #[must_use]
+    pub const fn is_unexpected(&self) -> bool {
+        !self.problems.is_empty()
+    }
+}
+
+fn sender(packet: &Packet, pod: &Pod<'_>) -> Side {
+    match packet.process {
+        Some(process) if process == pod.proxy() => Side::Proxy,
+        None if packet.is_inbound => Side::Outside,
+        Some(_) | None => Side::App,
     }
 }
 
 /// The options that ask about a packet.
-fn question(packet: &Packet, pod: &Pod<'_>) -> String {
-    let from = match packet.process {
-        Some(process) if process == pod.proxy() => " --from proxy",
-        None if packet.is_inbound => " --from outside",
-        Some(_) | None => "",
+fn question(packet: &Packet, sender: Side) -> String {
+    let from = match sender {
+        Side::Proxy => " --from proxy",
+        Side::Outside => " --from outside",
+        Side::App => "",
     };
     let udp = if packet.transport == Transport::Udp { " --proto udp" } else { "" };
     format!("{from}{udp} --to {}", packet.destination)

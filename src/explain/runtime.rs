@@ -109,13 +109,19 @@ pub struct Connection {
 
 /// A port of the proxy that live rules hand packets to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProxyPort {
-    pub(super) name: &'static str,
-    pub(super) transport: Transport,
-    pub(super) port: Port,
-    pub(super) family: Family,
-    pub(super) listener: Option<Listener>,
-    pub(super) problem: Option<String>,
+pub struct ProxyPort {
+    /// What it is for.
+    pub name: &'static str,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Its number.
+    pub port: Port,
+    /// The family of the rules.
+    pub family: Family,
+    /// The socket that takes packets there.
+    pub listener: Option<Listener>,
+    /// What is wrong with it.
+    pub problem: Option<String>,
 }
 
 /// What a port of the proxy is for.

@@ -20,6 +20,10 @@ use crate::text::one_line;
 /// Most rules in a row that are printed although they are not for the packet.
 const MOST_MISMATCHES: usize = 12;
 
+/// What no rule captures.
+pub const NEVER_CAPTURED: &str = "Never captured: UDP other than DNS queries, ICMP and other protocols, raw sockets, and every process that \
+                                  runs with a uid or gid of the proxy.";
+
 /// The verdict, its reason, and every rule that was tried.
 pub(super) fn packet(
     packet: &Packet,
@@ -58,7 +62,7 @@ pub(super) fn packet(
     }
     for Otherwise { condition, verdict, rule } in otherwise {
         let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({})", one_line(rule)));
-        let _ = writeln!(text, "  unless   {condition}: {}{rule}", outcome(*verdict));
+        let _ = writeln!(text, "  unless   {condition}: {}{rule}", verdict.outcome());
     }
     let _ = writeln!(text, "  packet   {packet}");
     let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
@@ -205,18 +209,16 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
     }
 }
 
-/// A verdict in few words.
-fn outcome(verdict: Verdict) -> String {
-    match verdict {
-        Verdict::Captured(port) => format!("captured, {port}"),
-        Verdict::Dropped => "dropped".to_owned(),
-        Verdict::NotCaptured | Verdict::LikeItsConnection | Verdict::TakenByForeignRule => {
-            "not captured".to_owned()
-        }
-        Verdict::ToProxySocket => "captured".to_owned(),
-        Verdict::Misrouted => "lost".to_owned(),
-        Verdict::NoRoute => "no route".to_owned(),
-    }
+/// The first line about a live pod.
+pub(super) fn verdict(problems: &[Finding]) -> String {
+    let none = || "the live rules of this network namespace: no problem found".to_owned();
+    finding::verdict(problems).unwrap_or_else(none)
+}
+
+/// What else may decide, and is none of the problems.
+pub(super) fn notes<'a>(live: &'a LiveState, problems: &'a [Finding]) -> impl Iterator<Item = &'a str> {
+    let is_named = |notice: &&str| problems.iter().any(|problem| problem.to_string() == *notice);
+    live.notices.iter().map(String::as_str).filter(move |notice| !is_named(notice))
 }
 
 /// One line for each kind of traffic.
@@ -228,12 +230,9 @@ pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> Str
             let _ = writeln!(text, "{}", pod.config);
         }
         Some(live) => {
-            let verdict = finding::verdict(problems);
-            let none = || "the live rules of this network namespace: no problem found".to_owned();
-            let _ = writeln!(text, "{}", verdict.unwrap_or_else(none));
+            let _ = writeln!(text, "{}", verdict(problems));
             text.push_str(&list);
-            let is_named = |notice: &String| problems.iter().any(|problem| problem.to_string() == **notice);
-            for (number, notice) in live.notices.iter().filter(|notice| !is_named(notice)).enumerate() {
+            for (number, notice) in notes(live, problems).enumerate() {
                 let _ = writeln!(text, "{}note: {}", if number == 0 { "\n" } else { "" }, one_line(notice));
             }
         }
@@ -244,18 +243,15 @@ pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> Str
             let _ = writeln!(text, "\n{}", row.family);
         }
         for row in family {
-            let outcome = outcome(row.verdict);
-            let mark = if row.problems.is_empty() { ' ' } else { '!' };
+            let outcome = row.verdict.outcome();
+            let mark = if row.is_unexpected() { '!' } else { ' ' };
             let _ = writeln!(text, "{mark} {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
         }
     }
     if let Some(live) = &pod.live {
         running(&mut text, live, pod);
     }
-    text.push_str(
-        "\nNever captured: UDP other than DNS queries, ICMP and other protocols, raw sockets, and every process that \
-         runs with a uid or gid of the proxy.\n",
-    );
+    let _ = writeln!(text, "\n{NEVER_CAPTURED}");
     text
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -154,6 +155,20 @@ pub fn read_in_root(pid: u32, path: &str) -> io::Result<String> {
         other => other,
     };
     all_lossily(file?.into())
+}
+
+/// Replaces this program by another one, with the same standard streams. Returns only if that fails.
+#[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+#[must_use]
+pub fn exec(program: &Path, arguments: &[OsString]) -> io::Error {
+    std::process::Command::new(program).args(arguments).exec()
+}
+
+/// A program called `name` in the directory of this one, as far as that is known.
+#[must_use]
+pub fn beside_this(name: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(name);
+    path.is_file().then_some(path)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]

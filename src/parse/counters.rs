@@ -18,10 +18,13 @@ pub struct Counts {
     pub bytes: u64,
 }
 
+/// Those of each chain, in the order of its rules.
+pub type Counters = BTreeMap<(Table, String), Vec<Counts>>;
+
 /// Those in the output of `iptables-save -c`.
 #[must_use]
-pub fn counters(text: &str) -> BTreeMap<(Table, String), Vec<Counts>> {
-    let mut counters: BTreeMap<_, Vec<Counts>> = BTreeMap::new();
+pub fn counters(text: &str) -> Counters {
+    let mut counters = Counters::new();
     let mut current = None;
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
@@ -43,8 +46,8 @@ fn counts_of(line: &str) -> Option<Counts> {
 
 /// Those of the tables of native nftables, with the names of chains in iptables.
 #[must_use]
-pub fn native_counters(tables: &[NftTable]) -> BTreeMap<(Table, String), Vec<Counts>> {
-    let mut counters = BTreeMap::new();
+pub fn native_counters(tables: &[NftTable]) -> Counters {
+    let mut counters = Counters::new();
     for (table, live) in tables.iter().filter_map(|live| Some((table_of(live)?, live))) {
         for chain in &live.chains {
             let name = hook_of(chain).map_or_else(|| chain_name(&chain.name), |hook| hook.name().to_owned());

@@ -10,7 +10,7 @@ use nfnetlink::nftables::{
     Chain, Expression, Members, MetaKey, Operator, PayloadBase, Rule, TableName, Verdict,
 };
 
-use super::counters::{Counts, counted};
+use super::counters::{Counters, counted};
 use super::expressions::{Beside, ReadRule, address, foreign_rules, prefix, read_rule};
 use super::statement::{self, statement};
 use super::{Line, Observed, ObservedTable, live_rule, words};
@@ -184,8 +184,8 @@ fn in_other_words(family: Family, rule: &Rule, sets: &[Members]) -> Option<Strin
 
 /// What each rule has counted, by chain and in order.
 #[must_use]
-pub fn kernel_counters(tables: &[KernelTable]) -> BTreeMap<(Table, String), Vec<Counts>> {
-    let mut counters = BTreeMap::new();
+pub fn kernel_counters(tables: &[KernelTable]) -> Counters {
+    let mut counters = Counters::new();
     for (name, chains, _) in tables {
         let Some(table) = Table::ALL.into_iter().find(|table| table.name() == name.name) else { continue };
         for chain in chains {

@@ -23,7 +23,7 @@ use crate::live_rules::LiveRule;
 use crate::model::{Chain, Family, Hook, Match, Statement, Table, TableHandles};
 use crate::record::Record;
 
-pub use counters::{Counts, counters, native_counters};
+pub use counters::{Counters, Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
 pub(crate) use expressions::writes_ends;
 pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_rule};

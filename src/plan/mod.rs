@@ -84,6 +84,14 @@ impl CurrentState {
         }
     }
 
+    /// The variant of iptables whose rules of a family are followed: that of the backend, if it has some.
+    #[must_use]
+    pub fn variant_of(&self, family: Family) -> Option<Variant> {
+        let has_rules = |variant: &Variant| self.rules.contains_key(&(*variant, family));
+        let first = || Variant::ALL.into_iter().find(has_rules);
+        self.backend.variant().filter(has_rules).or_else(first)
+    }
+
     /// The dormant tables of iptables-nft among those of these rules, as nft names them.
     #[must_use]
     pub fn dormant_with(&self, rules: &PerFamily<FamilyRules>) -> Vec<String> {

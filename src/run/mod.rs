@@ -14,6 +14,7 @@ use crate::config::{Action, BackendChoice, CaptureConfig, Color, Intent, Resolve
 use crate::diff::Conclusion;
 use crate::diff_inputs;
 use crate::exit::Exit;
+use crate::explain::PodReport;
 use crate::kernel::process::Host;
 use crate::kernel::{recording, run_lock, terminal};
 use crate::model::{Backend, Family};
@@ -85,6 +86,23 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         log::info!("options: {}", options.join(" "));
     }
     change(host, intent, &run)
+}
+
+/// The report of `explain --live` about all traffic, as values. Nothing is changed.
+///
+/// # Errors
+/// The options ask for something else, or the live state cannot be read.
+pub fn pod_report(host: &impl Host, resolved: Resolved) -> Result<PodReport, Failure> {
+    let Resolved { run, query, intent, warnings, given, .. } = resolved;
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    if !query.is_some_and(|query| query.live && query.destination.is_none()) {
+        let what = "a page is about all traffic of a live pod";
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("istio-iptables explain --live -o html, with --pid or --bundle, without --to"));
+    }
+    questions::pod_report(host, intent, &run, &given)
 }
 
 /// Changes the rules, or prints how they would be changed.

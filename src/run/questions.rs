@@ -17,6 +17,7 @@ use crate::interfaces;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
+use crate::model::Network;
 use crate::plan::{CurrentState, Notices};
 use crate::report::Failure;
 use crate::show_watch;
@@ -214,16 +215,42 @@ pub(super) fn explain(
         }
     }
     let (config, live) = if query.live {
-        let mut own = apply::live::rules(host, run.backend)?;
-        let nearest = own.nearest_config(&config);
-        own.find_foreign(&nearest);
-        let config = nearest.config;
-        let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
-        let mut live = explain::LiveState { runtime, ..own.live };
+        let (config, mut live, unread) = live(apply::live::rules(host, run.backend)?, &config, &network);
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
         (config, Some(live))
     } else {
         (config, None)
     };
     Ok(explain::report(query, &explain::Pod { config: &config, given, network: &network, live }))
+}
+
+/// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be read of the pod.
+fn live(
+    mut own: Own,
+    config: &CaptureConfig,
+    network: &Network,
+) -> (CaptureConfig, explain::LiveState, Vec<String>) {
+    let nearest = own.nearest_config(config);
+    own.find_foreign(&nearest);
+    let config = nearest.config;
+    let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, network);
+    (config, explain::LiveState { runtime, ..own.live }, unread)
+}
+
+/// The report of `explain --live` about all traffic, as values.
+pub(super) fn pod_report(
+    host: &impl Host,
+    intent: Intent,
+    run: &RunOptions,
+    given: &[GivenOption],
+) -> Result<explain::PodReport, Failure> {
+    enter(run)?;
+    let network = network()?;
+    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+    let counters = apply::show::counters(host, &current);
+    let (config, _) = intent.decide(&network);
+    let (config, mut live, unread) = live(apply::live::rules_of(&current), &config, &network);
+    live.notices.extend(unread);
+    let pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
+    Ok(explain::pod_report(&pod, &live, &counters))
 }

@@ -29,6 +29,7 @@ mod missing_modules;
 mod missing_tools;
 mod namespaces;
 mod native_leftovers;
+mod page;
 mod pod;
 mod privileges;
 mod processes;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::explain_runtime::{start, stop};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
+use crate::page::{page, parsed, verdict_and_problems};
 
 for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
@@ -44,7 +45,26 @@ fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
     for [id, _, fix] in &found {
         assert!(text.contains(id) && text.contains(fix), "{id}, {fix}: {text}");
     }
+    if question.is_empty() {
+        page_has_them(pod, first, &found);
+    }
     found
+}
+
+/// The page begins with the same verdict, and lists the same problems in their order.
+#[track_caller]
+fn page_has_them(pod: &Pod, verdict: &str, problems: &[[String; 3]]) {
+    let html = page(pod);
+    let (title, listed) = verdict_and_problems(&parsed(&html));
+    assert_eq!(title, verdict);
+    let ids = |[id, _]: &[String; 2]| id.clone();
+    let expected: Vec<&String> = problems.iter().map(|[id, ..]| id).collect();
+    assert_eq!(listed.iter().map(ids).collect::<Vec<_>>(), expected.into_iter().cloned().collect::<Vec<_>>());
+    for ([_, cause, fix], [_, words]) in problems.iter().zip(&listed) {
+        // Commands are marked as code.
+        let plain = |text: &str| text.replace('`', "");
+        assert!(words.contains(&plain(cause)) && words.contains(&plain(fix)), "{cause}, {fix}: {words}");
+    }
 }
 
 /// Where the rules are equal, `check` names the same problems, and without one it has no note.

@@ -89,6 +89,7 @@ mod other_programs;
 mod outbound;
 mod owner_groups;
 mod ownership;
+mod page;
 mod proxy;
 mod published_ports;
 mod regressions;

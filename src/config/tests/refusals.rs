@@ -304,10 +304,26 @@ fn values_that_shells_complete_are_those_that_are_accepted() {
                 let option = format!("--{}={word}", key.name());
                 let (diff, explain) = (cli::SubCommand::Diff, cli::SubCommand::Explain);
                 let sides: &[&str] = if sub == diff { &["options", "live"] } else { &[] };
-                let more = if sub == explain { &["--to=10.0.0.1:80"] } else { sides };
+                let more = match (sub == explain, *word) {
+                    (true, "html") => &["--live"],
+                    (true, _) => &["--to=10.0.0.1:80"],
+                    (false, _) => sides,
+                };
                 resolved_of(&[&[sub.name(), &option], more].concat(), &[]);
             }
         }
+    }
+}
+
+#[test]
+fn page_about_one_packet_or_about_options_is_refused() {
+    for more in [&["--live", "--to=10.0.0.1:80"][..], &[]] {
+        let errors = errors_of(&[&["explain", "--output=html"], more].concat(), &[]);
+        let [error] = errors.as_slice() else { panic!("{errors:?}") };
+        assert!(
+            error.contains("text or json for this question") && error.contains("without --to"),
+            "{error}"
+        );
     }
 }
 

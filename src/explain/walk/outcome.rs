@@ -28,6 +28,23 @@ pub enum Verdict {
     ToProxySocket,
 }
 
+impl Verdict {
+    /// In few words.
+    #[must_use]
+    pub fn outcome(self) -> String {
+        match self {
+            Self::Captured(port) => format!("captured, {port}"),
+            Self::Dropped => "dropped".to_owned(),
+            Self::NotCaptured | Self::LikeItsConnection | Self::TakenByForeignRule => {
+                "not captured".to_owned()
+            }
+            Self::ToProxySocket => "captured".to_owned(),
+            Self::Misrouted => "lost".to_owned(),
+            Self::NoRoute => "no route".to_owned(),
+        }
+    }
+}
+
 /// Whether a rule is for the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
