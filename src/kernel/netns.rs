@@ -236,6 +236,9 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
+/// What names the sources of users and groups.
+const NSSWITCH: &str = "/etc/nsswitch.conf";
+
 /// Hides `/etc/nsswitch.conf` from this thread and its children, in a mount namespace of its own: the iptables tools
 /// are about to run with the host's files in a pod's network, where a look-up of a name over the network hangs.
 ///
@@ -250,6 +253,9 @@ pub fn private_mounts_without_nss() -> Result<(), MountError> {
 /// # Errors
 /// As of [`private_mounts_without_nss`].
 pub fn own_mounts_without_nss() -> Result<(), MountError> {
+    if !Path::new(NSSWITCH).exists() {
+        return Ok(());
+    }
     mounts_without_nss(&[MsFlags::MS_SLAVE])
 }
 
@@ -266,7 +272,7 @@ fn mounts_without_nss(kinds: &[MsFlags]) -> Result<(), MountError> {
         }
     }
     outcome.map_err(failed("make the mounts private"))?;
-    let target = Path::new("/etc/nsswitch.conf");
+    let target = Path::new(NSSWITCH);
     if !target.exists() {
         return Ok(());
     }

@@ -135,6 +135,7 @@ impl Agent {
         loop {
             let left = PATIENCE.saturating_sub(begin.elapsed());
             let line = self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{part}: {error}"));
+            println!("{line}");
             if line["msg"].as_str().is_some_and(|text| text.contains(part)) {
                 return line;
             }
@@ -152,7 +153,7 @@ impl Agent {
         let begin = Instant::now();
         loop {
             match self.log.recv_timeout(time.saturating_sub(begin.elapsed())) {
-                Ok(line) => assert!(line.get("pod").is_none(), "{line}"),
+                Ok(line) => assert!(line.get("pod").is_none() || line["source"] == "plugin", "{line}"),
                 Err(RecvTimeoutError::Timeout) => return,
                 Err(error) => panic!("{error}"),
             }

@@ -19,10 +19,10 @@ const NATIVE: [&str; 4] = [
     "nft insert rule inet istio-proxy-nat istio-output accept",
 ];
 const IPTABLES: [&str; 4] = [
+    "iptables-nft -t nat -I ISTIO_OUTPUT -j RETURN",
     "nft flush ruleset",
     "iptables-nft -t nat -F",
     "iptables-nft -t nat -D ISTIO_OUTPUT 1",
-    "iptables-nft -t nat -I OUTPUT -p tcp -j ACCEPT",
 ];
 
 #[test]
@@ -90,6 +90,17 @@ fn reported_changes_are_left() {
     assert!(!node.is_captured(&pod));
     node.add(&pod, "nftables", &json!({"dual_stack": true}));
     agent.until_metric("istio_cni_drifted_pods", 0.0);
+}
+
+#[test]
+fn foreign_rules_before_ours_in_a_chain_of_iptables_are_reported() {
+    let node = Node::new();
+    let pod = node.pod("before", "iptables-nft");
+    let agent = node.agent(&[]);
+    agent.until_guarded(1);
+    in_pod(&pod, "iptables-nft -t nat -I OUTPUT -p tcp -j ACCEPT");
+    let line = agent.logged("a foreign rule decides before ours");
+    assert!(line["msg"].as_str().unwrap().contains("changed by iptables-nft (pid "), "{line}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use istio_cni::install::options::NETNS_DIR;
 use istio_cni::install::platform::PLATFORMS;
 use istio_cni::netconf::RUN_DIR;
 use serde_json::{Map, Value, json};
@@ -35,6 +36,7 @@ fn generated() -> String {
         .replace("@VARIABLES@", &literal(&variables().to_string()))
         .replace("@NAME@", &literal(NAME))
         .replace("@RUN_DIR@", &literal(RUN_DIR))
+        .replace("@NETNS_DIR@", &literal(NETNS_DIR))
         .replace("@PORT@", &PORT.to_string());
     format!(
         "{{{{/* Made by `make gallery` from injector/src/manifests; do not edit by hand. */ -}}}}\n{text}{data}"

@@ -190,7 +190,9 @@ impl<R: Rules> Guard<R> {
         }
         let begin = Instant::now();
         let repairs = self.settings.action == GuardAction::Repair;
-        let may_repair = repairs && self.pace.not_before(begin).is_none();
+        // It is over when the comparison ends, perhaps.
+        let not_before = self.pace.not_before(begin).filter(|_| repairs);
+        let may_repair = repairs && not_before.is_none();
         if may_repair && compared.is_none() && self.rewrite_tables(driver, begin)? {
             return Ok(Some(Instant::now()));
         }
@@ -230,7 +232,7 @@ impl<R: Rules> Guard<R> {
         if repairs && !std::mem::replace(&mut self.is_waiting, true) {
             driver.report(&Event::Waiting { pause: self.pace.pause(), by })?;
         }
-        Ok(self.pace.not_before(Instant::now()).filter(|_| repairs).or(again))
+        Ok(not_before.or(again))
     }
 
     /// Replaces native tables that are not as they should be, in one transaction, before anything else is read. TPROXY needs more:

@@ -152,6 +152,10 @@ impl Node {
             let guarded = self.pods().filter(|pod| pod.guard.rules.is_compared()).count();
             self.metrics.guarded(guarded, drifted);
             self.own.enter().map_err(io::Error::other)?;
+            // What was read while a pod was examined may be about another one.
+            if self.notices.are_pending() {
+                continue;
+            }
             let due = self.pods().map(|pod| pod.guard.due()).min();
             let until = due.unwrap_or(self.read_again).min(self.read_again);
             self.events.wait(self.notices.watch.as_ref().map(|watch| watch.as_fd()), until)?;

@@ -48,6 +48,11 @@ impl Notices {
         Ok(())
     }
 
+    /// Whether something was noticed that no guard has taken.
+    pub(super) fn are_pending(&self) -> bool {
+        self.are_lost || !self.pending.is_empty()
+    }
+
     /// Everything that was noticed so far, and whether notices are lost.
     pub(super) fn take_all(&mut self) -> (BTreeMap<i32, (Instant, Vec<Change>)>, bool) {
         (std::mem::take(&mut self.pending), std::mem::take(&mut self.are_lost))

@@ -21,6 +21,9 @@ use table::{COMMON, INSTALL, STATUS, UNINSTALL, help};
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
 pub const CONF_NAME: &str = "cni-conf-name";
 
+/// Where container runtimes keep network namespaces.
+pub const NETNS_DIR: &str = "/var/run/netns";
+
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirs {
@@ -216,7 +219,7 @@ fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
         "report" => GuardAction::Report,
         _ => return Ok(None),
     };
-    Ok(Some(GuardOptions { action, netns_dir: given.directory("netns-dir", "/var/run/netns")? }))
+    Ok(Some(GuardOptions { action, netns_dir: given.directory("netns-dir", NETNS_DIR)? }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
