@@ -77,6 +77,46 @@ fn changes_that_are_not_announced_are_found_by_the_audit() {
     }
 }
 
+/// As in the agent's image.
+const WITHOUT_TOOLS: [&str; 2] = ["env", "PATH=/nonexistent"];
+
+/// Rules that are gone are written natively. Those that are damaged cannot be deleted without the tools.
+#[test]
+fn rules_of_iptables_without_its_tools_are_repaired_if_they_are_gone() {
+    let node = Node::new();
+    let (gone, damaged) = (node.pod("gone", "iptables-nft"), node.pod("damaged", "iptables-nft"));
+    let agent = node.agent_by(&WITHOUT_TOOLS, &[]);
+    agent.until_guarded(2);
+    assert!(agent.metric("istio_cni_drift_total{reason=\"rules\"}") < 1.0, "both are as they should be");
+    in_pod(&gone, "nft flush ruleset");
+    assert_eq!(agent.logged("repaired: ")["pod"], "default/gone");
+    assert!(node.is_captured(&gone));
+    in_pod(&damaged, "iptables-nft -t nat -D ISTIO_OUTPUT 1");
+    let drift = agent.logged("drift: ");
+    assert!(drift["msg"].as_str().unwrap().contains("changed by iptables-nft (pid "), "{drift}");
+    agent.logged("put the tools of iptables-nft into the image");
+    // The next attempts are not logged.
+    agent.is_silent(QUIET);
+    agent.until_metric("istio_cni_drifted_pods", 1.0);
+    let tables = damaged.netns.run(|| run("nft", &["list", "tables"]));
+    assert!(!tables.contains("istio-proxy"), "not in both: {tables}");
+}
+
+/// Only the tools of iptables-legacy say which rules these are.
+#[test]
+fn rules_that_cannot_be_read_are_not_written_again() {
+    let node = Node::new();
+    let pod = node.pod("legacy", "iptables-legacy");
+    let agent = node.agent_by(&WITHOUT_TOOLS, &[]);
+    std::thread::sleep(QUIET);
+    in_pod(&pod, "nft add table inet other");
+    std::thread::sleep(QUIET);
+    println!("{:?}", agent.lines());
+    let tables = pod.netns.run(|| run("nft", &["list", "tables"]));
+    assert_eq!(tables, "table inet other\n");
+    assert!(node.is_captured(&pod));
+}
+
 #[test]
 fn reported_changes_are_left() {
     let node = Node::new();

@@ -95,6 +95,8 @@ pub struct Guard<R> {
     drift: Option<Vec<String>>,
     /// How often in a row something could not be done.
     failures: u32,
+    /// Why, as it is reported.
+    failure: Option<String>,
     /// Whether it is reported that a repair waits.
     is_waiting: bool,
     /// Before that, changes of others lead to no comparison.
@@ -116,6 +118,7 @@ impl<R: Rules> Guard<R> {
             known: Vec::new(),
             drift: None,
             failures: 0,
+            failure: None,
             is_waiting: false,
             rest_until: now,
             next: None,
@@ -210,7 +213,7 @@ impl<R: Rules> Guard<R> {
         }
         self.report_problems(driver, &found, &by)?;
         if found.is_same() {
-            (self.is_waiting, self.failures) = (false, 0);
+            (self.is_waiting, self.failures, self.failure) = (false, 0, None);
             if self.drift.take().is_some() {
                 driver.report(&Event::Restored)?;
             }
@@ -296,11 +299,11 @@ impl<R: Rules> Guard<R> {
         let compared = repaired.and_then(|()| self.rules.compared());
         let took = begin.elapsed();
         if self.drift.as_ref() != Some(&differences) {
-            driver.report(&Event::Drift { differences, reason, by: by.clone() })?;
+            driver.report(&Event::Drift { differences: differences.clone(), reason, by: by.clone() })?;
         }
         match compared {
             Ok(found) if found.is_same() => {
-                (self.drift, self.is_waiting, self.failures) = (None, false, 0);
+                (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
                 let what = self.rules.desired().counts();
                 driver.report(&Event::Repaired { took, what, by: by.clone() })?;
                 self.report_problems(driver, &found, &Culprits::default())?;
@@ -316,13 +319,20 @@ impl<R: Rules> Guard<R> {
                 })?;
                 Ok(Some(Instant::now()))
             }
-            Err(failure) => self.failed(driver, &failure),
+            Err(failure) => {
+                self.drift = Some(differences);
+                self.failed(driver, &failure)
+            }
         }
     }
 
     /// Reports what cannot be done now, and tries again after a pause that doubles up to the time of an audit.
     fn failed(&mut self, driver: &mut dyn Driver, failure: &Failure) -> Result<Option<Instant>, Failure> {
-        driver.report(&Event::Failed { cause: failure.to_string() })?;
+        let cause = failure.to_string();
+        if self.failure.as_ref() != Some(&cause) {
+            driver.report(&Event::Failed { cause: cause.clone() })?;
+            self.failure = Some(cause);
+        }
         let pause = SHORT.saturating_mul(1 << self.failures.min(16)).min(self.settings.audit);
         self.failures = self.failures.saturating_add(1);
         Ok(Some(Instant::now() + pause))

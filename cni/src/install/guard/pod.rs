@@ -117,7 +117,8 @@ impl Rules for PodRules {
         let repaired = match apply::apply(self.host.as_ref(), &self.desired, &run) {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 let native = RunOptions { backend: BackendChoice::Nftables, ..run };
-                apply::apply(self.host.as_ref(), &self.desired, &native).map_err(|_| failure)
+                apply::apply(self.host.as_ref(), &self.desired, &native)
+                    .map_err(|native| failure.detail(format!("natively: {native}")))
             }
             repaired => repaired,
         };
