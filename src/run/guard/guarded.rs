@@ -154,7 +154,9 @@ impl<R: Rules> Guard<R> {
         // Rules of ours that are gone do not wait.
         let is_due = compared.is_some() || self.due() <= Instant::now();
         let rests = self.rest_until > Instant::now();
-        if is_due || !rests || self.is_replaced() {
+        // It is dropped after the repair.
+        let replaced = if is_due || !rests { None } else { self.replaced() };
+        if is_due || !rests || replaced.is_some() {
             self.next = self.examine(driver, compared)?;
             self.audit = Instant::now() + self.until_audit();
         } else {
@@ -170,10 +172,11 @@ impl<R: Rules> Guard<R> {
         self.settings.audit - part.mul_f64(f64::from(clock.subsec_micros() % 1000) / 1000.0)
     }
 
-    /// Whether native tables of ours are not as they should be, which takes a tenth of a millisecond to see.
-    fn is_replaced(&self) -> bool {
-        self.rules.backend() == Some(Backend::Native)
-            && apply::native_differing(self.rules.desired()).is_ok_and(|differing| !differing.is_empty())
+    /// The native tables of ours that are not as they should be, which takes a tenth of a millisecond to see.
+    fn replaced(&self) -> Option<apply::Differing> {
+        let is_native = self.rules.backend() == Some(Backend::Native);
+        let differing = is_native.then(|| apply::native_differing(self.rules.desired()).ok());
+        differing.flatten().filter(|differing| !differing.names.is_empty())
     }
 
     /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one before the audit.
@@ -247,13 +250,13 @@ impl<R: Rules> Guard<R> {
             return Ok(false);
         }
         let differing = match apply::restore_native(desired) {
-            Ok(differing) if differing.is_empty() => return Ok(false),
+            Ok(differing) if differing.names.is_empty() => return Ok(false),
             Ok(differing) => differing,
             // The comparison says what is wrong.
             Err(_) => return Ok(false),
         };
         let took = begin.elapsed();
-        let what: Vec<_> = differing.iter().map(|name| format!("inet {name}")).collect();
+        let what: Vec<_> = differing.names.iter().map(|name| format!("inet {name}")).collect();
         let differences =
             what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
         let by = self.culprits(driver);
