@@ -248,6 +248,34 @@ mod tests {
     }
 
     #[test]
+    fn repair_times_are_a_histogram_once_the_guard_runs() {
+        let metrics = Metrics::default();
+        assert!(!metrics.text(true).contains("istio_cni_drift_total"));
+        metrics.guards(true);
+        metrics.guarded(3, 1);
+        metrics.drift("rules");
+        metrics.repaired(Duration::from_micros(700));
+        metrics.repaired(Duration::from_secs(11));
+        let text = metrics.text(true);
+        for sample in [
+            "istio_cni_guarded_pods 3",
+            "istio_cni_drifted_pods 1",
+            "istio_cni_guard_notices 1",
+            "istio_cni_drift_total{reason=\"rules\"} 1",
+            "istio_cni_drift_total{reason=\"foreign\"} 0",
+            "istio_cni_lost_notices_total 0",
+            "istio_cni_repair_seconds_bucket{le=\"0.0005\"} 0",
+            "istio_cni_repair_seconds_bucket{le=\"0.001\"} 1",
+            "istio_cni_repair_seconds_bucket{le=\"10\"} 1",
+            "istio_cni_repair_seconds_bucket{le=\"+Inf\"} 2",
+            "istio_cni_repair_seconds_sum 11.0007",
+            "istio_cni_repair_seconds_count 2",
+        ] {
+            assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
+        }
+    }
+
+    #[test]
     fn counters_are_in_the_text_format() {
         let metrics = Metrics::default();
         metrics.installation(true);
