@@ -216,9 +216,9 @@ fn capture(
     // The other half is for the rules.
     let patience = (context.deadline.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
-    // The rules of an earlier ADD are not to be guarded any more.
     let states = StateDir::new(&run_dir);
-    states.remove(&attachment.id)?;
+    // The rules of an earlier ADD are not to be guarded any more. Where this fails, so does the write below.
+    let _ = states.remove(&attachment.id);
     let (written, netns) = namespace::run(&attachment.netns, context.deadline, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
         let written = write(&machine, resolved, namespace);
