@@ -23,6 +23,8 @@ pub struct Findings {
     pub native_chains: usize,
     /// Whether the kernel is a sandbox's, such as gVisor.
     pub is_sandbox: bool,
+    /// Whether rules are read only: those of iptables-nft need no tool for that.
+    pub is_read_only: bool,
     /// The backends that the kernel refused when they were tried, or is too old for.
     pub refused: BTreeMap<Backend, Refusal>,
     /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
@@ -68,10 +70,16 @@ impl Findings {
         kernel && self.tools(variant).is_some() && !self.refused.contains_key(&variant.into())
     }
 
+    /// Whether rules of this variant, which are there, can be read, and written if that is needed.
+    fn serves(&self, variant: Variant) -> bool {
+        let is_readable = variant == Variant::Nft && self.is_read_only && self.nf_tables == NfTables::Present;
+        is_readable || self.usable(variant)
+    }
+
     /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its way from
     /// one to the other; neither is taken here if they hold as many.
     fn in_place(&self, choice: BackendChoice) -> Option<Backend> {
-        let variants = self.chains.iter().filter(|(variant, _)| self.usable(**variant));
+        let variants = self.chains.iter().filter(|(variant, _)| self.serves(**variant));
         let variants = variants.map(|(variant, chains)| (Backend::Iptables(*variant), *chains));
         let native = (Backend::Native, self.native_chains);
         let native = Some(native).filter(|_| choice == BackendChoice::Auto && self.native_usable());
@@ -165,7 +173,9 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
     let native = findings.native_usable();
     let chosen = |backend: Backend, why| Ok(Decision { backend, why });
     match choice {
-        BackendChoice::IptablesNft if nft => chosen(Variant::Nft.into(), "requested"),
+        BackendChoice::IptablesNft if findings.serves(Variant::Nft) => {
+            chosen(Variant::Nft.into(), "requested")
+        }
         BackendChoice::IptablesLegacy if legacy => chosen(Variant::Legacy.into(), "requested"),
         BackendChoice::Nftables if native => chosen(Backend::Native, "requested"),
         BackendChoice::IptablesNft => Err(unavailable("--backend iptables-nft cannot be used", findings)),
@@ -270,6 +280,7 @@ mod tests {
     /// Both variants can be used; foreign legacy rules are there.
     fn findings(chains: &[(Variant, usize)]) -> Findings {
         Findings {
+            is_read_only: false,
             nf_tables: NfTables::Present,
             legacy_tables: vec!["nat (IPv4)".to_owned()],
             chains: chains.iter().copied().collect(),

@@ -26,6 +26,8 @@ pub mod source;
 
 pub mod state;
 
+pub mod compare;
+
 pub mod loopback;
 pub mod namespace;
 

@@ -54,6 +54,12 @@ impl Differences {
         by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()))
     }
 
+    /// Whether the rules are the same and none decides before.
+    #[must_use]
+    pub const fn is_none_of_rules(&self) -> bool {
+        self.is_same() && self.notices.deciding.is_empty()
+    }
+
     /// Whether the live rules are those of the options, and nothing else that a run writes is missing.
     #[must_use]
     pub const fn is_same(&self) -> bool {

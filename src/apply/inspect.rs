@@ -187,6 +187,7 @@ fn findings(
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
         is_sandbox: snapshot.is_sandbox,
+        is_read_only: access == Access::ReadOnly,
         refused: refused.clone(),
         nft: None,
         legacy: None,

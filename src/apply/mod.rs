@@ -52,7 +52,7 @@ use crate::report::Failure;
 
 pub use dry_run::{Plan, dry_run};
 pub use inspect::{Access, Inspection, inspect};
-pub use native::{differing as native_differing, restore as restore_native};
+pub use native::{Differing, differing as native_differing, restore as restore_native};
 
 /// Applies the desired state. Returns what holds the rules.
 ///

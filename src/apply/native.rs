@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use nfnetlink::nftables::{CommitError, Table};
+use nfnetlink::nftables::{Client, CommitError, Table};
 
 use super::{from_kernel, missing_modules, tool_error};
 use crate::config::RunOptions;
@@ -57,28 +57,40 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
     Ok(())
 }
 
-/// The names of the native tables that are not as desired.
+/// Native tables that are not as desired.
+#[derive(Debug)]
+pub struct Differing {
+    /// Their names.
+    pub names: Vec<&'static str>,
+    /// Closed when this is dropped, for which the kernel may need some milliseconds.
+    _client: Option<Client>,
+}
+
+/// The native tables that are not as desired.
 ///
 /// # Errors
 /// They cannot be read.
-pub fn differing(desired: &DesiredState) -> io::Result<Vec<&'static str>> {
-    Ok(observe::native()?.differing(&nft::tables(&desired.rules)))
+pub fn differing(desired: &DesiredState) -> io::Result<Differing> {
+    let (live, client) = observe::native_by_client()?;
+    Ok(Differing { names: live.differing(&nft::tables(&desired.rules)), _client: client })
 }
 
-/// Writes those native tables that are not as desired, in one transaction. Returns their names.
+/// Writes those native tables that are not as desired, in one transaction. Returns them.
 ///
 /// # Errors
 /// They cannot be read, or the kernel refuses; then nothing is changed.
-pub fn restore(desired: &DesiredState) -> io::Result<Vec<&'static str>> {
+pub fn restore(desired: &DesiredState) -> io::Result<Differing> {
     let wanted = nft::tables(&desired.rules);
-    let live = observe::native()?;
-    let differing = live.differing(&wanted);
-    if !differing.is_empty() {
-        let tables = wanted.iter().filter(|table| differing.contains(&table.name())).map(nft::encode);
+    let (live, mut client) = observe::native_by_client()?;
+    let names = live.differing(&wanted);
+    if let (false, Some(client)) = (names.is_empty(), &mut client) {
+        let tables = wanted.iter().filter(|table| names.contains(&table.name())).map(nft::encode);
         let tables: Vec<Table> = tables.collect();
-        nftables::write(&tables, &live.unwanted(&wanted)).map_err(|error| error.error)?;
+        let dormant: Vec<_> = live.dormant().iter().map(|name| nftables::inet(name)).collect();
+        nftables::write_by(client, &dormant, &tables, &live.unwanted(&wanted))
+            .map_err(|error| error.error)?;
     }
-    Ok(differing)
+    Ok(Differing { names, _client: client })
 }
 
 fn refused(step: &Step, error: &CommitError) -> Failure {

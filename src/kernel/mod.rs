@@ -15,6 +15,7 @@ pub mod run_lock;
 pub use nfnetlink as netlink;
 pub mod netns;
 pub mod nftables;
+pub mod node_watch;
 pub mod observe;
 pub mod probe;
 pub mod process;

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -115,6 +116,14 @@ impl Namespace {
         Ok(Self { file, path: named() })
     }
 
+    /// When its file was made: not before the namespace, and for one that has a name in a directory of the runtime, with that.
+    ///
+    /// # Errors
+    /// The file system does not respond.
+    pub fn made(&self) -> io::Result<SystemTime> {
+        self.file.metadata()?.modified()
+    }
+
     /// What identifies it.
     ///
     /// # Errors
@@ -163,6 +172,12 @@ impl Namespace {
             libc::EPERM => EnterError::NoPermission(named()),
             _ => EnterError::Other(named(), errno.into()),
         })
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -221,19 +236,43 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
+/// What names the sources of users and groups.
+const NSSWITCH: &str = "/etc/nsswitch.conf";
+
 /// Hides `/etc/nsswitch.conf` from this thread and its children, in a mount namespace of its own: the iptables tools
 /// are about to run with the host's files in a pod's network, where a look-up of a name over the network hangs.
 ///
 /// # Errors
 /// A failed mount operation. Nothing outside this thread is changed in any case.
 pub fn private_mounts_without_nss() -> Result<(), MountError> {
+    mounts_without_nss(&[MsFlags::MS_PRIVATE, MsFlags::MS_SLAVE])
+}
+
+/// The same for a thread that goes on: it sees what is mounted and unmounted elsewhere, and keeps no mount.
+///
+/// # Errors
+/// As of [`private_mounts_without_nss`].
+pub fn own_mounts_without_nss() -> Result<(), MountError> {
+    if !Path::new(NSSWITCH).exists() {
+        return Ok(());
+    }
+    mounts_without_nss(&[MsFlags::MS_SLAVE])
+}
+
+/// Of the kinds of propagation, the first one that can be had.
+fn mounts_without_nss(kinds: &[MsFlags]) -> Result<(), MountError> {
     let failed = |step| move |errno: Errno| MountError { step, error: errno.into() };
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("create a mount namespace"))?;
     // Without this, the mount below would spread to the host.
-    propagation(MsFlags::MS_PRIVATE)
-        .or_else(|_| propagation(MsFlags::MS_SLAVE))
-        .map_err(failed("make the mounts private"))?;
-    let target = Path::new("/etc/nsswitch.conf");
+    let mut outcome = Ok(());
+    for kind in kinds {
+        outcome = propagation(*kind);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map_err(failed("make the mounts private"))?;
+    let target = Path::new(NSSWITCH);
     if !target.exists() {
         return Ok(());
     }

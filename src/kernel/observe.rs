@@ -8,7 +8,7 @@ use nfnetlink::nftables::{Chain, Expression, Members, Rule};
 use super::capabilities::Capabilities;
 use super::legacy;
 use super::netlink::{Protocol, Socket};
-use super::nftables::{self, ListedTable, Nftables, TableFamily, TableName};
+use super::nftables::{self, Client, ListedTable, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, Variant};
 use crate::nft::LiveTables;
@@ -179,14 +179,25 @@ pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<Str
 /// # Errors
 /// The kernel refuses.
 pub fn native() -> io::Result<LiveTables> {
-    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(LiveTables::default()) };
+    native_by_client().map(|(tables, _)| tables)
+}
+
+/// The same with the client that has read them; `None` without nf_tables. It is for what has to be fast right after another program's
+/// transaction: when a socket is closed, the kernel waits for the end of what that has deleted, some milliseconds.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn native_by_client() -> io::Result<(LiveTables, Option<Client>)> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok((LiveTables::default(), None)) };
     let is_native = |table: &ListedTable| {
         table.name.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.name.as_str())
     };
     let listed: Vec<ListedTable> = socket.listed_tables()?.into_iter().filter(is_native).collect();
     let names: Vec<String> = listed.iter().map(|table| table.name.name.clone()).collect();
     let dormant = listed.into_iter().filter(|table| table.is_dormant).map(|table| table.name.name);
-    Ok(LiveTables::new(nftables::read(&mut socket.into_client(), &names)?, dormant.collect()))
+    let dormant = dormant.collect();
+    let mut client = socket.into_client();
+    Ok((LiveTables::new(nftables::read(&mut client, &names)?, dormant), Some(client)))
 }
 
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.

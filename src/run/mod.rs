@@ -1,6 +1,6 @@
 //! One run, in the order of its stages.
 
-mod guard;
+pub mod guard;
 mod namespace;
 mod questions;
 mod validation;
@@ -164,18 +164,18 @@ fn prepare(intent: Intent, run: &RunOptions) -> Result<(CaptureConfig, DesiredSt
     Ok((config, desired))
 }
 
-/// Compares the live rules of this thread's network namespace with what the options ask for, whose digest is returned, too. Nothing
-/// is changed.
+/// Compares the live rules of this thread's network namespace with what the options ask for, which is returned, too. Nothing is
+/// changed.
 ///
 /// # Errors
 /// They cannot be read.
-pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, u64), Failure> {
+pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, DesiredState), Failure> {
     let Resolved { run, intent, .. } = resolved;
     require_net_admin()?;
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
     let desired = desired(&config, Action::Apply, false);
-    Ok((apply::differences::differences(host, &desired, &run)?, desired.digest()))
+    Ok((apply::differences::differences(host, &desired, &run)?, desired))
 }
 
 /// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.

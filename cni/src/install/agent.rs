@@ -13,7 +13,7 @@ use super::options::{Install, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
 use super::reconcile::Installed;
-use super::{Program, files, foreign, plugin_log, pods, probes, unexamined, uninstall};
+use super::{Program, files, foreign, guard, plugin_log, pods, probes, unexamined, uninstall};
 
 /// Runs until SIGTERM or SIGINT; with `once`, until it is installed.
 ///
@@ -32,6 +32,9 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
+    if let Some(wanted) = &options.guard {
+        guard::start(&options.dirs.run, wanted, host, &installed.metrics)?;
+    }
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
         let counted = Arc::clone(&pods);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -34,10 +35,66 @@ const LOOKUPS: Family = ("istio_cni_pod_lookups_total", "Lookups of a pod by the
 const UNCAPTURED: Family =
     ("istio_cni_uncaptured_pods", "Pods that were injected for the plugin and have started without capture.");
 
+const DRIFT: Family = (
+    "istio_cni_drift_total",
+    "How often the rules of a captured pod were changed by another program, by what differs: rules, network, or a foreign rule.",
+);
+const GUARD_FAILURES: Family =
+    ("istio_cni_guard_failures_total", "Comparisons and repairs of the rules of a captured pod that failed.");
+const LOST_NOTICES: Family = (
+    "istio_cni_lost_notices_total",
+    "How often the kernel dropped notices of changes; all pods are compared then.",
+);
+const GUARDED: Family = ("istio_cni_guarded_pods", "Captured pods whose rules are guarded.");
+const DRIFTED: Family = ("istio_cni_drifted_pods", "Guarded pods whose rules differ now.");
+const ANNOUNCED: Family = (
+    "istio_cni_guard_notices",
+    "Whether the kernel announces changes to the agent; without, audits alone find them.",
+);
+const REPAIRS: Family = (
+    "istio_cni_repair_seconds",
+    "Time from the notice of a change, or the begin of the audit, to repaired rules.",
+);
+/// The upper bounds of repair times, in microseconds and as labels.
+const BOUNDS: [(u64, &str); 9] = [
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_000, "0.002"),
+    (5_000, "0.005"),
+    (20_000, "0.02"),
+    (100_000, "0.1"),
+    (1_000_000, "1"),
+    (10_000_000, "10"),
+    (u64::MAX, "+Inf"),
+];
+
+/// Repair times: how many are within each bound, and their sum in microseconds.
+#[derive(Clone, Copy, Default)]
+struct Repairs {
+    within: [u64; BOUNDS.len()],
+    sum: u64,
+}
+
+impl Repairs {
+    fn text(&self) -> String {
+        let name = REPAIRS.0;
+        let mut text = head(REPAIRS, "histogram");
+        for ((_, label), count) in BOUNDS.iter().zip(self.within) {
+            text.push_str(&format!("{name}_bucket{{le=\"{label}\"}} {count}\n"));
+        }
+        let (sum, count) = (Duration::from_micros(self.sum), self.within.last().copied().unwrap_or_default());
+        text.push_str(&format!("{name}_sum {}\n{name}_count {count}\n", sum.as_secs_f64()));
+        text
+    }
+}
+
 /// The counters, by family and labels.
 #[derive(Default)]
 pub struct Metrics {
     counters: Mutex<BTreeMap<(Family, String), u64>>,
+    /// Of the guard, once it runs.
+    gauges: Mutex<BTreeMap<Family, usize>>,
+    repairs: Mutex<Repairs>,
     uncaptured: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
@@ -52,6 +109,46 @@ impl Metrics {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = counters.entry((family, labels)).or_default();
         *counter = counter.saturating_add(1);
+    }
+
+    /// The guard runs; whether changes are announced to it.
+    pub fn guards(&self, is_announced: bool) {
+        self.gauge(ANNOUNCED, usize::from(is_announced));
+    }
+
+    /// How many pods are guarded, and how many of them differ.
+    pub fn guarded(&self, pods: usize, drifted: usize) {
+        self.gauge(GUARDED, pods);
+        self.gauge(DRIFTED, drifted);
+    }
+
+    fn gauge(&self, family: Family, value: usize) {
+        self.gauges.lock().unwrap_or_else(PoisonError::into_inner).insert(family, value);
+    }
+
+    /// The rules of a pod differ: what.
+    pub fn drift(&self, reason: &str) {
+        self.add(DRIFT, format!("{{reason=\"{reason}\"}}"));
+    }
+
+    /// The rules of a pod are repaired.
+    pub fn repaired(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        for (count, (bound, _)) in repairs.within.iter_mut().zip(BOUNDS) {
+            *count += u64::from(micros <= bound);
+        }
+        repairs.sum = repairs.sum.saturating_add(micros);
+    }
+
+    /// The rules of a pod cannot be compared or repaired.
+    pub fn guard_failed(&self) {
+        self.add(GUARD_FAILURES, String::new());
+    }
+
+    /// The kernel has dropped notices.
+    pub fn notices_lost(&self) {
+        self.add(LOST_NOTICES, String::new());
     }
 
     /// An attempt to install, which wrote something or failed.
@@ -103,10 +200,26 @@ impl Metrics {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Without labels, so that a rate begins at 0.
         counters.entry((CONFLICTS, String::new())).or_default();
+        let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !gauges.is_empty() {
+            for reason in ["rules", "network", "foreign"] {
+                counters.entry((DRIFT, format!("{{reason=\"{reason}\"}}"))).or_default();
+            }
+            for family in [GUARD_FAILURES, LOST_NOTICES] {
+                counters.entry((family, String::new())).or_default();
+            }
+        }
         let mut text = head(READY, "gauge");
         text.push_str(&format!("{} {}\n", READY.0, u8::from(ready)));
         if let Some(uncaptured) = self.uncaptured.get() {
             text.push_str(&format!("{}{} {}\n", head(UNCAPTURED, "gauge"), UNCAPTURED.0, uncaptured()));
+        }
+        for (family, value) in &gauges {
+            text.push_str(&format!("{}{} {value}\n", head(*family, "gauge"), family.0));
+        }
+        if !gauges.is_empty() {
+            let repairs = *self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+            text.push_str(&repairs.text());
         }
         let mut last = None;
         for ((family, labels), count) in &counters {
@@ -132,6 +245,34 @@ mod tests {
 
     fn line(metrics: &Metrics, line: &Value) {
         metrics.plugin_line(line.as_object().unwrap());
+    }
+
+    #[test]
+    fn repair_times_are_a_histogram_once_the_guard_runs() {
+        let metrics = Metrics::default();
+        assert!(!metrics.text(true).contains("istio_cni_drift_total"));
+        metrics.guards(true);
+        metrics.guarded(3, 1);
+        metrics.drift("rules");
+        metrics.repaired(Duration::from_micros(700));
+        metrics.repaired(Duration::from_secs(11));
+        let text = metrics.text(true);
+        for sample in [
+            "istio_cni_guarded_pods 3",
+            "istio_cni_drifted_pods 1",
+            "istio_cni_guard_notices 1",
+            "istio_cni_drift_total{reason=\"rules\"} 1",
+            "istio_cni_drift_total{reason=\"foreign\"} 0",
+            "istio_cni_lost_notices_total 0",
+            "istio_cni_repair_seconds_bucket{le=\"0.0005\"} 0",
+            "istio_cni_repair_seconds_bucket{le=\"0.001\"} 1",
+            "istio_cni_repair_seconds_bucket{le=\"10\"} 1",
+            "istio_cni_repair_seconds_bucket{le=\"+Inf\"} 2",
+            "istio_cni_repair_seconds_sum 11.0007",
+            "istio_cni_repair_seconds_count 2",
+        ] {
+            assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
+        }
     }
 
     #[test]

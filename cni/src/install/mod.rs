@@ -14,6 +14,7 @@ pub mod error;
 mod events;
 pub mod files;
 pub mod foreign;
+mod guard;
 pub mod locked_dir;
 pub mod metrics;
 pub mod net_dir;

@@ -216,6 +216,9 @@ fn capture(
     // The other half is for the rules.
     let patience = (context.deadline.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
+    let states = StateDir::new(&run_dir);
+    // The rules of an earlier ADD are not to be guarded any more. Where this fails, so does the write below.
+    let _ = states.remove(&attachment.id);
     let (written, netns) = namespace::run(&attachment.netns, context.deadline, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
         let written = write(&machine, resolved, namespace);
@@ -225,7 +228,7 @@ fn capture(
     let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
         .with_options(options.values())
         .with_rules(written.desired.digest(), written.backend);
-    StateDir::new(&run_dir).write(&attachment.id, &state)?;
+    states.write(&attachment.id, &state)?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     log::info!(
         pod:% = pod,

@@ -1,15 +1,15 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
 use istio_iptables::apply::differences::Differences;
-use istio_iptables::cli::{Key, OptionValue};
 use istio_iptables::config::Output;
+use istio_iptables::format;
 use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
-use istio_iptables::{format, run};
 
 use super::Context;
 use super::add::{self, Decided};
 use crate::capture::CaptureOptions;
+use crate::compare::{Compared, Expected};
 use crate::environment::Attachment;
 use crate::error::{CniError, Code};
 use crate::namespace;
@@ -35,35 +35,16 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
             Decided::NotCaptured(_) | Decided::Unknown(_) => return Ok(()),
         },
     };
-    // Whatever holds them: pods keep their rules when the option of the node changes.
-    let resolve = |backend: Option<&(Key, OptionValue)>| {
-        let mut resolved = options.resolve(backend)?;
-        resolved.run.pod_interface = Some(attachment.id.interface.clone());
-        Ok(resolved)
-    };
-    let resolved = resolve(None).map_err(|problem: String| CniError::new(Code::InvalidConfig, problem))?;
     let of_node = settings.and_then(|settings| settings.backend);
     let of_add = state.as_ref().and_then(State::backend).or(of_node);
-    let of_add = of_add.and_then(|backend| resolve(Some(&backend)).ok());
+    let expected = Expected::new(&options, &attachment.id.interface, of_add)
+        .map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
     let machine = context.machine.clone();
     let compared = namespace::run(&attachment.netns, context.deadline, move |_| {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
-        let (mut differences, digest) = run::check(&machine, resolved.clone()).map_err(failed)?;
-        // Where nothing holds rules any more, they are missing where ADD wrote them.
-        if first(&differences).is_some()
-            && let Some(Ok((of_add, _))) = of_add.map(|resolved| run::check(&machine, resolved))
-        {
-            differences = of_add;
-        }
-        // Of the rules that ADD wrote, every difference is a change by another program. Another version may have written others.
-        let is_of_add = state.is_some_and(|state| state.has_rules(digest));
-        if is_of_add || first(&differences).is_none() || !differences.is_of_rules_only() {
-            return Ok((differences, Err(String::new())));
-        }
-        let packets = run::check_packets(&machine, resolved, differences.backend).map_err(failed)?;
-        Ok((differences, packets))
+        expected.compare(&machine, state.as_ref()).map_err(failed)
     });
-    let ((differences, packets), _) = compared?;
+    let (Compared { differences, packets, .. }, _) = compared?;
     let container = attachment.id.container.as_str();
     let others = differences.notices.others.iter().map(ToString::to_string);
     for notice in others.chain(differences.notices.unread.iter().cloned()) {

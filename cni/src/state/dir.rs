@@ -1,5 +1,6 @@
 //! The directory of state files.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -15,6 +16,14 @@ use crate::error::{CniError, Code};
 
 /// Size of the file that STATUS writes, in bytes: a state file with long lists has as many.
 const PROBE: usize = 16 << 10;
+
+/// What identifies a state file: each writing makes a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStamp {
+    inode: u64,
+    /// When it was written.
+    pub written: SystemTime,
+}
 
 /// The directory of state files.
 #[derive(Clone, Debug)]
@@ -118,6 +127,39 @@ impl StateDir {
             }
         }
         first.map(|()| removed)
+    }
+
+    /// The names of the state files, and which file has each.
+    ///
+    /// # Errors
+    /// The directory cannot be made or read.
+    pub fn files(&self) -> io::Result<Vec<(OsString, FileStamp)>> {
+        self.create()?;
+        let entries = fs::read_dir(&self.0)?.flatten();
+        let states = entries.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json"));
+        // One that is removed meanwhile is not there.
+        Ok(states.filter_map(|entry| Some((entry.file_name(), self.stamp(&entry.file_name())?))).collect())
+    }
+
+    /// Which file has this name now; `None` if there is none.
+    #[must_use]
+    pub fn stamp(&self, name: &OsStr) -> Option<FileStamp> {
+        let metadata = fs::metadata(self.0.join(name)).ok()?;
+        Some(FileStamp { inode: metadata.ino(), written: metadata.modified().ok()? })
+    }
+
+    /// Reads the file of this name; `None` if there is none, or one of another version.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn read_named(&self, name: &OsStr) -> Result<Option<State>, CniError> {
+        read(&self.0.join(name))
+    }
+
+    /// Where the files are.
+    #[must_use]
+    pub fn path_of_dir(&self) -> &Path {
+        &self.0
     }
 
     /// The number of state files.

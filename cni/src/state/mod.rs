@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::AttachmentId;
 
-pub use dir::StateDir;
 pub(crate) use dir::is_at;
+pub use dir::{FileStamp, StateDir};
 
 /// The version of the files.
 const VERSION: u32 = 1;

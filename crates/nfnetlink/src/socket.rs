@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, getsockopt, recvmsg, send,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, UnknownCmsg,
+    getsockopt, recvmsg, send, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -324,6 +324,28 @@ impl Socket {
         }
     }
 
+    /// The same, with the id of the network namespace that it is about, if that is another one.
+    pub(crate) fn receive_of_namespace(&mut self, flags: MsgFlags) -> io::Result<(usize, Option<i32>)> {
+        loop {
+            let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
+            self.enlarge_buffer(length);
+            let namespace = self.receive_with_control(flags)?;
+            if sender == Some(0) {
+                return Ok((length, namespace));
+            }
+        }
+    }
+
+    fn receive_with_control(&mut self, flags: MsgFlags) -> io::Result<Option<i32>> {
+        let mut control = nix::cmsg_space!(i32);
+        let mut parts = [IoSliceMut::new(&mut self.buffer)];
+        let message =
+            recvmsg::<NetlinkAddr>(self.descriptor.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+        Ok(message.cmsgs()?.find_map(|one| {
+            if let ControlMessageOwned::Unknown(one) = one { namespace_id(&one) } else { None }
+        }))
+    }
+
     /// Receives one datagram of the kernel with one system call; `None` for one that the buffer cannot hold. It is lost,
     /// and the buffer grows to hold the next one.
     fn receive_once_only(&mut self, flags: MsgFlags) -> io::Result<Option<usize>> {
@@ -362,6 +384,13 @@ impl Socket {
     pub(crate) fn received(&self, length: usize) -> &[u8] {
         self.buffer.get(..length).unwrap_or_default()
     }
+}
+
+/// The id of the network namespace that a message is about.
+fn namespace_id(message: &UnknownCmsg) -> Option<i32> {
+    let kind = (message.cmsg_header.cmsg_level, message.cmsg_header.cmsg_type);
+    let bytes = message.data_bytes.first_chunk()?;
+    (kind == (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID)).then(|| i32::from_ne_bytes(*bytes))
 }
 
 /// A socket of the one protocol for which nix has no name.

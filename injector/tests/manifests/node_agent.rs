@@ -6,6 +6,7 @@ use istio_cni::environment::PodName;
 use istio_cni::install::options::{Command, Install, InstallMode, PodsOptions, install};
 use istio_cni::install::platform::{PLATFORMS, Platform};
 use istio_cni::netconf::NetConf;
+use istio_iptables::config::GuardAction;
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 use sidecar_injector::manifests::node_agent::{
@@ -112,7 +113,11 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
             mount["mountPath"].as_str().unwrap().to_owned()
         };
         let mounted: BTreeSet<String> = mounts.iter().map(mounted).collect();
-        let dirs = [&install.dirs.bin, &install.dirs.net, &install.dirs.run];
+        // Namespaces of pods that start later are mounted there later.
+        let netns = mounts.iter().find(|mount| mount["name"] == "netns").unwrap();
+        assert_eq!(netns["mountPropagation"], "HostToContainer");
+        let netns = install.guard.expect("rules are guarded").netns_dir;
+        let dirs = [&install.dirs.bin, &install.dirs.net, &install.dirs.run, &netns];
         assert_eq!(
             mounted,
             dirs.map(|dir| dir.to_str().unwrap().to_owned()).into(),
@@ -127,13 +132,14 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let mut objects = objects(&options).unwrap();
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
-        "CNI_CONF_NAME": "20-b.conflist", "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
+        "CNI_CONF_NAME": "20-b.conflist", "EXCLUDE_NAMESPACES": "a,b", "GUARD": "report", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
         "REMOVE_TAINT": "true"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
     let install = installs(&options, &objects);
     assert!(install.replace_istio && install.pods.unwrap().remove_taint);
     assert_eq!(install.mode, InstallMode::DropIn);
+    assert_eq!(install.guard.unwrap().action, GuardAction::Report);
     assert_eq!(install.dirs.conf_name.as_deref(), Some("20-b.conflist"));
     let entry = install.entry;
     for (key, value) in [
@@ -187,7 +193,10 @@ fn agent_has_the_least_privileges() {
         }
         assert_eq!(spec["securityContext"], json!({"seccompProfile": {"type": "RuntimeDefault"}}));
         let context = &container(&objects)["securityContext"];
-        assert_eq!(context["capabilities"], json!({"add": ["NET_ADMIN", "SYS_ADMIN"], "drop": ["ALL"]}));
+        assert_eq!(
+            context["capabilities"],
+            json!({"add": ["NET_ADMIN", "NET_BROADCAST", "SYS_ADMIN"], "drop": ["ALL"]})
+        );
         assert_eq!(
             (&context["privileged"], &context["allowPrivilegeEscalation"]),
             (&json!(false), &json!(false))

@@ -9,7 +9,7 @@ mod staged;
 use std::collections::BTreeMap;
 use std::io;
 
-pub use native::{members, read, read_without_elements, tables_on_the_way, try_scratch, write};
+pub use native::{members, read, read_without_elements, tables_on_the_way, try_scratch, write, write_by};
 pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
@@ -56,7 +56,9 @@ impl Kind {
     }
 }
 
-fn inet(name: &str) -> TableName {
+/// A table of the family `inet`.
+#[must_use]
+pub fn inet(name: &str) -> TableName {
     TableName::new(TableFamily::Inet, name)
 }
 

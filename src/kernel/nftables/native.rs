@@ -66,9 +66,21 @@ pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Res
 pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
     let mut socket = super::Nftables::open().map_err(failed)?;
     let dormant = socket.dormant_tables().map_err(failed)?;
-    let mut client = socket.into_client();
-    delete_dormant(&mut client, &dormant, tables)?;
-    staged::write(&mut client, tables, delete)
+    write_by(&mut socket.into_client(), &dormant, tables, delete)
+}
+
+/// The same by an open client, if it is known which tables are dormant.
+///
+/// # Errors
+/// What the kernel refuses; then no rule is changed.
+pub fn write_by(
+    client: &mut Client,
+    dormant: &[TableName],
+    tables: &[Table],
+    delete: &[String],
+) -> Result<usize, CommitError> {
+    delete_dormant(client, dormant, tables)?;
+    staged::write(client, tables, delete)
 }
 
 /// Deletes those of these tables that are dormant: no packet meets them, and the kernel activates none in the

@@ -20,10 +20,10 @@ const MOST: usize = 8;
 
 /// Who changed rules, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Culprits {
+pub struct Culprits {
     programs: BTreeSet<(String, u32)>,
     /// Whether notices are lost, so that others may have changed rules, too.
-    pub(super) is_incomplete: bool,
+    pub is_incomplete: bool,
 }
 
 impl Culprits {
@@ -37,7 +37,9 @@ impl Culprits {
         self.is_incomplete |= more.is_incomplete;
     }
 
-    fn words(&self) -> String {
+    /// The names, after what they did.
+    #[must_use]
+    pub fn words(&self) -> String {
         let shown = self.programs.iter().take(MOST);
         let mut words: Vec<_> =
             shown.map(|(program, pid)| format!("{} (pid {pid})", one_line(program))).collect();
@@ -56,29 +58,94 @@ impl Culprits {
     }
 }
 
+/// What differs, as a label of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Rules.
+    Rules,
+    /// Routes, policy rules, addresses, or a table that is dormant.
+    Network,
+}
+
+impl Reason {
+    pub(super) const fn of(found: &Differences) -> Self {
+        if found.chains.is_empty() && found.forms.is_empty() { Self::Network } else { Self::Rules }
+    }
+
+    /// The label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rules => "rules",
+            Self::Network => "network",
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub enum Event {
     /// From now on changes are noticed.
-    Guarding { rules: String, backend: Backend, audit: Duration, is_noticed: bool },
+    Guarding {
+        /// What is guarded.
+        rules: String,
+        /// What holds the rules.
+        backend: Backend,
+        /// The longest time between two comparisons.
+        audit: Duration,
+        /// Whether the kernel announces changes.
+        is_noticed: bool,
+    },
     /// The live rules are not those that are guarded.
-    Drift { differences: Vec<String>, by: Culprits },
+    Drift {
+        /// What differs, a chain or setting each.
+        differences: Vec<String>,
+        /// What kind of state differs.
+        reason: Reason,
+        /// Who changed rules.
+        by: Culprits,
+    },
     /// They are again.
-    Repaired { took: Duration, what: String, by: Culprits },
+    Repaired {
+        /// The time since it was examined.
+        took: Duration,
+        /// What was written.
+        what: String,
+        /// Who changed rules.
+        by: Culprits,
+    },
     /// They are again, and this program has done nothing.
     Restored,
     /// Another program changes them again and again: the next repair is later.
-    Waiting { pause: Duration, by: Culprits },
+    Waiting {
+        /// The pause before the next repair.
+        pause: Duration,
+        /// Who changed rules.
+        by: Culprits,
+    },
     /// The rules cannot be compared or repaired.
-    Failed { cause: String },
+    Failed {
+        /// Why.
+        cause: String,
+    },
     /// Something decides over captured traffic that no repair removes.
-    Found { finding: Box<Finding>, by: Culprits },
+    Found {
+        /// What decides.
+        finding: Box<Finding>,
+        /// Who changed rules.
+        by: Culprits,
+    },
     /// It is gone.
-    Gone { finding: Box<Finding> },
+    Gone {
+        /// What decided.
+        finding: Box<Finding>,
+    },
 }
 
 impl Event {
-    fn level(&self) -> log::Level {
+    /// How much it matters.
+    #[must_use]
+    pub const fn level(&self) -> log::Level {
         match self {
             Self::Drift { .. } | Self::Found { .. } | Self::Waiting { .. } => log::Level::Warn,
             Self::Failed { .. } => log::Level::Error,
@@ -88,14 +155,18 @@ impl Event {
         }
     }
 
-    fn words(&self) -> String {
+    /// What happened, as a line of the log.
+    #[must_use]
+    pub fn words(&self) -> String {
         match self {
             Self::Guarding { rules, backend, audit, is_noticed } => format!(
                 "guard: {rules} ({backend}); an audit at least every {} s{}",
                 audit.as_secs(),
                 if *is_noticed { "" } else { ", which alone finds changes: this kernel announces none" }
             ),
-            Self::Drift { differences, by } => format!("drift: {}{}", differences.join("; "), by.words()),
+            Self::Drift { differences, by, reason: _ } => {
+                format!("drift: {}{}", differences.join("; "), by.words())
+            }
             Self::Repaired { took, what, by: _ } => {
                 let took = Duration::from_micros(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 format!("repaired: {what} ({})", humantime::format_duration(took))
@@ -123,7 +194,7 @@ impl Event {
                 "audit_seconds": audit.as_secs(),
                 "changes_are_announced": is_noticed,
             }),
-            Self::Drift { differences, by } => {
+            Self::Drift { differences, by, reason: _ } => {
                 json!({ "event": "drift", "differences": differences, "by": by.json() })
             }
             Self::Repaired { took, what, by } => {

@@ -6,6 +6,7 @@ mod table;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use istio_iptables::config::GuardAction;
 use serde_json::{Map, Value, json};
 
 use super::error::InstallError;
@@ -19,6 +20,9 @@ use table::{COMMON, INSTALL, STATUS, UNINSTALL, help};
 
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
 pub const CONF_NAME: &str = "cni-conf-name";
+
+/// Where container runtimes keep network namespaces.
+pub const NETNS_DIR: &str = "/var/run/netns";
 
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,17 @@ pub struct Install {
     pub replace_istio: bool,
     /// Which pods are reported to the plugin.
     pub pods: Option<PodsOptions>,
+    /// How the rules of captured pods are guarded; `None`: they are not.
+    pub guard: Option<GuardOptions>,
+}
+
+/// How the rules of captured pods are guarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardOptions {
+    /// What follows a difference.
+    pub action: GuardAction,
+    /// Where the runtime keeps network namespaces.
+    pub netns_dir: PathBuf,
 }
 
 /// Which pods the agent reports to the plugin, and where it gets them.
@@ -157,6 +172,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
         dry_add: !given.flag("no-dry-add"),
         replace_istio: given.flag("replace-istio"),
         pods,
+        guard: guard(&given)?,
     };
     Ok((Command::Install(Box::new(install)), level))
 }
@@ -195,6 +211,15 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
     }
     let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
     Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig, remove_taint: given.flag("remove-taint") }))
+}
+
+fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
+    let action = match given.one_of("guard", &["repair", "report", "off"])? {
+        "repair" => GuardAction::Repair,
+        "report" => GuardAction::Report,
+        _ => return Ok(None),
+    };
+    Ok(Some(GuardOptions { action, netns_dir: given.directory("netns-dir", NETNS_DIR)? }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.

@@ -23,7 +23,7 @@ const CONF_NAME: Row = (
 
 pub(super) const STATUS: [Row; 1] = [CONF_NAME];
 
-pub(super) const INSTALL: [Row; 16] = [
+pub(super) const INSTALL: [Row; 18] = [
     CONF_NAME,
     ("once", None, "install, verify and exit"),
     (
@@ -72,6 +72,12 @@ pub(super) const INSTALL: [Row; 16] = [
     ),
     ("deadline-ms", Some("NUMBER"), "timeout of one call of the plugin [default: 30000]"),
     ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
+    (
+        "guard",
+        Some("WHAT"),
+        "what follows a change of a captured pod's rules by another program: repair; report; off: no comparison [default: repair]",
+    ),
+    ("netns-dir", Some("DIR"), "directory of the runtime's network namespaces [default: /var/run/netns]"),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 

@@ -32,6 +32,7 @@ mod comment;
 mod decode;
 mod encode;
 mod expression;
+mod filter;
 mod interval;
 mod members;
 mod number;

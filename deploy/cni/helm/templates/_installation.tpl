@@ -1,10 +1,10 @@
 {{/* Made by `make gallery` from injector/src/manifests; do not edit by hand. */ -}}
 {{- define "istio-cni.labels" }}{app: istio-cni-node-agent, istio: cni, istio.io/rev: default}{{ end -}}
 {{- define "istio-cni.metadata" }}{name: {{ .agent }}, namespace: {{ quote .namespace }}, labels: {{ template "istio-cni.labels" . }}}{{ end -}}
-{{- define "istio-cni.mount" }}{mountPath: {{ quote .path }}, name: {{ .name }}}{{ end -}}
+{{- define "istio-cni.mount" }}{mountPath: {{ quote .path }}, name: {{ .name }}{{ if .propagation }}, mountPropagation: {{ .propagation }}{{ end }}}{{ end -}}
 {{- define "istio-cni.volume" }}{name: {{ .name }}, hostPath: {path: {{ quote .path }}, type: DirectoryOrCreate}}{{ end -}}
 {{ define "istio-cni.objects" -}}
-{{- $volumes := list (dict "name" "programs" "path" .binDir) (dict "name" "configurations" "path" .netDir) (dict "name" "run" "path" .runDir) -}}
+{{- $volumes := list (dict "name" "programs" "path" .binDir) (dict "name" "configurations" "path" .netDir) (dict "name" "run" "path" .runDir) (dict "name" "netns" "path" .netnsDir "propagation" "HostToContainer") -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata: {{ template "istio-cni.metadata" . }}
@@ -43,7 +43,7 @@ allowHostPID: false
 allowHostPorts: false
 allowPrivilegeEscalation: false
 allowPrivilegedContainer: false
-allowedCapabilities: [NET_ADMIN, SYS_ADMIN]
+allowedCapabilities: [NET_ADMIN, NET_BROADCAST, SYS_ADMIN]
 fsGroup: {type: RunAsAny}
 readOnlyRootFilesystem: true
 requiredDropCapabilities: [ALL]
@@ -115,6 +115,7 @@ spec:
         - --platform={{ .platform }}
         {{- end }}
         - --run-dir={{ .runDir }}
+        - --netns-dir={{ .netnsDir }}
         - --listen=[::]:{{ .port }}
         - --node-name=$(NODE_NAME)
         - --pod-namespace=$(POD_NAMESPACE)
@@ -131,10 +132,11 @@ spec:
         livenessProbe: {failureThreshold: 3, httpGet: {path: /healthz, port: probes}, initialDelaySeconds: 5, periodSeconds: 20, timeoutSeconds: 5}
         readinessProbe: {failureThreshold: 3, httpGet: {path: /readyz, port: probes}, periodSeconds: 5, timeoutSeconds: 5}
         resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 128Mi}}
-        # Root, as the directories are root's. NET_ADMIN and SYS_ADMIN are for the trial of ADD in a network namespace of its own.
+        # Root, as the directories are root's. NET_ADMIN and SYS_ADMIN are for the trial of ADD in a network namespace of its own and for
+        # the guard, which enters those of captured pods; NET_BROADCAST is for notices of changes there.
         securityContext:
           allowPrivilegeEscalation: false
-          capabilities: {add: [NET_ADMIN, SYS_ADMIN], drop: [ALL]}
+          capabilities: {add: [NET_ADMIN, NET_BROADCAST, SYS_ADMIN], drop: [ALL]}
           privileged: false
           readOnlyRootFilesystem: true
           runAsGroup: 0
@@ -174,6 +176,7 @@ spec:
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
   "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
+  "GUARD" .Values.guard
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
   "REMOVE_TAINT" (toString .Values.removeTaint)
@@ -189,8 +192,9 @@ spec:
   "binDir" $platform.binDir
   "netDir" $platform.netDir
   "runDir" "/var/run/istio-cni"
+  "netnsDir" "/var/run/netns"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"guard\":\"GUARD\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
 ) }}
 {{- end }}

@@ -12,6 +12,7 @@
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
   "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
+  "GUARD" .Values.guard
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
   "REMOVE_TAINT" (toString .Values.removeTaint)
@@ -27,6 +28,7 @@
   "binDir" $platform.binDir
   "netDir" $platform.netDir
   "runDir" @RUN_DIR@
+  "netnsDir" @NETNS_DIR@
   "port" @PORT@
   "settings" $settings
   "variables" (fromJson @VARIABLES@)

@@ -1,7 +1,7 @@
 //! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It serves all
 //! revisions, so its objects are an installation of their own.
 
-use istio_cni::install::options;
+use istio_cni::install::options::{self, NETNS_DIR};
 use istio_cni::install::platform::Platform;
 use istio_cni::netconf::RUN_DIR;
 use serde_json::{Map, Value, json};
@@ -22,13 +22,14 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 10] = [
+pub const SETTINGS: [(&str, &str, &str); 11] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
     (options::CONF_NAME, "CNI_CONF_NAME", ""),
     ("deadline-ms", "DEADLINE_MS", "30000"),
     ("drop-in", "DROP_IN", "no"),
     ("exclude-namespaces", EXCLUDED, SYSTEM),
+    ("guard", "GUARD", "repair"),
     ("log-level", "LOG_LEVEL", "info"),
     ("on-unknown", "ON_UNKNOWN", "fail"),
     ("remove-taint", "REMOVE_TAINT", "false"),
@@ -127,6 +128,7 @@ fn data(options: &NodeAgent) -> Value {
         "binDir": options.platform.bin_dir,
         "netDir": options.platform.net_dir,
         "runDir": RUN_DIR,
+        "netnsDir": NETNS_DIR,
         "port": PORT,
         "settings": settings,
         "variables": variables(),

@@ -1,0 +1,363 @@
+//! The guard of one network namespace: compares its rules, reports what differs, and repairs it.
+
+use std::io;
+use std::time::{Duration, Instant, SystemTime};
+
+use nfnetlink::nftables::Change;
+
+use super::event::{Culprits, Event, Reason, in_words};
+use super::pace::Pace;
+use crate::apply;
+use crate::apply::differences::Differences;
+use crate::config::GuardAction;
+use crate::exit::Exit;
+use crate::finding::Finding;
+use crate::model::{Backend, Table};
+use crate::plan::DesiredState;
+use crate::report::Failure;
+use crate::run::exclusive_within;
+
+/// How much longer nothing is compared after a comparison than that took, while another program changes its own rules all the time.
+const REST: u32 = 10;
+/// The pause after a first failure.
+const SHORT: Duration = Duration::from_secs(1);
+/// The pause while another run changes the rules.
+const BUSY: Duration = Duration::from_millis(50);
+
+/// The rules that are guarded. All of it is about the network namespace of this thread.
+pub trait Rules {
+    /// What a repair writes.
+    fn desired(&self) -> &DesiredState;
+
+    /// What holds the rules, if tables that differ from what a repair writes are drift in any case.
+    fn backend(&self) -> Option<Backend>;
+
+    /// Whether these are still the rules that are to be, now that no run changes them.
+    fn is_current(&self) -> bool;
+
+    /// Compares.
+    ///
+    /// # Errors
+    /// The live state cannot be read.
+    fn compared(&mut self) -> Result<Differences, Failure>;
+
+    /// Writes what differs.
+    ///
+    /// # Errors
+    /// The first step that fails.
+    fn repair(&mut self) -> Result<(), Failure>;
+}
+
+/// Where notices come from, and reports go to.
+pub trait Driver {
+    /// The changes that were noticed so far; `None` if some notices are lost.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn take(&mut self) -> io::Result<Option<Vec<Change>>>;
+
+    /// The same without those of this program, right after one of it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>>;
+
+    /// Reports.
+    ///
+    /// # Errors
+    /// The report cannot be written.
+    fn report(&mut self, event: &Event) -> Result<(), Failure>;
+}
+
+/// How rules are guarded.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What follows a difference.
+    pub action: GuardAction,
+    /// The longest time between two comparisons.
+    pub audit: Duration,
+    /// How long a run that changes the rules is waited for.
+    pub patience: Duration,
+}
+
+/// The guard of one network namespace.
+#[derive(Debug)]
+pub struct Guard<R> {
+    /// The rules.
+    pub rules: R,
+    settings: Settings,
+    pace: Pace,
+    /// Who changed rules since the last comparison.
+    by: Culprits,
+    /// The problems that are reported and not gone yet.
+    known: Vec<Finding>,
+    /// The drift that is reported and not over yet.
+    drift: Option<Vec<String>>,
+    /// How often in a row something could not be done.
+    failures: u32,
+    /// Why, as it is reported.
+    failure: Option<String>,
+    /// Whether it is reported that a repair waits.
+    is_waiting: bool,
+    /// Before that, changes of others lead to no comparison.
+    rest_until: Instant,
+    /// The next comparison before the audit.
+    next: Option<Instant>,
+    audit: Instant,
+}
+
+impl<R: Rules> Guard<R> {
+    /// Nothing is compared yet: that is due.
+    pub fn new(rules: R, settings: Settings) -> Self {
+        let now = Instant::now();
+        Self {
+            rules,
+            settings,
+            pace: Pace::default(),
+            by: Culprits::default(),
+            known: Vec::new(),
+            drift: None,
+            failures: 0,
+            failure: None,
+            is_waiting: false,
+            rest_until: now,
+            next: None,
+            audit: now,
+        }
+    }
+
+    /// When rules are to be compared next, if nothing changes.
+    pub fn due(&self) -> Instant {
+        self.next.unwrap_or(self.audit).min(self.audit)
+    }
+
+    /// Whether the live rules differ as far as is known.
+    pub const fn has_drift(&self) -> bool {
+        self.drift.is_some()
+    }
+
+    /// Another program has changed rules.
+    pub fn changed(&mut self, changes: Vec<Change>) {
+        self.by.add(changes);
+    }
+
+    /// Other programs may have changed rules.
+    pub const fn lost(&mut self) {
+        self.by.is_incomplete = true;
+    }
+
+    /// Compares if that is due, or if rules have changed. `compared` is what was found just now, if that is so.
+    ///
+    /// # Errors
+    /// A report cannot be written.
+    pub fn wake(&mut self, driver: &mut dyn Driver, compared: Option<Differences>) -> Result<(), Failure> {
+        // Rules of ours that are gone do not wait.
+        let is_due = compared.is_some() || self.due() <= Instant::now();
+        let rests = self.rest_until > Instant::now();
+        // It is dropped after the repair.
+        let replaced = if is_due || !rests { None } else { self.replaced() };
+        if is_due || !rests || replaced.is_some() {
+            self.next = self.examine(driver, compared)?;
+            self.audit = Instant::now() + self.until_audit();
+        } else {
+            self.next = Some(self.next.unwrap_or(self.rest_until));
+        }
+        Ok(())
+    }
+
+    /// The time until the next audit: not the same for all guards of a node.
+    fn until_audit(&self) -> Duration {
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let part = self.settings.audit / 10;
+        self.settings.audit - part.mul_f64(f64::from(clock.subsec_micros() % 1000) / 1000.0)
+    }
+
+    /// The native tables of ours that are not as they should be, which takes a tenth of a millisecond to see.
+    fn replaced(&self) -> Option<apply::Differing> {
+        let is_native = self.rules.backend() == Some(Backend::Native);
+        let differing = is_native.then(|| apply::native_differing(self.rules.desired()).ok());
+        differing.flatten().filter(|differing| !differing.names.is_empty())
+    }
+
+    /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one before the audit.
+    fn examine(
+        &mut self,
+        driver: &mut dyn Driver,
+        compared: Option<Differences>,
+    ) -> Result<Option<Instant>, Failure> {
+        // A run that is changing the rules ends first.
+        let _lock = match exclusive_within(self.settings.patience) {
+            Ok(lock) => lock,
+            Err(failure) if failure.exit == Exit::Busy => return Ok(Some(Instant::now() + BUSY)),
+            Err(failure) => return self.failed(driver, &failure),
+        };
+        if !self.rules.is_current() {
+            return Ok(Some(Instant::now() + BUSY));
+        }
+        let begin = Instant::now();
+        let repairs = self.settings.action == GuardAction::Repair;
+        // It is over when the comparison ends, perhaps.
+        let not_before = self.pace.not_before(begin).filter(|_| repairs);
+        let may_repair = repairs && not_before.is_none();
+        if may_repair && compared.is_none() && self.rewrite_tables(driver, begin)? {
+            return Ok(Some(Instant::now()));
+        }
+        let found = match compared.map_or_else(|| self.rules.compared(), Ok) {
+            Ok(found) => found,
+            Err(failure) => return self.failed(driver, &failure),
+        };
+        self.rest_until = Instant::now() + begin.elapsed() * REST;
+        let mut by = std::mem::take(&mut self.by);
+        // What has changed meanwhile is compared again. A difference may be due to it already.
+        let taken = driver.take();
+        let again = self.add(taken).then_some(self.rest_until);
+        if !found.is_same() {
+            by.extend(std::mem::take(&mut self.by));
+        }
+        self.report_problems(driver, &found, &by)?;
+        if found.is_same() {
+            (self.is_waiting, self.failures, self.failure) = (false, 0, None);
+            if self.drift.take().is_some() {
+                driver.report(&Event::Restored)?;
+            }
+            return Ok(again);
+        }
+        let differences = in_words(&found);
+        if may_repair {
+            return self.repair(driver, begin, &found, &by);
+        }
+        // What differs now may be more, and another program's doing.
+        if self.drift.as_ref() != Some(&differences) {
+            driver.report(&Event::Drift {
+                differences: differences.clone(),
+                reason: Reason::of(&found),
+                by: by.clone(),
+            })?;
+            self.drift = Some(differences);
+        }
+        if repairs && !std::mem::replace(&mut self.is_waiting, true) {
+            driver.report(&Event::Waiting { pause: self.pace.pause(), by })?;
+        }
+        Ok(not_before.or(again))
+    }
+
+    /// Replaces native tables that are not as they should be, in one transaction, before anything else is read. TPROXY needs more:
+    /// connections that were made meanwhile would change sides.
+    fn rewrite_tables(&mut self, driver: &mut dyn Driver, begin: Instant) -> Result<bool, Failure> {
+        let desired = self.rules.desired();
+        let has_tproxy = desired.rules.values().any(|rules| rules.tables.contains_key(&Table::Mangle));
+        if self.rules.backend() != Some(Backend::Native) || has_tproxy {
+            return Ok(false);
+        }
+        let differing = match apply::restore_native(desired) {
+            Ok(differing) if differing.names.is_empty() => return Ok(false),
+            Ok(differing) => differing,
+            // The comparison says what is wrong.
+            Err(_) => return Ok(false),
+        };
+        let took = begin.elapsed();
+        let what: Vec<_> = differing.names.iter().map(|name| format!("inet {name}")).collect();
+        let differences =
+            what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
+        let by = self.culprits(driver);
+        self.pace.repaired(Instant::now());
+        if self.drift.take().is_none() {
+            driver.report(&Event::Drift { differences, reason: Reason::Rules, by: by.clone() })?;
+        }
+        self.is_waiting = false;
+        driver.report(&Event::Repaired { took, what: what.join(", "), by })?;
+        Ok(true)
+    }
+
+    /// Who changed rules until now, apart from a repair of ours.
+    fn culprits(&mut self, driver: &mut dyn Driver) -> Culprits {
+        let taken = driver.take_of_others();
+        let _ = self.add(taken);
+        std::mem::take(&mut self.by)
+    }
+
+    /// Whether there are changes among them.
+    fn add(&mut self, taken: io::Result<Option<Vec<Change>>>) -> bool {
+        match taken {
+            Ok(Some(changes)) if changes.is_empty() => return false,
+            Ok(Some(changes)) => self.by.add(changes),
+            Ok(None) | Err(_) => self.by.is_incomplete = true,
+        }
+        true
+    }
+
+    /// Repairs first, and then reports: a reader of the reports that has gone keeps no rule away.
+    fn repair(
+        &mut self,
+        driver: &mut dyn Driver,
+        begin: Instant,
+        found: &Differences,
+        by: &Culprits,
+    ) -> Result<Option<Instant>, Failure> {
+        let (differences, reason) = (in_words(found), Reason::of(found));
+        let repaired = self.rules.repair();
+        self.pace.repaired(Instant::now());
+        // Notices of the tools are among them: what others do meanwhile, the comparison shows.
+        let _ = self.culprits(driver);
+        let compared = repaired.and_then(|()| self.rules.compared());
+        let took = begin.elapsed();
+        if self.drift.as_ref() != Some(&differences) {
+            driver.report(&Event::Drift { differences: differences.clone(), reason, by: by.clone() })?;
+        }
+        match compared {
+            Ok(found) if found.is_same() => {
+                (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
+                let what = self.rules.desired().counts();
+                driver.report(&Event::Repaired { took, what, by: by.clone() })?;
+                self.report_problems(driver, &found, &Culprits::default())?;
+                Ok(None)
+            }
+            Ok(found) => {
+                self.drift = Some(in_words(&found));
+                let differences = self.drift.clone().unwrap_or_default();
+                driver.report(&Event::Drift {
+                    differences,
+                    reason: Reason::of(&found),
+                    by: Culprits::default(),
+                })?;
+                Ok(Some(Instant::now()))
+            }
+            Err(failure) => {
+                self.drift = Some(differences);
+                self.failed(driver, &failure)
+            }
+        }
+    }
+
+    /// Reports what cannot be done now, and tries again after a pause that doubles up to the time of an audit.
+    fn failed(&mut self, driver: &mut dyn Driver, failure: &Failure) -> Result<Option<Instant>, Failure> {
+        let cause = failure.to_string();
+        if self.failure.as_ref() != Some(&cause) {
+            driver.report(&Event::Failed { cause: cause.clone() })?;
+            self.failure = Some(cause);
+        }
+        let pause = SHORT.saturating_mul(1 << self.failures.min(16)).min(self.settings.audit);
+        self.failures = self.failures.saturating_add(1);
+        Ok(Some(Instant::now() + pause))
+    }
+
+    /// Reports problems that are new, and those that are gone.
+    fn report_problems(
+        &mut self,
+        driver: &mut dyn Driver,
+        found: &Differences,
+        by: &Culprits,
+    ) -> Result<(), Failure> {
+        let problems = found.problems();
+        let (known, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.known).into_iter().partition(|known| problems.contains(known));
+        for finding in gone {
+            driver.report(&Event::Gone { finding: Box::new(finding) })?;
+        }
+        for finding in problems.iter().filter(|finding| !known.contains(finding)) {
+            driver.report(&Event::Found { finding: Box::new(finding.clone()), by: by.clone() })?;
+        }
+        self.known = problems;
+        Ok(())
+    }
+}
