@@ -147,21 +147,7 @@ fn problems(
     if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
-        // What names the policy rule itself says why; of another one it is not known that it is foreign.
-        let is_named =
-            |rule: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(rule));
-        let causes = |problem: &ReplyProblem| {
-            let policy_rule = problem.policy_rule.as_ref().filter(is_named).cloned();
-            problem.rule.clone().map(Subject::Rule).into_iter().chain(policy_rule).chain([condition(problem)])
-        };
-        found.extend(behind.iter().map(|problem| Problem {
-            kind: Kind::TrafficLost,
-            sentence: format!("is {is} {}", problem.sentence),
-            about: causes(problem).collect(),
-            is_of_owner: false,
-            ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
-            ends_at_proxy: ends_connections(&problem.sentence),
-        }));
+        found.extend(behind.iter().map(|problem| of_reply(problem, is, live)));
     }
     let unsure = walk.unsure().filter(|_| found.is_empty());
     found.extend(unsure.map(|unsure| {
@@ -177,6 +163,23 @@ fn problems(
         }
     }));
     found
+}
+
+/// What is wrong behind a verdict.
+fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
+    // What names the policy rule itself says why; of another one it is not known that it is foreign.
+    let is_named =
+        |rule: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(rule));
+    let policy_rule = problem.policy_rule.as_ref().filter(is_named).cloned();
+    let rule = problem.rule.clone().map(Subject::Rule);
+    Problem {
+        kind: finding::Problem::TrafficLost,
+        sentence: format!("is {is} {}", problem.sentence),
+        about: rule.into_iter().chain(policy_rule).chain([condition(problem)]).collect(),
+        is_of_owner: false,
+        ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
+        ends_at_proxy: ends_connections(&problem.sentence),
+    }
 }
 
 /// Whether a foreign rule decides over what is captured without it, or over what the proxy sends.
