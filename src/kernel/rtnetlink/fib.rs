@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 
@@ -10,10 +12,15 @@ use super::rule::{self, FIB_RULE_INVERT};
 use super::{Rtnetlink, af};
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::netlink::{Message, Reply};
+use crate::kernel::recording;
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
     SourceAddress,
 };
+
+/// How often, and after which pause, routes are read again if one may come yet.
+const ROUTE_ATTEMPTS: u32 = 25;
+const ROUTE_PAUSE: Duration = Duration::from_millis(2);
 
 const RTA_SRC: u16 = 2;
 const RTA_GATEWAY: u16 = 5;
@@ -40,6 +47,35 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn fib(&mut self, family: Family) -> io::Result<Fib> {
+        let mut fib = self.fib_of_now(family)?;
+        for _ in 0..ROUTE_ATTEMPTS {
+            if !self.awaits_route(&fib)? {
+                break;
+            }
+            thread::sleep(ROUTE_PAUSE);
+            fib = self.fib_of_now(family)?;
+        }
+        Ok(fib)
+    }
+
+    /// Whether the route of an IPv6 address may come yet: the kernel adds it in the background, some milliseconds after the address.
+    fn awaits_route(&mut self, fib: &Fib) -> io::Result<bool> {
+        let has_route = |own: &SourceAddress| {
+            let routes = fib.routes.iter().filter(|route| route.kind == RouteKind::Local);
+            routes.filter_map(|route| route.destination).any(|range| range.contains(own.address))
+        };
+        // Nothing is detected on `lo`. Elsewhere that may take seconds.
+        let comes_soon = |own: &&SourceAddress| !own.is_tentative || own.interface == "lo";
+        let own = fib.addresses.iter().filter(|own| own.address.is_ipv6());
+        let lacking: Vec<_> = own.filter(comes_soon).filter(|own| !has_route(own)).collect();
+        if lacking.is_empty() || !recording::is_off() {
+            return Ok(false);
+        }
+        let links = self.links()?;
+        Ok(lacking.iter().any(|own| links.named(&own.interface).is_some_and(|link| link.is_up)))
+    }
+
+    fn fib_of_now(&mut self, family: Family) -> io::Result<Fib> {
         let mut header = [0; RTMSG];
         header[0] = af(family);
         let mut listed = self.listed(&Message::new(libc::RTM_GETRULE, 0, &header))?;
