@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::write::serialize;
+use super::serialize::serialize;
 
 /// The value as block-style YAML; `None` for keys and texts that the serializer has to look at in their place.
 pub(super) fn emit(value: &Value) -> Option<String> {

@@ -25,6 +25,7 @@ mod emit;
 mod parts;
 mod read;
 mod scalar;
+mod serialize;
 mod typing;
 mod write;
 

@@ -1,11 +1,9 @@
 //! Writing YAML as `kubectl` does.
 
-use serde::{Serialize, Serializer};
 use serde_json::Value;
-use serde_saphyr::SingleQuoted;
 
 use super::emit::emit;
-use super::scalar;
+use super::serialize::serialize;
 
 /// Writes `value` as block-style YAML, ending with a line break.
 ///
@@ -14,34 +12,4 @@ use super::scalar;
 #[must_use]
 pub fn write(value: &Value) -> String {
     emit(value).unwrap_or_else(|| serialize(value))
-}
-
-/// [`write()`], by the serializer alone.
-pub(super) fn serialize(value: &Value) -> String {
-    // Long texts stay on their line.
-    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
-    // Maps with string keys, finite numbers: serializing them does not fail.
-    serde_saphyr::to_string_with_options(&Styled(value), options).unwrap_or_default()
-}
-
-/// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need no escape.
-struct Styled<'a>(&'a Value);
-
-impl Serialize for Styled<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_json =
-            |text: &str| text.starts_with(['{', '[']) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        match self.0 {
-            Value::Object(fields) => {
-                serializer.collect_map(fields.iter().map(|(key, value)| (key, Styled(value))))
-            }
-            Value::Array(items) => serializer.collect_seq(items.iter().map(Styled)),
-            Value::String(text) if is_json(text) => SingleQuoted(text).serialize(serializer),
-            Value::Number(number) if number.is_f64() => {
-                let integer = number.as_f64().and_then(scalar::integral);
-                integer.as_ref().unwrap_or(number).serialize(serializer)
-            }
-            other => other.serialize(serializer),
-        }
-    }
 }

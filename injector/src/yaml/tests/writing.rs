@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::yaml::write::serialize;
+use crate::yaml::serialize::serialize;
 use crate::yaml::*;
 
 fn any_text() -> impl Strategy<Value = String> {
