@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use serde_json::{Value, json};
 
 use crate::model::{Family, Variant};
-use crate::text::one_line;
+use crate::text::{one_line, shell_words};
 
 /// Something that decides over packets, identified without its words in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,7 @@ impl RuleId {
     /// The command that deletes it. In a table of nftables that takes its handle.
     fn deletion(&self, family: Option<Family>) -> String {
         let Self { table, chain, words } = self;
+        let [chain, words] = [chain, words].map(|text| shell_words(text));
         let of_v6 = |tool: &str| {
             if family == Some(Family::V6) { tool.replacen("ip", "ip6", 1) } else { tool.to_owned() }
         };
@@ -73,7 +74,7 @@ impl Subject {
             }
             Self::PolicyRule(words) => {
                 let tool = if family == Some(Family::V6) { "ip -6" } else { "ip" };
-                Some(format!("`{tool} rule del pref {}`", words.replacen(':', "", 1)))
+                Some(format!("`{tool} rule del pref {}`", shell_words(&words.replacen(':', "", 1))))
             }
             Self::Interface(_) | Self::Condition(_) => None,
         }

@@ -91,6 +91,54 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Words of `iptables-save` for a shell: those in which it would replace something are quoted. Texts in double quotes stay as they are
+/// where a shell reads them alike.
+#[must_use]
+pub fn shell_words(words: &str) -> String {
+    let is_special = |c: char| "$`\\\"';&|<>(){}*?[]~#! ".contains(c) || c.is_control();
+    let mut safe = String::with_capacity(words.len());
+    let mut rest = words;
+    while let Some(first) = rest.chars().next() {
+        let quoted = rest.strip_prefix('"').and_then(|text| Some((text, end_of_quoted(text)?)));
+        let (word, text, length) = if let Some((text, end)) = quoted {
+            let text = text.get(..end).unwrap_or_default();
+            let is_alike = !text.contains(['$', '`', '\\', '!']);
+            (rest.get(..end + 2).filter(|_| is_alike), unescaped(text), end + 2)
+        } else if first == ' ' {
+            (Some(" "), String::new(), 1)
+        } else {
+            let length = rest.find(' ').unwrap_or(rest.len());
+            let word = rest.get(..length).unwrap_or_default();
+            (Some(word).filter(|word| *word == "!" || !word.contains(is_special)), word.to_owned(), length)
+        };
+        match word {
+            Some(word) => safe.push_str(word),
+            None => safe.push_str(&shell_word(&text)),
+        }
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    safe
+}
+
+/// The place of the quote that ends a text.
+fn end_of_quoted(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let is_end = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        is_end.then_some(at)
+    })
+}
+
+fn unescaped(text: &str) -> String {
+    let mut characters = text.chars();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(c) = characters.next() {
+        plain.extend(if c == '\\' { characters.next() } else { Some(c) });
+    }
+    plain
+}
+
 /// Control characters, and what separates lines or turns the writing direction.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -115,6 +163,23 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_rules_are_safe_in_a_shell() {
+        for (words, safe) in [
+            ("! -s 10.0.0.0/8 -p tcp -m tcp --dport 80:90 -j ACCEPT", None),
+            ("-m comment --comment \"two words\" -j ACCEPT", None),
+            (
+                "-m comment --comment \"$(touch x)\" -j ACCEPT",
+                Some("-m comment --comment '$(touch x)' -j ACCEPT"),
+            ),
+            ("--comment \"a \\\" b' c\" -j X", Some("--comment 'a \" b'\\'' c' -j X")),
+            ("--comment `id` -i e;th -j X", Some("--comment '`id`' -i 'e;th' -j X")),
+            ("--comment \"not closed", Some("--comment '\"not' closed")),
+        ] {
+            assert_eq!(shell_words(words), safe.unwrap_or(words));
+        }
+    }
 
     #[test]
     fn long_lines_are_wrapped_between_words_and_colours_have_no_width() {

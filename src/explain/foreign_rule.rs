@@ -111,6 +111,7 @@ mod tests {
             ("-m socket --transparent -j DIVERT", "-m socket --transparent"),
             ("-m socket -j ACCEPT", "-m socket"),
             ("! -i eth+ -j ACCEPT", "no"),
+            ("! -s 0.0.0.0/0 -j ACCEPT", "no"),
             ("! -i lo+ -j ACCEPT", "yes"),
             ("-m conntrack --ctstate NEW -j ACCEPT", "yes"),
             ("-m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT", "yes"),

@@ -91,7 +91,9 @@ impl SystemHost {
     pub fn new(path: Option<OsString>) -> Self {
         let path = path.filter(|path| !path.is_empty());
         let usual = || "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into();
-        Self { directories: std::env::split_paths(&path.unwrap_or_else(usual)).collect() }
+        // An empty part is the present directory: no program of it runs as root.
+        let named = |directory: &PathBuf| !directory.as_os_str().is_empty();
+        Self { directories: std::env::split_paths(&path.unwrap_or_else(usual)).filter(named).collect() }
     }
 }
 

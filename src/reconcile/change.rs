@@ -1,5 +1,6 @@
 //! A change: what is declared, deleted and put in, table by table.
 
+use crate::text::shell_words;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -67,7 +68,7 @@ impl Ambiguous {
     #[must_use]
     pub fn deletion(&self, variant: Variant, family: Family) -> String {
         let (table, hook) = (self.table.name(), self.hook.name());
-        format!("{} -t {table} -D {hook} {}", variant.tool(family), self.text)
+        format!("{} -t {table} -D {hook} {}", variant.tool(family), shell_words(&self.text))
     }
 
     /// What the record says of it.

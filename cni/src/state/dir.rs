@@ -144,7 +144,8 @@ impl StateDir {
     /// Which file has this name now; `None` if there is none.
     #[must_use]
     pub fn stamp(&self, name: &OsStr) -> Option<FileStamp> {
-        let metadata = fs::metadata(self.0.join(name)).ok()?;
+        // To open a FIFO would wait for its writer.
+        let metadata = fs::metadata(self.0.join(name)).ok().filter(Metadata::is_file)?;
         Some(FileStamp { inode: metadata.ino(), written: metadata.modified().ok()? })
     }
 

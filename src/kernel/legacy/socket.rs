@@ -22,11 +22,13 @@ const ATTEMPTS: usize = 16;
 pub(super) fn table(family: Family, name: &str) -> io::Result<(Info, Vec<u8>)> {
     ask(family, |socket| {
         for _ in 0..ATTEMPTS {
-            let info = info(socket, family, name)?;
-            match entries(socket, family, name, info.size) {
+            let described = info(socket, family, name)?;
+            match entries(socket, family, name, described.size) {
                 // Another size by now.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                entries => return Ok((info, entries?)),
+                // The description is that of another table of the same size.
+                Ok(_) if info(socket, family, name)? != described => {}
+                entries => return Ok((described, entries?)),
             }
         }
         Err(io::Error::other(format!(

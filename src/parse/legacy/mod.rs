@@ -1,6 +1,6 @@
 //! The rules of a legacy table, as the kernel holds them, in the format of the save tool.
 //!
-//! The tool need not run for them, and no version of it misreads them. Extensions are read as those of iptables-nft.
+//! The tool need not run for them. Extensions are read as those of iptables-nft.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -195,39 +195,52 @@ fn conditions(family: Family, bytes: &[u8]) -> Option<(String, bool)> {
         Family::V4 => (*rest.get(2)?, *rest.get(3)?),
         Family::V6 => (*rest.get(3)?, *rest.get(4)?),
     };
-    let mut words = String::new();
+    let (mut words, mut has_name) = (String::new(), true);
     for (option, at, flag) in [("-s", 0, INV_SOURCE), ("-d", 1, INV_DESTINATION)] {
         let (value, mask) = (ip(address(at)?)?, address(at + 2)?);
         let bits = mask.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte)) << (128 - 8 * size);
-        if bits != 0 {
+        let is_inverted = inverted & flag != 0;
+        // Without a mask every address matches, and none if that is inverted.
+        if bits != 0 || is_inverted {
             let is_prefix = bits.leading_ones() == bits.count_ones();
             let mask = if is_prefix { bits.leading_ones().to_string() } else { ip(mask)?.to_string() };
-            let _ = write!(words, "{} {option} {value}/{mask}", not(inverted & flag != 0));
+            let _ = write!(words, "{} {option} {}/{mask}", not(is_inverted), shown(value));
         }
     }
     for (option, at, flag) in [("-i", 0, INV_IN), ("-o", 1, INV_OUT)] {
         let (name, mask) = (legacy::text(link(at)?), link(at + 2)?);
-        if mask.iter().any(|byte| *byte != 0) {
+        let is_inverted = inverted & flag != 0;
+        if is_inverted && mask.iter().all(|byte| *byte == 0) {
+            // The tool leaves it out.
+            let _ = write!(words, " ! {option} +");
+        } else if mask.iter().any(|byte| *byte != 0) {
             // A whole name is compared with its NUL. Otherwise it has the sign that the tool put there.
             let is_whole = mask.get(name.len()).is_none_or(|byte| *byte != 0);
             let beginning = name.strip_suffix('+').filter(|_| !is_whole).unwrap_or(&name);
             let sign = if is_whole { "" } else { "+" };
-            let _ = write!(words, "{} {option} {beginning}{sign}", not(inverted & flag != 0));
+            let _ = write!(words, "{} {option} {beginning}{sign}", not(is_inverted));
         }
     }
-    if protocol != 0 {
-        let protocol = match protocol {
-            1 => "icmp".to_owned(),
-            6 => "tcp".to_owned(),
-            17 => "udp".to_owned(),
-            58 => "ipv6-icmp".to_owned(),
-            number => number.to_string(),
-        };
-        let _ = write!(words, "{} -p {protocol}", not(inverted & INV_PROTOCOL != 0));
+    let is_inverted = inverted & INV_PROTOCOL != 0;
+    let protocol_name = match protocol {
+        0 => None,
+        1 => Some("icmp"),
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        58 => Some("ipv6-icmp"),
+        number => {
+            // The tool knows more names, and a rule has to have the same words wherever it is read.
+            has_name = false;
+            let _ = write!(words, "{} -p {number}", not(is_inverted));
+            None
+        }
+    };
+    if let Some(name) = protocol_name {
+        let _ = write!(words, "{} -p {name}", not(is_inverted));
     }
     // `IP6T_F_PROTO`: an IPv6 rule tests the protocol, which it does by naming one.
     let known_flags = if family == Family::V6 { 1 } else { 0 };
-    Some((words, inverted & !INV_KNOWN == 0 && flags & !known_flags == 0))
+    Some((words, has_name && inverted & !INV_KNOWN == 0 && flags & !known_flags == 0))
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -235,6 +248,16 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
         .map(|bytes| Ipv4Addr::from(bytes).into())
         .or_else(|_| <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into()))
         .ok()
+}
+
+/// As the tool prints it: the last part of an IPv6 address without others like one of IPv4.
+fn shown(address: IpAddr) -> String {
+    match address {
+        IpAddr::V6(v6) if v6.to_bits() >> 32 == 0 && v6.to_bits() >> 16 != 0 => {
+            format!("::{}", Ipv4Addr::from_bits(u32::try_from(v6.to_bits()).unwrap_or_default()))
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => address.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -81,8 +81,10 @@ const RULES: &str = "*nat\n:ISTIO_OUTPUT - [0:0]\n:ISTIO_REDIRECT - [0:0]\n:EMPT
     -A ISTIO_OUTPUT -p udp ! --sport 1:65535 --dport 53 -j REDIRECT --to-ports 15053\n\
     -A ISTIO_OUTPUT -p tcp ! --syn -m owner --socket-exists -j ISTIO_REDIRECT\n\
     -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001-15002\n-A ISTIO_REDIRECT -p tcp -j REDIRECT\nCOMMIT\n\
-    *raw\n-A PREROUTING -p udp --sport 53 -j CT --zone 1\n-A OUTPUT -p udp --dport 53 -j CT --notrack\nCOMMIT\n\
-    *filter\n:INPUT DROP [0:0]\n-A FORWARD -p 253 -j DROP\nCOMMIT\n";
+    *raw\n-A PREROUTING -p udp --sport 53 -j CT --zone 1\n-A OUTPUT -p udp --dport 53 -j CT --notrack\n\
+    -A OUTPUT -j CT\n-A OUTPUT -j CT --zone 0\n-A OUTPUT -j NOTRACK\n-A OUTPUT -j CT --zone-orig 5\n\
+    -A OUTPUT -j CT --zone-orig 5 --zone-reply 5\n-A OUTPUT -j CT --zone mark\n-A OUTPUT -j CT --zone-reply mark\nCOMMIT\n\
+    *filter\n:INPUT DROP [0:0]\n-A FORWARD -p udp -j DROP\nCOMMIT\n";
 
 #[test]
 fn text_is_that_of_the_save_tool() {
@@ -91,13 +93,14 @@ fn text_is_that_of_the_save_tool() {
             Family::V4,
             "iptables-legacy",
             "-A FORWARD -s 10.0.0.0/8 ! -d 10.1.2.3/32 -j LOG\n\
-             -A FORWARD -s 10.0.3.0/255.0.255.0 -d 0.0.0.9/0.0.0.255\nCOMMIT\n",
+             -A FORWARD -s 10.0.3.0/255.0.255.0 -d 0.0.0.9/0.0.0.255\n-A FORWARD ! -s 0.0.0.0/0 -j ACCEPT\nCOMMIT\n",
         ),
         (
             Family::V6,
             "ip6tables-legacy",
             "-A FORWARD -s fd00::/8 ! -d fd00::1/128 -j LOG\n\
-             -A FORWARD -s fd00::1/ffff::ffff -d ::9/::ff\nCOMMIT\n",
+             -A FORWARD -s fd00::1/ffff::ffff -d ::9/::ff\n\
+             -A FORWARD ! -d ::/0 -j ACCEPT\n-A FORWARD -s ::10.1.2.3/128 -j ACCEPT\nCOMMIT\n",
         ),
     ] {
         in_new_namespace(|| {
@@ -176,6 +179,8 @@ fn a_rule_that_is_not_read_whole_is_not_taken_for_another() {
             ("nat OUTPUT", "-p tcp -m limit --limit 1/second -j RETURN"),
             ("nat OUTPUT", "-p tcp -j LOG --log-prefix x"),
             ("nat OUTPUT", "-p tcp -g MINE"),
+            ("nat OUTPUT", "-p 50 -j RETURN"),
+            ("raw OUTPUT", "-p tcp -j CT --notrack --zone 5"),
             ("raw OUTPUT", "-p tcp -j CT --ctevents new"),
             ("nat OUTPUT", "-p tcp -m set --match-set x src -j RETURN"),
         ] {

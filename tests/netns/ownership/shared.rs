@@ -260,8 +260,6 @@ impl Shared {
             let (_, table, chain) = place;
             let is_one_less =
                 deleted.iter().flat_map(|shared| &shared.deleted).any(|rule| rule == &(*place, text.clone()));
-            // The tool prints masks of all bits, too.
-            let text = text.replace(" --nfmask 0xffffffff --ctmask 0xffffffff", "");
             let said = if is_one_less { &self.all_said } else { &self.said };
             let (steps, named) = (self.steps.join("\n"), said.contains(&format!("`{table} {chain} {text}`")));
             assert!(named, "{steps}\n{table} {chain} {text} is left and not named:\n{said}");

@@ -26,12 +26,7 @@ pub(in crate::parse) fn of_target(name: &str, extension: Extension<'_>) -> Optio
                 RESTORE => "--restore-mark",
                 _ => return None,
             };
-            let masks = if (packet, connection) == (u32::MAX, u32::MAX) {
-                String::new()
-            } else {
-                format!(" --nfmask {packet:#x} --ctmask {connection:#x}")
-            };
-            Some(format!("-j CONNMARK {option}{masks}"))
+            Some(format!("-j CONNMARK {option} --nfmask {packet:#x} --ctmask {connection:#x}"))
         }
         ("DNAT", _) => destination(extension),
         ("REDIRECT", 0) => redirection(extension),
@@ -46,7 +41,7 @@ pub(in crate::parse) fn of_target(name: &str, extension: Extension<'_>) -> Optio
         }
         ("REJECT", 0) => rejection(family, number(info, 0)?),
         ("NOTRACK", _) => Some("-j NOTRACK".to_owned()),
-        ("CT", _) => CtTarget::of(info).filter(|_| sets_no_more(info)).map(CtTarget::words),
+        ("CT", _) => zone_words(info),
         _ => None,
     }
 }
@@ -89,29 +84,41 @@ pub(crate) enum CtTarget {
 impl CtTarget {
     /// Reads the flags and the zone, the first fields of `struct xt_ct_target_info`.
     pub(crate) fn of(info: &[u8]) -> Option<Self> {
-        // `XT_CT_NOTRACK` and `XT_CT_NOTRACK_ALIAS`.
-        const NOTRACK: u16 = 1 | 2;
-        // `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
-        const OF_ORIGINAL: u16 = 4;
-        const OF_REPLY: u16 = 8;
-        const OF_MARK: u16 = 16;
         let (flags, zone) = (half(info, 0)?, half(info, 2)?);
         Some(match flags {
-            flags if flags & NOTRACK != 0 => Self::NoTrack,
+            flags if flags & (NOTRACK | NOTRACK_ALIAS) != 0 => Self::NoTrack,
             flags if flags & OF_MARK != 0 => Self::ZoneOfMark,
             flags if flags & OF_ORIGINAL != 0 => Self::Zone("--zone-orig", zone),
             flags if flags & OF_REPLY != 0 => Self::Zone("--zone-reply", zone),
             _ => Self::Zone("--zone", zone),
         })
     }
+}
 
-    fn words(self) -> String {
-        match self {
-            Self::NoTrack => "-j CT --notrack".to_owned(),
-            Self::Zone(option, zone) => format!("-j CT {option} {zone}"),
-            Self::ZoneOfMark => "-j CT --zone mark".to_owned(),
-        }
-    }
+// `XT_CT_NOTRACK`, `XT_CT_NOTRACK_ALIAS`, `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
+const NOTRACK: u16 = 1;
+const NOTRACK_ALIAS: u16 = 2;
+const OF_ORIGINAL: u16 = 4;
+const OF_REPLY: u16 = 8;
+const OF_MARK: u16 = 16;
+
+/// The words of the target CT, as the tool prints them.
+fn zone_words(info: &[u8]) -> Option<String> {
+    let (flags, zone) = (half(info, 0)?, half(info, 2)?);
+    sets_no_more(info).then_some(())?;
+    let value = if flags & OF_MARK == 0 { zone.to_string() } else { "mark".to_owned() };
+    let options = match flags & !OF_MARK {
+        _ if flags & OF_MARK != 0 && zone != 0 => return None,
+        0 if value == "0" => String::new(),
+        0 => format!(" --zone {value}"),
+        NOTRACK if value == "0" => " --notrack".to_owned(),
+        alias if alias == NOTRACK | NOTRACK_ALIAS && value == "0" => return Some("-j NOTRACK".to_owned()),
+        OF_ORIGINAL => format!(" --zone-orig {value}"),
+        OF_REPLY => format!(" --zone-reply {value}"),
+        both if both == OF_ORIGINAL | OF_REPLY => format!(" --zone {value}"),
+        _ => return None,
+    };
+    Some(format!("-j CT{options}"))
 }
 
 /// Whether the target CT sets neither events nor a helper or timeouts, which are between the zone and a pointer of the kernel.
