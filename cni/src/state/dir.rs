@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -230,6 +230,10 @@ fn is_of(path: &Path, network: &str) -> bool {
 
 #[allow(clippy::disallowed_methods, reason = "state files are read here")]
 fn read(path: &Path) -> Result<Option<State>, CniError> {
+    // To open it would wait for its writer.
+    if fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Ok(None);
+    }
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok().filter(|state: &State| state.version == VERSION)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -280,6 +284,17 @@ mod tests {
         dir.remove(&id("x")).unwrap();
         dir.remove(&id("x")).unwrap();
         assert_eq!(dir.read(&id("x")), Ok(None));
+    }
+
+    #[test]
+    fn a_fifo_is_no_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(folder.path());
+        assert!(dir.files().unwrap().is_empty());
+        nix::unistd::mkfifo(&dir.path(&id("x")), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(dir.files().unwrap().is_empty());
+        assert_eq!(dir.read(&id("x")), Ok(None));
+        assert_eq!(dir.collect("net", &[]), Ok(0));
     }
 
     #[test]
