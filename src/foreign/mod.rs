@@ -5,6 +5,7 @@ mod base_chains;
 mod changes;
 mod concern;
 mod decides_first;
+mod expression_words;
 mod later;
 mod marks;
 mod overwritten;
