@@ -68,37 +68,21 @@ pub mod record;
 
 pub mod parse;
 
-pub mod connections;
 pub mod reconcile;
 
-pub mod conntrack;
+pub mod connections;
 pub mod explain;
 pub mod foreign;
 pub mod render;
-pub mod transition;
 
 pub mod diff;
 
 pub mod plan;
 
-pub mod commits;
-
 pub mod apply;
-
-pub mod format;
 
 pub mod page;
 
-pub mod color;
-
-pub mod show_watch;
-
-pub mod interfaces;
-
-pub mod bundle;
-
-pub mod diff_inputs;
-
-pub mod run;
+pub mod commands;
 
 pub mod program;

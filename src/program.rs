@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::bundle::{self, Bundle};
 use crate::cli::{self, Key, Outcome, PacketKey, RawOptions, SubCommand};
+use crate::commands;
+use crate::commands::bundle::file::{self as bundle, Bundle};
 use crate::config::{self, Resolved};
 use crate::exit::Exit;
 use crate::facts::Files;
@@ -16,7 +17,6 @@ use crate::kernel::recording;
 use crate::kernel::{terminal, termination_log};
 use crate::logging;
 use crate::report::Failure;
-use crate::run;
 
 /// The program that writes pages: it is in the packages, not in the image.
 pub const REPORT_PROGRAM: &str = "istio-iptables-report";
@@ -79,7 +79,7 @@ fn outcome(words: &[OsString], page: Option<Page>) -> Result<(String, Exit), Fai
         Ok(resolved) if messages.is_empty() => {
             let report = match page {
                 Some(page) => page(&machine, &raw, resolved).map(|page| (page, Exit::Done)),
-                None => run::run(&machine, resolved),
+                None => commands::run(&machine, resolved),
             };
             let source = || format!("--bundle {}", raw.packet(PacketKey::Bundle));
             return recording::missing().map_or(report, |fact| Err(bundle::lacks(&source(), &fact)));

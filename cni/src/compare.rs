@@ -2,11 +2,11 @@
 
 use istio_iptables::apply::differences::Differences;
 use istio_iptables::cli::{Key, OptionValue};
+use istio_iptables::commands::check;
 use istio_iptables::config::Resolved;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::plan::DesiredState;
 use istio_iptables::report::Failure;
-use istio_iptables::run;
 
 use crate::capture::CaptureOptions;
 use crate::state::State;
@@ -56,10 +56,10 @@ impl Expected {
     /// # Errors
     /// They cannot be read.
     pub fn compare(&self, machine: &SystemHost, state: Option<&State>) -> Result<Compared, Failure> {
-        let (mut differences, desired) = run::check(machine, self.resolved.clone())?;
+        let (mut differences, desired) = check::check(machine, self.resolved.clone())?;
         // Where nothing holds rules any more, they are missing where ADD wrote them.
         if !differences.is_none_of_rules()
-            && let Some(Ok((of_add, _))) = self.of_add.clone().map(|resolved| run::check(machine, resolved))
+            && let Some(Ok((of_add, _))) = self.of_add.clone().map(|resolved| check::check(machine, resolved))
         {
             differences = of_add;
         }
@@ -68,7 +68,7 @@ impl Expected {
         let packets = if is_of_add || differences.is_none_of_rules() || !differences.is_of_rules_only() {
             Err(String::new())
         } else {
-            run::check_packets(machine, self.resolved.clone(), differences.backend)?
+            check::check_packets(machine, self.resolved.clone(), differences.backend)?
         };
         Ok(Compared { differences, desired, is_of_add, packets })
     }

@@ -4,8 +4,8 @@
 //! handle is safe. Rules that a step of the plan writes get their handles from the kernel. So the steps up to that
 //! point are executed, and the rest is planned from the live state, as after a run that was stopped there.
 
-use super::connections::Counting;
 use super::execute::{self, RunProgress};
+use super::open_connections::Counting;
 use super::preconditions::{is_by_position, refuse_first, rules_change};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::connections::Counting;
+use super::open_connections::Counting;
 use super::{
     Access, Inspection, connection_policy, inspect, native, preconditions, steps, tool_error,
     with_connections,

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, conntrack_entries, from_kernel, native, needed, network, preconditions, tool_error};
+use super::{from_kernel, native, needed, network, preconditions, tool_error};
 use crate::config::RunOptions;
-use crate::conntrack::Step as ConntrackStep;
+use crate::connections::conntrack::Step as ConntrackStep;
+use crate::connections::execute::Table as ConntrackTable;
+use crate::connections::new_entries;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rules_file::{self, RulesFile};
@@ -68,7 +70,7 @@ pub(super) fn execute(
     let lock = lock_file(run, &prepared, locked)?;
     written.is_begun = true;
     let mut prepared = prepared.into_iter();
-    let mut table = conntrack::Table::default();
+    let mut table = ConntrackTable::default();
     let mut rest = steps;
     loop {
         let following: Vec<_> = rest.iter().map_while(of_conntrack).collect();
@@ -84,7 +86,7 @@ pub(super) fn execute(
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
                 log::info!("{step} ({})", count(limited, "rule"));
             }
-            Step::TrackConnections(families) => conntrack_entries::create(families),
+            Step::TrackConnections(families) => new_entries::create(families),
             // Without a record nothing breaks at once: later runs leave what they cannot distinguish from foreign rules.
             Step::Record(alias) => {
                 log::debug!("{step}");

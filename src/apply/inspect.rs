@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{
-    conntrack, from_kernel, missing_modules, needed, network, preconditions, sandbox, tool_error,
-    unlisted_chains,
+    from_kernel, missing_modules, needed, network, preconditions, sandbox, tool_error, unlisted_chains,
 };
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
+use crate::connections::execute;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Handles};
 use crate::kernel::process::Host;
@@ -109,7 +109,7 @@ pub(super) fn inspect_without(
     }
     let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
     if !snapshot.is_sandbox {
-        current.entries = conntrack::entries(live);
+        current.entries = execute::entries(live);
     }
     Ok(Inspection { decision, current })
 }

@@ -3,26 +3,20 @@
 mod bpf_programs;
 pub mod check;
 mod closest_config;
-mod connections;
-mod conntrack;
-mod conntrack_entries;
+pub mod commits;
 mod delete_by_handle;
-mod delete_on_syn;
 mod devices_and_ipsec;
 pub mod differences;
 mod dry_run;
-mod ended_connections;
 mod execute;
 mod fallback;
 mod inspect;
 pub mod live;
-mod local_sockets;
 mod missing_modules;
 mod nat_chains;
 mod native;
 pub mod network;
-mod new_queries;
-mod original_direction;
+mod open_connections;
 pub mod preconditions;
 mod rollback;
 pub mod runtime;
@@ -30,17 +24,15 @@ pub mod sandbox;
 pub mod show;
 mod tool_error;
 mod unlisted_chains;
-#[cfg(test)]
-mod unlisted_sockets;
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use connections::Counting;
 use execute::RunProgress;
+use open_connections::Counting;
 
-use crate::commits;
 use crate::config::{Action, RunOptions};
+use crate::connections::execute::entries_during_capture;
 use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
@@ -99,7 +91,7 @@ fn complete(
     inspection: Inspection,
     written: &mut RunProgress,
 ) -> Result<Applied, Failure> {
-    let ports = connections::redirect_ports(&inspection.current);
+    let ports = open_connections::redirect_ports(&inspection.current);
     let mut applied = change(host, desired, run, inspection, Counting::OnceCertain, written)?;
     if !applied.connections.may_begin.is_empty() {
         // Nothing captures any more: now it is certain which connections need what was kept.
@@ -108,7 +100,7 @@ fn complete(
         applied = Applied { is_written: true, ..last };
     }
     if connection_policy(run) == Policy::Reset {
-        connections::delete_translated(&applied.connections, &ports);
+        open_connections::delete_translated(&applied.connections, &ports);
     }
     Ok(applied)
 }
@@ -190,9 +182,9 @@ fn with_connections(
     policy: Policy,
     counting: Counting,
 ) -> DesiredState {
-    current.connections = connections::inspect(desired, current, policy, counting);
+    current.connections = open_connections::inspect(desired, current, policy, counting);
     if !current.is_sandbox
-        && let Some(entries) = conntrack::entries_during_capture(desired, &current.entries)
+        && let Some(entries) = entries_during_capture(&desired.rules, &current.entries)
     {
         current.entries = entries;
     }

@@ -10,7 +10,7 @@ use istio_iptables::config::{NetworkNamespace, Resolved};
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::page::Page;
 use istio_iptables::report::Failure;
-use istio_iptables::{program, run};
+use istio_iptables::{commands, program};
 
 const HELP: &str = "\
 Writes a page (HTML, one file) about the traffic of a pod to standard output. Nothing in the pod changes.
@@ -66,6 +66,6 @@ fn page(host: &SystemHost, raw: &RawOptions, resolved: Resolved) -> Result<Strin
     let is_now = bundle.is_empty();
     let time =
         if is_now { humantime::format_rfc3339_seconds(SystemTime::now()).to_string() } else { String::new() };
-    let report = run::pod_report(host, resolved)?;
+    let report = commands::explain::pod_report(host, resolved)?;
     Ok(Page { report, subject, time }.html())
 }

@@ -4,12 +4,13 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::Page;
 use crate::cli::{self, Outcome};
+use crate::commands::bundle::file as bundle;
 use crate::explain::{ChainRule, LiveChain, PodReport, RunningProcess};
 use crate::finding::{Finding, Problem};
 use crate::kernel::process::SystemHost;
 use crate::kernel::recording;
 use crate::model::Family;
-use crate::{bundle, config, run};
+use crate::{commands, config};
 
 /// The report about the pod of the documentation: a foreign rule decides first.
 fn report() -> PodReport {
@@ -23,7 +24,7 @@ fn report() -> PodReport {
     raw.complete(bundle.options);
     let resolved = config::resolve(&raw, &bundle.files).unwrap();
     recording::replay(bundle.facts);
-    let report = run::pod_report(&SystemHost::new(None), resolved).unwrap();
+    let report = commands::explain::pod_report(&SystemHost::new(None), resolved).unwrap();
     assert_eq!(recording::missing(), None, "the bundle has all that a page needs");
     let _ = recording::finish();
     report

@@ -17,8 +17,8 @@ use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 pub use walked::Walked;
 
+use crate::connections::conntrack;
 use crate::connections::{self, Connections, Exemption};
-use crate::conntrack;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
 use crate::ordered::Ordered as _;

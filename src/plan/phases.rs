@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
 use crate::connections::Exemption;
-use crate::conntrack;
+use crate::connections::conntrack;
+use crate::connections::transition::{Transition, saved_marks};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft::{self, NativeTable};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::reconcile::{self, Change, TableChange};
 use crate::record::{Block, Found, Record};
-use crate::transition::{Transition, saved_marks};
 
 /// The changes of a run, phase by phase: every family passes one before any family enters the next.
 ///

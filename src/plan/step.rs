@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::conntrack;
+use crate::connections::conntrack;
 use crate::model::{Family, NATIVE_MANGLE, Table, Variant};
 use crate::nft::NativeTable;
 use crate::reconcile::{Change, RuleByHandle};

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode, Traffic};
+use istio_iptables::connections::conntrack;
 use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, kept_rules, plan};
 use istio_iptables::reconcile::Change;
 use istio_iptables::record::Record;
-use istio_iptables::{conntrack, nft, parse, policy, render, routing};
+use istio_iptables::{nft, parse, policy, render, routing};
 use nfnetlink::nftables::{self, Table, TableName};
 use proptest::prelude::*;
 

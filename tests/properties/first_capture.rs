@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_iptables::config::CaptureConfig;
+use istio_iptables::connections::conntrack;
 use istio_iptables::connections::{self, Connections, Exemption, Translated};
-use istio_iptables::conntrack;
 use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};

@@ -1,11 +1,11 @@
 //! ADD: captures a pod, or says why it must not start.
 
+use istio_iptables::commands::capture::{self, AppliedState};
 use istio_iptables::config::{BackendChoice, Resolved, RunOptions};
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::netns::Namespace;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::report::Failure;
-use istio_iptables::run::{self, AppliedState};
 use istio_iptables::text::one_line;
 
 use super::{Context, NOT_CAPTURED, log_not_captured};
@@ -248,14 +248,14 @@ fn capture(
 fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<AppliedState, Failure> {
     let Resolved { intent, run, .. } = resolved;
     if namespace.is_of_own_user_namespace() {
-        return run::write(machine, intent, &run);
+        return capture::write(machine, intent, &run);
     }
     log::info!("the pod has a user namespace of its own: native nftables");
     let native = RunOptions { backend: BackendChoice::Nftables, ..run.clone() };
-    match run::write(machine, intent.clone(), &native) {
+    match capture::write(machine, intent.clone(), &native) {
         Err(failure) if failure.exit == Exit::Unavailable => {
             log::warn!("native nftables, which a pod in a user namespace needs, cannot be used: {failure}");
-            run::write(machine, intent, &run)
+            capture::write(machine, intent, &run)
         }
         written => written,
     }

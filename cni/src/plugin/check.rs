@@ -1,8 +1,8 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
 use istio_iptables::apply::differences::Differences;
+use istio_iptables::commands::check_report;
 use istio_iptables::config::Output;
-use istio_iptables::format;
 use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
 
@@ -58,7 +58,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         }
         Err(comparison) => comparison,
     };
-    let details = format::check(&differences, None, Output::Text) + &comparison;
+    let details = check_report(&differences, None, Output::Text) + &comparison;
     Err(CniError::new(Code::RulesDiffer, first).details(details))
 }
 

@@ -1,7 +1,7 @@
 //! Colours for text output, chosen by how a line begins.
 
 use clap::{Args, ValueEnum};
-use istio_iptables::color::{GREEN, RED, RESET, YELLOW, painted_row};
+use istio_iptables::commands::color::{GREEN, RED, RESET, YELLOW, painted_row};
 use istio_iptables::kernel::terminal;
 
 use super::Environment;

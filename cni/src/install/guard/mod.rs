@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use istio_iptables::commands::guard::{Guard, Settings};
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
-use istio_iptables::run::guard::{Guard, Settings};
 
 use self::events::StateEvents;
 use self::notices::{Notices, Pod, THREAD};

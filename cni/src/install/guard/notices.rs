@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
+use istio_iptables::commands::guard::{Driver, Event};
 use istio_iptables::kernel::netlink::nftables::Change;
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::report::Failure;
-use istio_iptables::run::guard::{Driver, Event};
 use istio_iptables::text::one_line;
 
 use super::super::metrics::Metrics;

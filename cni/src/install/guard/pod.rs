@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use istio_iptables::apply::{self, differences::Differences};
+use istio_iptables::commands::guard::Rules;
 use istio_iptables::config::{BackendChoice, RunOptions};
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::netns::Namespace;
@@ -12,7 +13,6 @@ use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::model::Backend;
 use istio_iptables::plan::DesiredState;
 use istio_iptables::report::Failure;
-use istio_iptables::run::guard::Rules;
 
 use crate::capture::CaptureOptions;
 use crate::compare::Expected;

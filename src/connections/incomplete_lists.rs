@@ -9,9 +9,9 @@ use netlab::process::run;
 use netlab::socket::{self, Binding};
 use netlab::{Namespace, in_new_namespace};
 
-use super::conntrack::Table;
+use super::execute::Table;
 use super::original_direction::OriginalDirection;
-use crate::conntrack::Step;
+use crate::connections::conntrack::Step;
 use crate::kernel::conntrack::{Conntrack, Entry, Filter, Tuple};
 use crate::kernel::netlink;
 use crate::kernel::sock_diag::State;

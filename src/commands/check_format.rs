@@ -1,18 +1,14 @@
-//! The output of `check` and `show`, as text and as JSON.
+//! The output of `check`, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::apply::differences::Differences;
-use crate::apply::show::Shown;
 use crate::cli::Key;
 use crate::config::{AsOptions, Output};
-use crate::explain::Listed;
 use crate::finding;
 use crate::model::Backend;
-use crate::parse::Counts;
 use crate::reconcile::{ChainDifference, RuleDifference};
 use crate::text::one_line;
 
@@ -126,73 +122,5 @@ fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
         "chains": chains.iter().map(chain).collect::<Value>(),
         "others": others,
         "notices": notices,
-    })
-}
-
-/// The output of `show`; `earlier` is an earlier list with the time since then.
-#[must_use]
-pub fn show(shown: &[Shown], earlier: Option<(Duration, &[Shown])>, output: Output) -> String {
-    let rate = |rule: &Shown| {
-        let (time, earlier) = earlier?;
-        let before = earlier.iter().find(|before| before.is_same(rule))?.counts?.packets;
-        let packets = rule.counts?.packets.saturating_sub(before);
-        #[allow(clippy::cast_precision_loss, reason = "a rate is rounded in any case")]
-        Some(packets as f64 / time.as_secs_f64().max(f64::EPSILON))
-    };
-    match output {
-        Output::Json => {
-            let rules: Value = shown.iter().map(|rule| show_json(rule, rate(rule))).collect();
-            format!("{}\n", json!({ "rules": rules }))
-        }
-        Output::Text => show_text(shown, earlier.is_some(), rate),
-    }
-}
-
-fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<f64>) -> String {
-    let mut text = String::new();
-    if shown.is_empty() {
-        text.push_str("no capture rule is live\n");
-    }
-    let place = |rule: &Shown| (rule.backend, rule.family, rule.rule.table, rule.rule.chain.clone());
-    for (number, chain) in shown.chunk_by(|one, next| place(one) == place(next)).enumerate() {
-        let Some(Shown { backend, family, rule: first, .. }) = chain.first() else { continue };
-        let rate_title = if has_rates { "  packets/s" } else { "" };
-        let empty = if number == 0 { "" } else { "\n" };
-        let _ = writeln!(text, "{empty}{} {} ({family}, {backend})", first.table.name(), first.chain);
-        let _ = writeln!(text, "     packets        bytes{rate_title}");
-        for shown in chain {
-            let Listed { text: words, more, why, .. } = &shown.rule;
-            let counts = |of: fn(Counts) -> u64| {
-                shown.counts.map_or_else(|| "?".to_owned(), |counts| of(counts).to_string())
-            };
-            let (packets, bytes) = (counts(|counts| counts.packets), counts(|counts| counts.bytes));
-            let rate = rate(shown).map_or_else(String::new, |rate| format!("  {rate:>9.1}"));
-            let rate = if has_rates { format!("{rate:>11}") } else { rate };
-            let never = if shown.counts.is_some_and(|counts| counts.packets == 0) { '!' } else { ' ' };
-            let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
-            let _ = writeln!(text, "{never}{packets:>11} {bytes:>12}{rate}  {}{more}", one_line(words));
-            let _ = writeln!(text, "{:28}{}: {}", "", why.slug(), why.sentence());
-        }
-    }
-    if !shown.is_empty() {
-        text.push_str("\n! has matched no packet. nat rules count the first packet of each connection.\n");
-    }
-    text
-}
-
-fn show_json(Shown { backend, family, rule, counts }: &Shown, rate: Option<f64>) -> Value {
-    json!({
-        "backend": backend.to_string(),
-        "family": family.to_string(),
-        "table": rule.table.name(),
-        "chain": rule.chain,
-        "rule": rule.text,
-        "more": rule.more,
-        "why": rule.why.slug(),
-        "reason": rule.why.sentence(),
-        "packets": counts.map(|counts| counts.packets),
-        "bytes": counts.map(|counts| counts.bytes),
-        "packets_per_second": rate,
-        "never_matched": counts.map(|counts| counts.packets == 0),
     })
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::bundle::file::{self, Bundle};
 use crate::apply;
-use crate::bundle::{self, Bundle};
 use crate::cli;
 use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Output, RunOptions};
 use crate::diff::{self, Conclusion, Side};
@@ -19,7 +19,7 @@ use crate::text::one_line;
 
 /// What rule sets are made of besides files.
 #[derive(Debug)]
-pub struct DiffContext {
+pub(super) struct DiffContext {
     /// The rules of the options of this command line.
     pub intent: Intent,
     /// How they are carried out.
@@ -39,7 +39,11 @@ enum Input {
 ///
 /// # Errors
 /// One of them cannot be read.
-pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Result<(String, Exit), Failure> {
+pub(super) fn diff(
+    host: &impl Host,
+    query: &DiffQuery,
+    context: &DiffContext,
+) -> Result<(String, Exit), Failure> {
     let [a, b] = &query.sides;
     let read = [input(host, a, query, context)?, input(host, b, query, context)?];
     let recorded = read.iter().find_map(|(_, input)| match input {
@@ -64,7 +68,10 @@ pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Resul
 ///
 /// # Errors
 /// The live rules cannot be read.
-pub fn options_and_live(host: &impl Host, context: &DiffContext) -> Result<(String, Conclusion), Failure> {
+pub(super) fn options_and_live(
+    host: &impl Host,
+    context: &DiffContext,
+) -> Result<(String, Conclusion), Failure> {
     let network = (context.network)()?;
     let wanted =
         of_options(Side::new("options".to_owned()), context.intent.clone(), context.run.backend, &network);
@@ -146,7 +153,7 @@ fn of_file(
     let side = Side::new(path.to_owned());
     let begin = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
     match begin.unwrap_or_default() {
-        line if line.starts_with('{') && bundle::is_bundle(&text) => of_bundle(host, side, text, context),
+        line if line.starts_with('{') && file::is_bundle(&text) => of_bundle(host, side, text, context),
         line if line.starts_with('{') => of_document(side, &text, query),
         line if line.starts_with("table ") => Err(of_nft(path)),
         line if line.is_empty() || line.starts_with('*') => {
@@ -179,7 +186,7 @@ fn of_bundle(
     context: &DiffContext,
 ) -> Result<(Side, Input), Failure> {
     let path = side.name.clone();
-    let Bundle { options, files, facts } = bundle::read(&path, Ok(text))?;
+    let Bundle { options, files, facts } = file::read(&path, Ok(text))?;
     let mut raw = cli::RawOptions::default();
     raw.complete(options);
     let resolved = config::resolve(&raw, &files).map_err(|errors| bad_options(&path, &errors))?;
@@ -189,7 +196,7 @@ fn of_bundle(
         .and_then(|side| Ok((side, Input::Rules(Some((context.network)()?)))));
     let missing = recording::missing();
     let _ = recording::finish();
-    missing.map_or(read, |fact| Err(bundle::lacks(&path, &fact)))
+    missing.map_or(read, |fact| Err(file::lacks(&path, &fact)))
 }
 
 fn bad_options<E: ToString>(path: &str, errors: &[E]) -> Failure {

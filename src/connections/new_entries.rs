@@ -23,7 +23,7 @@ const HANDSHAKE: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Makes the entries. What fails is logged.
-pub(super) fn create(families: &BTreeSet<Family>) {
+pub(crate) fn create(families: &BTreeSet<Family>) {
     match Tracking::new(families).and_then(Tracking::complete) {
         Ok(Outcome { done, expected, error: None }) => {
             log::info!("conntrack entries for open TCP connections: created: {done}, existing: {expected}");

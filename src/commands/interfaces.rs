@@ -7,7 +7,7 @@ use crate::model::Links;
 use crate::text::one_line;
 
 /// Warns of `--in` and `--out` of `explain`.
-pub fn warn_of_query(query: &PacketQuery) {
+pub(super) fn warn_of_query(query: &PacketQuery) {
     let named = [("--in", &query.in_interface), ("--out", &query.out_interface)];
     for (option, name) in named.into_iter().filter_map(|(option, name)| Some((option, name.as_ref()?))) {
         warn(option, name, |links| links.named(name).is_some());
@@ -15,7 +15,7 @@ pub fn warn_of_query(query: &PacketQuery) {
 }
 
 /// Warns of the interfaces of options. Not for a run: an interface of a virtual machine is made after it.
-pub fn warn_of_options(traffic: &Traffic) {
+pub(super) fn warn_of_options(traffic: &Traffic) {
     let Traffic { excluded_interfaces, virtual_interfaces, .. } = traffic;
     for (key, interfaces) in
         [(Key::ExcludeInterfaces, excluded_interfaces), (Key::KubeVirtInterfaces, virtual_interfaces)]

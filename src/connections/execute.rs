@@ -1,4 +1,4 @@
-//! Executes the steps of [`crate::conntrack`]. The rules are already in place, so a failure is only a warning.
+//! Executes the steps of [`super::conntrack`]. The rules are already in place, so a failure is only a warning.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,23 +6,23 @@ use std::thread;
 use std::time::Duration;
 
 use super::local_sockets::LocalSockets;
+use super::local_sockets::local_addresses;
 use super::new_queries::NewQueries;
-use super::{connections, delete_on_syn, ended_connections};
-use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
+use super::{delete_on_syn, ended};
+use crate::connections::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Tuple, Zone};
 use crate::kernel::sock_diag;
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Mark, PROXY_TO_SERVER_ZONE,
-    Transport,
+    PerFamily, Transport,
 };
 use crate::ordered::Ordered as _;
-use crate::plan::DesiredState;
 
 /// Timeout of a reply through the hooks of the kernel.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
-pub(super) fn entries(rules_of_ours: bool) -> TrackingState {
+pub(crate) fn entries(rules_of_ours: bool) -> TrackingState {
     match conntrack::count_in_proc() {
         Some(0) if !rules_of_ours => TrackingState::None,
         // There may be some soon. A request could load a module.
@@ -44,20 +44,20 @@ fn read_note() -> TrackingState {
 
 /// The same, where DNS is captured for the first time in a pod whose programs run already: their queries are tracked from the
 /// first commit on, and captured from a later one.
-pub(super) fn entries_during_capture(
-    desired: &DesiredState,
+pub(crate) fn entries_during_capture(
+    desired: &PerFamily<FamilyRules>,
     before: &TrackingState,
 ) -> Option<TrackingState> {
     let captures_dns =
         |rules: &FamilyRules| rules.tables.values().any(|table| table.chains.contains_key(&Chain::OutputDns));
-    let first = *before == TrackingState::None && desired.rules.values().any(captures_dns);
+    let first = *before == TrackingState::None && desired.values().any(captures_dns);
     // Without a list of sockets, the safe choice.
     (first && sock_diag::is_udp_in_use().unwrap_or(true)).then(read_note)
 }
 
 /// The connection tracking table, opened by the first step that needs it.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     open: Option<Conntrack>,
     /// Nothing more is tried, and no second warning is logged.
     failed: bool,
@@ -65,7 +65,7 @@ pub(super) struct Table {
 
 impl Table {
     /// Carries out steps that follow each other: those that change entries share one dump.
-    pub(super) fn execute(&mut self, steps: &[&Step]) {
+    pub(crate) fn execute(&mut self, steps: &[&Step]) {
         // An empty table needs no request, which could load a module.
         if steps.is_empty() || self.failed || conntrack::count_in_proc() == Some(0) {
             return;
@@ -104,7 +104,7 @@ impl Table {
         match step {
             Step::Note(stale) => self.open()?.leave_note(stale.to_bits())?,
             Step::DeleteEnded(families) => {
-                let deleted = ended_connections::delete_entries(self.open()?, families)?;
+                let deleted = ended::delete_entries(self.open()?, families)?;
                 log::debug!("{step}: {deleted}");
             }
             Step::DeleteStale(..) | Step::ClearForeignMark(..) => {}
@@ -154,7 +154,7 @@ impl Table {
             change
         })?;
         if !foreign.is_empty() {
-            let local = connections::local_addresses().unwrap_or_default();
+            let local = local_addresses().unwrap_or_default();
             foreign.retain(|entry| local.contains(&entry.original.source.ip()));
         }
         // All of them may be of forwarded queries.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use nfnetlink::nftables::Change;
 
-use super::desired;
+use super::capture::desired;
+use super::check::{Checked, checked, compared};
 use super::namespace::{enter, require_net_admin};
-use super::questions::{Checked, checked, compared};
 use crate::apply::differences::Differences;
 use crate::apply::{self, Access};
 use crate::config::{

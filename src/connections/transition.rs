@@ -3,7 +3,7 @@
 //! During such a run a packet passes both rule sets. A transition describes the effect of the final rules on
 //! connections of the other rule set, and provides rules without that effect.
 
-use crate::connections::Exemption;
+use super::Exemption;
 use crate::model::{FamilyRules, Hook, Mark, Match, Table, TableRules, Target};
 use crate::parse::Observed;
 use crate::reconcile::{Change, limited_save_mark, marks_in_use};

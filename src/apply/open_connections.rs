@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::local_sockets::LocalSockets;
+use crate::connections::local_sockets::{LocalSockets, local_addresses};
+use crate::connections::transition::saved_marks;
 use crate::connections::{self, Connections, Exemption, Policy, Translated};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, TcpState};
-use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::plan::{CurrentState, DesiredState};
 use crate::reconcile::marks_in_use;
-use crate::transition::saved_marks;
 
 /// When connections are counted that a clean-up resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +86,6 @@ fn intercepted(desired: &DesiredState, current: &CurrentState) -> PerFamily<usiz
         }
     }
     counts
-}
-
-/// The addresses of this namespace; `None` if they cannot be listed.
-pub(super) fn local_addresses() -> Option<BTreeSet<IpAddr>> {
-    let listed = Rtnetlink::open().and_then(|mut socket| socket.addresses());
-    let listed = listed.inspect_err(|error| log::debug!("addresses cannot be listed: {error}")).ok()?;
-    Some(listed.into_iter().map(|listed| listed.address).into_set())
 }
 
 /// The marks that live rules of ours store in connections or look for.

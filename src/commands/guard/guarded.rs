@@ -9,13 +9,13 @@ use super::event::{Culprits, Event, Reason, in_words};
 use super::pace::Pace;
 use crate::apply;
 use crate::apply::differences::Differences;
+use crate::commands::capture::exclusive_within;
 use crate::config::GuardAction;
 use crate::exit::Exit;
 use crate::finding::Finding;
 use crate::model::{Backend, Table};
 use crate::plan::DesiredState;
 use crate::report::Failure;
-use crate::run::exclusive_within;
 
 /// How much longer nothing is compared after a comparison than that took, while another program changes its own rules all the time.
 const REST: u32 = 10;

@@ -6,6 +6,18 @@
 //! `--drop-invalid`, until each entry has the right direction. When the last nat rule of a family is deleted, the
 //! kernel stops all translation: a chain that nothing refers to keeps it active for the connections that need it.
 
+pub mod conntrack;
+mod delete_on_syn;
+mod ended;
+pub(crate) mod execute;
+#[cfg(test)]
+mod incomplete_lists;
+pub(crate) mod local_sockets;
+pub(crate) mod new_entries;
+mod new_queries;
+mod original_direction;
+pub mod transition;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{

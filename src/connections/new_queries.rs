@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::conntrack::{DnsRules, Query};
+use crate::connections::conntrack::{DnsRules, Query};
 use crate::kernel::conntrack::{Entry, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::model::{DNS_PORT, Family, Fib, PerFamily, RouteKind};

@@ -1,0 +1,92 @@
+//! `explain`: what happens to a packet, of the options or in a live pod.
+
+use super::interfaces;
+use super::namespace::{enter, network};
+use crate::apply::live::Own;
+use crate::apply::{self, Access};
+use crate::config::{CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions};
+use crate::exit::Exit;
+use crate::explain;
+use crate::kernel::process::Host;
+use crate::model::Network;
+use crate::report::Failure;
+
+/// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
+pub(super) fn explain(
+    host: &impl Host,
+    query: &PacketQuery,
+    intent: Intent,
+    run: &RunOptions,
+    given: &[GivenOption],
+) -> Result<String, Failure> {
+    enter(run)?;
+    let network = network()?;
+    let (config, notices) = intent.decide(&network);
+    interfaces::warn_of_query(query);
+    if !query.live {
+        if run.network_namespace.is_some() {
+            log::warn!(
+                "the rules of this network namespace are not read: the report is about the options given; add --live"
+            );
+        }
+        for notice in notices {
+            log::log!(notice.level(), "{notice}");
+        }
+    }
+    let (config, live) = if query.live {
+        let (config, mut live, unread) = live(apply::live::rules(host, run.backend)?, &config, &network);
+        live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
+        (config, Some(live))
+    } else {
+        (config, None)
+    };
+    Ok(explain::report(query, &explain::Pod { config: &config, given, network: &network, live }))
+}
+
+/// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be read of the pod.
+fn live(
+    mut own: Own,
+    config: &CaptureConfig,
+    network: &Network,
+) -> (CaptureConfig, explain::LiveState, Vec<String>) {
+    let nearest = own.nearest_config(config);
+    own.find_foreign(&nearest);
+    let config = nearest.config;
+    let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, network);
+    (config, explain::LiveState { runtime, ..own.live }, unread)
+}
+
+/// The report of `explain --live` about all traffic, as values. Nothing is changed.
+///
+/// # Errors
+/// The options ask for something else, or the live state cannot be read.
+pub fn pod_report(host: &impl Host, resolved: Resolved) -> Result<explain::PodReport, Failure> {
+    let Resolved { run, query, intent, warnings, given, .. } = resolved;
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    if !query.is_some_and(|query| query.live && query.destination.is_none()) {
+        let what = "a page is about all traffic of a live pod";
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("istio-iptables explain --live -o html, with --pid or --bundle, without --to"));
+    }
+    all_traffic(host, intent, &run, &given)
+}
+
+/// The report about all traffic of a live pod, as values.
+fn all_traffic(
+    host: &impl Host,
+    intent: Intent,
+    run: &RunOptions,
+    given: &[GivenOption],
+) -> Result<explain::PodReport, Failure> {
+    enter(run)?;
+    let network = network()?;
+    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+    let counters = apply::show::counters(host, &current);
+    let (config, _) = intent.decide(&network);
+    let (config, mut live, unread) = live(apply::live::rules_of(&current), &config, &network);
+    live.notices.extend(unread);
+    let pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
+    Ok(explain::pod_report(&pod, &live, &counters))
+}

@@ -1,0 +1,91 @@
+//! The commands of the program, one file each. None but [`capture`] and [`guard`] changes anything.
+
+pub mod bundle;
+pub mod capture;
+pub mod check;
+mod check_format;
+pub mod color;
+mod diff;
+pub mod explain;
+pub mod guard;
+mod interfaces;
+mod namespace;
+mod show;
+mod validate;
+
+use crate::config::{Color, Question, Resolved};
+use crate::exit::Exit;
+use crate::kernel::process::Host;
+use crate::kernel::terminal;
+use crate::report::Failure;
+use crate::text::wrapped;
+use namespace::{enter, network, require_intention, require_net_admin};
+
+pub use check_format::check as check_report;
+
+/// Executes a run. Returns the text for standard output, with the exit code.
+///
+/// # Errors
+/// The first stage that fails.
+pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
+    let Resolved {
+        run,
+        log: _,
+        query,
+        question,
+        diff,
+        guard,
+        color,
+        is_bare,
+        wide,
+        intent,
+        warnings,
+        given,
+        scope,
+    } = resolved;
+    let has_colors = match color {
+        Color::Always => true,
+        Color::Auto => terminal::is_terminal(),
+        Color::Never => false,
+    };
+    let width = terminal::width().filter(|_| !wide);
+    let paint = |report: String| {
+        let painted = if has_colors { color::paint(&report) } else { report };
+        if let Some(width) = width { wrapped(&painted, width) } else { painted }
+    };
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    if let Some(query) = query {
+        return explain::explain(host, &query, intent, &run, &given)
+            .map(|report| (paint(report), Exit::Done));
+    }
+    if let Some(question) = question {
+        require_net_admin()?;
+        enter(&run)?;
+        let (report, exit) = match question {
+            Question::Bundle(context) => (bundle::bundle(host, &context, &intent, &run), Exit::Done),
+            Question::Check(output) => check::report(host, output, intent, &run, scope)?,
+            Question::Show { output, watch } => {
+                (show::show(host, run.backend, output, watch, &paint)?, Exit::Done)
+            }
+        };
+        return Ok((paint(report), exit));
+    }
+    if let Some(options) = guard {
+        return guard::guard(host, options, intent, &run, scope).map(|exit| (String::new(), exit));
+    }
+    if let Some(query) = diff {
+        enter(&run)?;
+        let known = diff::DiffContext { intent, run, network };
+        return diff::diff(host, &query, &known).map(|(report, exit)| (paint(report), exit));
+    }
+    if is_bare {
+        require_intention()?;
+    }
+    if !given.is_empty() {
+        let options: Vec<String> = given.iter().map(ToString::to_string).collect();
+        log::info!("options: {}", options.join(" "));
+    }
+    capture::capture(host, intent, &run)
+}
