@@ -10,9 +10,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules that decide. `parse` reads words, once; `apply` also reads what tools print.
-const DECIDING: [&str; 8] =
-    ["conntrack", "explain", "finding.rs", "foreign", "live_rules", "plan", "routing", "run"];
+/// What decides. `parse` reads words, once; `apply` also reads what tools print, and other commands read files.
+const DECIDING: [&str; 12] = [
+    "commands/capture.rs",
+    "commands/check.rs",
+    "commands/explain.rs",
+    "commands/guard",
+    "commands/validate.rs",
+    "connections",
+    "explain",
+    "finding.rs",
+    "foreign",
+    "live_rules",
+    "plan",
+    "routing",
+];
 
 /// Searches in text for a literal or for words that were put together.
 const SEARCHES: [&str; 8] = [

@@ -1,7 +1,8 @@
 //! Imports run one way: a module uses those that `lib.rs` lists before it, and no later one. Inside a module no two files
 //! import each other, not over others either.
 //!
-//! The order is the order of the `mod` lines in each crate's `lib.rs`. Unit tests may use every module.
+//! The order is the order of the `mod` lines in each crate's `lib.rs`. Unit tests may use every module. The table of modules in
+//! ARCHITECTURE.md names each of them once, and is right about what each does not import.
 
 #![allow(
     clippy::disallowed_methods,
@@ -86,14 +87,101 @@ fn import_of_a_later_module_is_found() {
     assert_eq!(later_imports(&order, "kernel", "//! See [`crate::plan`].\n"), [""; 0]);
 }
 
-fn imports_run_one_way(folder: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let library = read(&root.join("lib.rs"));
-    let order: Vec<String> = library
+#[test]
+fn the_table_of_modules_is_complete_and_right_about_imports() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let order = order(&root.join("src"));
+    let table = claims(&read(&root.join("ARCHITECTURE.md")));
+    let mut named: Vec<&String> = table.iter().flat_map(|(modules, _)| modules).collect();
+    named.sort();
+    let mut all: Vec<&String> = order.iter().collect();
+    all.sort();
+    assert_eq!(named, all, "the modules in the table of ARCHITECTURE.md, and those of src/lib.rs");
+    let broken: Vec<String> = table
+        .iter()
+        .flat_map(|(modules, claim)| modules.iter().map(move |module| (module, claim)))
+        .flat_map(|(module, claim)| {
+            let imported = imported_by(&root.join("src"), module);
+            let known = |name: &String| order.contains(name).then_some(name).cloned();
+            let imported: BTreeSet<String> = imported.iter().filter_map(known).collect();
+            broken(claim, module, &imported).into_iter().map(move |name| format!("{module} imports {name}"))
+        })
+        .collect();
+    assert_eq!(broken, [""; 0], "the table of ARCHITECTURE.md denies it");
+}
+
+#[test]
+fn wrong_claims_of_the_table_are_found() {
+    let text = "x\n| Where | Owns | Imports none of |\n|---|---|---|\n| `src/a/`, `src/b.rs` | `c` | `d`, `e` |\n\
+                | `src/k/` | a \\| b | all but `a` |\n| `src/m/` | m | any |\n\n| `src/z/` | z | any |\n";
+    let table = claims(text);
+    let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let modules: Vec<_> = table.iter().map(|(modules, _)| modules.clone()).collect();
+    assert_eq!(modules, [names("a b"), names("k"), names("m")]);
+    let imported: BTreeSet<String> = names("a d k").into_iter().collect();
+    let found: Vec<_> = table.iter().map(|(_, claim)| broken(claim, "k", &imported)).collect();
+    assert_eq!(found, [names("d"), names("d"), names("a d")]);
+}
+
+/// What a row of the table says about a module's imports.
+enum Claim {
+    NoneOf(Vec<String>),
+    OnlyOf(Vec<String>),
+}
+
+/// The modules of each row of the table in ARCHITECTURE.md, with what the last column says.
+fn claims(text: &str) -> Vec<(Vec<String>, Claim)> {
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let module = |path: &String| {
+        let name = path.strip_prefix("src/").unwrap_or_else(|| panic!("{path}: not in src/"));
+        name.strip_suffix(".rs").or(name.strip_suffix('/')).unwrap_or(name).to_owned()
+    };
+    text.lines()
+        .skip_while(|line| *line != "| Where | Owns | Imports none of |")
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells = line.trim_matches(['|', ' ']);
+            let first = cells.split(" | ").next().expect("a first cell");
+            let last = cells.rsplit(" | ").next().expect("a last cell");
+            let claim = match last {
+                "any" => Claim::OnlyOf(Vec::new()),
+                _ if last.starts_with("all but ") => Claim::OnlyOf(names(last)),
+                _ => Claim::NoneOf(names(last)),
+            };
+            (names(first).iter().map(module).collect(), claim)
+        })
+        .collect()
+}
+
+/// The imports that a row denies.
+fn broken(claim: &Claim, module: &str, imported: &BTreeSet<String>) -> Vec<String> {
+    let is_denied = |name: &&String| match claim {
+        Claim::NoneOf(names) => names.contains(name),
+        Claim::OnlyOf(names) => *name != module && !names.contains(name),
+    };
+    imported.iter().filter(is_denied).cloned().collect()
+}
+
+/// The first names of all paths from the root of the crate in a module.
+fn imported_by(root: &Path, module: &str) -> BTreeSet<String> {
+    let files = [root.join(format!("{module}.rs")), root.join(module)];
+    let texts = files.iter().flat_map(|path| sources(path)).map(|file| code(&read(&file)));
+    texts.flat_map(|text| text.split("crate::").skip(1).flat_map(first_names).collect::<Vec<_>>()).collect()
+}
+
+/// The modules of a crate, in the order of its `lib.rs`.
+fn order(root: &Path) -> Vec<String> {
+    read(&root.join("lib.rs"))
         .lines()
         .filter_map(|line| line.strip_prefix("pub ").unwrap_or(line).strip_prefix("mod ")?.strip_suffix(';'))
         .map(str::to_owned)
-        .collect();
+        .collect()
+}
+
+fn imports_run_one_way(folder: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let order = order(&root);
     assert_eq!(order.iter().collect::<BTreeSet<_>>(), modules(&root).iter().collect(), "{folder}/lib.rs");
     let mut wrong = Vec::new();
     for module in &order {

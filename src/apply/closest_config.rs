@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::live::Own;
+use super::live_inspection::LiveInspection;
 use super::sandbox::fitting;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
 use crate::explain::Rules;
@@ -65,7 +65,7 @@ fn leave_out(number: usize, traffic: &mut Traffic, at: usize) -> bool {
 /// since a rule is deleted more often than added; then the one with fewer options.
 type Distance = (usize, Reverse<usize>, usize);
 
-impl Own {
+impl LiveInspection {
     /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
     #[must_use]
     pub fn nearest_config(&self, otherwise: &CaptureConfig) -> NearestConfig {
@@ -159,13 +159,13 @@ fn rules(config: &CaptureConfig) -> PerFamily<FamilyRules> {
 
 /// The nearest configuration so far.
 struct Nearest<'a> {
-    own: &'a Own,
+    own: &'a LiveInspection,
     config: CaptureConfig,
     distance: Distance,
 }
 
 impl<'a> Nearest<'a> {
-    fn new(own: &'a Own, config: CaptureConfig) -> Self {
+    fn new(own: &'a LiveInspection, config: CaptureConfig) -> Self {
         let distance = own.distance(&config);
         Self { own, config, distance }
     }

@@ -147,7 +147,7 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
         notices.deciding.push(Finding::new(Problem::InterfaceDrops, failure.what));
     }
     notices.deciding.extend(plan::lost_queries(&desired, current));
-    let outside = super::devices_and_ipsec::read(&current.network.links.each);
+    let outside = super::unevaluated_hooks::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
     let unfollowed = |words| Finding::new(Problem::NotEvaluated, words);
     notices.others.extend(outside.notices.into_iter().chain(programs).map(unfollowed));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::open_connections::Counting;
 use super::{
-    Access, Inspection, connection_policy, inspect, native, preconditions, steps, tool_error,
+    Access, Inspection, connection_policy, execute_native, inspect, preconditions, steps, tool_error,
     with_connections,
 };
 use crate::backend::Decision;
@@ -73,7 +73,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
 /// Writes the complete rules of this run to `path`.
 fn keep_dry_run(desired: &DesiredState, backend: Backend, path: &Path) -> Result<(), Failure> {
     if backend == Backend::Native {
-        return native::show_file(&nft::tables(&desired.rules), path);
+        return execute_native::show_file(&nft::tables(&desired.rules), path);
     }
     for family in Family::ALL {
         let rules = desired.rules.get(&family).filter(|rules| rules.count() > 0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::{from_kernel, native, needed, network, preconditions, tool_error};
+use super::{execute_native, from_kernel, needed, network, preconditions, tool_error};
 use crate::config::RunOptions;
 use crate::connections::conntrack::Step as ConntrackStep;
 use crate::connections::execute::Table as ConntrackTable;
@@ -65,7 +65,7 @@ pub(super) fn execute(
         let file = rules_file((step, &text), steps, (main, run), written.before(step))?;
         prepared.push(Prepared { step, text, tools, file });
     }
-    native::keep_file(steps, run)?;
+    execute_native::keep_file(steps, run)?;
     written.add(steps);
     let lock = lock_file(run, &prepared, locked)?;
     written.is_begun = true;
@@ -101,7 +101,7 @@ pub(super) fn execute(
             }
             Step::ReplaceNative(ReplaceNative { tables, delete }) => {
                 log::info!("{step}");
-                native::replace(step, tables, delete)?;
+                execute_native::replace(step, tables, delete)?;
             }
             Step::DeleteNative(tables) => {
                 log::info!("{step}");

@@ -5,24 +5,24 @@ pub mod check;
 mod closest_config;
 pub mod commits;
 mod delete_by_handle;
-mod devices_and_ipsec;
 pub mod differences;
 mod dry_run;
 mod execute;
+mod execute_native;
 mod fallback;
 mod inspect;
-pub mod live;
+pub mod live_inspection;
 mod missing_modules;
 mod nat_chains;
-mod native;
 pub mod network;
 mod open_connections;
+pub mod pod_runtime;
 pub mod preconditions;
 mod rollback;
-pub mod runtime;
 pub mod sandbox;
 pub mod show;
 mod tool_error;
+mod unevaluated_hooks;
 mod unlisted_chains;
 
 use std::io;
@@ -43,8 +43,8 @@ use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
 
 pub use dry_run::{Plan, dry_run};
+pub use execute_native::{Differing, differing as native_differing, restore as restore_native};
 pub use inspect::{Access, Inspection, inspect};
-pub use native::{Differing, differing as native_differing, restore as restore_native};
 
 /// Applies the desired state. Returns what holds the rules.
 ///

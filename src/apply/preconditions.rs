@@ -234,10 +234,9 @@ pub fn require_delivery(
 ) -> Result<(), Failure> {
     let Some(name) = &run.pod_interface else { return Ok(()) };
     let network = &current.network;
-    let mut dropping = desired
-        .rules
-        .iter()
-        .flat_map(|(family, rules)| routing::that_drop(rules, &network.links, network.fib.get(family)));
+    let mut dropping = desired.rules.iter().flat_map(|(family, rules)| {
+        routing::find_dropping_interfaces(rules, &network.links, network.fib.get(family))
+    });
     let on_it = Subject::Interface(name.clone());
     let own = dropping.find(|dropping| dropping.about.contains(&on_it));
     own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))

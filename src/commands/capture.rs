@@ -114,7 +114,7 @@ pub(super) fn warn_of_name_servers(config: &CaptureConfig) {
     if recording::is_replayed() {
         return;
     }
-    apply::runtime::translated_servers(config).iter().for_each(|server| log::warn!("{server}"));
+    apply::pod_runtime::translated_servers(config).iter().for_each(|server| log::warn!("{server}"));
 }
 
 pub(super) fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredState {

@@ -5,7 +5,7 @@ use super::check_format;
 use super::diff;
 use super::interfaces;
 use super::namespace::{enter, network, require_net_admin};
-use crate::apply::live::Own;
+use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access, differences::Differences};
 use crate::config::{
     Action, AsOptions, BackendChoice, CaptureConfig, Intent, Notice, OptionScope, Output, Resolved,
@@ -41,7 +41,7 @@ pub(super) fn report(
 pub(super) fn compared(
     current: &CurrentState,
     config: &CaptureConfig,
-    own: Option<Own>,
+    own: Option<LiveInspection>,
     run: &RunOptions,
 ) -> Result<Differences, Failure> {
     let mut found =
@@ -53,7 +53,7 @@ pub(super) fn compared(
     found.notices.others.extend(link_local);
     // What a run would change may be the cause.
     if found.others.is_empty() {
-        let own = own.unwrap_or_else(|| apply::live::rules_of(current));
+        let own = own.unwrap_or_else(|| apply::live_inspection::rules_of(current));
         add_of_live(&mut found, own, config)?;
     }
     Ok(found)
@@ -61,14 +61,17 @@ pub(super) fn compared(
 
 /// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those of the proxy end and that are
 /// not named yet, and what else `explain --live` names where the rules are equal.
-fn add_of_live(found: &mut Differences, own: Own, config: &CaptureConfig) -> Result<(), Failure> {
+fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureConfig) -> Result<(), Failure> {
     let network = network()?;
     // Facts of name servers are recorded for the live rules only.
     let is_same = found.is_same();
-    let whole = is_same.then(|| apply::runtime::runtime(&own.rules, config, &network));
+    let whole = is_same.then(|| apply::pod_runtime::runtime(&own.rules, config, &network));
     let (runtime, unread) = whole.unwrap_or_else(|| {
         (
-            explain::Runtime { listeners: apply::runtime::tcp_listeners(), ..explain::Runtime::default() },
+            explain::Runtime {
+                listeners: apply::pod_runtime::tcp_listeners(),
+                ..explain::Runtime::default()
+            },
             Vec::new(),
         )
     });
@@ -101,7 +104,7 @@ pub(super) struct Checked {
     /// The options that the rules come from, where none about traffic are given.
     options: Option<AsOptions>,
     /// The live rules, if they were read for that.
-    own: Option<Own>,
+    own: Option<LiveInspection>,
     /// Whether there are neither rules nor options.
     pub(super) has_no_rules: bool,
 }
@@ -120,7 +123,7 @@ pub(super) fn checked(
     if scope == OptionScope::Traffic {
         return of_options(intent, None);
     }
-    let own = apply::live::rules_of(current);
+    let own = apply::live_inspection::rules_of(current);
     if own.rules.values().next().is_none() {
         return of_options(intent, Some(own));
     }

@@ -75,7 +75,7 @@ pub(super) fn options_and_live(
     let network = (context.network)()?;
     let wanted =
         of_options(Side::new("options".to_owned()), context.intent.clone(), context.run.backend, &network);
-    let live = apply::live::rules(host, context.run.backend)?.live;
+    let live = apply::live_inspection::rules(host, context.run.backend)?.live;
     let live = live.rules.iter().fold(Side::new("live".to_owned()), |side, (family, rules)| {
         side.rules(*family, &rules.without_other_tables())
     });
@@ -129,7 +129,7 @@ fn explain(args: &[String]) -> Vec<String> {
 
 /// The rules in the kernel, or in the bundle that is replayed.
 fn live(host: &impl Host, mut side: Side, backend: BackendChoice, args: &[String]) -> Result<Side, Failure> {
-    let live = apply::live::rules(host, backend)?.live;
+    let live = apply::live_inspection::rules(host, backend)?.live;
     side.explain = Some(explain(args));
     let side = live.rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules));
     let side = live.foreign_routes.iter().fold(side, |side, (family, found)| {

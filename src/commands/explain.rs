@@ -2,7 +2,7 @@
 
 use super::interfaces;
 use super::namespace::{enter, network};
-use crate::apply::live::Own;
+use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access};
 use crate::config::{CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions};
 use crate::exit::Exit;
@@ -34,7 +34,8 @@ pub(super) fn explain(
         }
     }
     let (config, live) = if query.live {
-        let (config, mut live, unread) = live(apply::live::rules(host, run.backend)?, &config, &network);
+        let (config, mut live, unread) =
+            live(apply::live_inspection::rules(host, run.backend)?, &config, &network);
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
         (config, Some(live))
     } else {
@@ -45,14 +46,14 @@ pub(super) fn explain(
 
 /// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be read of the pod.
 fn live(
-    mut own: Own,
+    mut own: LiveInspection,
     config: &CaptureConfig,
     network: &Network,
 ) -> (CaptureConfig, explain::LiveState, Vec<String>) {
     let nearest = own.nearest_config(config);
     own.find_foreign(&nearest);
     let config = nearest.config;
-    let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, network);
+    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network);
     (config, explain::LiveState { runtime, ..own.live }, unread)
 }
 
@@ -85,7 +86,7 @@ fn all_traffic(
     let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
     let counters = apply::show::counters(host, &current);
     let (config, _) = intent.decide(&network);
-    let (config, mut live, unread) = live(apply::live::rules_of(&current), &config, &network);
+    let (config, mut live, unread) = live(apply::live_inspection::rules_of(&current), &config, &network);
     live.notices.extend(unread);
     let pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
     Ok(explain::pod_report(&pod, &live, &counters))

@@ -10,8 +10,6 @@ pub mod conntrack;
 mod delete_on_syn;
 mod ended;
 pub(crate) mod execute;
-#[cfg(test)]
-mod incomplete_lists;
 pub(crate) mod local_sockets;
 pub(crate) mod new_entries;
 mod new_queries;
@@ -319,6 +317,9 @@ fn ports_of<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet<u16
     };
     statements.filter_map(port).into_set()
 }
+
+#[cfg(test)]
+mod incomplete_lists;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::matching::AtHook;
+use super::matching::PacketState;
 use super::routing::{Looked, Routing, back, protocol, words};
 use crate::model::{
     DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, Link, MAIN_TABLE, PolicyAction, RouteKind,
@@ -30,7 +30,7 @@ impl Routing<'_> {
     }
 
     /// Why the kernel drops a packet that arrives, if it does (IPv4: `ip_route_input_slow` in net/ipv4/route.c).
-    pub(super) fn rejects(&self, at: &AtHook) -> Option<String> {
+    pub(super) fn rejects(&self, at: &PacketState) -> Option<String> {
         let link = self.links?.named(at.in_interface.as_deref().filter(|name| *name != "lo")?)?;
         let name = one_line(&link.name);
         let (source, destination) = match (at.source.ip(), at.destination.ip()) {
@@ -55,7 +55,7 @@ impl Routing<'_> {
     }
 
     /// `fib_validate_source` in net/ipv4/fib_frontend.c: another way leads to the source, or it is an address of this machine.
-    fn rejects_source(&self, at: &AtHook, link: &Link) -> Option<String> {
+    fn rejects_source(&self, at: &PacketState, link: &Link) -> Option<String> {
         let (fib, source, name) = (self.fib?, at.source.ip(), link.name.as_str());
         let (own, all) = (link.settings, self.links?.all);
         let filter = own.rp_filter.max(all.rp_filter);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::matching::AtHook;
+use super::matching::PacketState;
 use crate::config::ConnectionState;
 use crate::live_rules::{ASSURED, CONFIRMED, DYING, EXPECTED, SEEN_REPLY, STATUS_DNAT, STATUS_SNAT};
 
@@ -19,7 +19,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Of a packet that begins one, with the destination that it has by now.
-    pub(super) fn begun((source, destination): (SocketAddr, SocketAddr), at: &AtHook) -> Self {
+    pub(super) fn begun((source, destination): (SocketAddr, SocketAddr), at: &PacketState) -> Self {
         let reply = (at.destination, Some(source).filter(|_| !is_behind_postrouting(at)));
         Self { original: (source, destination), reply, is_reply: false }
     }
@@ -30,12 +30,12 @@ impl Connection {
 }
 
 /// The source of a packet is translated in `POSTROUTING`, which is not followed, before it arrives on `lo`.
-fn is_behind_postrouting(at: &AtHook) -> bool {
+fn is_behind_postrouting(at: &PacketState) -> bool {
     at.in_interface.as_deref() == Some("lo")
 }
 
 /// The status bits (`IPS_*`) that are set, and those that are unknown.
-pub(super) fn status(at: &AtHook, connection: Option<Connection>) -> (u128, u128) {
+pub(super) fn status(at: &PacketState, connection: Option<Connection>) -> (u128, u128) {
     const KNOWN: u128 = EXPECTED | SEEN_REPLY | ASSURED | CONFIRMED | STATUS_SNAT | STATUS_DNAT | DYING;
     let dnat = connection.map_or((0, STATUS_DNAT), |connection| {
         if connection.is_redirected() { (STATUS_DNAT, 0) } else { (0, 0) }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::Pod;
-use super::documentation::{CLIENTS, SERVERS, any_client, any_server, in_family};
+use super::example_addresses::{CLIENTS, SERVERS, any_client, any_server, in_family};
 use super::packet::{CLIENT_PORT, Packet};
 use super::rules::Rules;
 use crate::config::{OutboundRanges, PacketQuery, Sender};
@@ -65,12 +65,12 @@ impl Packet {
 
 /// What foreign rules test of addresses and ports, at either end.
 #[derive(Clone, Debug, Default)]
-pub struct Tested {
+pub struct TestedFields {
     addresses: Vec<FieldMatch>,
     ports: Vec<FieldMatch>,
 }
 
-impl Tested {
+impl TestedFields {
     /// What those of a family test.
     #[must_use]
     pub fn by(rules: &Rules) -> Self {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::connection::{Connection, status};
-use super::matching::{AtHook, NO_CONNECTION, NO_SOCKET};
+use super::matching::{NO_CONNECTION, NO_SOCKET, PacketState};
 use super::packet::{KNOWN_FLAGS, SYN};
 use crate::config::ConnectionState;
 use crate::live_rules::{
@@ -32,7 +32,7 @@ pub(super) enum Holds {
 }
 
 /// Whether a match of a foreign rule holds for a packet.
-pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
+pub(super) fn holds(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -> Holds {
     let number = |value: u128| of_value(test, value, u128::MAX, packet);
     let port = |port: u16| u128::from(port);
     match test.field {
@@ -77,7 +77,7 @@ pub(super) fn holds(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Hol
     }
 }
 
-fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &AtHook) -> Holds {
+fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &PacketState) -> Holds {
     match test.holds(value, known) {
         Some(true) => Holds::Yes,
         Some(false) => Holds::No(mismatch(test, packet)),
@@ -86,12 +86,12 @@ fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &AtHook) -> Hol
 }
 
 /// Whether it holds, where it is known whether the packet has one of the values.
-fn decided(test: &FieldMatch, is_listed: bool, packet: &AtHook) -> Holds {
+fn decided(test: &FieldMatch, is_listed: bool, packet: &PacketState) -> Holds {
     if is_listed == test.is_negated { Holds::No(mismatch(test, packet)) } else { Holds::Yes }
 }
 
 /// Whether a test of the connection holds, as far as that is known.
-fn of_connection(test: &FieldMatch, part: Part, packet: &AtHook, facts: Facts<'_>) -> Holds {
+fn of_connection(test: &FieldMatch, part: Part, packet: &PacketState, facts: Facts<'_>) -> Holds {
     let value = match (part, facts.connection) {
         (Part::Protocol, _) => Some(protocol(packet.transport)),
         (Part::Status, connection) => {
@@ -128,7 +128,7 @@ const fn protocol(transport: Transport) -> u128 {
 }
 
 /// A connection whose addresses are translated has two states, any of which counts.
-fn state(test: &FieldMatch, packet: &AtHook, facts: Facts<'_>) -> Holds {
+fn state(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -> Holds {
     let first = match packet.state {
         _ if !packet.is_tracked => UNTRACKED,
         ConnectionState::New => NEW,
@@ -156,7 +156,7 @@ fn address_type(
     test: &FieldMatch,
     address: IpAddr,
     limit: Limit,
-    packet: &AtHook,
+    packet: &PacketState,
     facts: Facts<'_>,
 ) -> Holds {
     let device = match limit {
@@ -211,11 +211,11 @@ fn interface(name: Option<&str>) -> u128 {
 }
 
 /// Why the match does not hold, in a sentence if words are asked for.
-fn mismatch(test: &FieldMatch, packet: &AtHook) -> String {
+fn mismatch(test: &FieldMatch, packet: &PacketState) -> String {
     packet.words.of(|| mismatch_words(test, packet))
 }
 
-fn mismatch_words(test: &FieldMatch, packet: &AtHook) -> String {
+fn mismatch_words(test: &FieldMatch, packet: &PacketState) -> String {
     let (not, listed) = (if test.is_negated { "" } else { "not " }, test.listed());
     let number = |what: &str, value: &dyn std::fmt::Display| format!("{what} {value} is {not}{listed}");
     let arrives = |how: &str, name: &Option<String>| match name {

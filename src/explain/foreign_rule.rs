@@ -1,7 +1,7 @@
 //! Rules that the model lacks terms for: what can be evaluated is, the rest is named.
 
 use super::field_match::{Facts, Holds, holds};
-use super::matching::AtHook;
+use super::matching::PacketState;
 use crate::live_rules::Reading;
 
 /// Whether a rule is for a packet.
@@ -16,7 +16,11 @@ pub(super) enum Applies {
 }
 
 /// Whether a rule with these tests is for the packet.
-pub(super) fn applies(Reading { tests, unread, .. }: &Reading, packet: &AtHook, facts: Facts<'_>) -> Applies {
+pub(super) fn applies(
+    Reading { tests, unread, .. }: &Reading,
+    packet: &PacketState,
+    facts: Facts<'_>,
+) -> Applies {
     let mut unknown = unread.clone();
     for test in tests {
         match holds(test, packet, facts) {
@@ -41,7 +45,7 @@ mod tests {
 
     /// `yes`, `no` or what is not known.
     fn evaluated(rule: &str) -> String {
-        let packet = AtHook {
+        let packet = PacketState {
             process: None,
             transport: Transport::Tcp,
             source: "10.0.0.9:50000".parse().expect("an address"),

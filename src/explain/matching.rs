@@ -35,7 +35,7 @@ impl Words {
 
 /// A packet at one hook.
 #[derive(Clone, Debug)]
-pub(super) struct AtHook {
+pub(super) struct PacketState {
     pub(super) process: Option<Process>,
     pub(super) transport: Transport,
     pub(super) source: SocketAddr,
@@ -60,7 +60,7 @@ pub(super) struct AtHook {
     pub(super) words: Words,
 }
 
-impl AtHook {
+impl PacketState {
     /// It before the first hook.
     pub(super) fn of(packet: &Packet, words: Words) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl AtHook {
 }
 
 /// The first test that fails, in a sentence if words are asked for; `None` if the rule is for the packet.
-pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
+pub(super) fn mismatch(matcher: &Matcher, packet: &PacketState) -> Option<String> {
     let Matcher {
         source,
         destination,
@@ -141,7 +141,7 @@ fn interface(what: &str, test: Option<&Interface>, name: Option<&str>, words: Wo
     }
 }
 
-fn protocol(test: &Protocol, packet: &AtHook) -> Option<String> {
+fn protocol(test: &Protocol, packet: &PacketState) -> Option<String> {
     let Protocol { transport, source, destination, syn } = test;
     let words = packet.words;
     if *transport != packet.transport {
@@ -175,7 +175,7 @@ fn ports(what: &str, test: Option<&Match<Ports>>, number: u16, words: Words) -> 
     }
 }
 
-fn state(test: CtState, AtHook { state, is_tracked, words, .. }: &AtHook) -> Option<String> {
+fn state(test: CtState, PacketState { state, is_tracked, words, .. }: &PacketState) -> Option<String> {
     let (meant, expected) = match test {
         CtState::Invalid => (ConnectionState::Invalid, "INVALID"),
         CtState::RelatedOrEstablished => (ConnectionState::Established, "RELATED or ESTABLISHED"),
@@ -194,7 +194,7 @@ fn mark(what: &str, test: Match<Mark>, mark: Mark, words: Words) -> Option<Strin
     }
 }
 
-fn connmark(test: Match<Mark>, packet: &AtHook) -> Option<String> {
+fn connmark(test: Match<Mark>, packet: &PacketState) -> Option<String> {
     if !packet.has_connection() {
         return Some(packet.words.of(|| NO_CONNECTION.to_owned()));
     }

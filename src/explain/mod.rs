@@ -4,22 +4,21 @@
 //! this is one more interpreter of them.
 
 mod arrival;
+mod base_chains_of_others;
 mod bpf_program;
 mod connection;
 mod defaults;
 mod devices;
 mod diagram;
-mod documentation;
 mod entry;
+mod example_addresses;
 mod field_match;
 mod foreign_in_own_chains;
 mod foreign_rule;
 mod json;
 mod listener;
-mod live;
 mod matching;
 mod misrouted;
-mod other_base_chains;
 mod overview;
 mod packet;
 mod planned;
@@ -28,6 +27,7 @@ mod problems;
 mod proxy;
 mod reach;
 mod reason;
+mod reasons_by_form;
 mod replies;
 mod routing;
 mod row;
@@ -48,7 +48,7 @@ use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub use bpf_program::{BpfProgram, Seen};
-pub use defaults::Tested;
+pub use defaults::TestedFields;
 pub use entry::Entry;
 pub use listener::Listener;
 use matching::Words;
@@ -88,7 +88,7 @@ pub struct LiveState {
     /// Of each family.
     pub rules: PerFamily<Rules>,
     /// What the foreign ones among them name.
-    pub tested: PerFamily<Tested>,
+    pub tested: PerFamily<TestedFields>,
     /// The mark that policy routing is to send to `lo`.
     pub routed_mark: Option<Mark>,
     /// The policy rules and routes of each family.

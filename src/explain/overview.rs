@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Pod;
 use super::defaults::default_server;
-use super::documentation::{any_pod, any_server, server_in};
+use super::example_addresses::{any_pod, any_server, server_in};
 use super::packet::Packet;
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::documentation::any_client;
+use super::example_addresses::any_client;
 use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};

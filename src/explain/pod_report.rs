@@ -124,7 +124,7 @@ struct Placed<'a> {
 }
 
 /// A table with a chain at a hook.
-struct AtHook<'a> {
+struct PacketState<'a> {
     name: &'a str,
     /// Which of those of iptables it is.
     table: Option<Table>,
@@ -170,11 +170,11 @@ fn chains(placed: &Placed<'_>) -> Vec<LiveChain> {
 }
 
 /// The chains at a hook by their priorities, foreign ones before ours.
-fn at_hook<'a>(rules: &'a Rules, hook: &str) -> Vec<AtHook<'a>> {
+fn at_hook<'a>(rules: &'a Rules, hook: &str) -> Vec<PacketState<'a>> {
     let beside = rules.before.iter().chain(&rules.later).filter(|base| base.hook == hook).map(|base| {
         let BaseChain { table, chain, rules, drops, chains, .. } = base;
         let base_chain =
-            AtHook { name: table, table: None, chain, drops: *drops, rules, chains: chains.as_ref() };
+            PacketState { name: table, table: None, chain, drops: *drops, rules, chains: chains.as_ref() };
         (base.place(), base_chain)
     });
     let ours = rules.tables.iter().flat_map(|(table, chains)| {
@@ -183,7 +183,7 @@ fn at_hook<'a>(rules: &'a Rules, hook: &str) -> Vec<AtHook<'a>> {
             let drops = chains.drops.contains(of);
             let (name, chain) = (table.name(), of.name());
             let priority = table.priority();
-            ((priority, priority), AtHook { name, table: Some(*table), chain, drops, rules, chains })
+            ((priority, priority), PacketState { name, table: Some(*table), chain, drops, rules, chains })
         })
     });
     let mut all: Vec<_> = beside.chain(ours).collect();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::listener::Listener;
-use super::matching::AtHook;
+use super::matching::PacketState;
 use super::packet::Packet;
 use crate::model::{Fib, FibRoute, Links, Mark, RouteKind, Transport};
 use crate::routing::{self, Flow, Found, Lookup, Tried, lookup};
@@ -78,7 +78,12 @@ impl<'a> Routing<'a> {
 
     /// Looks up a packet in the live rules as it is now; `None` without them. What a process sends is looked up so for the second time,
     /// since it was changed.
-    pub(super) fn look(&self, at: &AtHook, mark: Option<Mark>, in_interface: &str) -> Option<Looked<'a>> {
+    pub(super) fn look(
+        &self,
+        at: &PacketState,
+        mark: Option<Mark>,
+        in_interface: &str,
+    ) -> Option<Looked<'a>> {
         let is_inbound = in_interface != "lo" || at.out_interface.is_none();
         let flow = Flow {
             source: at.source.ip(),
@@ -203,7 +208,7 @@ impl<'a> Routing<'a> {
     }
 
     /// The same with the rule and the route that a run makes.
-    pub(super) fn routed_by_options(&self, packet: &Packet, at: &AtHook) -> Routed {
+    pub(super) fn routed_by_options(&self, packet: &Packet, at: &PacketState) -> Routed {
         let is_own = packet.is_local || at.destination != packet.destination;
         match self.mark {
             _ if is_own => Routed::Own,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
-use super::live;
+use super::reasons_by_form;
 use crate::live_rules::Field;
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target, Why,
@@ -319,14 +319,15 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
     let statements = |chain: Chain| {
         live.chains.get(&chain).into_iter().flatten().filter_map(|line| line.statement.as_ref())
     };
-    let proxy = live::proxy_owners(statements(Chain::Output));
+    let proxy = reasons_by_form::proxy_owners(statements(Chain::Output));
     let hooks = Hook::ALL.into_iter().map(|hook| {
         let ours = owned(observed.family, table, hook, live, observed.record.as_ref());
         let why = |at: &usize, line: &Line| {
             let statement = line.statement.as_ref().filter(|_| ours.contains(at))?;
-            let why = live::why_in_hook(hook, statement)?;
+            let why = reasons_by_form::why_in_hook(hook, statement)?;
             // Of an excluded interface there is a pair.
-            let is_alone = why == Why::ExcludedInterfaceIn && !live::has_outbound_half(live, statement);
+            let is_alone =
+                why == Why::ExcludedInterfaceIn && !reasons_by_form::has_outbound_half(live, statement);
             Some(if is_alone { Why::VirtualInterfaceLocal } else { why })
         };
         let lines = live.hook(hook).iter().enumerate();
@@ -334,7 +335,7 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
     });
     let own = live.chains.iter().map(|(chain, lines)| {
         let why = |at: usize, line: &Line| {
-            live::why_in_chain((table, *chain), at, line.statement.as_ref()?, &proxy)
+            reasons_by_form::why_in_chain((table, *chain), at, line.statement.as_ref()?, &proxy)
         };
         let lines = lines.iter().enumerate();
         (

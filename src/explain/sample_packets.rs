@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::defaults::default_server;
-use super::documentation::server_in;
 use super::entry::Entry;
+use super::example_addresses::server_in;
 use super::overview::{ANY_PORT, passthrough_query, pod_address, query};
 use super::packet::Packet;
 use super::row::is_captured_by_ours;

@@ -12,9 +12,9 @@ use nfnetlink::nftables::{
     TableName, Verdict,
 };
 
-use super::concern::{Captured, Taken};
+use super::captured_traffic::{CapturedTraffic, Taken};
 use super::expression_words::{CT_ZONE, NOTRACK, rewrites, word};
-use super::later;
+use super::later_chains;
 use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
 use crate::finding::{Finding, Problem, Subject};
 use crate::live_rules::LiveRule;
@@ -143,7 +143,7 @@ impl fmt::Display for BaseChain {
 /// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs, with the
 /// members of their sets.
 #[must_use]
-pub fn on_the_way(
+pub fn find_conflicting_base_chains(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     tables: &[Table],
@@ -256,7 +256,7 @@ pub(super) struct Ours {
     /// Whether connections are redirected.
     nat: bool,
     /// What they capture.
-    captured: Vec<Captured>,
+    captured: Vec<CapturedTraffic>,
 }
 
 impl Ours {
@@ -272,7 +272,7 @@ impl Ours {
         Some(Self {
             last: *priorities.last()?,
             nat: priorities.contains(&NAT_PRIORITY),
-            captured: families().map(Captured::of).collect(),
+            captured: families().map(CapturedTraffic::of).collect(),
         })
     }
 
@@ -306,7 +306,7 @@ impl Ours {
 }
 
 /// Whether a rule may match packets that are captured, before ours or behind them.
-fn may_match(captured: &Captured, hook: Option<Hook>, is_behind: bool) -> impl Fn(&LiveRule) -> bool {
+fn may_match(captured: &CapturedTraffic, hook: Option<Hook>, is_behind: bool) -> impl Fn(&LiveRule) -> bool {
     move |rule| {
         if is_behind {
             captured.may_match_taken(rule, hook == Some(Hook::Output))
@@ -326,13 +326,13 @@ pub(super) struct RuleReader<'a> {
 impl RuleReader<'_> {
     /// What a rule is for packets of a family: several rules where it looks up a verdict.
     fn read(self, family: Family, rule: &Rule) -> Vec<LiveRule> {
-        parse::foreign_rules(family, rule, parse::Beside { sets: self.sets, links: &[] })
+        parse::foreign_rules(family, rule, parse::RuleContext { sets: self.sets, links: &[] })
     }
 }
 
 /// The captured packets of a family that chains have left to the next rule.
 struct Left<'a> {
-    captured: &'a Captured,
+    captured: &'a CapturedTraffic,
     kinds: Vec<Taken>,
     reader: RuleReader<'a>,
     chains: BTreeMap<String, Vec<LiveRule>>,
@@ -341,7 +341,12 @@ struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    fn of(captured: &'a Captured, reader: RuleReader<'a>, hook: Option<Hook>, is_behind: bool) -> Self {
+    fn of(
+        captured: &'a CapturedTraffic,
+        reader: RuleReader<'a>,
+        hook: Option<Hook>,
+        is_behind: bool,
+    ) -> Self {
         let kinds = if is_behind {
             captured.taken(hook == Some(Hook::Output)).collect()
         } else {
@@ -359,7 +364,7 @@ impl<'a> Left<'a> {
     fn end(&self, rules: &[Rule]) -> Option<usize> {
         let Self { captured, kinds, reader, chains, hook, is_behind } = self;
         let may_match = may_match(captured, *hook, *is_behind);
-        let search = later::Search::new(captured, kinds, &may_match, chains);
+        let search = later_chains::Search::new(captured, kinds, &may_match, chains);
         let read: Vec<_> = rules.iter().map(|rule| reader.read(captured.family(), rule)).collect();
         let accepts = |taken: &Taken| {
             read.iter().position(|rules| rules.iter().any(|rule| search.accepts(rule, *taken, 0)))
@@ -376,7 +381,7 @@ fn read(table: &Table, rule: &Rule) -> LiveRule {
 
 /// Whether a rule may match captured packets that our rules give no conntrack zone.
 fn may_match_without_zone(table: &Table, rule: &Rule) -> bool {
-    Captured::may_match_without_zone(&read(table, rule))
+    CapturedTraffic::may_match_without_zone(&read(table, rule))
 }
 
 fn untracks(rule: &Rule) -> bool {

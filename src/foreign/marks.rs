@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, MetaKey, Rule, Table};
 
 use super::base_chains::{foreign_chains, hook_of, is_listed};
-use super::concern::Captured;
+use super::captured_traffic::CapturedTraffic;
 use super::overwritten::chains::Place;
 use super::overwritten::{self, Network};
 use super::{IptablesRules, shown};
@@ -27,7 +27,7 @@ const ROUTED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
 /// Warnings of foreign rules that set the mark which the desired rules look for in connections: in whatever chain, and where
 /// policy routing follows for those that set it in packets.
 #[must_use]
-pub fn that_mark_like_tproxy(
+pub fn find_tproxy_marks(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: IptablesRules<'_>,
@@ -40,7 +40,7 @@ pub fn that_mark_like_tproxy(
         let mut matchers =
             rules.tables.values().flat_map(|table| table.rules()).map(|rule| &rule.statement.matcher);
         let Some(mark) = matchers.find_map(|matcher| matcher.connmark) else { continue };
-        let mut captured = Captured::of(rules);
+        let mut captured = CapturedTraffic::of(rules);
         captured.dns = false;
         let marks = Marks { family, captured, mark };
         let mut named = BTreeSet::new();
@@ -83,7 +83,7 @@ pub fn that_mark_like_tproxy(
 
 struct Marks {
     family: Family,
-    captured: Captured,
+    captured: CapturedTraffic,
     mark: Mark,
 }
 

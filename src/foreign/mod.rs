@@ -2,13 +2,13 @@
 
 mod ambient;
 mod base_chains;
-mod changes;
-mod concern;
-mod decides_first;
+mod captured_traffic;
 mod expression_words;
-mod later;
+mod later_chains;
+mod mark_changes;
 mod marks;
 mod overwritten;
+mod preceding_rules;
 mod translated;
 mod translated_queries;
 
@@ -22,15 +22,15 @@ use crate::parse::{Line, Observed, ObservedTable};
 use crate::reconcile::{is_our_jump, owned};
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
-pub use base_chains::{BaseChain, is_of_backend, on_the_way};
-pub use changes::that_change_marks;
-use concern::Captured;
-pub use decides_first::DecidesFirst;
-use decides_first::{DNS_IN_ZONES, Found, IN_A_ZONE, Placement, REPLIES_ON_LO, Targets, UNTRACKED};
-use later::ports_of_proxy;
-pub use marks::that_mark_like_tproxy;
+pub use base_chains::{BaseChain, find_conflicting_base_chains, is_of_backend};
+use captured_traffic::CapturedTraffic;
+use later_chains::ports_of_proxy;
+pub use mark_changes::find_mark_changes;
+pub use marks::find_tproxy_marks;
 pub use overwritten::Network;
-pub use translated::that_translate_behind_tproxy;
+pub use preceding_rules::PrecedingRule;
+use preceding_rules::{DNS_IN_ZONES, Found, IN_A_ZONE, Placement, REPLIES_ON_LO, Targets, UNTRACKED};
+pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::that_translate_queries;
 
 /// A rule for a message.
@@ -60,11 +60,11 @@ impl<'a> IptablesRules<'a> {
 
 /// Foreign rules that decide before the desired rules, in the order in which packets traverse them.
 #[must_use]
-pub fn that_decide_first(
+pub fn find_preceding_rules(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: IptablesRules<'_>,
-) -> Vec<DecidesFirst> {
+) -> Vec<PrecedingRule> {
     let mut found = Vec::new();
     for (family, rules) in desired.iter().filter(|(_, rules)| rules.count() > 0) {
         let own = backend.variant().and_then(|variant| Some((variant, live.rules.get(&(variant, *family))?)));
@@ -103,20 +103,21 @@ impl Examined<'_> {
         place: Placement,
         found: Found,
         targets: Targets,
-    ) -> DecidesFirst {
+    ) -> PrecedingRule {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         let table = table.name();
         let hands_to =
             |name: &str| targets.any(&|one| matches!(one, Targets::Name(target) if target == name));
         let translates_dns = hook == Hook::Output
-            && Captured::of(self.desired).dns
+            && CapturedTraffic::of(self.desired).dns
             && !found.is_for_tcp()
             && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
         let drops_sources = hook == Hook::Prerouting && found.tests_source_type() && hands_to("DROP");
         // CT that sets no zone exempts from connection tracking.
         let is_untracked = hands_to("NOTRACK") || hands_to("CT");
-        let is_by_tproxy = is_untracked && hook == Hook::Prerouting && Captured::of(self.desired).keeps_port;
-        DecidesFirst {
+        let is_by_tproxy =
+            is_untracked && hook == Hook::Prerouting && CapturedTraffic::of(self.desired).keeps_port;
+        PrecedingRule {
             family,
             variant,
             table,
@@ -130,11 +131,11 @@ impl Examined<'_> {
         }
     }
 
-    fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
+    fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<PrecedingRule> {
         if !observed.drops.contains(&hook) {
             return None;
         }
-        let captured = Captured::of(self.desired);
+        let captured = CapturedTraffic::of(self.desired);
         let captures_at = |matches: &dyn Fn(i32) -> bool| {
             Table::ALL.into_iter().any(|at| matches(at.priority()) && self.captures(at, hook))
         };
@@ -144,7 +145,7 @@ impl Examined<'_> {
         let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
             let rules: Vec<LiveRule> =
                 observed.hook(hook).iter().map(|line| line.live(self.family)).collect();
-            later::Search::new(&captured, &kinds, may_match, &observed.foreign).accept_all(&rules)
+            later_chains::Search::new(&captured, &kinds, may_match, &observed.foreign).accept_all(&rules)
         };
         // In the chain itself captured packets leave by our jump.
         let (place, are_accepted) = if self.captures(table, hook) {
@@ -168,8 +169,8 @@ impl Examined<'_> {
         hook: Hook,
         observed: &ObservedTable,
         ours: &BTreeSet<usize>,
-    ) -> Vec<DecidesFirst> {
-        let captured = Captured::of(self.desired);
+    ) -> Vec<PrecedingRule> {
+        let captured = CapturedTraffic::of(self.desired);
         // What is dropped or not tracked in raw or mangle gets nowhere, whatever the direction.
         if table == Table::Nat && !self.captures(table, hook) {
             return Vec::new();
@@ -232,7 +233,7 @@ struct Search<'a> {
     hook: Hook,
     place: Placement,
     is_behind_tproxy: bool,
-    captured: &'a Captured,
+    captured: &'a CapturedTraffic,
     chains: &'a BTreeMap<String, Vec<LiveRule>>,
     seen: BTreeSet<String>,
 }

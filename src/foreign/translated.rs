@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nfnetlink::nftables::Table;
 
-use super::concern::Captured;
+use super::captured_traffic::CapturedTraffic;
 use super::overwritten::Network;
 use super::overwritten::chains::{BaseChain, Place, base_chains};
 use super::overwritten::mark_paths::Stage;
@@ -17,7 +17,7 @@ use crate::text::one_line;
 
 /// Warnings of foreign rules by which the kernel drops connections that TPROXY captures.
 #[must_use]
-pub fn that_translate_behind_tproxy(
+pub fn find_translations_behind_tproxy(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: IptablesRules<'_>,
@@ -26,7 +26,7 @@ pub fn that_translate_behind_tproxy(
 ) -> Vec<Finding> {
     let mut found = Vec::new();
     for (family, rules) in desired {
-        let mut captured = Captured::of(rules);
+        let mut captured = CapturedTraffic::of(rules);
         captured.dns = false;
         let links: Vec<&Link> = network.links.iter().filter(|link| drops_loopback(*family, link)).collect();
         let Some(link) = links.first().filter(|_| captured.keeps_port) else { continue };
@@ -60,7 +60,7 @@ fn drops_loopback(family: Family, link: &Link) -> bool {
 }
 
 struct Search<'a> {
-    captured: &'a Captured,
+    captured: &'a CapturedTraffic,
     links: &'a [&'a Link],
     base: &'a BaseChain,
     seen: BTreeSet<&'a str>,

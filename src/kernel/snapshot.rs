@@ -258,7 +258,7 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     }
     let of_iptables: BTreeSet<TableName> = of_iptables.into_iter().map(|(_, _, name)| name).into_set();
     let is_foreign = |table: &TableName, chain: &str| !(of_iptables.contains(table) && is_built_in(chain));
-    let passed = nftables::tables_on_the_way(is_foreign)?;
+    let passed = nftables::tables_in_path(is_foreign)?;
     let foreign: Vec<&TableName> = snapshot.others.iter().filter(|table| passed.contains(table)).collect();
     if foreign.is_empty() {
         return Ok(Vec::new());

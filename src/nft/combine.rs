@@ -10,7 +10,7 @@ use crate::ordered::Ordered as _;
 
 /// A rule, and the only family it is for, if packets of the other one can come by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Guarded {
+pub(super) struct FamilyRule {
     pub(super) only: Option<Family>,
     pub(super) rule: Rule,
 }
@@ -18,7 +18,7 @@ pub(super) struct Guarded {
 /// A table with the rules of both families.
 pub(super) struct Combined {
     pub(super) table: Table,
-    pub(super) chains: Vec<(ChainName, Vec<Guarded>)>,
+    pub(super) chains: Vec<(ChainName, Vec<FamilyRule>)>,
 }
 
 pub(super) fn tables(rules: &PerFamily<FamilyRules>) -> Vec<Combined> {
@@ -32,7 +32,7 @@ pub(super) fn tables(rules: &PerFamily<FamilyRules>) -> Vec<Combined> {
     combined.filter(|combined| !combined.chains.is_empty()).collect()
 }
 
-fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
+fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<FamilyRule>)> {
     let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().into_set();
     // A base chain keeps the kernel's translation up, as the tables of iptables do: it is what the rule there is for.
     let keeps = [v4, v6].iter().any(|table| table.chains.contains_key(&Chain::Established));
@@ -54,7 +54,7 @@ fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
 
 /// Merges two lists. A rule that both have at about the same place is taken once. `reached`: whether packets of IPv4 and
 /// of IPv6 can get to the chain.
-fn merge(v4: &[&Rule], v6: &[&Rule], reached: [bool; 2]) -> Vec<Guarded> {
+fn merge(v4: &[&Rule], v6: &[&Rule], reached: [bool; 2]) -> Vec<FamilyRule> {
     let (mut v4, mut v6) = (Side::of(v4), Side::of(v6));
     let [by_v4, by_v6] = reached;
     let guarded = |rule: &Rule, only: Option<Family>| {
@@ -63,7 +63,7 @@ fn merge(v4: &[&Rule], v6: &[&Rule], reached: [bool; 2]) -> Vec<Guarded> {
             Some(Family::V4) => by_v6,
             Some(Family::V6) => by_v4,
         };
-        Guarded { only: only.filter(|_| other_comes_by), rule: rule.clone() }
+        FamilyRule { only: only.filter(|_| other_comes_by), rule: rule.clone() }
     };
     let mut merged = Vec::new();
     loop {

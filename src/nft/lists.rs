@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use ipnetwork::IpNetwork;
 
-use super::combine::Guarded;
+use super::combine::FamilyRule;
 use crate::model::{
     CtState, Family, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target, Why,
 };
@@ -43,7 +43,7 @@ pub(super) enum Listed {
 
 /// A rule whose matcher may have a list in place of one value.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(super) struct JoinedRule {
     pub(super) only: Option<Family>,
     /// With the first value of the list.
     pub(super) matcher: Matcher,
@@ -55,9 +55,9 @@ pub(super) struct Draft {
     pub(super) ports: HashSet<Port>,
 }
 
-impl Draft {
-    fn new(guarded: Guarded) -> Self {
-        let Guarded { only, rule } = guarded;
+impl JoinedRule {
+    fn new(guarded: FamilyRule) -> Self {
+        let FamilyRule { only, rule } = guarded;
         let Statement { matcher, target } = rule.statement;
         let ports = port_of(&matcher).into_iter().collect();
         Self { only, matcher, list: None, target, why: rule.why, ports }
@@ -97,10 +97,10 @@ impl Draft {
 
 /// Joins what can be joined. No target of ours does more when it is reached twice, so rules with the same target can be
 /// in any order.
-pub(super) fn join(rules: Vec<Guarded>) -> Vec<Draft> {
-    let mut drafts: Vec<Draft> = Vec::new();
+pub(super) fn join(rules: Vec<FamilyRule>) -> Vec<JoinedRule> {
+    let mut drafts: Vec<JoinedRule> = Vec::new();
     'rules: for guarded in rules {
-        let rule = Draft::new(guarded);
+        let rule = JoinedRule::new(guarded);
         for earlier in drafts.iter_mut().rev() {
             if earlier.absorb(&rule) {
                 continue 'rules;

@@ -3,8 +3,8 @@
 use ipnetwork::IpNetwork;
 
 use super::combine::Combined;
-use super::lists::{self, Dimension, Draft, Listed};
-use super::owners::{self, Positive};
+use super::lists::{self, Dimension, JoinedRule, Listed};
+use super::owners::{self, PositiveRule};
 use super::sets::Sets;
 use super::types::{Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value};
 use crate::model::{Family, Interface, Match, Matcher, Owner, Ports, Protocol, Target, Why};
@@ -23,12 +23,12 @@ pub(super) fn table(combined: Combined) -> NativeTable {
 
 struct Lowering<'a> {
     sets: &'a mut Sets,
-    rule: &'a Positive,
+    rule: &'a PositiveRule,
 }
 
 impl Lowering<'_> {
     fn rules(&mut self) -> Vec<NativeRule> {
-        let Positive { draft, one_of: _, action } = self.rule;
+        let PositiveRule { draft, one_of: _, action } = self.rule;
         let why = draft.why;
         let tests = self.tests();
         let action = action.unwrap_or_else(|| action_of(draft));
@@ -155,7 +155,7 @@ impl Lowering<'_> {
     }
 }
 
-fn action_of(draft: &Draft) -> Action {
+fn action_of(draft: &JoinedRule) -> Action {
     match draft.target {
         Target::Accept => Action::Accept,
         Target::ConntrackZone(zone) => Action::Zone(zone),
@@ -171,7 +171,7 @@ fn action_of(draft: &Draft) -> Action {
 }
 
 /// The only family of a rule's packets, if it is known from the rule.
-fn family(draft: &Draft) -> Option<Family> {
+fn family(draft: &JoinedRule) -> Option<Family> {
     let Matcher { source, destination, .. } = &draft.matcher;
     let address = source.as_ref().or(destination.as_ref());
     let of_address = address.map(|test| if test.value().is_ipv4() { Family::V4 } else { Family::V6 });

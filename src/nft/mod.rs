@@ -15,7 +15,7 @@ mod counters;
 mod dns_path;
 mod encode;
 mod lists;
-mod live;
+mod live_tables;
 mod lower;
 mod owners;
 mod rule_family;
@@ -31,7 +31,7 @@ use crate::model::{FamilyRules, PerFamily};
 pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
-pub use live::{LiveTables, SECOND};
+pub use live_tables::{LiveTables, SECOND};
 pub use rule_family::family_of;
 pub use text::text;
 pub use types::{

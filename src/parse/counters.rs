@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nfnetlink::nftables::{Expression, Rule, Table as NftTable};
 
-use super::native::{hook_of, table_of};
+use super::native_tables::{hook_of, table_of};
 use super::words::chain_name;
 use super::{chain_and_words, words};
 use crate::model::Table;

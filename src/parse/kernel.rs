@@ -11,7 +11,7 @@ use nfnetlink::nftables::{
 };
 
 use super::counters::{Counters, counted};
-use super::expressions::{Beside, ReadRule, address, foreign_rules, prefix, read_rule};
+use super::expressions::{ReadRule, RuleContext, address, foreign_rules, prefix, read_rule};
 use super::statement::{self, statement};
 use super::{Line, Observed, ObservedTable, live_rule, words};
 use crate::model::{Family, Hook, Match, Statement, Table};
@@ -176,7 +176,7 @@ fn has_tests_of(family: Family, said: &str, read: &str) -> bool {
 
 /// A rule that another program wrote with nftables, if it is one rule in words of iptables.
 fn in_other_words(family: Family, rule: &Rule, sets: &[Members]) -> Option<String> {
-    match foreign_rules(family, rule, Beside { sets, links: &[] }).as_slice() {
+    match foreign_rules(family, rule, RuleContext { sets, links: &[] }).as_slice() {
         [only] => Some(only.words().into_owned()),
         _ => None,
     }

@@ -9,7 +9,7 @@ mod kernel;
 mod legacy;
 mod live_rule;
 pub mod matches;
-mod native;
+mod native_tables;
 mod refused;
 mod statement;
 mod words;
@@ -26,13 +26,13 @@ use crate::record::Record;
 pub use counters::{Counters, Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
 pub(crate) use expressions::writes_ends;
-pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_rule};
+pub use expressions::{RuleContext, foreign_rules, has_packets_of, rule_of, words_of_rule};
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
 pub use legacy::saved_tables;
 pub use live_rule::live_rule;
-pub use native::{NativeLine, NativeRules, native, why_of};
+pub use native_tables::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};
 

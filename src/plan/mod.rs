@@ -5,17 +5,17 @@
 mod digest;
 mod notices;
 mod phases;
-mod recording;
 mod step;
 mod walked;
+mod write_record;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use notices::{Notices, kept_rules, lost_queries, notices};
 use phases::Phases;
-use recording::{earlier_ports, found, left, recorded};
 pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 pub use walked::Walked;
+use write_record::{earlier_ports, found, left, recorded};
 
 use crate::connections::conntrack;
 use crate::connections::{self, Connections, Exemption};

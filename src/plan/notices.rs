@@ -158,19 +158,18 @@ fn add_foreign(
         let rules = planned.get_or_init(|| current.planned(&capturing));
         Walked { rules: Cow::Borrowed(rules), fib: &current.network.fib }
     };
-    let first = foreign::that_decide_first(&capturing, current.backend, live);
-    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign, &current.foreign_sets);
+    let first = foreign::find_preceding_rules(&capturing, current.backend, live);
+    let chains = foreign::find_conflicting_base_chains(
+        &capturing,
+        current.backend,
+        &current.foreign,
+        &current.foreign_sets,
+    );
     let first = Walked::deciding(&walked, first);
     deciding.extend(first.iter().map(Finding::from));
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    deciding.extend(foreign::that_mark_like_tproxy(
-        &capturing,
-        current.backend,
-        live,
-        network,
-        &current.foreign,
-    ));
-    deciding.extend(foreign::that_translate_behind_tproxy(
+    deciding.extend(foreign::find_tproxy_marks(&capturing, current.backend, live, network, &current.foreign));
+    deciding.extend(foreign::find_translations_behind_tproxy(
         &capturing,
         current.backend,
         live,
@@ -184,11 +183,12 @@ fn add_foreign(
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();
         let planned = fib.map(|fib| routing::with_tproxy(fib, *tproxy));
-        deciding.extend(planned.flat_map(|fib| routing::that_decide_first(*family, &fib, tproxy.mark)));
+        deciding
+            .extend(planned.flat_map(|fib| routing::find_preceding_policy_rules(*family, &fib, tproxy.mark)));
     }
     for (family, rules) in capturing.iter() {
         let fib = current.network.fib.get(family);
-        let dropping = routing::that_drop(rules, &current.network.links, fib);
+        let dropping = routing::find_dropping_interfaces(rules, &current.network.links, fib);
         notices.extend(dropping);
         notices.extend(routing::captured_as_inbound(rules, &current.network.links, fib));
     }

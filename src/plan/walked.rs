@@ -8,7 +8,7 @@ use super::CurrentState;
 use crate::diff;
 use crate::explain::{ForeignRule, Rules};
 use crate::finding::RuleId;
-use crate::foreign::{self, DecidesFirst};
+use crate::foreign::{self, PrecedingRule};
 use crate::model::{Backend, Family, FamilyRules, Fib, PerFamily, Variant};
 
 /// Most rules that are examined: each takes walks over all first packets.
@@ -63,8 +63,8 @@ impl Walked<'_> {
     /// The rules without those of nat that change nothing about captured connections, whichever packet comes; `walked` makes what is walked, if
     /// anything is to be.
     #[must_use]
-    pub fn deciding(walked: &dyn Fn() -> Self, mut found: Vec<DecidesFirst>) -> Vec<DecidesFirst> {
-        let of = |first: &DecidesFirst| {
+    pub fn deciding(walked: &dyn Fn() -> Self, mut found: Vec<PrecedingRule>) -> Vec<PrecedingRule> {
+        let of = |first: &PrecedingRule| {
             let (family, RuleId { table, chain, words }) = first.nat_rule()?;
             Some((family, ForeignRule { table, chain, words }))
         };

@@ -40,7 +40,7 @@ pub fn with_tproxy(fib: &Fib, Tproxy { mark, table, .. }: Tproxy) -> Fib {
 /// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine, foreign routes in
 /// the table of that one, or that there is none.
 #[must_use]
-pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> {
+pub fn find_preceding_policy_rules(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> {
     let mut found = Vec::new();
     for rule in &fib.rules {
         if !may_match(rule, mark) {

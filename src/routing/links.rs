@@ -11,7 +11,7 @@ use crate::text::one_line;
 
 /// The interfaces of the pod on which the kernel drops what these rules capture.
 #[must_use]
-pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Finding> {
+pub fn find_dropping_interfaces(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Finding> {
     let family = rules.family;
     let mut found: Vec<_> = loopback_unusable(rules, links, fib).into_iter().collect();
     let arrives =

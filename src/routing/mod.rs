@@ -21,9 +21,9 @@ use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
 use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
 use crate::ordered::Ordered as _;
 
-pub use first::{that_decide_first, with_tproxy};
+pub use first::{find_preceding_policy_rules, with_tproxy};
 pub use forwarded::captured_as_inbound;
-pub use links::{drops, is_local, loopback_down, loopback_unrouted, that_drop};
+pub use links::{drops, find_dropping_interfaces, is_local, loopback_down, loopback_unrouted};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 pub use source::source;
 pub use tags::is_tagging;

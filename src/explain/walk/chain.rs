@@ -7,7 +7,7 @@ use super::super::entry::Entry;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, applies};
 use super::super::listener::{Transparent, transparent};
-use super::super::matching::{AtHook, NO_SOCKET, mismatch};
+use super::super::matching::{NO_SOCKET, PacketState, mismatch};
 use super::super::rules::{INPUT, POSTROUTING};
 use super::order::Order;
 use super::{ChainPosition, Flow, Match, Step, Walker};
@@ -171,7 +171,7 @@ impl<'a> Walker<'a, '_> {
             ..*self
         };
         let flow = copy.target(position, effect);
-        let changed = |at: &AtHook| (at.mark, at.connmark, at.has_known_marks, at.is_tracked, at.zone);
+        let changed = |at: &PacketState| (at.mark, at.connmark, at.has_known_marks, at.is_tracked, at.zone);
         flow != Flow::Continue || !copy.uncertain.is_empty() || changed(&copy.at) != changed(&self.at)
     }
 

@@ -16,13 +16,13 @@ mod outcome;
 mod sent;
 
 use order::Order;
-use other_base_chains::Beside;
+use other_base_chains::EqualPriorityChain;
 pub use outcome::{Match, Step, Verdict, Walk};
 pub(super) use sent::Sent;
 pub use sent::walk;
 
 use super::connection::Connection;
-use super::matching::AtHook;
+use super::matching::PacketState;
 use super::packet::{FOLLOWING, Packet};
 use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, INPUT, Rules};
@@ -57,11 +57,11 @@ struct Walker<'a, 'b> {
     /// The steps whose rules match, of those of which that is not known.
     chosen: &'b [usize],
     order: Order,
-    at: AtHook,
+    at: PacketState,
     steps: Vec<Step<'a>>,
     uncertain: Vec<usize>,
     /// What the first chain of nat made of the packet that has the priority of ours.
-    beside: Option<Beside<'a>>,
+    beside: Option<EqualPriorityChain<'a>>,
     /// The socket that TPROXY gave the packet.
     socket: Option<Socket>,
     /// Whether a rule gave the packet a destination that is not known.

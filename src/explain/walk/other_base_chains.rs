@@ -1,6 +1,6 @@
 //! The base chains of other programs before and after our rules.
 
-use super::super::matching::AtHook;
+use super::super::matching::PacketState;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
 use super::hook::Kind;
@@ -10,11 +10,11 @@ use crate::live_rules::Effect;
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
 
 /// What a chain makes of a packet that one of ours with the same priority may see first.
-pub(super) struct Beside<'a> {
+pub(super) struct EqualPriorityChain<'a> {
     base: &'a BaseChain,
     flow: Flow,
     step: Option<usize>,
-    at: AtHook,
+    at: PacketState,
     to: Routed,
     routed: Vec<Looked<'a>>,
 }
@@ -118,7 +118,7 @@ impl<'a> Walker<'a, '_> {
                 self.uncertain.extend(step);
                 let (at, to) = (std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.to, to));
                 let routed = self.routed.split_off(routed);
-                self.beside.get_or_insert(Beside { base, flow, step, at, to, routed });
+                self.beside.get_or_insert(EqualPriorityChain { base, flow, step, at, to, routed });
             } else if let Some(flow) = self.ended_by(base, flow, step) {
                 return Some(flow);
             }
@@ -128,7 +128,7 @@ impl<'a> Walker<'a, '_> {
 
     /// What our chain of nat has let pass, another one with its priority sees in any case.
     pub(super) fn beside(&mut self) -> Option<Flow> {
-        let Beside { base, flow, step, at, to, routed } = self.beside.take()?;
+        let EqualPriorityChain { base, flow, step, at, to, routed } = self.beside.take()?;
         if self.is_past_nat() {
             return None;
         }

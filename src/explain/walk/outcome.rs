@@ -1,7 +1,7 @@
 //! What a walk finds: the verdict, and the rules on the way.
 
 use super::super::entry::Entry;
-use super::super::matching::AtHook;
+use super::super::matching::PacketState;
 use super::super::routing::{Looked, Routed, words};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
@@ -99,7 +99,7 @@ pub struct Walk<'a> {
     /// Whether a rule of TPROXY has given it a socket.
     pub(in crate::explain) has_socket: bool,
     /// The packet as it is at the end.
-    pub(in crate::explain) end: AtHook,
+    pub(in crate::explain) end: PacketState,
 }
 
 impl<'a> Walk<'a> {

@@ -1,7 +1,7 @@
 //! A packet that is followed, from the question to the outcome.
 
 use super::super::connection::Connection;
-use super::super::matching::{AtHook, Words};
+use super::super::matching::{PacketState, Words};
 use super::super::packet::Packet;
 use super::super::routing::{Routed, Routing};
 use super::super::rules::Rules;
@@ -49,7 +49,7 @@ impl<'a> Sent<'a, '_> {
         let Self { rules, packet, routing, connection, words } = self;
         let mut walker = Walker {
             rules,
-            at: AtHook::of(packet, words),
+            at: PacketState::of(packet, words),
             packet,
             routing,
             connection,

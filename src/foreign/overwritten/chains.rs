@@ -185,7 +185,7 @@ fn of_nftables(
     (links, ours): (&[Link], &BTreeSet<u64>),
     is_listed: bool,
 ) -> Vec<BaseChain> {
-    let beside = parse::Beside { sets: &[], links };
+    let beside = parse::RuleContext { sets: &[], links };
     let texts = |chain: &NftChain| -> Vec<LiveRule> {
         let rules =
             chain.rules.iter().filter(|rule| rule.handle.is_none_or(|handle| !ours.contains(&handle)));

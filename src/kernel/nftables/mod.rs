@@ -2,15 +2,15 @@
 
 mod commit;
 mod device;
-mod native;
 mod save_mark;
 mod staged;
+mod whole_tables;
 
 use std::collections::BTreeMap;
 use std::io;
 
-pub use native::{members, read, read_without_elements, tables_on_the_way, try_scratch, write, write_by};
 pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
+pub use whole_tables::{members, read, read_without_elements, tables_in_path, try_scratch, write, write_by};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
 

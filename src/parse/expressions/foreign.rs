@@ -12,7 +12,7 @@ use crate::parse::live_rule::live_rule;
 
 /// What rules refer to.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub struct RuleContext<'a> {
     /// The sets and maps of their table.
     pub sets: &'a [Members],
     /// The interfaces.
@@ -25,7 +25,7 @@ const MOST: usize = 1000;
 /// Reads a rule: a rule for each thing that it does, for each member of a verdict map, and of a set of several fields; none if
 /// it is for no packet of the family.
 #[must_use]
-pub fn foreign_rules(family: Family, rule: &Rule, beside: Beside<'_>) -> Vec<LiveRule> {
+pub fn foreign_rules(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Vec<LiveRule> {
     let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
     let mut mapped = Vec::new();
     for expression in ranges_of(&rule.expressions) {
@@ -138,7 +138,7 @@ impl Reader {
     }
 
     /// The equivalent rules of a lookup in a set; one, if the set has one field.
-    fn among(&self, set: &Members, is_negated: bool, beside: Beside<'_>) -> Option<Vec<Self>> {
+    fn among(&self, set: &Members, is_negated: bool, beside: RuleContext<'_>) -> Option<Vec<Self>> {
         if self.fields.len() > 1 && !is_negated {
             return set.list.iter().map(|member| self.with_member((&member.first, &member.last))).collect();
         }
@@ -197,7 +197,7 @@ impl Reader {
         }
     }
 
-    fn read_foreign(&mut self, expression: &Expression, beside: Beside<'_>) -> Option<()> {
+    fn read_foreign(&mut self, expression: &Expression, beside: RuleContext<'_>) -> Option<()> {
         if let Expression::Foreign { name, .. } = expression
             && name == "log"
         {
@@ -221,7 +221,12 @@ impl Reader {
     }
 
     /// A test of what is loaded, the number of an interface too.
-    fn tested_by_name(&mut self, is_negated: bool, values: &[Values<'_>], beside: Beside<'_>) -> Option<()> {
+    fn tested_by_name(
+        &mut self,
+        is_negated: bool,
+        values: &[Values<'_>],
+        beside: RuleContext<'_>,
+    ) -> Option<()> {
         let Some(Loaded::Interface(option, true)) = self.loaded else {
             return self.tested(is_negated, values);
         };

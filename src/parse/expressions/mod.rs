@@ -5,7 +5,7 @@
 mod decode;
 mod extension;
 mod foreign;
-mod native;
+mod native_rule;
 mod translation;
 mod values;
 
@@ -27,8 +27,8 @@ pub(crate) use extension::CtTarget;
 pub(super) use extension::{Extension, of_match, of_target};
 use extension::{XT_NAME, extension, queue};
 pub(crate) use foreign::writes_ends;
-pub use foreign::{Beside, foreign_rules};
-pub(super) use native::words_of_native_rule;
+pub use foreign::{RuleContext, foreign_rules};
+pub(super) use native_rule::words_of_native_rule;
 pub(super) use values::prefix;
 
 /// What every rule with something that is not understood tests: no rule of ours does.

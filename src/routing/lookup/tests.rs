@@ -13,7 +13,7 @@ use super::*;
 use crate::config::Tproxy;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::model::{Family, Mark};
-use crate::routing::{that_decide_first, with_tproxy};
+use crate::routing::{find_preceding_policy_rules, with_tproxy};
 
 /// Something that is asked about.
 #[derive(Clone, Debug)]
@@ -394,7 +394,7 @@ fn rule_for_vrfs_may_decide() {
             let uncertain: Vec<_> = found.uncertain.iter().map(|tried| tried.rule.priority).collect();
             assert_eq!(uncertain, [1000], "{found:?}");
             for fib in [fib.clone(), with_tproxy(&fib, Tproxy { mark: Mark(1337), table: 133 })] {
-                let first = that_decide_first(family, &fib, Mark(1337));
+                let first = find_preceding_policy_rules(family, &fib, Mark(1337));
                 assert!(first.len() == 1 && first[0].cause.contains("[l3mdev-table]"), "{first:?}");
             }
         }
@@ -409,9 +409,9 @@ fn route_in_the_table_of_tproxy_is_seen_before_the_first_run() {
         for (family, range) in [(Family::V4, "10.9.0.0/24"), (Family::V6, "fd00:9::/64")] {
             let of_run = Tproxy { mark: Mark(2000), table: 200 };
             let planned = || with_tproxy(&Rtnetlink::open().unwrap().fib(family).unwrap(), of_run);
-            assert_eq!(that_decide_first(family, &planned(), of_run.mark), Vec::new());
+            assert_eq!(find_preceding_policy_rules(family, &planned(), of_run.mark), Vec::new());
             run("ip", &[flag(family), "route", "add", range, "dev", "eth0", "table", "200"]);
-            let found = that_decide_first(family, &planned(), of_run.mark);
+            let found = find_preceding_policy_rules(family, &planned(), of_run.mark);
             assert!(
                 found.len() == 1 && found[0].cause.contains("a foreign route takes precedence over ours"),
                 "{found:?}"

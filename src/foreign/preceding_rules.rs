@@ -105,7 +105,7 @@ impl fmt::Display for Targets {
 
 /// A foreign rule, or policy, that decides before our rules or may do so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecidesFirst {
+pub struct PrecedingRule {
     pub(super) family: Family,
     pub(super) variant: Variant,
     pub(super) table: &'static str,
@@ -141,7 +141,7 @@ pub(super) const IN_A_ZONE: &str = "redirected connections in this conntrack zon
 pub(super) const REPLIES_ON_LO: &str = "; the proxy's replies to programs of the pod arrive on lo with the address of the server: insert a rule \
                              before it that accepts packets arriving on lo, if it drops them";
 
-impl DecidesFirst {
+impl PrecedingRule {
     /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
     #[must_use]
     pub fn is_beside_ours(&self) -> bool {
@@ -152,7 +152,7 @@ impl DecidesFirst {
     }
 }
 
-impl DecidesFirst {
+impl PrecedingRule {
     /// Its rule and the family, if it is one of nat before ours. Of the other tables every packet meets the rules, those of open connections and of
     /// the proxy among them, which may have any address and port.
     #[must_use]
@@ -163,9 +163,9 @@ impl DecidesFirst {
     }
 }
 
-impl From<&DecidesFirst> for Finding {
-    fn from(first: &DecidesFirst) -> Self {
-        let DecidesFirst { variant, table, found, of_other_variant, .. } = first;
+impl From<&PrecedingRule> for Finding {
+    fn from(first: &PrecedingRule) -> Self {
+        let PrecedingRule { variant, table, found, of_other_variant, .. } = first;
         let table = if *of_other_variant { format!("{variant} {table}") } else { (*table).to_owned() };
         let about = found.rule_id(table).into_iter().map(Subject::Rule);
         let finding = Self::new(Problem::ForeignRule, first.cause()).advice(first.advice());
@@ -189,7 +189,7 @@ impl From<&DecidesFirst> for Finding {
     }
 }
 
-impl DecidesFirst {
+impl PrecedingRule {
     fn cause(&self) -> String {
         let Self { family, variant, table, found: text, targets: target, of_other_variant, place, .. } = self;
         if let (Found::Policy(_), Placement::Later(_)) = (text, place) {
@@ -258,7 +258,7 @@ impl DecidesFirst {
     }
 }
 
-impl fmt::Display for DecidesFirst {
+impl fmt::Display for PrecedingRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.cause(), self.advice())
     }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::devices_and_ipsec::Outside;
+use super::unevaluated_hooks::UnevaluatedHooks;
 use super::{Access, inspect};
 use crate::config::{BackendChoice, CaptureConfig};
-use crate::explain::{self, LiveState, Runtime, Tested};
+use crate::explain::{self, LiveState, Runtime, TestedFields};
 use crate::finding::{Finding, Problem};
 use crate::foreign;
 use crate::kernel::process::Host;
@@ -22,7 +22,7 @@ use crate::routing;
 
 /// The live rules, and those among them that are ours.
 #[derive(Debug)]
-pub struct Own {
+pub struct LiveInspection {
     /// All of them, and what else may decide.
     pub live: LiveState,
     /// Ours, in each family that has some.
@@ -31,7 +31,7 @@ pub struct Own {
     pub(super) native: nft::LiveTables,
 }
 
-impl Own {
+impl LiveInspection {
     /// The configuration that the live rules come from; what no rule shows is as in `otherwise`.
     #[must_use]
     pub fn config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
@@ -56,13 +56,13 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 ///
 /// # Errors
 /// The live state cannot be read.
-pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
+pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<LiveInspection, Failure> {
     Ok(rules_of(&inspect(host, choice, Access::ReadOnly)?.current))
 }
 
 /// The live rules in a state that has been read.
 #[must_use]
-pub fn rules_of(current: &CurrentState) -> Own {
+pub fn rules_of(current: &CurrentState) -> LiveInspection {
     // The options are those of all rules of ours.
     let read = Family::ALL.map(|family| (family, explain_rules(current, family)));
     let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
@@ -88,14 +88,14 @@ pub fn rules_of(current: &CurrentState) -> Own {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
         let fib = current.network.fib.get(family);
         if let Some((mark, fib)) = mark.zip(fib) {
-            foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark));
+            foreign_routes.insert(*family, routing::find_preceding_policy_rules(*family, fib, mark));
         }
-        let dropping = routing::that_drop(rules, &current.network.links, fib);
+        let dropping = routing::find_dropping_interfaces(rules, &current.network.links, fib);
         foreign.extend(dropping);
         foreign.extend(routing::captured_as_inbound(rules, &current.network.links, fib));
     }
-    let Outside { devices, notices: others, unread } =
-        super::devices_and_ipsec::read(&current.network.links.each);
+    let UnevaluatedHooks { devices, notices: others, unread } =
+        super::unevaluated_hooks::read(&current.network.links.each);
     before.extend(others.iter().map(|words| Finding::new(Problem::NotEvaluated, words.as_str())));
     let mut unevaluated: Vec<_> = others.into_iter().chain(unread).collect();
     notices.extend(unevaluated.iter().cloned());
@@ -105,7 +105,7 @@ pub fn rules_of(current: &CurrentState) -> Own {
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
-    let tested = rules.iter().map(|(family, rules)| (*family, Tested::by(rules))).collect();
+    let tested = rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect();
     let live = LiveState {
         rules,
         tested,
@@ -121,7 +121,7 @@ pub fn rules_of(current: &CurrentState) -> Own {
         foreign_routes,
         runtime,
     };
-    Own { live, rules: own, native: current.native.clone() }
+    LiveInspection { live, rules: own, native: current.native.clone() }
 }
 
 fn switched_off(table: &str) -> Finding {
@@ -162,14 +162,15 @@ fn foreign_rules(
 ) -> Foreign {
     let walked = || Walked { rules: Cow::Borrowed(walked), fib: &current.network.fib };
     let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let rules = foreign::that_decide_first(own, current.backend, live);
-    let chains = foreign::on_the_way(own, current.backend, &current.foreign, &current.foreign_sets);
+    let rules = foreign::find_preceding_rules(own, current.backend, live);
+    let chains =
+        foreign::find_conflicting_base_chains(own, current.backend, &current.foreign, &current.foreign_sets);
     let rules = Walked::deciding(&walked, rules);
     let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
-    let changing = foreign::that_change_marks(own, current.backend, &current.foreign, &current.foreign_sets);
+    let changing = foreign::find_mark_changes(own, current.backend, &current.foreign, &current.foreign_sets);
     let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    let marks = foreign::that_mark_like_tproxy(own, current.backend, live, network, &current.foreign);
+    let marks = foreign::find_tproxy_marks(own, current.backend, live, network, &current.foreign);
     let before: Vec<_> = others
         .into_iter()
         .map(Finding::from)

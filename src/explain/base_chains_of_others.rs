@@ -90,7 +90,7 @@ impl Rules {
                 .map_or(&[][..], |(_, sets)| sets.as_slice());
             let entries = |rules: &[Rule]| -> Vec<Entry> {
                 let entries = rules.iter().enumerate().flat_map(|(number, rule)| {
-                    let rules = parse::foreign_rules(family, rule, parse::Beside { sets, links });
+                    let rules = parse::foreign_rules(family, rule, parse::RuleContext { sets, links });
                     rules.into_iter().map(move |live| Entry::of_nftables(live, (number, rule.handle)))
                 });
                 entries.collect()

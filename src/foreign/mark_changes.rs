@@ -11,7 +11,7 @@ use crate::model::{Backend, FamilyRules, PerFamily};
 /// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of ours test marks: in
 /// words, for `explain`.
 #[must_use]
-pub fn that_change_marks(
+pub fn find_mark_changes(
     desired: &PerFamily<FamilyRules>,
     backend: Backend,
     tables: &[Table],

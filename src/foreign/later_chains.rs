@@ -4,16 +4,16 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::concern::{Captured, Taken};
-use super::{DEEPEST, DecidesFirst, Examined, Found, Placement, Targets};
+use super::captured_traffic::{CapturedTraffic, Taken};
+use super::{DEEPEST, Examined, Found, Placement, PrecedingRule, Targets};
 use crate::live_rules::{Effect, LiveRule};
 use crate::model::{Backend, Family, Hook, Table, Target, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{INPUT, Observed, ObservedTable, POSTROUTING};
 
 /// `TCP to the ports 15001, 15006`, for a hint.
-pub(super) fn ports_of_proxy(captured: &[Captured]) -> String {
-    let ports: BTreeSet<u16> = captured.iter().flat_map(Captured::ports).into_set();
+pub(super) fn ports_of_proxy(captured: &[CapturedTraffic]) -> String {
+    let ports: BTreeSet<u16> = captured.iter().flat_map(CapturedTraffic::ports).into_set();
     let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
     if ports.is_empty() { "the captured ports".to_owned() } else { format!("the ports {}", ports.join(", ")) }
 }
@@ -26,8 +26,8 @@ const fn drops(effect: &Effect) -> bool {
 impl Examined<'_> {
     /// The rules and policies there that may decide. The tables `filter` and `security` of iptables-nft are examined with the other base
     /// chains.
-    pub(super) fn later(&self, observed: &Observed, backend: Backend) -> Vec<DecidesFirst> {
-        let captured = Captured::of(self.desired);
+    pub(super) fn later(&self, observed: &Observed, backend: Backend) -> Vec<PrecedingRule> {
+        let captured = CapturedTraffic::of(self.desired);
         let none = ObservedTable::default();
         let table = |table| observed.tables.get(&table).unwrap_or(&none);
         let (filter, security) = (&observed.filter, &observed.security);
@@ -61,7 +61,7 @@ impl Examined<'_> {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         found
             .into_iter()
-            .map(|(table, found, targets)| DecidesFirst {
+            .map(|(table, found, targets)| PrecedingRule {
                 family,
                 variant,
                 table,
@@ -92,7 +92,7 @@ fn output<'a>(family: Family, name: &'static str, table: &'a ObservedTable) -> B
 
 /// The search through rules that packets of some kinds meet.
 pub(super) struct Search<'a> {
-    captured: &'a Captured,
+    captured: &'a CapturedTraffic,
     kinds: &'a [Taken],
     /// Whether a rule may match packets of one of the kinds.
     may_match: &'a dyn Fn(&LiveRule) -> bool,
@@ -104,7 +104,7 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) const fn new(
-        captured: &'a Captured,
+        captured: &'a CapturedTraffic,
         kinds: &'a [Taken],
         may_match: &'a dyn Fn(&LiveRule) -> bool,
         chains: &'a BTreeMap<String, Vec<LiveRule>>,

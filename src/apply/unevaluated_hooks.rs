@@ -11,7 +11,7 @@ use crate::text::one_line;
 
 /// What is there.
 #[derive(Debug, Default)]
-pub(super) struct Outside {
+pub(super) struct UnevaluatedHooks {
     pub(super) devices: Vec<DeviceHook>,
     /// Each of them in words, with its consequence.
     pub(super) notices: Vec<String>,
@@ -19,7 +19,7 @@ pub(super) struct Outside {
     pub(super) unread: Vec<String>,
 }
 
-impl Outside {
+impl UnevaluatedHooks {
     /// Any other error is a notice: it is unexpected.
     fn add_unread(&mut self, what: &str, error: &io::Error) {
         let is_absent = recording::is_replayed() && error.raw_os_error().is_none();
@@ -34,8 +34,8 @@ impl Outside {
 }
 
 /// Reads it all. An old bundle does not have all of it.
-pub(super) fn read(links: &[Link]) -> Outside {
-    let mut outside = Outside::default();
+pub(super) fn read(links: &[Link]) -> UnevaluatedHooks {
+    let mut outside = UnevaluatedHooks::default();
     match Nftables::open_if_present()
         .and_then(|socket| socket.map_or(Ok(Vec::new()), |mut socket| socket.device_chains()))
     {

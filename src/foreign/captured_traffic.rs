@@ -11,7 +11,7 @@ use crate::ordered::Ordered as _;
 
 /// What the desired rules of a family capture.
 #[derive(Clone, Debug)]
-pub(super) struct Captured {
+pub(super) struct CapturedTraffic {
     family: Family,
     /// DNS over UDP besides TCP.
     pub(super) dns: bool,
@@ -30,7 +30,7 @@ pub(super) struct Taken {
     port: Option<u128>,
 }
 
-impl Captured {
+impl CapturedTraffic {
     pub(super) fn of(rules: &FamilyRules) -> Self {
         let family = rules.family;
         let takes_every_port = rules.tables.get(&Table::Mangle).is_some_and(takes_every_port);
@@ -255,7 +255,7 @@ mod tests {
     use crate::parse;
 
     fn may_match(dns: bool, rule: &str) -> bool {
-        Captured {
+        CapturedTraffic {
             family: Family::V4,
             dns,
             redirects: BTreeSet::new(),
@@ -270,8 +270,13 @@ mod tests {
     fn packets_for_loopback_have_a_port_of_the_proxy_in_each_mode() {
         for keeps_port in [false, true] {
             let redirects = BTreeSet::from([(TCP, 15001)]);
-            let captured =
-                Captured { family: Family::V4, dns: false, redirects, keeps_port, takes_every_port: false };
+            let captured = CapturedTraffic {
+                family: Family::V4,
+                dns: false,
+                redirects,
+                keeps_port,
+                takes_every_port: false,
+            };
             let may_match =
                 |rule: &str| captured.may_match_taken(&parse::live_rule(Family::V4, rule.to_owned()), false);
             assert!(!may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 20256 -j DROP"));

@@ -46,7 +46,7 @@ pub fn members(tables: &[Table]) -> Vec<(TableName, Vec<Members>)> {
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Result<BTreeSet<TableName>> {
+pub fn tables_in_path(concerns: impl Fn(&TableName, &str) -> bool) -> io::Result<BTreeSet<TableName>> {
     let chains = Client::open()?.chains_of_all_tables()?.into_iter();
     let passed = chains.filter(|(table, chain)| {
         let base = chain.base.as_ref();
