@@ -141,19 +141,22 @@ FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=cni_input, conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
-# Nothing unwinds: the programs abort on a panic. The tables for it would be a sixth of them.
-NO_UNWIND_TABLES := -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld
+# For size. Nothing unwinds, since the programs abort on a panic: the tables for it, a sixth of them, go. On amd64 code that occurs
+# several times becomes a function, as LLVM does by itself on arm64, and rustc's own linker makes one function of equal ones.
+SMALL = -C link-arg=-Wl,--no-eh-frame-hdr,-O2,-T,image/no-unwind-tables.ld \
+    $(if $(filter x86_64,$(MACHINE)),-C llvm-args=-enable-machine-outliner=always -C link-arg=-Wl$(comma)--icf=all)
+comma := ,
 
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(NO_UNWIND_TABLES)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- $(SMALL)
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 report: $(CROSS) ## the release binary of istio-iptables-report, which writes pages: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables-report -- $(NO_UNWIND_TABLES)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables-report -- $(SMALL)
 	@echo "$(REPORT): $$(stat -c %s $(REPORT)) bytes"
 
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(NO_UNWIND_TABLES)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(SMALL)
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni # alone: features are those of what is built together
 	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"

@@ -376,10 +376,10 @@ pub fn by_harm(findings: impl IntoIterator<Item = Finding>) -> Vec<Finding> {
     let mut sorted: Vec<Finding> = Vec::new();
     for finding in findings {
         if !sorted.iter().any(|known| known.cause == finding.cause) {
-            sorted.push(finding);
+            let at = sorted.partition_point(|known| known.problem <= finding.problem);
+            sorted.insert(at, finding);
         }
     }
-    sorted.sort_by_key(|finding| finding.problem);
     sorted
 }
 

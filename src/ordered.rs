@@ -1,9 +1,9 @@
-//! Ordered maps and sets from iterators, by insertion.
+//! Ordered maps, sets and short lists from iterators, by insertion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `collect` for an ordered map or set without a sort: the standard library sorts first, and the code of a sort is about five
-/// kilobytes of the program for every type of element.
+/// `collect` for what is ordered, without the code of a sort, which is about five kilobytes of the program for every type of
+/// element.
 pub(crate) trait Ordered: Iterator + Sized {
     /// The items as a set.
     fn into_set(self) -> BTreeSet<Self::Item>
@@ -23,6 +23,17 @@ pub(crate) trait Ordered: Iterator + Sized {
         let mut map = BTreeMap::new();
         map.extend(self);
         map
+    }
+
+    /// The items in the order of their keys, those with the same key in the order in which they come. For short lists: each item is
+    /// inserted at its place.
+    fn into_sorted_by_key<K: Ord>(self, key: impl Fn(&Self::Item) -> K) -> Vec<Self::Item> {
+        let mut sorted = Vec::new();
+        for item in self {
+            let at = sorted.partition_point(|before| key(before) <= key(&item));
+            sorted.insert(at, item);
+        }
+        sorted
     }
 }
 

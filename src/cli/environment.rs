@@ -8,6 +8,7 @@ use super::options::Key;
 use super::packet::PacketKey;
 use super::raw::{OptionValue, Origin, RawOptions};
 use super::typed::is_misspelt;
+use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
 /// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
@@ -65,12 +66,10 @@ pub fn misspelt_variables(
 
 /// The variables that are read, as far as they are set, as `NAME=value`: for the log.
 pub fn known_variables(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<String> {
-    let mut set: Vec<String> = environment
+    let set = environment
         .into_iter()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| Key::ALL.iter().any(|key| key.spec().variable_names().contains(name)))
-        .map(|(name, value)| format!("{name}={}", one_line(&value.to_string_lossy())))
-        .collect();
-    set.sort_unstable();
-    set
+        .map(|(name, value)| format!("{name}={}", one_line(&value.to_string_lossy())));
+    set.into_set().into_iter().collect()
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::cli::{Heading, Key, OptionValue, Origin};
+use crate::ordered::Ordered as _;
 
 /// The annotation's key.
 pub const CAPTURE_ANNOTATION: &str = "istio-iptables/capture-options";
@@ -54,7 +55,8 @@ pub fn is_about_traffic(key: Key) -> bool {
 /// Writes the annotation. Options that are not about traffic are left out.
 #[must_use]
 pub fn write_capture_annotation<'a>(options: impl IntoIterator<Item = (Key, &'a str)>) -> String {
-    let sorted: BTreeMap<Key, &str> = options.into_iter().filter(|(key, _)| is_about_traffic(*key)).collect();
+    let sorted: BTreeMap<Key, &str> =
+        options.into_iter().filter(|(key, _)| is_about_traffic(*key)).into_map();
     // Piece by piece: the order of keys in a `Value` is a feature of the crate, which another program of the workspace may switch on.
     let options = sorted.into_iter().map(|(key, text)| format!("{}:{}", json!(key.spec().name), json!(text)));
     let options = options.collect::<Vec<_>>().join(",");

@@ -174,8 +174,9 @@ impl Outbound {
         if size < 1 << 31 {
             return None;
         }
-        apart.sort_by_key(|range| range.prefix());
-        let shown = apart.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let with_prefix = |prefix| apart.iter().filter(move |range| range.prefix() == prefix);
+        let shown =
+            (0..=32).flat_map(with_prefix).take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let more = if apart.len() > 4 { ", ..." } else { "" };
         let percent = size * 100 / (1 << 32);
         Some(format!("{shown}{more}: {percent} % of IPv4 are excluded from outbound capture"))

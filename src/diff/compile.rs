@@ -6,6 +6,7 @@ use super::program::{Action, BaseChain, Chain, Program, Rule, joined};
 use crate::explain::{self, Chains, Entry, Rules};
 use crate::live_rules::{Effect, Meaning};
 use crate::model::{Hook, Mark, NAT_PRIORITY, Statement, Table, Target};
+use crate::ordered::Ordered as _;
 
 /// The rules of one family.
 pub(super) fn program(rules: &Rules) -> Program {
@@ -66,8 +67,8 @@ impl Compiler {
     }
 
     fn program(self) -> Program {
-        let Self { mut program, mut bases } = self;
-        bases.sort_by_key(|(place, _)| *place);
+        let Self { mut program, bases } = self;
+        let bases = bases.into_iter().into_sorted_by_key(|(place, _)| *place);
         let chain = |base: &BaseChain| program.chains.get(base.chain);
         let decides =
             |base: &BaseChain| base.drops || chain(base).is_some_and(|chain| !chain.rules.is_empty());

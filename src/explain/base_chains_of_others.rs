@@ -70,8 +70,7 @@ impl Rules {
                 self.later.extend(base(chain, of_foreign(chain), live.drops_behind.contains(chain)));
             }
         }
-        self.before.sort_by_key(|base| base.priority);
-        self.later.sort_by_key(BaseChain::place);
+        self.sort();
     }
 
     /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets. `is_read`: whether a chain
@@ -135,8 +134,13 @@ impl Rules {
                 });
             }
         }
-        self.before.sort_by_key(|base| base.priority);
-        self.later.sort_by_key(BaseChain::place);
+        self.sort();
+    }
+
+    /// In the order in which packets meet them.
+    fn sort(&mut self) {
+        self.before = std::mem::take(&mut self.before).into_iter().into_sorted_by_key(|base| base.priority);
+        self.later = std::mem::take(&mut self.later).into_iter().into_sorted_by_key(BaseChain::place);
     }
 }
 

@@ -11,6 +11,7 @@ use super::text;
 use super::{Connection, LiveState, Overview, Pod, RunningProcess};
 use crate::finding::{Finding, RuleId, Subject};
 use crate::model::{Family, Hook, InterfaceAddress, PerFamily, Table, Transport, Why};
+use crate::ordered::Ordered as _;
 use crate::parse::{Counters, Counts};
 
 /// All that a page shows.
@@ -186,8 +187,7 @@ fn at_hook<'a>(rules: &'a Rules, hook: &str) -> Vec<PacketState<'a>> {
             ((priority, priority), PacketState { name, table: Some(*table), chain, drops, rules, chains })
         })
     });
-    let mut all: Vec<_> = beside.chain(ours).collect();
-    all.sort_by_key(|(place, _)| *place);
+    let all = beside.chain(ours).into_sorted_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, base)| base).collect()
 }
 

@@ -13,6 +13,7 @@ use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
 use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Port, Transport};
+use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
 /// Most problems of kinds of traffic.
@@ -157,7 +158,7 @@ fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
     let listeners = live.runtime.listeners.iter().flatten();
     let of_app = listeners
         .filter(|found| found.transport == Transport::Tcp && !traffic.proxy.uids.contains(&found.uid));
-    of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).collect()
+    of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).into_set()
 }
 
 /// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their address over `lo`, too, and sends

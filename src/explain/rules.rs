@@ -234,7 +234,7 @@ impl Rules {
         let mut broken = Vec::new();
         for (table, chains) in &self.tables {
             let rules = chains.hooks.values().chain(chains.named.values()).flatten();
-            let targets: BTreeSet<Chain> = rules.filter_map(Entry::jump).collect();
+            let targets: BTreeSet<Chain> = rules.filter_map(Entry::jump).into_set();
             for (name, rules) in &chains.named {
                 let Some(chain) = Chain::from_name(name).filter(|chain| *chain != Chain::Established) else {
                     continue;

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use super::recording;
 use crate::model::{DeviceHook, Link};
+use crate::ordered::Ordered as _;
 
 /// Commands: linux/bpf.h.
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -50,7 +51,7 @@ pub(super) fn programs(target: u32, hook: u32, flags: u32) -> io::Result<BTreeSe
     };
     call(PROG_QUERY, (&raw mut query).cast(), size_of::<Query>())?;
     let count = usize::try_from(query.count).unwrap_or(MOST);
-    Ok(numbers.into_iter().take(count).collect())
+    Ok(numbers.into_iter().take(count).into_set())
 }
 
 /// `attributes` are the fields of `union bpf_attr` for the command, as far as they are used.

@@ -7,6 +7,7 @@ use nfnetlink::nftables::{
 use super::rule_family::{NAT, families, family_of, is_tcp};
 use super::types::{ChainName, NativeTable};
 use crate::model::{Chain, DNS_PORT, Family, Hook};
+use crate::ordered::Ordered as _;
 
 /// A rule that a DNS query meets: its expressions, and the contents of the sets in which it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +63,8 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
     let of_part = |part: &String| {
         let begins =
             |chain: &&NftChain| chain.name == *part || chain.name.starts_with(&format!("{part}-rest"));
-        let mut chains: Vec<&NftChain> = nat.chains.iter().filter(begins).collect();
         // A rest with a higher number goes on where the one before it ends.
-        chains.sort_unstable_by_key(|chain| (chain.name.len(), chain.name.as_str()));
-        chains
+        nat.chains.iter().filter(begins).into_sorted_by_key(|chain| (chain.name.len(), chain.name.clone()))
     };
     let jumps = |rule: &&Rule| matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Jump(name))) if *name == dns);
     let before: Vec<&Rule> = parts.iter().flat_map(of_part).flat_map(|chain| &chain.rules).collect();

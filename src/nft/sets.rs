@@ -1,5 +1,6 @@
 //! Values of a set, and the named sets of a table.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -15,14 +16,12 @@ const MOST_ANONYMOUS: usize = 16;
 
 /// The named sets of a table.
 #[derive(Debug, Default)]
-pub(super) struct Sets(Vec<(String, Values)>);
+pub(super) struct Sets(BTreeMap<String, Values>);
 
 impl Sets {
     /// All of them, by name: the order in which they are written is that in which nft lists them.
     pub(super) fn into_list(self) -> Vec<(String, Values)> {
-        let mut sets = self.0;
-        sets.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        sets
+        self.0.into_iter().collect()
     }
 
     /// The right side of a test for these values; a named set if there are many.
@@ -34,13 +33,13 @@ impl Sets {
         if values.len() <= MOST_ANONYMOUS && !matches!(values, Values::Ranges(..)) {
             return Some(Operand::Anonymous(values));
         }
-        if let Some((name, _)) = self.0.iter().find(|(_, known)| *known == values) {
+        if let Some((name, _)) = self.0.iter().find(|(_, known)| **known == values) {
             return Some(Operand::Named(name.clone()));
         }
         let stem = format!("{}-{}", why.slug(), values.word());
-        let taken = self.0.iter().filter(|(name, _)| name.starts_with(&stem)).count();
+        let taken = self.0.keys().filter(|name| name.starts_with(&stem)).count();
         let name = if taken == 0 { stem } else { format!("{stem}-{}", taken + 1) };
-        self.0.push((name.clone(), values));
+        self.0.insert(name.clone(), values);
         Some(Operand::Named(name))
     }
 }

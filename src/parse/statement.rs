@@ -92,9 +92,10 @@ impl Reader<'_> {
     /// The tools print `--syn` as `--tcp-flags FIN,SYN,RST,ACK SYN`.
     fn tcp_flags(&mut self, negated: bool) -> Option<()> {
         let (mask, set) = (self.words.next()?, self.words.next()?);
-        let mut mask: Vec<&str> = mask.split(',').collect();
-        mask.sort_unstable();
-        (mask == ["ACK", "FIN", "RST", "SYN"] && set == "SYN").then(|| self.syn(negated))?
+        let mask: Vec<&str> = mask.split(',').collect();
+        let is_of_syn =
+            mask.len() == 4 && ["ACK", "FIN", "RST", "SYN"].iter().all(|flag| mask.contains(flag));
+        (is_of_syn && set == "SYN").then(|| self.syn(negated))?
     }
 
     fn syn(&mut self, negated: bool) -> Option<()> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::finding::{Finding, Problem, Subject};
 use crate::model::{Chain, FamilyRules, Fib, FibRoute, Link, LinkKind, Links, RouteKind, Target};
+use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
 use super::links::{is_excluded, marks_replies, redirects_inbound, tproxy_mark};
@@ -21,7 +22,7 @@ pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>
         return None;
     }
     let uplinks: Vec<&Link> = links.each.iter().filter(|link| is_uplink(link, fib)).collect();
-    let outside: BTreeSet<u32> = uplinks.iter().filter_map(|link| link.peer_namespace).collect();
+    let outside: BTreeSet<u32> = uplinks.iter().filter_map(|link| link.peer_namespace).into_set();
     // Whatever arrives of a connection that is known, also for others.
     let takes_replies = marks_replies(rules) && !uplinks.iter().all(|link| is_excluded(rules, link));
     let is_captured = |link: &&Link| {
@@ -38,7 +39,7 @@ pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>
         return None;
     }
     let names: Vec<_> = captured.iter().map(|link| one_line(&link.name)).collect();
-    let options: BTreeSet<String> = captured.iter().map(|link| option(&link.name)).collect();
+    let options: BTreeSet<String> = captured.iter().map(|link| option(&link.name)).into_set();
     let (names, options) = (names.join(", "), options.into_iter().collect::<Vec<_>>().join(","));
     let ports = if captures_all_ports(rules) { "" } else { " on the inbound ports" };
     let lost = match mark.filter(|_| takes_replies) {

@@ -20,12 +20,10 @@ pub(super) enum Order {
 impl Order {
     /// The chains in this order; `all` are in that of their priorities.
     pub(super) fn of(self, all: &[BaseChain]) -> Vec<&BaseChain> {
-        let mut chains: Vec<&BaseChain> = all.iter().collect();
-        if self == Self::ForeignLast {
-            chains.reverse();
-            chains.sort_by_key(|base| base.place());
+        match self {
+            Self::ForeignLast => all.iter().rev().into_sorted_by_key(|base| base.place()),
+            Self::ForeignFirst | Self::OnlyOurs => all.iter().collect(),
         }
-        chains
     }
 
     /// Whether a chain that does not translate is met behind the table with the priority `last`, and before that with `next`.

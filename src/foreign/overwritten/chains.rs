@@ -10,6 +10,7 @@ use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::LiveRule;
 use crate::model::{Backend, Family, FamilyRules, Hook, Link, Table, Variant};
+use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT, Observed, ObservedTable};
 use crate::reconcile::{is_our_jump, our_rules, owned};
 
@@ -86,7 +87,7 @@ fn handles_of_ours(family: Family, live: IptablesRules<'_>, table: &NftTable) ->
     let observed = live.rules.get(&(Variant::Nft, family)).filter(|_| is_of_iptables(table));
     let Some((known, observed)) = known.zip(observed) else { return BTreeSet::new() };
     let of_ours = |hook| our_rules(observed, known, hook).into_iter().filter_map(|line| line.handle);
-    Hook::ALL.into_iter().flat_map(of_ours).collect()
+    Hook::ALL.into_iter().flat_map(of_ours).into_set()
 }
 
 /// Of two chains with the same priority the kernel does not show which comes first: both sides.
@@ -193,7 +194,7 @@ fn of_nftables(
     };
     let others = foreign_chains(table).filter(|chain| chain.base.is_none());
     let chains: BTreeMap<String, Vec<LiveRule>> =
-        others.map(|chain| (chain.name.clone(), texts(chain))).collect();
+        others.map(|chain| (chain.name.clone(), texts(chain))).into_map();
     let of_base = |chain: &NftChain| {
         let base = chain.base.as_ref().filter(|_| !(is_listed && BUILT_IN.contains(&chain.name.as_str())))?;
         let part = |position| Part { position, rules: texts(chain) };

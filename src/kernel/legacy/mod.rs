@@ -157,7 +157,12 @@ fn read_table(family: Family, name: &str) -> io::Result<LegacyTable> {
 /// # Errors
 /// As for [`tables`] and [`table`].
 pub fn all(family: Family) -> io::Result<BTreeMap<String, LegacyTable>> {
-    tables(family)?.into_iter().map(|name| Ok((name.clone(), read(family, &name)?))).collect()
+    let mut all = BTreeMap::new();
+    for name in tables(family)? {
+        let table = read(family, &name)?;
+        all.insert(name, table);
+    }
+    Ok(all)
 }
 
 /// A table as the kernel holds it.

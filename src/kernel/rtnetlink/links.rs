@@ -8,6 +8,7 @@ use super::address::Listed;
 use crate::kernel::netlink::{Attribute, Message, Reply};
 use crate::kernel::procfs;
 use crate::model::{Family, Link, LinkKind, Links, SourceValidation};
+use crate::ordered::Ordered as _;
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -43,7 +44,7 @@ impl Rtnetlink {
     /// The kernel refuses.
     pub fn links(&mut self) -> io::Result<Links> {
         let addresses = self.listed_addresses()?;
-        let with_address: BTreeSet<(u32, bool)> = addresses.iter().map(Listed::link).collect();
+        let with_address: BTreeSet<(u32, bool)> = addresses.iter().map(Listed::link).into_set();
         let message = Message::new(libc::RTM_GETLINK, 0, &[0; IFINFOMSG]);
         let mut each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
             list.extend(read_link(reply, &with_address));

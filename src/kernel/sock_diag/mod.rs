@@ -181,8 +181,9 @@ fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result
             list.extend(InetSocket::read(reply).map(|socket| (reply.byte(0), socket)));
         })?);
     }
-    sockets.sort_by_key(|(family, _)| *family);
-    Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
+    let (v4, v6): (Vec<_>, Vec<_>) =
+        sockets.into_iter().partition(|(family, _)| i32::from(*family) == libc::AF_INET);
+    Ok(v4.into_iter().chain(v6).map(|(_, socket)| socket).collect())
 }
 
 /// The families of which the current thread's network namespace has a TCP socket, in whatever state. A listener on `::`

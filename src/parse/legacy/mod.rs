@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::expressions::{Extension, of_match, of_target};
 use crate::kernel::legacy::{self, ChainEntries, EXTENSION_HEAD, Entry, RawTable};
 use crate::model::Family;
+use crate::ordered::Ordered as _;
 
 // Bits of `invflags` in `struct ipt_ip` and `struct ip6t_ip6`.
 const INV_IN: u8 = 0x01;
@@ -55,7 +56,7 @@ impl SavedTables {
             .iter()
             .filter(|chain| chain.drops.is_none())
             .map(|chain| (chain.start, chain.name.as_str()))
-            .collect();
+            .into_map();
         let _ = writeln!(self.text, "*{}", table.name);
         for ChainEntries { name, drops, .. } in &chains {
             let policy = match drops {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::{Ours, forms, search};
 use crate::model::{Family, Hook, Table};
+use crate::ordered::Ordered as _;
 use crate::parse::ObservedTable;
 use crate::reconcile::statements;
 use crate::record::{Block, BlockLocation, Numbering, Record};
@@ -116,9 +117,7 @@ fn by_transaction(
     {
         return claim(table, observed, generation, false, ours);
     }
-    let mut all: Generation = found.iter().flatten().cloned().collect();
-    all.sort_unstable();
-    all.dedup();
+    let all: Generation = found.iter().flatten().cloned().into_set().into_iter().collect();
     claim(table, observed, &all, true, ours);
 }
 
