@@ -38,7 +38,8 @@ impl LiveInspection {
         self.config_by(Family::V4, otherwise)
     }
 
-    /// The same, where what families have alike is read from this one.
+    /// The configuration that the live rules come from. What families have in common is read from `first`, if
+    /// it has rules.
     pub(super) fn config_by(&self, first: Family, otherwise: &CaptureConfig) -> CaptureConfig {
         policy::config_from(&self.rules, first, |mark| table_of(&self.live.fib, mark), otherwise)
     }
@@ -151,7 +152,7 @@ struct Foreign {
     /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those that give the mark of
     /// TPROXY.
     before: Vec<Finding>,
-    /// These, and what is behind ours or changes packets.
+    /// The rules of `before`, and what is behind ours or changes packets.
     notices: Vec<String>,
 }
 
