@@ -213,7 +213,7 @@ impl fmt::Display for Origin {
 pub struct OptionValue {
     /// The text; lists are separated by commas whatever they came from.
     pub text: String,
-    /// Its source.
+    /// The source of the text.
     pub origin: Origin,
 }
 
