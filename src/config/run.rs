@@ -84,12 +84,12 @@ pub struct Validation {
 pub enum NetworkNamespace {
     /// The one at this path (`--network-namespace`).
     Path(PathBuf),
-    /// That of this process (`--pid`).
+    /// The network namespace of this process (`--pid`).
     Pid(u32),
 }
 
 impl NetworkNamespace {
-    /// Its path.
+    /// The path of the network namespace.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
