@@ -74,7 +74,7 @@ impl Side {
         self
     }
 
-    /// The same for one family.
+    /// With what may decide besides in one family, and is not walked.
     #[must_use]
     pub fn besides_of(mut self, family: Family, notices: &[String]) -> Self {
         self.unwalked(family, notices);
