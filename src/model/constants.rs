@@ -10,7 +10,7 @@ pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
 pub const DNS_PORT: Port = Port::constant(53);
 /// Source address of what the proxy hands to the app. Fixed in Istio.
 pub const PASSTHROUGH_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-/// The same in IPv6; the address has to be put on `lo`.
+/// Source address of what the proxy hands to the app over IPv6. It has to be put on `lo`.
 pub const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 /// Mark of the proxy's own loopback calls in TPROXY mode. Fixed in Istio.
 pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);

@@ -59,7 +59,7 @@ pub(super) struct ReadRule {
     pub(super) lacks_options: bool,
 }
 
-/// The same, and what they leave out.
+/// The words of a rule, and what they leave out.
 pub(super) fn read_rule(family: Family, rule: &Rule) -> ReadRule {
     let mut reader = Reader { family, names_protocols: true, ..Reader::default() };
     for expression in &rule.expressions {
