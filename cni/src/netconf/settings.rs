@@ -37,7 +37,7 @@ impl SourceKind {
 pub enum OnUnknown {
     /// The runtime shall try again.
     Fail,
-    /// It is not captured.
+    /// The pod is not captured.
     Pass,
 }
 
