@@ -146,7 +146,7 @@ problems! {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its kind.
+    /// The kind of the finding.
     pub problem: Problem,
     /// The object.
     pub object: String,
