@@ -21,7 +21,7 @@ pub enum Object {
     Elements(TableName, RawElements),
     /// A rule.
     Rule {
-        /// Its table.
+        /// The table of the rule.
         table: TableName,
         /// The name of its chain.
         chain: String,
