@@ -144,7 +144,7 @@ pub struct Spec {
 }
 
 impl Problem {
-    /// All of them, the most harmful first.
+    /// The problems, the most harmful first.
     pub const ALL: [Self; 23] = [
         Self::NoRules,
         Self::Dormant,

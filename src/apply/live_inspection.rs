@@ -23,9 +23,9 @@ use crate::routing;
 /// The live rules, and those among them that are ours.
 #[derive(Debug)]
 pub struct LiveInspection {
-    /// All of them, and what else may decide.
+    /// The live rules, and what else may decide.
     pub live: LiveState,
-    /// Ours, in each family that has some.
+    /// The rules of ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
     /// The native tables, if they are native ones.
     pub(super) native: nft::LiveTables,

@@ -14,7 +14,7 @@ macro_rules! options {
         }
 
         impl Key {
-            /// All of them, in the order of `--help`.
+            /// The options, in the order of `--help`.
             pub const ALL: &'static [Self] = &[$(Self::$key,)*];
 
             /// The row of the option in the table.

@@ -30,7 +30,7 @@ pub enum SubCommand {
 }
 
 impl SubCommand {
-    /// All of them, in the order of `--help`.
+    /// The sub-commands, in the order of `--help`.
     pub const ALL: [Self; 8] = [
         Self::Apply,
         Self::Bundle,

@@ -103,7 +103,7 @@ pub enum Conclusion {
     Different,
     /// Every packet is treated alike.
     Equal,
-    /// Neither: a rule cannot be evaluated.
+    /// Equality is not proved: a rule cannot be evaluated.
     NotProved,
 }
 

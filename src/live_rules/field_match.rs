@@ -14,17 +14,17 @@ pub enum Field {
     Protocol,
     /// The address, as a number.
     Source,
-    /// Likewise.
+    /// The destination address, as a number.
     Destination,
     /// Of TCP and UDP.
     SourcePort,
-    /// Likewise.
+    /// The destination port, of TCP and UDP.
     DestinationPort,
     /// The source port or the destination port.
     EitherPort,
     /// By [`name_number`]; 0 for none.
     InInterface,
-    /// Likewise.
+    /// The outgoing interface, by [`name_number`]; 0 for none.
     OutInterface,
     /// The socket's user; [`NO_SOCKET`] without one.
     Uid,
@@ -44,7 +44,7 @@ pub enum Field {
     TcpFlags,
     /// One of the constants [`UNICAST`] to [`MULTICAST`].
     SourceType(Limit),
-    /// Likewise.
+    /// The type of the destination: one of the constants [`UNICAST`] to [`MULTICAST`].
     DestinationType(Limit),
 }
 
@@ -53,9 +53,9 @@ pub enum Field {
 pub enum Limit {
     /// Any of them.
     None,
-    /// The one that the packet arrives on.
+    /// The interface that the packet arrives on.
     In,
-    /// The one that it leaves by.
+    /// The interface that the packet leaves by.
     Out,
 }
 
@@ -86,11 +86,11 @@ pub enum Direction {
 pub enum End {
     /// The address.
     Source,
-    /// Likewise.
+    /// The destination address.
     Destination,
     /// Of TCP and UDP.
     SourcePort,
-    /// Likewise.
+    /// The destination port, of TCP and UDP.
     DestinationPort,
 }
 

@@ -93,7 +93,7 @@ pub enum Chain {
 }
 
 impl Chain {
-    /// All of them, in the order of the rules file.
+    /// The chains, in the order of the rules file.
     pub const ALL: [Self; 9] = [
         Self::Inbound,
         Self::InRedirect,

@@ -76,7 +76,7 @@ pub struct SourceValidation {
 /// The interfaces of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Each of them.
+    /// The interfaces.
     pub each: Vec<Link>,
     /// `net.ipv4.conf.all`, which the kernel combines with the settings of each.
     pub all: SourceValidation,

@@ -18,7 +18,7 @@ const MOST_ANONYMOUS: usize = 16;
 pub(super) struct Sets(Vec<(String, Values)>);
 
 impl Sets {
-    /// All of them, by name: the order in which they are written is that in which nft lists them.
+    /// The sets of the table, by name: the order in which they are written is that in which nft lists them.
     pub(super) fn into_list(self) -> Vec<(String, Values)> {
         let mut sets = self.0;
         sets.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));

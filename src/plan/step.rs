@@ -48,7 +48,7 @@ pub struct DeleteByHandle {
 /// The tables of native nftables from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaceNative {
-    /// All of them.
+    /// The tables that are there from now on.
     pub tables: Vec<NativeTable>,
     /// Live ones that go in the same transaction.
     pub delete: Vec<String>,

@@ -144,7 +144,7 @@ struct Reader {
     is_other_family: bool,
     /// The last constant that was loaded.
     constant: Vec<u8>,
-    /// All of them since the last load of something else, by their registers.
+    /// The constants that were loaded since the last load of something else, by their registers.
     constants: Vec<(Register, Vec<u8>)>,
     target: String,
     /// What the rule does before that.
