@@ -38,7 +38,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them, in numeric order.
+    /// The codes, in numeric order.
     pub const ALL: [Self; 10] = [
         Self::IncompatibleVersion,
         Self::InvalidEnvironment,

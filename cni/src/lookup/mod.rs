@@ -53,7 +53,7 @@ pub enum Response {
     Pod(Box<KnownPod>),
     /// The API server knows no such pod.
     NotFound,
-    /// Neither: why.
+    /// Whether there is such a pod is not known: why.
     Unknown(String),
 }
 
