@@ -32,7 +32,7 @@ macro_rules! problems {
         }
 
         impl Problem {
-            /// All of them.
+            /// The kinds of findings.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The name for scripts.

@@ -35,7 +35,7 @@ impl Names {
         self.0.iter().all(|name| issued.names.contains(name))
     }
 
-    /// All of them.
+    /// The names.
     #[must_use]
     pub fn all(&self) -> &[String] {
         &self.0
