@@ -19,7 +19,7 @@ pub struct Findings {
     pub legacy_tables: Vec<String>,
     /// The number of our chains that each variant holds, in both families; nothing for one that holds none.
     pub chains: BTreeMap<Variant, usize>,
-    /// The same of our own native tables.
+    /// The number of chains in our own native tables.
     pub native_chains: usize,
     /// Whether the kernel is a sandbox's, such as gVisor.
     pub is_sandbox: bool,
@@ -29,7 +29,7 @@ pub struct Findings {
     pub refused: BTreeMap<Backend, Refusal>,
     /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
     pub nft: Option<Tools>,
-    /// The same of the legacy variant.
+    /// IPv4 tools of the legacy variant, if the decision depends on them.
     pub legacy: Option<Tools>,
 }
 
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Both variants can be used; foreign legacy rules are there.
+    /// Findings with which both variants can be used; foreign legacy rules are there.
     fn findings(chains: &[(Variant, usize)]) -> Findings {
         Findings {
             is_read_only: false,

@@ -144,7 +144,7 @@ pub struct Spec {
 }
 
 impl Problem {
-    /// All of them, the most harmful first.
+    /// The problems, the most harmful first.
     pub const ALL: [Self; 23] = [
         Self::NoRules,
         Self::Dormant,
@@ -171,7 +171,7 @@ impl Problem {
         Self::KeptRules,
     ];
 
-    /// Its row of the table.
+    /// The row of the problem in the table.
     #[must_use]
     #[allow(clippy::too_many_lines, reason = "a table")]
     pub const fn spec(self) -> Spec {
@@ -277,7 +277,7 @@ impl Problem {
 /// A finding, for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its kind.
+    /// The kind of the finding.
     pub problem: Problem,
     /// What is wrong, in one sentence.
     pub cause: String,
@@ -408,7 +408,7 @@ pub fn list(problems: &[Finding]) -> String {
     text
 }
 
-/// The same for programs.
+/// The list of a report, for programs.
 #[must_use]
 pub fn as_json(problems: &[Finding]) -> Value {
     let of = |finding: &Finding| json!({ "id": finding.problem.spec().id, "cause": one_line(&finding.cause), "fix": finding.fix() });

@@ -11,7 +11,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && is_control(c))
 }
 
-/// The same in one line: a line feed is written as `\n`.
+/// `text` in one line, with escapes for control characters: a line feed is written as `\n`.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_control)

@@ -222,7 +222,7 @@ fn live(rules: &FamilyRules) -> Observed {
     observed
 }
 
-/// The same state for each pair of adjacent rules, with that pair swapped.
+/// A state for each pair of adjacent rules, with that pair swapped.
 fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
     let mut all = Vec::new();
     for (table, rules) in &right.tables {

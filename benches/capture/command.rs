@@ -31,7 +31,7 @@ impl Cmd {
         command
     }
 
-    /// The same program, waiting for a line on its standard input before it begins.
+    /// The program, waiting for a line on its standard input before it begins.
     pub(crate) fn gated(&self) -> Command {
         let mut command = Command::new("/bin/sh");
         command

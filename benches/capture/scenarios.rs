@@ -28,7 +28,7 @@ pub(crate) const SIDECAR: &[&str] = &[
     "-d",
     "15090,15021,15020",
 ];
-/// The same pod after a change of its annotations.
+/// What an injected pod passes after a change of its annotations.
 pub(crate) const CHANGED: &[&str] = &[
     "-p",
     "15001",

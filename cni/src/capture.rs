@@ -52,7 +52,7 @@ impl CaptureOptions {
         &self.values
     }
 
-    /// These values, which were read once already.
+    /// Options of these values, which were read once already.
     #[must_use]
     pub fn of_values(values: BTreeMap<Key, String>) -> Self {
         Self { values, names: BTreeMap::new() }

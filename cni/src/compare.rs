@@ -16,7 +16,7 @@ use crate::state::State;
 pub struct Expected {
     /// The options, in whatever backend the rules are: pods keep theirs when the option of the node changes.
     pub resolved: Resolved,
-    /// The same in the backend that ADD used, if that is known.
+    /// The options in the backend that ADD used, if that is known.
     pub of_add: Option<Resolved>,
 }
 

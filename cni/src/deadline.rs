@@ -24,7 +24,7 @@ pub struct Deadline {
 /// Why a command ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// It took too long.
+    /// The command took too long.
     Deadline(Duration),
     /// The runtime ended it.
     Signal,

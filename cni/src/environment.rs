@@ -27,7 +27,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Its name, as in `CNI_COMMAND`.
+    /// The name of the command, as in `CNI_COMMAND`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ pub struct AttachmentId {
 /// An attachment that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its name.
+    /// The name of the attachment.
     pub id: AttachmentId,
     /// `CNI_NETNS`.
     pub netns: PathBuf,

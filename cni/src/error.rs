@@ -38,7 +38,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them, in numeric order.
+    /// The codes, in numeric order.
     pub const ALL: [Self; 10] = [
         Self::IncompatibleVersion,
         Self::InvalidEnvironment,
@@ -56,7 +56,7 @@ impl Code {
 /// An error, as it goes to the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
-    /// Its code.
+    /// The code of the error.
     pub code: Code,
     /// What failed, in one line of at most [`LONGEST_MESSAGE`] characters.
     pub msg: String,

@@ -17,11 +17,11 @@ pub const STATUS: &str = "sidecar.istio.io/status";
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
-    /// Its labels; `None` if the source does not report them.
+    /// The labels of the pod; `None` if the source does not report them.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Its annotations.
+    /// The annotations of the pod.
     pub annotations: BTreeMap<String, String>,
-    /// Its containers; `None` if the source does not report them.
+    /// The containers of the pod; `None` if the source does not report them.
     pub containers: Option<Containers>,
 }
 
@@ -37,11 +37,11 @@ pub struct Containers {
 /// The proxy's container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proxy {
-    /// Its arguments.
+    /// The arguments of the container.
     pub args: Vec<String>,
-    /// Its variables with literal values.
+    /// The variables of the container with literal values.
     pub env: BTreeMap<String, String>,
-    /// Its variables whose values are elsewhere (`valueFrom`).
+    /// The variables of the container whose values are elsewhere (`valueFrom`).
     #[serde(default)]
     pub unresolved: BTreeSet<String>,
     /// Whether it has variables of unknown names (`envFrom`).

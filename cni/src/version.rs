@@ -16,7 +16,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them, oldest first.
+    /// The versions, oldest first.
     pub const ALL: [Self; 5] = [Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
     /// The newest.
     pub const NEWEST: Self = Self::V1_1_0;

@@ -99,7 +99,7 @@ pub(crate) const fn type_name(value: &Value) -> &'static str {
 pub struct FieldError {
     /// The field, like `defaultConfig.concurrency`; empty for the whole.
     pub path: String,
-    /// Its value, as a message shows it.
+    /// The value of the field, as a message shows it.
     pub given: String,
     /// What is accepted.
     pub expected: String,
@@ -113,7 +113,7 @@ impl FieldError {
         Self { path: path.to_owned(), given, expected: expected.to_owned() }
     }
 
-    /// The same for a field below `parent`.
+    /// The error of a field below `parent`.
     pub(crate) fn below(self, parent: &str) -> Self {
         let path = if self.path.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.path) };
         Self { path, ..self }

@@ -119,7 +119,7 @@ fn by_the_engine(pod: &Value, context: &InjectionContext) -> Result<bool, String
     }
 }
 
-/// The same for the webhook: what it has patched it allows without a patch.
+/// Whether the webhook takes the pod; if so, what it has patched it allows without a patch.
 fn by_the_webhook(pod: &Value, admission: &Admission) -> Result<bool, String> {
     let answer = send(admission, &review(pod));
     if response(&answer)["allowed"] == false {

@@ -44,7 +44,8 @@ fn by_pod() -> Value {
     })
 }
 
-/// The same by its container's: nothing of it counts for containers that are added.
+/// A pod that satisfies the standard by its container's security context: nothing of it counts for containers
+/// that are added.
 fn by_container() -> Value {
     let mut pod = by_pod();
     let own = pod["spec"].as_object_mut().unwrap().shift_remove("securityContext").unwrap();

@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The same: labels and annotations.
+    /// The cases of Istio's own plugin tests: labels and annotations.
     #[test]
     fn metadata_of_the_api_server_is_decided_on_as_istio_does() {
         let inject = "sidecar.istio.io/inject";

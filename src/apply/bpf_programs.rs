@@ -7,7 +7,7 @@ use crate::kernel::{cgroup_programs, recording, sandbox};
 use crate::model::Family;
 use crate::text::one_line;
 
-/// Those of the network namespace. None if this process may not list them.
+/// The BPF programs of the network namespace. None if this process may not list them.
 pub(super) fn of_network_namespace() -> Vec<BpfProgram> {
     let lookup = recording::optional(bpf::at_socket_lookup).unwrap_or_default().into_iter().map(|number| {
         let words = format!(
@@ -32,7 +32,8 @@ fn of_netfilter(program: NetfilterProgram) -> Option<BpfProgram> {
     Some(BpfProgram { family: Some(family), packets: Seen::All, words })
 }
 
-/// Those at the sockets of these processes, if this process's own sockets do not show what they do.
+/// The BPF programs at the sockets of these processes, if this process's own sockets do not show what they
+/// do.
 pub(super) fn at_sockets(processes: &[Process], unread: &mut Vec<String>) -> Vec<BpfProgram> {
     // It has no programs of its own.
     if sandbox::is_sandbox() {

@@ -44,7 +44,7 @@ impl Differences {
         self.notices.deciding.iter().chain(&self.notices.others)
     }
 
-    /// The same, the most harmful first.
+    /// The problems to report, the most harmful first.
     #[must_use]
     pub fn problems(&self) -> Vec<Finding> {
         let none = Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables");
@@ -111,7 +111,7 @@ pub fn differences(
     Ok(differences_from(&current, desired, run))
 }
 
-/// The same with a state that has been read.
+/// Compares a state that has been read.
 #[must_use]
 pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &RunOptions) -> Differences {
     let desired = desired.clone().accepting_kept_translation(current);

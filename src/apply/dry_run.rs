@@ -23,7 +23,7 @@ use crate::text::one_line;
 /// The plan of a real run.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its steps, for standard output.
+    /// The steps of the plan, for standard output.
     pub text: String,
     /// The precondition that does not hold: a real run fails before its first step.
     pub failure: Option<Failure>,

@@ -60,7 +60,7 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
 /// Native tables that are not as desired.
 #[derive(Debug)]
 pub struct Differing {
-    /// Their names.
+    /// The names of these tables.
     pub names: Vec<&'static str>,
     /// Closed when this is dropped, for which the kernel may need some milliseconds.
     _client: Option<Client>,

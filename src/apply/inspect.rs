@@ -48,7 +48,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
     inspect_without(host, choice, access, &BTreeMap::new())
 }
 
-/// The same, without the backends that the kernel has refused.
+/// Reads the current state, without the backends that the kernel has refused.
 ///
 /// # Errors
 /// No other backend can be used, or the current state cannot be read.
@@ -358,7 +358,7 @@ fn read_nft(host: &impl Host, family: Family) -> Result<Observed, Failure> {
     Ok(read_kernel(host, family)?.1)
 }
 
-/// The same without handles, with the generation of the rules.
+/// Reads the rules of iptables-nft without handles, with the generation of the rules.
 fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Failure> {
     let read = recording::optional(|| observe::tables_of_iptables(family));
     let (generation, tables) = match read {

@@ -23,9 +23,9 @@ use crate::routing;
 /// The live rules, and those among them that are ours.
 #[derive(Debug)]
 pub struct LiveInspection {
-    /// All of them, and what else may decide.
+    /// The live rules, and what else may decide.
     pub live: LiveState,
-    /// Ours, in each family that has some.
+    /// The rules of ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
     /// The native tables, if they are native ones.
     pub(super) native: nft::LiveTables,
@@ -38,7 +38,8 @@ impl LiveInspection {
         self.config_by(Family::V4, otherwise)
     }
 
-    /// The same, where what families have alike is read from this one.
+    /// The configuration that the live rules come from. What families have in common is read from `first`, if
+    /// it has rules.
     pub(super) fn config_by(&self, first: Family, otherwise: &CaptureConfig) -> CaptureConfig {
         policy::config_from(&self.rules, first, |mark| table_of(&self.live.fib, mark), otherwise)
     }
@@ -151,7 +152,7 @@ struct Foreign {
     /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those that give the mark of
     /// TPROXY.
     before: Vec<Finding>,
-    /// These, and what is behind ours or changes packets.
+    /// The rules of `before`, and what is behind ours or changes packets.
     notices: Vec<String>,
 }
 

@@ -122,7 +122,7 @@ fn in_network_namespace(ids: &OwnerIds, unread: &mut Vec<String>) -> processes::
     all
 }
 
-/// Those that are exempt from capture.
+/// The processes that are exempt from capture.
 fn exempt(
     proxy: &ProxyOwner,
     listeners: &[u32],

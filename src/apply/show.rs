@@ -17,7 +17,7 @@ use crate::report::Failure;
 pub struct Shown {
     /// What holds it.
     pub backend: Backend,
-    /// Its family.
+    /// The family of the rule.
     pub family: Family,
     /// The rule.
     pub rule: Listed,

@@ -13,7 +13,7 @@ use crate::text::one_line;
 #[derive(Debug, Default)]
 pub(super) struct UnevaluatedHooks {
     pub(super) devices: Vec<DeviceHook>,
-    /// Each of them in words, with its consequence.
+    /// What is there in words, each with its consequence.
     pub(super) notices: Vec<String>,
     /// Notes: what this process may not read, what a bundle does not have, and what is not evaluated.
     pub(super) unread: Vec<String>,

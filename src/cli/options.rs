@@ -14,10 +14,10 @@ macro_rules! options {
         }
 
         impl Key {
-            /// All of them, in the order of `--help`.
+            /// The options, in the order of `--help`.
             pub const ALL: &'static [Self] = &[$(Self::$key,)*];
 
-            /// Its row in the table.
+            /// The row of the option in the table.
             #[must_use]
             pub const fn spec(self) -> &'static OptionSpec {
                 match self {

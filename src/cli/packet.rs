@@ -20,7 +20,7 @@ pub enum PacketKey {
     In,
     /// The interface that it leaves by.
     Out,
-    /// Its mark.
+    /// The mark of the packet.
     Mark,
     /// The mark of its connection.
     Connmark,
@@ -39,7 +39,7 @@ pub enum PacketKey {
 }
 
 impl PacketKey {
-    /// Those of `explain`, in the order of `--help`.
+    /// The options of `explain`, in the order of `--help`.
     pub const OF_EXPLAIN: [Self; 12] = [
         Self::From,
         Self::To,
@@ -112,7 +112,7 @@ impl PacketKey {
         }
     }
 
-    /// Its values for any sub-command; empty if any text may be one.
+    /// The values that the option accepts for any sub-command; empty if any text may be one.
     pub(super) const fn words(self) -> &'static [&'static str] {
         match self {
             Self::From => &["app", "proxy", "outside", "kernel"],

@@ -30,7 +30,7 @@ pub enum SubCommand {
 }
 
 impl SubCommand {
-    /// All of them, in the order of `--help`.
+    /// The sub-commands, in the order of `--help`.
     pub const ALL: [Self; 8] = [
         Self::Apply,
         Self::Bundle,
@@ -213,7 +213,7 @@ impl fmt::Display for Origin {
 pub struct OptionValue {
     /// The text; lists are separated by commas whatever they came from.
     pub text: String,
-    /// Its source.
+    /// The source of the text.
     pub origin: Origin,
 }
 

@@ -62,7 +62,7 @@ impl Heading {
 pub enum Variables {
     /// The flag's name in upper case, `-` as `_`.
     Derived,
-    /// This one first, then the derived one.
+    /// The variable of this name first, then the derived one.
     DerivedAfter(&'static str),
     /// None: the flag only.
     None,
@@ -81,11 +81,11 @@ pub struct OptionSpec {
     pub short: Option<char>,
     /// Another flag name.
     pub alias: Option<&'static str>,
-    /// Its variables.
+    /// The variables of the option.
     pub variables: Variables,
     /// The placeholder of the value.
     pub kind: Kind,
-    /// Its group in `--help`.
+    /// The group of the option in `--help`.
     pub heading: Heading,
     /// The value that counts when nothing is given; empty for nothing (or false).
     pub default: &'static str,

@@ -115,7 +115,7 @@ fn validate_rules(host: &impl Host, desired: &DesiredState, run: &RunOptions) ->
     Ok(())
 }
 
-/// The same failure, with the exit code that reports missing capture.
+/// Gives a failure the exit code that reports missing capture.
 fn validation_failed(failure: Failure) -> Failure {
     if failure.exit == Exit::ValidationFailed {
         return failure;

@@ -17,7 +17,7 @@ pub const CAPTURE_ANNOTATION_VERSION: u64 = 1;
 /// Why the annotation cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptureAnnotationError {
-    /// It is not the JSON object that it has to be.
+    /// The annotation is not the JSON object that it has to be.
     Malformed(String),
     /// Another version of the schema.
     Version(String),

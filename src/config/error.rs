@@ -33,7 +33,7 @@ impl Expected {
 pub enum ConfigError {
     /// Options that contradict each other.
     Contradiction {
-        /// Those.
+        /// The options that contradict each other.
         options: Vec<Origin>,
         /// Why they contradict each other.
         reason: &'static str,
@@ -174,7 +174,7 @@ pub enum Warning {
     LocalResolver {
         /// The option that captures them.
         origin: Origin,
-        /// Its address in `/etc/resolv.conf`.
+        /// The address of the resolver in `/etc/resolv.conf`.
         server: IpAddr,
     },
     /// Half of IPv4 or more is excluded.

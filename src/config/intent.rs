@@ -13,7 +13,7 @@ use super::{CaptureConfig, Dns, InboundPorts, Mode, Traffic};
 pub enum FamilyChoice {
     /// By the pod's addresses: IPv4 if there is an IPv4 one, else both.
     Auto,
-    /// Both, whatever the addresses are (`--ip-family dual`).
+    /// IPv4 and IPv6, whatever the addresses are (`--ip-family dual`).
     Dual,
     /// IPv4, and IPv6 if there is an IPv6 address (`--dual-stack`).
     DualStack,
@@ -30,7 +30,7 @@ pub enum DnsChoice {
     All,
     /// None.
     Off,
-    /// Those to the servers that `/etc/resolv.conf` names, perhaps none.
+    /// DNS queries to the servers that `/etc/resolv.conf` names, perhaps none.
     Servers(NameServers),
 }
 

@@ -213,7 +213,7 @@ pub enum Dns {
     All,
     /// None.
     Off,
-    /// Those to the pod's name servers: at least one in one of the families.
+    /// DNS queries to the pod's name servers: at least one in one of the families.
     Servers {
         /// IPv4 servers.
         v4: Vec<Ipv4Addr>,

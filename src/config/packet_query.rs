@@ -28,7 +28,7 @@ pub struct PacketQuery {
     pub in_interface: Option<String>,
     /// The interface that it leaves by.
     pub out_interface: Option<String>,
-    /// Its mark.
+    /// The mark of the packet.
     pub mark: Mark,
     /// The mark of its connection.
     pub connmark: Mark,

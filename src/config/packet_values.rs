@@ -20,9 +20,9 @@ pub enum Sender {
     Outside,
     /// A process of this user and this group.
     Process {
-        /// Its user.
+        /// The user of the process.
         uid: u32,
-        /// Its group.
+        /// The group of the process.
         gid: u32,
     },
     /// The proxy: the first of its users and of its groups.
@@ -34,11 +34,11 @@ pub enum Sender {
 /// The conntrack state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// It belongs to a connection that is there.
+    /// The packet belongs to a connection that is there.
     Established,
-    /// It fits no connection.
+    /// The packet fits no connection.
     Invalid,
-    /// It is the first packet of a connection.
+    /// The packet is the first one of a connection.
     New,
 }
 

@@ -40,9 +40,9 @@ pub struct BundleContext {
 /// What `guard` does when the live rules are not those that it guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardAction {
-    /// It repairs them.
+    /// The guard repairs the rules.
     Repair,
-    /// It reports it.
+    /// The guard reports the difference.
     Report,
 }
 

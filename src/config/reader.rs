@@ -18,7 +18,7 @@ pub(super) struct Reader<'a> {
 pub(super) enum Items<'a> {
     /// `*` alone.
     All,
-    /// These, perhaps none.
+    /// The words of the list, perhaps none.
     These(Vec<&'a str>),
 }
 

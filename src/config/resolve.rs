@@ -74,7 +74,7 @@ fn scope_of(raw: &RawOptions) -> OptionScope {
 pub struct GivenOption {
     /// The option.
     pub key: Key,
-    /// Its text.
+    /// The text of the option.
     pub text: String,
     /// The source of the text.
     pub origin: Origin,

@@ -31,7 +31,7 @@ pub enum BackendChoice {
 }
 
 impl BackendChoice {
-    /// All of them.
+    /// The choices.
     pub const ALL: [Self; 5] =
         [Self::Auto, Self::Iptables, Self::IptablesLegacy, Self::IptablesNft, Self::Nftables];
 
@@ -82,14 +82,14 @@ pub struct Validation {
 /// A network namespace that is not the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkNamespace {
-    /// The one at this path (`--network-namespace`).
+    /// The network namespace at this path (`--network-namespace`).
     Path(PathBuf),
-    /// That of this process (`--pid`).
+    /// The network namespace of this process (`--pid`).
     Pid(u32),
 }
 
 impl NetworkNamespace {
-    /// Its path.
+    /// The path of the network namespace.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {

@@ -48,7 +48,7 @@ pub(super) fn delete_entries(table: &mut Conntrack, families: &BTreeSet<Family>)
 enum Progress {
     Open,
     Ended,
-    /// It depends on the sockets.
+    /// The state of the connection depends on the sockets.
     Unsure,
 }
 

@@ -42,8 +42,8 @@ fn read_note() -> TrackingState {
     }
 }
 
-/// The same, where DNS is captured for the first time in a pod whose programs run already: their queries are tracked from the
-/// first commit on, and captured from a later one.
+/// Whether connections are tracked, where DNS is captured for the first time in a pod whose programs run
+/// already: their queries are tracked from the first commit on, and captured from a later one.
 pub(crate) fn entries_during_capture(
     desired: &PerFamily<FamilyRules>,
     before: &TrackingState,

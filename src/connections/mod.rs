@@ -78,7 +78,7 @@ impl Translated {
 /// The treatment of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They live on.
+    /// Open connections live on.
     Keep,
     /// Nothing of ours stays, so they are reset.
     Reset,
@@ -179,7 +179,7 @@ pub fn captures(observed: &Observed) -> bool {
 /// TCP leaves the chain, and is not captured: neither segments within connections nor a SYN, which an entry of the wrong
 /// direction would hand to the proxy with the client's address as the original destination.
 const ALL_TCP: Protocol = Protocol::TCP;
-/// The same for segments within connections only.
+/// Segments within TCP connections leave the chain; a SYN does not.
 const SEGMENTS: Protocol =
     Protocol { transport: Transport::Tcp, source: None, destination: None, syn: Some(Match::Not(Syn)) };
 

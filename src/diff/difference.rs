@@ -14,7 +14,7 @@ pub(super) struct Difference {
     pub(super) family: Family,
     /// The packets: all of one class.
     pub(super) class: Class,
-    /// One of them.
+    /// A packet of the class.
     pub(super) witness: Witness,
     pub(super) outcomes: [Outcome; 2],
 }

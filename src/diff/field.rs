@@ -13,7 +13,7 @@ use crate::model::{Family, Interface};
 pub(super) enum Field {
     /// One of the constants `FROM_OUTSIDE` to `TO_OUTSIDE`.
     Path,
-    /// Its name as 16 bytes; 0 for none.
+    /// The name of the interface as 16 bytes; 0 for none.
     InInterface,
     OutInterface,
     Protocol,

@@ -74,7 +74,7 @@ impl Side {
         self
     }
 
-    /// The same for one family.
+    /// With what may decide besides in one family, and is not walked.
     #[must_use]
     pub fn besides_of(mut self, family: Family, notices: &[String]) -> Self {
         self.unwalked(family, notices);
@@ -103,7 +103,7 @@ pub enum Conclusion {
     Different,
     /// Every packet is treated alike.
     Equal,
-    /// Neither: a rule cannot be evaluated.
+    /// Equality is not proved: a rule cannot be evaluated.
     NotProved,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct BaseChain {
     /// Whether it meets the first packet of a connection only.
     pub(super) is_nat: bool,
     pub(super) drops: bool,
-    /// Its number.
+    /// The index of the chain.
     pub(super) chain: usize,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Outcome {
     pub(super) verdict: Verdict,
     pub(super) mark: Value,
     pub(super) connmark: Value,
-    /// Its zone of connection tracking.
+    /// The zone of connection tracking.
     pub(super) zone: u16,
     /// Whether connection tracking does not see it.
     pub(super) is_untracked: bool,
@@ -74,7 +74,8 @@ pub(super) fn run(family: Family, program: &Program, start: Vec<Walker>) -> Resu
     run_with_trace(family, program, start).map(|(ended, _)| ended)
 }
 
-/// The same, with the rules that matched: of use for a single packet.
+/// The classes into which the packets are split, each with its outcome, and the rules that matched: of use
+/// for a single packet.
 pub(super) fn run_with_trace(
     family: Family,
     program: &Program,

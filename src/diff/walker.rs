@@ -19,7 +19,7 @@ pub(super) type RuleNumber = (usize, usize);
 pub(super) enum Value {
     /// What this field was in the beginning.
     Of(Field),
-    /// The same for all.
+    /// One number for all packets.
     Constant(u128),
     /// Not known.
     Unknown,

@@ -9,7 +9,7 @@ use crate::model::{Family, Transport};
 pub struct BpfProgram {
     /// The family of its packets, if it sees one only.
     pub family: Option<Family>,
-    /// Those that it sees.
+    /// The packets that the program sees.
     pub packets: Seen,
     /// What it may do, in a sentence.
     pub words: String,
@@ -20,9 +20,9 @@ pub struct BpfProgram {
 pub enum Seen {
     /// All of the pod.
     All,
-    /// Those for which the kernel looks for a socket here.
+    /// Packets for which the kernel looks for a socket here.
     Received,
-    /// Those that a process sends, before all rules.
+    /// Packets that a process sends, before all rules.
     Sent,
 }
 

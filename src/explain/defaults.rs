@@ -39,8 +39,8 @@ impl Pod<'_> {
 }
 
 impl Packet {
-    /// The same packet, with default values that stand for any other, where the question has none; one of the proxy with the owner that it
-    /// has in this pod.
+    /// The packet with default values that stand for any other, where the question has none; one of the proxy
+    /// with the owner that it has in this pod.
     #[must_use]
     pub(super) fn with_defaults(mut self, query: &PacketQuery, pod: &Pod<'_>) -> Self {
         let family = self.family();

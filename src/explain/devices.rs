@@ -5,7 +5,7 @@ use super::packet::Packet;
 use super::walk::{Verdict, Walk};
 use crate::text::one_line;
 
-/// Each of these in words, that which is met first at the front.
+/// What may decide over the packet, in words: that which is met first at the front.
 pub(super) fn may_decide(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Vec<String> {
     let Some(live) = &pod.live else { return Vec::new() };
     let programs = live.runtime.programs.iter().filter(|program| program.may_decide(packet, walk));

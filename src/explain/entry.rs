@@ -8,15 +8,16 @@ use crate::text::one_line;
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its tests and its effect.
+    /// The tests and the effect of the rule.
     pub(crate) rule: LiveRule,
     /// Why it exists, if it is ours.
     pub(crate) why: Option<Why>,
     /// Whether it is one of nftables, whose tests of the owner fail without a socket.
     pub(crate) is_native: bool,
-    /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
+    /// The number of the rule in its chain; that of a native rule for several elements of a set is the same
+    /// for each.
     pub(super) number: usize,
-    /// Its handle in nf_tables, if that is known.
+    /// The handle of the rule in nf_tables, if that is known.
     handle: Option<u64>,
 }
 
@@ -71,7 +72,8 @@ impl Entry {
         self.why.is_none()
     }
 
-    /// Its words in one line. Where some of them are not known, its handle or number in the chain, by which it can be found.
+    /// The words of the rule in one line. Where some of them are not known, its handle or number in the
+    /// chain, by which it can be found.
     pub(super) fn shown(&self) -> String {
         let text = self.rule.words();
         let shown = one_line(&text);

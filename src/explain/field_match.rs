@@ -25,7 +25,7 @@ pub(super) struct Facts<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Yes,
-    /// It does not, and why.
+    /// The match does not hold, and why.
     No(String),
     /// What it looks at is not known.
     Unknown,

@@ -7,11 +7,11 @@ use crate::live_rules::Reading;
 /// Whether a rule is for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Applies {
-    /// It is.
+    /// The rule is for the packet.
     Yes,
-    /// It is not, and why.
+    /// The rule is not for the packet, and why.
     No(String),
-    /// It may be: these words cannot be evaluated.
+    /// The rule may be for the packet: these words cannot be evaluated.
     Maybe(String),
 }
 

@@ -9,7 +9,7 @@ use crate::model::{Family, Transport};
 pub struct Listener {
     /// TCP or UDP.
     pub transport: Transport,
-    /// Its address.
+    /// The address of the socket.
     pub address: SocketAddr,
     /// The user that made it.
     pub uid: u32,

@@ -61,7 +61,7 @@ pub(super) struct PacketState {
 }
 
 impl PacketState {
-    /// It before the first hook.
+    /// The state of the packet before the first hook.
     pub(super) fn of(packet: &Packet, words: Words) -> Self {
         Self {
             process: packet.process,

@@ -76,7 +76,7 @@ pub struct Pod<'a> {
     pub config: &'a CaptureConfig,
     /// The options that differ from their defaults.
     pub given: &'a [GivenOption],
-    /// Its addresses.
+    /// The addresses of the pod.
     pub network: &'a Network,
     /// The live rules, if it is about them.
     pub live: Option<LiveState>,
@@ -105,7 +105,7 @@ pub struct LiveState {
     pub dormant: Vec<Finding>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<Finding>,
-    /// Those of the notices that are about rules before ours: of other tables, and of another variant of iptables.
+    /// The notices about rules before ours: of other tables, and of another variant of iptables.
     pub before: Vec<Finding>,
     /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
     pub foreign_routes: PerFamily<Vec<Finding>>,

@@ -36,9 +36,9 @@ const LATER: TcpFlags = &[SYN | ACK, ACK, FIN | ACK, RST | ACK];
 /// Owner of the socket that sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its user.
+    /// The user of the process.
     pub uid: u32,
-    /// Its primary group.
+    /// The primary group of the process.
     pub gid: u32,
 }
 
@@ -67,13 +67,13 @@ pub struct Packet {
     pub is_local: bool,
     /// The interface that it arrives on, or leaves by.
     pub interface: String,
-    /// Its mark.
+    /// The mark of the packet.
     pub mark: Mark,
     /// Mark of its connection.
     pub connmark: Mark,
     /// State of its connection.
     pub state: ConnectionState,
-    /// Its flags over TCP, if more is known of them than by the state.
+    /// The TCP flags of the packet, if more is known of them than by the state.
     pub tcp_flags: Option<TcpFlags>,
     /// What its process asked for, where a BPF program at the socket chose another destination.
     pub translated_from: Option<SocketAddr>,
@@ -120,13 +120,13 @@ impl Packet {
         }
     }
 
-    /// The same packet of another process.
+    /// The packet, sent by another process.
     #[must_use]
     pub(super) fn sent_by(self, sender: Sender, process: Option<Process>) -> Self {
         Self { sender: self::sender(sender, process), process, ..self }
     }
 
-    /// The same packet, with the destination that rules see.
+    /// The packet, with the destination that rules see.
     #[must_use]
     pub(super) fn translated(mut self, pod: &Pod<'_>) -> Self {
         let servers = pod.live.iter().flat_map(|live| &live.runtime.translated_servers);
@@ -150,7 +150,7 @@ impl Packet {
         })
     }
 
-    /// Its address family.
+    /// The address family of the packet.
     #[must_use]
     pub const fn family(&self) -> Family {
         if self.destination.is_ipv4() { Family::V4 } else { Family::V6 }

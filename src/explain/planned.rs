@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// The same rules without that one, and others with its words in the chain; `None` if it is not among them.
+    /// The rules without `rule` and others with its words in the chain; `None` if it is not among them.
     #[must_use]
     pub fn without(&self, rule: &ForeignRule) -> Option<Self> {
         let ForeignRule { table, chain, words } = rule;

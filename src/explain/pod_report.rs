@@ -46,24 +46,24 @@ pub struct PodReport {
 /// A live chain.
 #[derive(Clone, Debug)]
 pub struct LiveChain {
-    /// Its family.
+    /// The family of the chain.
     pub family: Family,
     /// The hook from which packets get there; `None` if no rule leads there.
     pub hook: Option<&'static str>,
-    /// Its table, with the family of nftables in front if it is not one of iptables.
+    /// The table of the chain, with the family of nftables in front if it is not one of iptables.
     pub table: String,
-    /// Its name.
+    /// The name of the chain.
     pub chain: String,
     /// Whether its policy is to drop.
     pub drops: bool,
-    /// Its rules.
+    /// The rules of the chain.
     pub rules: Vec<ChainRule>,
 }
 
 /// A rule of a live chain.
 #[derive(Clone, Debug)]
 pub struct ChainRule {
-    /// Its words.
+    /// The words of the rule.
     pub words: String,
     /// Why it exists; `None` if it is foreign.
     pub why: Option<Why>,

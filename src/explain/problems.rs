@@ -67,7 +67,7 @@ pub(super) fn of_packet(
     by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)))
 }
 
-/// That the pod would forward the packet, and the rules capture it.
+/// The finding that the pod would forward the packet, and the rules capture it.
 fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
     let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
     let arrives = [Subject::Interface(packet.interface.clone())];
@@ -268,7 +268,8 @@ fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
     packet.transport == Transport::Tcp && packet.process.is_some_and(is_its)
 }
 
-/// Those of kinds of traffic that are not `named` yet: each with the first kind that has it, and how many more there are.
+/// The problems of kinds of traffic that are not `named` yet: each with the first kind that has it, and how
+/// many more there are.
 fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
     let is_named = |problem: &row::Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
     let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();

@@ -26,7 +26,7 @@ pub struct Reason {
 pub struct Cause {
     /// The option.
     pub key: Key,
-    /// Its value, and where that comes from if it is not the default.
+    /// The value of the option, and where that comes from if it is not the default.
     pub given: Option<(String, Origin)>,
     /// Whether the rules were read from the kernel: what they were made from is not known.
     pub is_live: bool,

@@ -31,7 +31,7 @@ pub(super) enum Routed {
     Here,
     /// To another machine, or that is not known.
     Away,
-    /// It has no route.
+    /// The packet has no route.
     Nowhere,
     /// A policy rule or route throws it away.
     Rejected,
@@ -49,9 +49,9 @@ pub struct Looked<'a> {
 }
 
 impl Packet {
-    /// The same packet, leaving by the interface of its route where none is asked about, with the source that the kernel chooses where
-    /// none is, or that of a client which its interface leads to. What is for an address that no interface but `lo` has arrives by the one
-    /// that leads to the client.
+    /// The packet, leaving by the interface of its route where none is asked about, with the source that the
+    /// kernel chooses where none is, or that of a client which its interface leads to. What is for an address
+    /// that no interface but `lo` has arrives by the one that leads to the client.
     #[must_use]
     pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
         if self.is_inbound && !self.has_interface && !routing.is_on_link(self.destination.ip()) {
@@ -207,7 +207,7 @@ impl<'a> Routing<'a> {
         own.find(|own| is_usable(own.address)).map(|own| own.address)
     }
 
-    /// The same with the rule and the route that a run makes.
+    /// Where a packet goes by the rule and the route that a run makes.
     pub(super) fn routed_by_options(&self, packet: &Packet, at: &PacketState) -> Routed {
         let is_own = packet.is_local || at.destination != packet.destination;
         match self.mark {

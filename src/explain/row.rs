@@ -13,9 +13,9 @@ use crate::model::{Family, Transport};
 /// One kind of traffic.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its name.
+    /// The name of this kind of traffic.
     pub kind: String,
-    /// Its family.
+    /// The family of the packets.
     pub family: Family,
     /// A packet of it.
     pub packet: String,

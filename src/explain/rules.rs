@@ -47,7 +47,7 @@ fn leaving_owner(entry: &Entry) -> Option<Owner> {
 
 /// The hook of packets for this machine, by the name of its chain.
 pub(super) const INPUT: &str = parse::INPUT;
-/// That of packets that leave, also over `lo`.
+/// The hook of packets that leave, also over `lo`, by the name of its chain.
 pub(super) const POSTROUTING: &str = parse::POSTROUTING;
 /// The priority at which the kernel translates sources, in these two.
 pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
@@ -106,13 +106,13 @@ pub(crate) struct Chains {
 /// A live rule of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its table.
+    /// The table of the rule.
     pub table: Table,
-    /// Its chain.
+    /// The chain of the rule.
     pub chain: String,
-    /// Its number in the chain, foreign rules included.
+    /// The number of the rule in the chain, foreign rules included.
     pub number: usize,
-    /// Its words behind `-A CHAIN`.
+    /// The words of the rule behind `-A CHAIN`.
     pub text: String,
     /// How many more elements of a set it is for.
     pub more: usize,
@@ -166,7 +166,7 @@ impl Rules {
         Self { tables: self.tables.clone(), ..Self::default() }
     }
 
-    /// Those of ours, without those that are not understood.
+    /// The rules of ours, without those that are not understood.
     #[must_use]
     pub fn own(&self, family: Family) -> FamilyRules {
         let mut own = FamilyRules::none(family);
@@ -200,7 +200,7 @@ impl Rules {
         own
     }
 
-    /// Those of ours, in the order of tables and chains.
+    /// The rules of ours, in the order of tables and chains.
     #[must_use]
     pub fn listed(&self) -> Vec<Listed> {
         let mut listed: Vec<Listed> = Vec::new();

@@ -72,7 +72,7 @@ impl Runtime {
 }
 
 impl Process {
-    /// That its traffic is not captured.
+    /// The finding that the traffic of the process is not captured.
     pub(super) fn finding(&self) -> Finding {
         let Self { pid, name, uid, gid, .. } = self;
         let name = one_line(name);
@@ -84,13 +84,13 @@ impl Process {
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// Its user.
+    /// The user of the process.
     pub uid: u32,
-    /// Its group.
+    /// The group of the process.
     pub gid: u32,
     /// Whether it is in the container in which the proxy listens; `None` if that container is not known.
     pub is_proxy: Option<bool>,
@@ -101,7 +101,7 @@ pub struct Process {
 pub struct Connection {
     /// The pod's end.
     pub local: SocketAddr,
-    /// The other end.
+    /// The peer's end.
     pub remote: SocketAddr,
     /// The user of its socket.
     pub uid: u32,
@@ -114,7 +114,7 @@ pub struct ProxyPort {
     pub name: &'static str,
     /// TCP or UDP.
     pub transport: Transport,
-    /// Its number.
+    /// The number of the port.
     pub port: Port,
     /// The family of the rules.
     pub family: Family,

@@ -127,7 +127,7 @@ impl Question {
         Self::with(&entry.rule.tests(), kind, family, pod)
     }
 
-    /// The same for a policy rule.
+    /// A question about a packet of this kind that a policy rule is for; `None` if there is none.
     fn of_policy(rule: &PolicyRule, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
         let mut question = Self::with(&tests(rule), kind, family, pod)?;
         let Some((first, last)) = rule.uids else { return Some(question) };

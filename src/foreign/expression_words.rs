@@ -6,9 +6,9 @@ use crate::model::Family;
 use crate::nft;
 use crate::parse::{self, CtTarget, REWRITES};
 
-/// It sets a conntrack zone.
+/// The word for an expression that sets a conntrack zone.
 pub(super) const CT_ZONE: &str = "ct zone";
-/// It exempts packets from connection tracking.
+/// The word for an expression that exempts packets from connection tracking.
 pub(super) const NOTRACK: &str = "notrack";
 
 /// What an expression does, if it keeps a packet from later rules.

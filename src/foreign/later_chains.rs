@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
         self.captured.matches_all(rule, taken) && accepts_here()
     }
 
-    /// The same of the chain that a rule jumps to, `depth` chains deep.
+    /// Whether the chain `name`, `depth` jumps deep, accepts all packets of a kind.
     fn named_accepts(&self, name: &str, taken: Taken, depth: usize) -> bool {
         let key = (name.to_owned(), taken);
         if let Some(known) = self.accepting.borrow().get(&key) {

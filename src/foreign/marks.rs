@@ -133,7 +133,7 @@ impl Marks {
         (bits == self.mark.0 && self.captured.may_match(rule)).then_some(marked)
     }
 
-    /// The same of a rule of nftables: `ct mark set` and `meta mark set`.
+    /// What a rule of nftables gives the mark, by `ct mark set` or `meta mark set`, if TCP may meet it.
     fn of_expressions(&self, rule: &Rule, live: &LiveRule) -> Option<Marked> {
         let mark = self.mark.0.to_ne_bytes();
         let loads = |expression: &Expression| matches!(expression, Expression::Immediate { value, .. } if *value == mark);

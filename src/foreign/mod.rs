@@ -43,9 +43,9 @@ const DEEPEST: usize = 100;
 /// The live rules in the tables of iptables.
 #[derive(Clone, Copy, Debug)]
 pub struct IptablesRules<'a> {
-    /// Those of each variant and family that has chains of ours, or in whose place they will be.
+    /// The rules of each variant and family that has chains of ours, or in whose place they will be.
     pub rules: &'a BTreeMap<(Variant, Family), Observed>,
-    /// Those of iptables-legacy, where they are all foreign and another backend holds ours.
+    /// The rules of iptables-legacy, where they are all foreign and another backend holds ours.
     pub legacy: &'a PerFamily<Observed>,
 }
 

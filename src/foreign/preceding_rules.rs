@@ -66,7 +66,7 @@ pub(super) enum Targets {
     Name(String),
     /// CT with a zone.
     Zone(String),
-    /// Those of the rules of a chain.
+    /// The targets of the rules of a chain.
     Chain(String, Vec<Self>),
     /// A chain beyond the depth limit.
     TooDeep(String),
@@ -153,8 +153,8 @@ impl PrecedingRule {
 }
 
 impl PrecedingRule {
-    /// Its rule and the family, if it is one of nat before ours. Of the other tables every packet meets the rules, those of open connections and of
-    /// the proxy among them, which may have any address and port.
+    /// The rule and its family, if it is one of nat before ours. Of the other tables every packet meets the
+    /// rules, those of open connections and of the proxy among them, which may have any address and port.
     #[must_use]
     pub fn nat_rule(&self) -> Option<(Family, RuleId)> {
         let is_before = self.is_beside_ours() && self.place == Placement::Before;

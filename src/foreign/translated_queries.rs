@@ -118,9 +118,9 @@ enum Outcome {
     Translated(Place),
     /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it continues.
     MayBeTranslated,
-    /// It leaves the base chain as it is, or that is not known.
+    /// The query leaves the base chain as it is, or that is not known.
     Ends,
-    /// It leaves the chain.
+    /// The query leaves the chain.
     Returns,
     Continues,
 }

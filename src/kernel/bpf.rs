@@ -103,13 +103,13 @@ pub fn at_socket_lookup() -> io::Result<Vec<u32>> {
 /// A program of type netfilter. The kernel does not say in which network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetfilterProgram {
-    /// Its number.
+    /// The id of the program.
     pub number: u32,
     /// The family of its packets, as `NFPROTO_IPV4`.
     pub family: u32,
     /// The number of the hook.
     pub hook: usize,
-    /// Its place among the base chains of the hook.
+    /// The priority of the program among the base chains of the hook.
     pub priority: i32,
 }
 

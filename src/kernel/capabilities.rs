@@ -39,7 +39,7 @@ struct Part {
 }
 
 impl Capabilities {
-    /// Those of the current thread.
+    /// The capabilities of the current thread.
     ///
     /// # Errors
     /// The kernel refuses: a seccomp profile may.

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_micros(50);
 /// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its exit code; `None` if a signal ended it.
+    /// The exit code of the program; `None` if a signal ended it.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,

@@ -83,7 +83,8 @@ impl OwnerIds {
 /// Between the maps of uids and of gids.
 const SEPARATOR: &str = "--\n";
 
-/// Both maps of the user namespace that the network namespace belongs to; nothing if it is the one of this process, or above it.
+/// The maps of uids and gids of the user namespace that the network namespace belongs to; nothing if it is
+/// the one of this process, or above it.
 fn maps_of_owner() -> io::Result<String> {
     let namespace = Namespace::open(Path::new("/proc/thread-self/ns/net"));
     let Ok(owner) = namespace.map_err(io::Error::other).and_then(|namespace| namespace.user_namespace())
@@ -114,7 +115,7 @@ struct Extent {
     inside: u32,
     /// The first one in the user namespace of the reader.
     outside: u32,
-    /// Their number; at least one.
+    /// The number of ids; at least one.
     count: u32,
 }
 

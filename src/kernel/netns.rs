@@ -248,7 +248,8 @@ pub fn private_mounts_without_nss() -> Result<(), MountError> {
     mounts_without_nss(&[MsFlags::MS_PRIVATE, MsFlags::MS_SLAVE])
 }
 
-/// The same for a thread that goes on: it sees what is mounted and unmounted elsewhere, and keeps no mount.
+/// Hides `/etc/nsswitch.conf` from a thread that goes on: it sees what is mounted and unmounted elsewhere,
+/// and keeps no mount.
 ///
 /// # Errors
 /// As of [`private_mounts_without_nss`].

@@ -124,7 +124,7 @@ fn name_of(family: Family, table: Table) -> TableName {
     TableName::new(number, table.name())
 }
 
-/// Those of the existing tables that we write to.
+/// The existing tables that we write to.
 pub(super) fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, Table, TableName)> {
     let names = families.iter().flat_map(|family| {
         Table::ALL.into_iter().map(move |table| (*family, table, name_of(*family, table)))
@@ -182,8 +182,9 @@ pub fn native() -> io::Result<LiveTables> {
     native_by_client().map(|(tables, _)| tables)
 }
 
-/// The same with the client that has read them; `None` without nf_tables. It is for what has to be fast right after another program's
-/// transaction: when a socket is closed, the kernel waits for the end of what that has deleted, some milliseconds.
+/// The live tables of a native backend, with the client that has read them; `None` without nf_tables. It is
+/// for what has to be fast right after another program's transaction: when a socket is closed, the kernel
+/// waits for the end of what that has deleted, some milliseconds.
 ///
 /// # Errors
 /// The kernel refuses.

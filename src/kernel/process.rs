@@ -22,7 +22,7 @@ use super::{child, input, memory, recording, trial};
 pub struct Command {
     /// The program, by path.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: Vec<String>,
     /// Variables set for it, besides our own environment.
     pub env: Vec<(String, OsString)>,

@@ -9,24 +9,24 @@ use super::{procfs, recording};
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
     /// The name of its program; at most 15 bytes.
     pub name: String,
     /// The user of the sockets that it makes.
     pub uid: u32,
-    /// Their group.
+    /// The group of the sockets that the process makes.
     pub gid: u32,
-    /// Its mount namespace: the processes of a container share one.
+    /// The mount namespace of the process: the processes of a container share one.
     pub mounts: Option<String>,
 }
 
 /// The processes of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// Those that are in it.
+    /// The processes that are in the network namespace.
     pub found: Vec<Process>,
-    /// Those whose network namespace may not be read: they may be in it.
+    /// The processes whose network namespace may not be read: they may be in this one.
     pub unreadable: Vec<Process>,
 }
 
@@ -41,7 +41,7 @@ pub fn in_network_namespace() -> io::Result<Processes> {
 
 /// In the place of the mount namespace of a process of which it is not known.
 const NO_MOUNTS: &str = "-";
-/// The same of a process whose network namespace is not known either.
+/// In the place of the mount namespace of a process whose network namespace is not known either.
 const UNREADABLE: &str = "?";
 
 impl Processes {

@@ -18,7 +18,7 @@ pub(super) fn read_own(path: &str) -> io::Result<String> {
     }
 }
 
-/// The same, `None` if there is no such file.
+/// The text of a file of this thread; `None` if there is no such file.
 pub(super) fn read_own_if_present(path: &str) -> io::Result<Option<String>> {
     if_present(read_own(path))
 }

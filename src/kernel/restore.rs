@@ -19,21 +19,21 @@ const PER_KIB: Duration = Duration::from_millis(80);
 /// Why a tool did not do its work.
 #[derive(Debug)]
 pub enum ToolError {
-    /// It cannot be started.
+    /// The tool cannot be started.
     CannotRun {
         /// The command as typed in a shell.
         line: String,
         /// The error of the system call.
         error: io::Error,
     },
-    /// It hung, and was killed.
+    /// The tool hung, and was killed.
     TimedOut {
         /// The command as typed in a shell.
         line: String,
         /// How long it may run.
         timeout: Duration,
     },
-    /// It ended with an error.
+    /// The tool ended with an error.
     Failed {
         /// The command as typed in a shell.
         line: String,
@@ -106,7 +106,7 @@ pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -
     tables.keys().map(|table| run_save(host, tools, Some(table))).collect()
 }
 
-/// The same with what each rule has counted, of all tables.
+/// Reads the rules of all tables, with what each rule has counted.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ use crate::text::path_shown;
 /// A rules file, written and ready to be read from its beginning.
 #[derive(Debug)]
 pub struct RulesFile {
-    /// Its path, for messages.
+    /// The path of the file, for messages.
     pub place: String,
     /// Read from here.
     pub file: File,

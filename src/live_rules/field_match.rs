@@ -10,25 +10,25 @@ pub type Range = (u128, u128);
 /// The field of a match. Each value is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
-    /// Its number.
+    /// The protocol's number.
     Protocol,
     /// The address, as a number.
     Source,
-    /// Likewise.
+    /// The destination address, as a number.
     Destination,
     /// Of TCP and UDP.
     SourcePort,
-    /// Likewise.
+    /// The destination port, of TCP and UDP.
     DestinationPort,
     /// The source port or the destination port.
     EitherPort,
     /// By [`name_number`]; 0 for none.
     InInterface,
-    /// Likewise.
+    /// The outgoing interface, by [`name_number`]; 0 for none.
     OutInterface,
     /// The socket's user; [`NO_SOCKET`] without one.
     Uid,
-    /// Its group, likewise.
+    /// The socket's group; [`NO_SOCKET`] without one.
     Gid,
     /// 1 if it has a socket.
     Socket,
@@ -44,7 +44,7 @@ pub enum Field {
     TcpFlags,
     /// One of the constants [`UNICAST`] to [`MULTICAST`].
     SourceType(Limit),
-    /// Likewise.
+    /// The type of the destination: one of the constants [`UNICAST`] to [`MULTICAST`].
     DestinationType(Limit),
 }
 
@@ -53,20 +53,20 @@ pub enum Field {
 pub enum Limit {
     /// Any of them.
     None,
-    /// The one that the packet arrives on.
+    /// The interface that the packet arrives on.
     In,
-    /// The one that it leaves by.
+    /// The interface that the packet leaves by.
     Out,
 }
 
 /// A property of a connection, which no packet without one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Its status: the test holds if one of the bits of its mask is set.
+    /// The status of the connection: the test holds if one of the bits of its mask is set.
     Status,
     /// 1 for replies.
     Direction,
-    /// Its protocol's number.
+    /// The number of the connection's protocol.
     Protocol,
     /// One of its ends.
     End(Direction, End),
@@ -86,11 +86,11 @@ pub enum Direction {
 pub enum End {
     /// The address.
     Source,
-    /// Likewise.
+    /// The destination address.
     Destination,
     /// Of TCP and UDP.
     SourcePort,
-    /// Likewise.
+    /// The destination port, of TCP and UDP.
     DestinationPort,
 }
 
@@ -129,9 +129,9 @@ pub const INVALID: u128 = 2;
 pub const UNTRACKED: u128 = 3;
 /// The first packet of a connection that belongs to another one.
 pub const RELATED: u128 = 4;
-/// Its destination is translated.
+/// A packet of a connection whose destination is translated.
 pub const DNAT: u128 = 5;
-/// Its source is.
+/// A packet of a connection whose source is translated.
 pub const SNAT: u128 = 6;
 
 /// `RTN_UNICAST` and the others, from linux/rtnetlink.h.
@@ -149,7 +149,7 @@ pub const NO_SOCKET: u128 = 1 << 32;
 /// One match that is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldMatch {
-    /// Its field.
+    /// The field of the match.
     pub field: Field,
     /// The values with which it holds.
     pub values: Vec<Range>,
@@ -157,7 +157,7 @@ pub struct FieldMatch {
     pub mask: u128,
     /// Whether it holds with all other values instead.
     pub is_negated: bool,
-    /// Its words.
+    /// The words of the match.
     pub words: String,
 }
 

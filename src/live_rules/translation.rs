@@ -18,7 +18,7 @@ pub enum To<T> {
     Same,
     /// The address of this machine (REDIRECT).
     Own,
-    /// This value.
+    /// A value that the rule gives.
     This(T),
     /// One of several values, or not understood.
     Unknown,

@@ -10,7 +10,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The same zone in both directions.
+    /// One zone for both directions.
     #[must_use]
     pub const fn both(zone: u16) -> Self {
         Self { original: zone, reply: zone }

@@ -56,7 +56,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Both, in the order of the rules file.
+    /// The hooks, in the order of the rules file.
     pub const ALL: [Self; 2] = [Self::Prerouting, Self::Output];
 
     /// The name in iptables.
@@ -93,7 +93,7 @@ pub enum Chain {
 }
 
 impl Chain {
-    /// All of them, in the order of the rules file.
+    /// The chains, in the order of the rules file.
     pub const ALL: [Self; 9] = [
         Self::Inbound,
         Self::InRedirect,

@@ -10,13 +10,13 @@ pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
 pub const DNS_PORT: Port = Port::constant(53);
 /// Source address of what the proxy hands to the app. Fixed in Istio.
 pub const PASSTHROUGH_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-/// The same in IPv6; the address has to be put on `lo`.
+/// Source address of what the proxy hands to the app over IPv6. It has to be put on `lo`.
 pub const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 /// Mark of the proxy's own loopback calls in TPROXY mode. Fixed in Istio.
 pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
 /// The conntrack zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
 pub const APP_TO_PROXY_ZONE: u16 = 2;
-/// The one of what the proxy and name servers exchange.
+/// The conntrack zone of what the proxy and name servers exchange.
 pub const PROXY_TO_SERVER_ZONE: u16 = 1;
 
 /// The priority of connection tracking (`NF_IP_PRI_CONNTRACK`): chains with a lower one decide whether, and in which zone, a packet is tracked.
@@ -26,7 +26,7 @@ pub const NAT_PRIORITY: i32 = Table::Nat.priority();
 
 /// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
 pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-proxy-raw"];
-/// The one of them that holds the mark rules of TPROXY mode.
+/// The native table that holds the mark rules of TPROXY mode.
 pub const NATIVE_MANGLE: &str = "istio-proxy-mangle";
 
 /// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours:

@@ -15,7 +15,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both, in the order in which they are applied.
+    /// The families, in the order in which they are applied.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     /// The family of an address.

@@ -158,7 +158,7 @@ impl RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FibRoute {
-    /// Its table.
+    /// The table of the route.
     pub table: u32,
     /// Where it leads to; `None` for everywhere.
     pub destination: Option<IpNetwork>,

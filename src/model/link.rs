@@ -7,9 +7,9 @@ use super::Family;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
-    /// Its number.
+    /// The index of the interface.
     pub index: u32,
     /// Whether it is up.
     pub is_up: bool,
@@ -30,7 +30,7 @@ pub struct Link {
     pub has_v6: bool,
     /// Whether what arrives on it may go to a loopback address: `net.ipv4.conf.NAME.route_localnet`, or that of `all`.
     pub routes_to_loopback: bool,
-    /// Its own settings.
+    /// The interface's own settings of source validation.
     pub settings: SourceValidation,
     /// The number of the XDP program that sees what arrives before all rules do.
     pub xdp_program: Option<u32>,
@@ -76,7 +76,7 @@ pub struct SourceValidation {
 /// The interfaces of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Each of them.
+    /// The interfaces.
     pub each: Vec<Link>,
     /// `net.ipv4.conf.all`, which the kernel combines with the settings of each.
     pub all: SourceValidation,

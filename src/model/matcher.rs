@@ -10,9 +10,9 @@ use super::{Family, Interface, Port, Ports, Rule, Statement, Target, Why};
 /// 53` is "TCP, and another port".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Match<T> {
-    /// It is this.
+    /// The dimension has this value.
     Is(T),
-    /// It is anything but this.
+    /// The dimension has any other value.
     Not(T),
 }
 
@@ -23,7 +23,7 @@ impl<T> Match<T> {
         value
     }
 
-    /// The same test on another value.
+    /// The match with its value changed by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Match<U> {
         match self {
             Self::Is(value) => Match::Is(f(value)),
@@ -37,11 +37,11 @@ impl<T> Match<T> {
 pub enum Address {
     /// A range of one family: the rule exists in that family only.
     Net(IpNetwork),
-    /// The same thing in both families, for instance the loopback range.
+    /// A range in each family, for instance the loopback range.
     Pair {
-        /// Its IPv4 form.
+        /// The range in IPv4.
         v4: Ipv4Network,
-        /// Its IPv6 form.
+        /// The range in IPv6.
         v6: Ipv6Network,
     },
 }
@@ -125,9 +125,9 @@ impl Protocol {
 /// The conntrack state of a packet; the two sets that capture needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CtState {
-    /// It fits no connection.
+    /// The packet fits no connection.
     Invalid,
-    /// It belongs to a connection that is there, or is related to one.
+    /// The packet belongs to a connection that is there, or is related to one.
     RelatedOrEstablished,
 }
 

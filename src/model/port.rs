@@ -32,7 +32,7 @@ impl Port {
         }
     }
 
-    /// Its number.
+    /// The number of the port.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0.get()

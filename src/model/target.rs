@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Its name in iptables, or that of the chain that is jumped to.
+    /// The name of the target in iptables, or that of the chain that is jumped to.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -15,10 +15,10 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Both.
+    /// The variants.
     pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
 
-    /// The other one.
+    /// The variant that is not this one.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {

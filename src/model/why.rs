@@ -162,7 +162,7 @@ reasons! {
     /// First capture in a live pod, while the run is under way.
     OpenConnection, "open-connection",
         "during first capture, no TCP connection is captured until every open connection has a conntrack entry";
-    /// The same, until the last change of conntrack entries.
+    /// First capture in a live pod, until the last change of conntrack entries.
     SegmentDuringCapture, "segment-during-capture",
         "a connection whose conntrack entry is being replaced has none for a moment, and is not captured then";
     /// `--drop-invalid` at first capture in a live pod, while the run is under way.

@@ -37,7 +37,7 @@ impl DnsRule {
         self.expressions.windows(2).any(looks_for)
     }
 
-    /// The same rule for every destination address.
+    /// The rule without its test of the destination.
     #[must_use]
     pub fn of_any_server(&self) -> Self {
         Self { expressions: without(self.expressions.clone(), loads_destination), ..self.clone() }
@@ -50,7 +50,7 @@ impl DnsRule {
     }
 }
 
-/// The same of tables that are to be written.
+/// The rules that a DNS query meets, of tables that are to be written.
 #[must_use]
 pub fn dns_path_of(desired: &[NativeTable], family: Family) -> Vec<DnsRule> {
     let nat = desired.iter().find(|table| table.name() == NAT);

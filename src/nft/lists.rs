@@ -51,7 +51,7 @@ pub(super) struct JoinedRule {
     pub(super) list: Option<(Dimension, Vec<Listed>)>,
     pub(super) target: Target,
     pub(super) why: Why,
-    /// Its destination ports, unless it is for any or for all but some.
+    /// The destination ports of the rule, unless it is for any or for all but some.
     pub(super) ports: HashSet<Port>,
 }
 

@@ -24,20 +24,20 @@ pub struct LiveTables {
 }
 
 impl LiveTables {
-    /// These tables, as they were read; `dormant` are the names of the dormant ones.
+    /// Live tables as they were read; `dormant` are the names of the dormant ones.
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
         let tables = tables.into_iter().map(|table| first_names(table).normalized()).collect();
         Self { tables: Arc::new(tables), dormant }
     }
 
-    /// They, without what the kernel adds or changes.
+    /// The live tables, without what the kernel adds or changes.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         &self.tables
     }
 
-    /// Those that are not dormant.
+    /// The live tables that are not dormant.
     pub fn active_tables(&self) -> impl Iterator<Item = &Table> + Clone {
         self.tables.iter().filter(|table| !self.is_dormant(&table.name.name))
     }
@@ -54,7 +54,7 @@ impl LiveTables {
         self.tables.is_empty()
     }
 
-    /// Their names.
+    /// The names of the live tables.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.tables.iter().map(|table| table.name.name.clone()).collect()

@@ -19,7 +19,7 @@ const MOST_ANONYMOUS: usize = 16;
 pub(super) struct Sets(BTreeMap<String, Values>);
 
 impl Sets {
-    /// All of them, by name: the order in which they are written is that in which nft lists them.
+    /// The sets of the table, by name: the order in which they are written is that in which nft lists them.
     pub(super) fn into_list(self) -> Vec<(String, Values)> {
         self.0.into_iter().collect()
     }

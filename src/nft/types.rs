@@ -10,16 +10,16 @@ use crate::model::{Chain, CtState, Family, Hook, Interface, Mark, Match, Port, S
 /// A table of the family `inet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeTable {
-    /// Its counterpart in iptables.
+    /// The table's counterpart in iptables.
     pub table: Table,
     /// Sets that have names.
     pub sets: Vec<(String, Values)>,
-    /// Its chains.
+    /// The chains of the table.
     pub chains: Vec<NativeChain>,
 }
 
 impl NativeTable {
-    /// Its name: that of Istio's own table.
+    /// The name of the table: that of Istio's own table.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self.table {
@@ -33,9 +33,9 @@ impl NativeTable {
 /// A chain with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeChain {
-    /// Its name.
+    /// The name of the chain.
     pub name: ChainName,
-    /// Its rules in order.
+    /// The rules of the chain in order.
     pub rules: Vec<NativeRule>,
 }
 
@@ -48,7 +48,7 @@ pub enum ChainName {
     Own(Chain),
     /// The rules behind a rule with a negated owner in a base chain, counted from 1.
     RestOfHook(Hook, usize),
-    /// The same in one of our chains.
+    /// The rules behind a rule with a negated owner in one of our chains, counted from 1.
     RestOfOwn(Chain, usize),
 }
 
@@ -110,17 +110,17 @@ impl NativeRule {
 /// A test of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// It is of this family.
+    /// The packet is of this family.
     Family(Family),
     /// A field has a value, or one out of a set, or not.
     Field(Field, Match<Operand>),
-    /// It is of this protocol.
+    /// The packet is of this protocol.
     Protocol(Transport),
-    /// It opens a TCP connection, or does not.
+    /// The packet opens a TCP connection, or does not.
     Syn(Match<Syn>),
     /// The state of its connection.
     State(CtState),
-    /// Its mark.
+    /// The mark of the packet.
     Mark(Match<Mark>),
     /// The mark of its connection.
     Connmark(Mark),
@@ -193,18 +193,18 @@ pub enum Values {
 pub enum Action {
     /// The table is done with it.
     Accept,
-    /// It is discarded.
+    /// The packet is discarded.
     Drop,
-    /// It leaves the chain.
+    /// The packet leaves the chain.
     Return,
-    /// It goes on in another chain and comes back.
+    /// The packet goes on in another chain and comes back.
     Jump(ChainName),
-    /// It goes on in another chain and does not come back.
+    /// The packet goes on in another chain and does not come back.
     Goto(ChainName),
-    /// Its destination is changed to this port on the machine itself.
+    /// The destination of the packet is changed to this port on the machine itself.
     Redirect(Port),
-    /// It is handed to a transparent socket and marked, and the table is done with it. Without such a socket the rule
-    /// does not match.
+    /// The packet is handed to a transparent socket and marked, and the table is done with it. Without such a
+    /// socket the rule does not match.
     Tproxy {
         /// The only family; `None` for both.
         family: Option<Family>,
@@ -213,12 +213,12 @@ pub enum Action {
         /// The mark.
         mark: Mark,
     },
-    /// It is marked.
+    /// The packet is marked.
     SetMark(Mark),
-    /// Its mark is copied to its connection.
+    /// The mark of the packet is copied to its connection.
     SaveMark,
     /// The mark of its connection is copied to it.
     RestoreMark,
-    /// Its connection is tracked in this zone.
+    /// The connection of the packet is tracked in this zone.
     Zone(u16),
 }

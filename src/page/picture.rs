@@ -12,7 +12,7 @@ use crate::model::Port;
 /// Most lines of one list in the picture. The tables have all of them.
 const MOST: usize = 5;
 
-/// Both directions, and what the arrows are.
+/// Draws the two directions, and what the arrows are.
 pub(super) fn picture(page: &mut Markup, report: &PodReport) {
     page.leaf("h2", &[], "The pod");
     page.element("figure", &[], |page| {

@@ -14,14 +14,14 @@ use crate::model::Table;
 pub struct Counts {
     /// Packets.
     pub packets: u64,
-    /// Their bytes.
+    /// The bytes of these packets.
     pub bytes: u64,
 }
 
-/// Those of each chain, in the order of its rules.
+/// The counts of each chain, in the order of its rules.
 pub type Counters = BTreeMap<(Table, String), Vec<Counts>>;
 
-/// Those in the output of `iptables-save -c`.
+/// The counts in the output of `iptables-save -c`.
 #[must_use]
 pub fn counters(text: &str) -> Counters {
     let mut counters = Counters::new();
@@ -44,7 +44,7 @@ fn counts_of(line: &str) -> Option<Counts> {
     Some(Counts { packets: packets.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
-/// Those of the tables of native nftables, with the names of chains in iptables.
+/// The counts in the tables of native nftables, with the names of chains in iptables.
 #[must_use]
 pub fn native_counters(tables: &[NftTable]) -> Counters {
     let mut counters = Counters::new();

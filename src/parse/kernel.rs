@@ -67,7 +67,7 @@ struct DestinationRule<'a> {
     rule: &'a Rule,
     /// Where it loads the destination, masks it and compares it.
     at: usize,
-    /// Its words behind the range.
+    /// The words of the rule behind the range.
     rest: String,
     statement: Statement,
 }

@@ -39,14 +39,15 @@ pub use statement::{protocol_number, statement};
 /// One rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its words behind `-A CHAIN`, as printed. Bytes that are not UTF-8 are replaced: only rules that are understood
-    /// are ever written back, and those have none.
+    /// The words of the rule behind `-A CHAIN`, as printed. Bytes that are not UTF-8 are replaced: only rules
+    /// that are understood are ever written back, and those have none.
     pub text: String,
     /// What it says, if the model has words for all of it: not with a comment, which no rule of ours carries.
     pub statement: Option<Statement>,
     /// The chain of ours that it jumps to, understood or not.
     pub jump: Option<Chain>,
-    /// Its nf_tables handle, where that is known: unique in its table, and higher the later a rule was added.
+    /// The nf_tables handle of the rule, where that is known: unique in its table, and higher the later a
+    /// rule was added.
     pub handle: Option<u64>,
     /// Whether it is ours, where a plan knows that: in what will be live after some of its steps.
     pub ours: Option<bool>,
@@ -81,7 +82,7 @@ pub struct ObservedTable {
     pub foreign: BTreeMap<String, Vec<LiveRule>>,
     /// The shared chains that the tool cannot list: it can add rules there, but delete none.
     pub unlisted: BTreeSet<Hook>,
-    /// Its handles, in nf_tables.
+    /// The handles of the table, in nf_tables.
     pub handles: Option<TableHandles>,
 }
 
@@ -242,7 +243,7 @@ pub fn cut_off(text: &str) -> Option<&str> {
 /// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in the range only.
 struct DestinationLine<'a> {
     chain: &'a str,
-    /// Its words behind the range.
+    /// The words of the rule behind the range.
     rest: &'a str,
     statement: Statement,
 }

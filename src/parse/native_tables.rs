@@ -21,7 +21,7 @@ use crate::ordered::Ordered as _;
 /// A rule of a native table, or the part of it that is for one element of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeLine {
-    /// Its tests and its effect.
+    /// The tests and the effect of the rule.
     pub live: LiveRule,
     /// Why it exists, by its comment; `None` if another program wrote it.
     pub why: Option<Why>,
@@ -32,9 +32,9 @@ pub struct NativeLine {
 /// The rules of one table for packets of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NativeRules {
-    /// Those of the base chains.
+    /// The rules of the base chains.
     pub hooks: BTreeMap<Hook, Vec<NativeLine>>,
-    /// Those of the other chains, by their names in iptables.
+    /// The rules of the other chains, by their names in iptables.
     pub chains: BTreeMap<String, Vec<NativeLine>>,
     /// The hooks with the policy drop.
     pub drops: BTreeSet<Hook>,
@@ -58,7 +58,7 @@ pub fn native<'a>(
     Table::ALL.into_iter().filter_map(of).into_map()
 }
 
-/// Its counterpart in iptables.
+/// The counterpart of a native table in iptables.
 pub(super) fn table_of(live: &NftTable) -> Option<Table> {
     let name = |table| NativeTable { table, sets: Vec::new(), chains: Vec::new() }.name();
     Table::ALL.into_iter().find(|table| name(*table) == live.name.name)

@@ -17,7 +17,7 @@ pub fn statement(family: Family, text: &str) -> Option<Statement> {
     read(family, &words::split(text)?)
 }
 
-/// The same of words that are split already.
+/// Reads words behind `-A CHAIN` that are split already.
 pub(super) fn read(family: Family, words: &[String]) -> Option<Statement> {
     Reader { family, words: words.iter(), module: "", matcher: Matcher::default() }.read()
 }

@@ -63,7 +63,7 @@ pub struct CurrentState {
 }
 
 impl CurrentState {
-    /// That of an empty namespace.
+    /// The state of an empty namespace.
     #[must_use]
     pub fn empty(backend: Backend) -> Self {
         Self {
@@ -198,8 +198,8 @@ impl DesiredState {
         }
     }
 
-    /// The same desired state, with the rule that keeps translation up in each family that loses its rules while connections
-    /// need it, and with the passthrough address while sockets use it.
+    /// The desired state with the rule that keeps translation up in each family that loses its rules while
+    /// connections need it, and with the passthrough address while sockets use it.
     #[must_use]
     pub fn keeping_translation(mut self, connections: &Connections) -> Self {
         for (family, rules) in self.rules.iter_mut() {
@@ -212,7 +212,8 @@ impl DesiredState {
         self
     }
 
-    /// The same desired state, accepting the live rule that keeps translation in each family that has it and gets no rules.
+    /// The desired state, accepting the live rule that keeps translation in each family that has it and gets
+    /// no rules.
     #[must_use]
     pub fn accepting_kept_translation(mut self, current: &CurrentState) -> Self {
         for (family, rules) in self.rules.iter_mut().filter(|(_, rules)| rules.tables.is_empty()) {

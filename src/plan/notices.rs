@@ -24,7 +24,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// All of them.
+    /// The notices, as text.
     #[must_use]
     pub fn all(self) -> Vec<String> {
         let found = self.deciding.into_iter().chain(self.others).map(|finding| finding.to_string());

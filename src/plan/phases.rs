@@ -25,7 +25,7 @@ pub(super) struct Phases {
     prepare: Vec<(Variant, Change)>,
     /// The desired rules, in their transitional form.
     capture: Vec<Change>,
-    /// The same for native nftables.
+    /// The desired native tables, in their transitional form.
     capture_native: Option<ReplaceNative>,
     /// Our rules of the other variants leave.
     withdraw: Vec<(Variant, Change)>,
@@ -35,11 +35,11 @@ pub(super) struct Phases {
     transitional: BTreeSet<Block>,
     /// What of the desired rules has another form from then on.
     finish: Vec<Change>,
-    /// The same for native nftables.
+    /// The change of native tables that belongs to `finish`.
     finish_native: Option<ReplaceNative>,
     /// What has its final form only once no conntrack entry is stale.
     last: Vec<Change>,
-    /// The same for native nftables.
+    /// The change of native tables that belongs to `last`.
     last_native: Option<ReplaceNative>,
 }
 

@@ -37,9 +37,9 @@ pub enum Step {
 /// Rules of iptables-nft that only their handle distinguishes from identical foreign ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteByHandle {
-    /// Their family.
+    /// The family of the rules.
     pub family: Family,
-    /// Their table.
+    /// The table of the rules.
     pub table: Table,
     /// The rules.
     pub by_handle: Vec<RuleByHandle>,
@@ -48,7 +48,7 @@ pub struct DeleteByHandle {
 /// The tables of native nftables from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaceNative {
-    /// All of them.
+    /// The tables that are there from now on.
     pub tables: Vec<NativeTable>,
     /// Live ones that go in the same transaction.
     pub delete: Vec<String>,

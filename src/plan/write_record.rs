@@ -50,7 +50,7 @@ pub(super) fn recorded(
     steps
 }
 
-/// The same for a clean-up: until it completes, the record has what it removes.
+/// The steps of a clean-up: until it completes, the record has what it removes.
 fn recorded_removal(
     mut steps: Vec<Step>,
     current: &CurrentState,

@@ -12,7 +12,7 @@ const MOST: usize = 15;
 /// What rules have alike that can be exchanged: their order makes no difference.
 type Kind = (Target, Why);
 
-/// The same rules, with those for single ports that follow each other and do the same in one.
+/// The rules, where those for single ports that follow each other and do the same are joined.
 #[must_use]
 pub fn compact(mut rules: FamilyRules) -> FamilyRules {
     for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {

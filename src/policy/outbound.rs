@@ -40,7 +40,7 @@ pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// These ports are captured also where their range is not.
+/// Captures these ports also where their range is not captured.
 pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     for port in &config.traffic.outbound.ports {
         let rule = when().protocol(Protocol::to(Transport::Tcp, *port));

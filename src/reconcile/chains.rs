@@ -13,11 +13,11 @@ const MOST_COMPARED: usize = 4_000_000;
 /// A chain of one family that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainDifference {
-    /// Its family.
+    /// The family of the chain.
     pub family: Family,
-    /// Its table.
+    /// The table of the chain.
     pub table: Table,
-    /// Its name.
+    /// The name of the chain.
     pub chain: String,
     /// What differs, in the order of the rules.
     pub rules: Vec<RuleDifference>,
@@ -28,9 +28,9 @@ pub struct ChainDifference {
 pub struct RuleDifference {
     /// Whether it is desired and not live, or the other way round.
     pub is_missing: bool,
-    /// Its place among the rules of ours in the chain, on its side; counted from 1.
+    /// The place of the rule among the rules of ours in the chain, on its side; counted from 1.
     pub place: usize,
-    /// Its words behind `-A CHAIN`.
+    /// The words of the rule behind `-A CHAIN`.
     pub rule: String,
 }
 
@@ -113,7 +113,7 @@ fn words_of_line(line: &Line) -> String {
     line.statement.as_ref().map_or_else(|| line.text.clone(), ToString::to_string)
 }
 
-/// The same of native nftables: rules as packets of each family meet them.
+/// The differences of one family in native nftables: rules as packets of each family meet them.
 #[must_use]
 pub fn of_native(
     desired: &[nfnetlink::nftables::Table],

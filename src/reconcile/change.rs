@@ -31,11 +31,11 @@ pub enum Deleted {
 /// A rule to delete by its handle, because an identical foreign rule is before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleByHandle {
-    /// Its chain.
+    /// The chain of the rule.
     pub hook: Hook,
-    /// Its handle.
+    /// The handle of the rule.
     pub handle: u64,
-    /// Its words.
+    /// The words of the rule.
     pub text: String,
 }
 
@@ -51,11 +51,11 @@ impl fmt::Display for Deleted {
 /// A rule in a shared chain that may be ours or foreign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// Its table.
+    /// The table of the rule.
     pub table: Table,
-    /// Its chain.
+    /// The chain of the rule.
     pub hook: Hook,
-    /// Its words.
+    /// The words of the rule.
     pub text: String,
     /// Digest of its statement.
     pub digest: u32,

@@ -133,7 +133,7 @@ struct SharedChain<'a> {
     lines: &'a [Line],
     ours: BTreeSet<usize>,
     ambiguous: BTreeSet<usize>,
-    /// Those of which an earlier run wrote one that is not asked for.
+    /// The places of rules of which an earlier run wrote one that is not asked for.
     unwanted: BTreeSet<usize>,
     /// Whether there are chains of ours, or of Istio's, in the table.
     chains: bool,

@@ -16,11 +16,11 @@ pub enum Part {
 pub struct Block {
     /// Whose tables they are in.
     pub variant: Variant,
-    /// Their family.
+    /// The family of the rules.
     pub family: Family,
-    /// Their table.
+    /// The table of the rules.
     pub table: Table,
-    /// Their chain.
+    /// The chain of the rules.
     pub hook: Hook,
     /// Where in the chain.
     pub part: Part,
@@ -73,7 +73,7 @@ pub struct Position {
 /// The foreign rules of a shared chain that ours are written into.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignRules<'a> {
-    /// Their hashes, in order.
+    /// The hashes of the rules, in order.
     pub hashes: &'a [u32],
     /// How many of them come before our tail.
     pub before: usize,

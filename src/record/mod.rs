@@ -67,7 +67,7 @@ impl Record {
         Self { passthrough, ..Self::default() }
     }
 
-    /// Both at once.
+    /// The union of this record and another.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
@@ -108,7 +108,8 @@ impl Record {
         })
     }
 
-    /// The same while the run that leaves it is under way, from what it found. `live` is the record of the run before.
+    /// The record while the run that leaves it is under way, from what it found. `live` is the record of the
+    /// run before.
     #[must_use]
     pub fn taking_over(&self, live: &Self, found: &Found, transitional: Option<&Self>) -> Self {
         let unfinished = transitional.into_iter().chain([self]);
@@ -121,7 +122,7 @@ impl Record {
         }
     }
 
-    /// The same while a clean-up is under way, from what that found.
+    /// The record while a clean-up is under way, from what that found.
     #[must_use]
     pub fn removing(&self, found: &Found) -> Self {
         Self { unfinished: vec![BTreeSet::new()], ..self.found(found) }
@@ -140,13 +141,13 @@ impl Record {
         Self { incomplete: self.incomplete || has_gap, ..self }
     }
 
-    /// The same, with rules that may be ours or foreign and stay.
+    /// The record with rules that may be ours or foreign and stay.
     #[must_use]
     pub(crate) fn leaving(self, left: BTreeSet<Block>) -> Self {
         Self { left, ..self }
     }
 
-    /// The same, with ports that earlier options redirected to.
+    /// The record with ports that earlier options redirected to.
     #[must_use]
     pub(crate) fn after(self, earlier_ports: BTreeSet<u16>) -> Self {
         Self { earlier_ports, ..self }
@@ -216,7 +217,7 @@ impl Record {
         self.blocks().any(|known| Block { at: block.at, behind_jump: block.behind_jump, ..*known } == *block)
     }
 
-    /// The same, with the places of blocks that were found and are not written again.
+    /// The record with the places of blocks that were found and are not written again.
     #[must_use]
     pub fn with_places_of(mut self, found: &Found) -> Self {
         let known = |block: Block| {

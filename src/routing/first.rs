@@ -13,7 +13,7 @@ use crate::text::one_line;
 const MAIN: PolicyAction = PolicyAction::Table(MAIN_TABLE);
 const DEFAULT: PolicyAction = PolicyAction::Table(DEFAULT_TABLE);
 
-/// The same with the policy rule and the route of TPROXY, as a run adds them.
+/// The policy rules and routes of `fib`, with those of TPROXY, as a run adds them.
 #[must_use]
 pub fn with_tproxy(fib: &Fib, Tproxy { mark, table, .. }: Tproxy) -> Fib {
     let mut fib = fib.clone();

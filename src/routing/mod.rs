@@ -76,7 +76,7 @@ pub struct MarkRule {
 pub struct Route {
     /// IPv4 or IPv6.
     pub family: Family,
-    /// Its table.
+    /// The table of the route.
     pub table: u32,
     /// Who made it.
     pub protocol: u8,

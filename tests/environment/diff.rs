@@ -274,7 +274,7 @@ fn spellings_are_equal_and_what_the_tools_refuse_is_refused() {
     ended.stderr_contains("table foo: raw, mangle, nat, filter and security are accepted");
 }
 
-/// Those for which iptables has a library, and those that need none.
+/// Targets for which iptables has a library, and those that need none.
 #[test]
 fn every_target_of_iptables_is_accepted_and_no_match() {
     let directory = tempfile::tempdir().unwrap();

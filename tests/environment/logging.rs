@@ -151,7 +151,7 @@ fn output_that_cannot_be_written_is_an_error() {
     }
 }
 
-/// Its rules are in place, and its result is the exit code.
+/// The rules of the run are in place, and its result is the exit code.
 #[test]
 fn a_run_that_changes_rules_needs_no_output() {
     let pod = Pod::new();

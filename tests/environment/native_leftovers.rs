@@ -16,7 +16,7 @@ const NATIVE_TPROXY: &str = "nft 'add table inet istio-proxy-nat; add chain inet
      add rule inet istio-proxy-mangle istio-tproxy meta l4proto tcp ip daddr != 127.0.0.1 tproxy ip to :15006 meta mark set 1337 counter accept'; \
      for f in -4 -6; do ip $f rule add fwmark 1337 lookup 133; ip $f rule add fwmark 1337 lookup 133; \
      ip $f route add local default dev lo table 133; done; ip -6 addr add ::6/128 dev lo";
-/// The same in REDIRECT mode.
+/// What Istio's binary wrote in REDIRECT mode.
 const NATIVE_REDIRECT: &str = "nft 'add table inet istio-proxy-nat; add chain inet istio-proxy-nat istio-output; \
      add rule inet istio-proxy-nat istio-output oifname lo ip6 saddr ::6 counter return'; ip -6 addr add ::6/128 dev lo";
 /// Not Istio's: another mark, another kind of table.

@@ -40,7 +40,7 @@ pub(crate) const SIDECAR: [&str; 8] = ["-b", "*", "-i", "*", "-d", "15090,15021,
 
 /// One IPv4 address, as most pods have it.
 pub(crate) const V4: &str = "ip addr add 10.4.4.4/24 dev eth0";
-/// Both families.
+/// An address of each family.
 pub(crate) const DUAL: &str = "ip addr add 10.4.4.4/24 dev eth0; ip addr add 2001:db8::4/64 dev eth0 nodad";
 
 /// The namespaces, which go once it is dropped.

@@ -134,7 +134,7 @@ impl fmt::Display for Ended {
 }
 
 impl Ended {
-    /// It must have ended with this code.
+    /// Asserts that the run ended with this code.
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
         self

@@ -96,7 +96,8 @@ fn a_list_that_is_too_long_for_a_line_of_the_log_is_logged_in_full() {
     pod.istio(&["-b", &ports, "--log_as_json"]).good().stderr_contains("29999");
 }
 
-/// Their number once made the time grow with its square: 20 s of a processor. The kernel does so with iptables-nft, where rules are deleted.
+/// The number of virtual interfaces once made the time grow with its square: 20 s of a processor. The kernel
+/// does so with iptables-nft, where rules are deleted.
 #[test]
 fn twenty_thousand_virtual_interfaces_are_written_changed_and_removed() {
     for backend in ["nftables", "iptables-legacy", "iptables-nft"] {

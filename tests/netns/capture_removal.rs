@@ -129,7 +129,8 @@ fn cleanup_keeps_connections_on_request(fixture: Fixture) {
     }
 }
 
-/// It captures nothing, nothing jumps to it, and a run leaves it while connections are open.
+/// The chain that keeps translation captures nothing, nothing jumps to it, and a run leaves it while
+/// connections are open.
 fn reports_say_nothing_against_the_chain_that_keeps_translation(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
@@ -373,7 +374,7 @@ fn a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy(fixture: Fixtur
     }
 }
 
-/// It begins while nothing is captured.
+/// The connection begins while nothing is captured.
 fn a_connection_on_ports_of_one_that_was_cut_off_survives_the_next_capture(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));

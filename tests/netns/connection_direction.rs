@@ -55,7 +55,7 @@ fn client_whose_port_listens(fixture: Fixture) {
     }
 }
 
-/// Both sockets of a connection to a listener that is closed.
+/// A connection to a listener that is closed, by its two sockets.
 struct Connection {
     client: TcpStream,
     server: TcpStream,

@@ -74,7 +74,7 @@ fn counts(pod: &Pod) -> Vec<String> {
 struct Client {
     from: SocketAddr,
     to: SocketAddr,
-    /// Its own end and the other one.
+    /// The client's end of the connection, and the other one.
     open: Option<(TcpStream, TcpStream)>,
 }
 

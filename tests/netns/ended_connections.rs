@@ -94,7 +94,7 @@ fn ports_of_connections_that_the_server_reset(fixture: Fixture) {
     after_a_cleanup(fixture, Ending::ResetByServer);
 }
 
-/// The other family keeps its rules: no clean-up.
+/// A family other than the one that loses its rules keeps its own: no clean-up.
 fn ports_of_a_family_that_lost_its_rules(fixture: Fixture) {
     for (before, after) in CAPTURES {
         for (stays, leaves) in [("ipv4", Family::V6), ("ipv6", Family::V4)] {
@@ -142,7 +142,7 @@ fn ports_of_connections_whose_rules_were_flushed(fixture: Fixture) {
     }
 }
 
-/// Their entries are those of open connections for days.
+/// The entries of these connections are those of open ones for days.
 fn ports_of_connections_that_ended_after_their_rules_were_flushed(fixture: Fixture) {
     for (before, after) in CAPTURES {
         let pod = fixture.pod();

@@ -51,7 +51,7 @@ fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) 
     }
 }
 
-/// The same of a socket for DNS: excluded ranges do not apply to it.
+/// A socket for DNS to a link-local address: excluded ranges do not apply to it.
 fn captured_queries_to_a_link_local_name_server_are_lost(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[9000]));

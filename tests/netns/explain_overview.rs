@@ -262,7 +262,7 @@ fn change(pod: &Pod, line: &str) {
     }
 }
 
-/// Those of the first line about all kinds of traffic.
+/// The problems in the first line about all kinds of traffic.
 fn problems(pod: &Pod) -> String {
     let output =
         pod.bare_istio_iptables(&["explain", "--live", "--output", "json"]).run().succeeded().output();

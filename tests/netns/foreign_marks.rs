@@ -45,7 +45,7 @@ fn nft(pod: &Pod, rules: &str) {
     pod.namespace.run(|| tool("nft", &["-f", "-"], rules));
 }
 
-/// They end connections that the rules would not even capture.
+/// Rules that mark connections like TPROXY end connections that ours would not even capture.
 fn rules_that_mark_connections_like_tproxy_are_named_and_end_them(fixture: Fixture) {
     const CONNMARK: &str = "-j CONNMARK --set-xmark 0x539/0xffffffff";
     const MARK: &str = "-j MARK --set-xmark 0x539/0x";

@@ -175,7 +175,7 @@ fn rules_that_concern_no_captured_packet_are_not_named(fixture: Fixture) {
     assert_eq!(named(&pod, &["cleanup"]), [""; 0]);
 }
 
-/// Both variants see every packet: what the other one redirects, or drops, is not captured.
+/// Each variant sees every packet: what the other one redirects, or drops, is not captured.
 fn rules_of_iptables_legacy_beside_another_backend_are_named(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8081]), pod.outside_listens(&[80, 9999]));

@@ -26,7 +26,7 @@ enum Call {
     Inbound,
     Outbound,
     Excluded,
-    /// Its replies get lost.
+    /// The replies of the call get lost.
     Silent,
 }
 

@@ -53,8 +53,9 @@ fn only_listed_inbound_ports_are_captured(fixture: Fixture) {
     }
 }
 
-/// Both are redirected to the same port of the proxy, so connection tracking gives the second one another source port.
-/// The kernel takes that into account for listeners that are not transparent, as Envoy's are in REDIRECT mode.
+/// Connections to two ports are redirected to the same port of the proxy, so connection tracking gives the
+/// second one another source port. The kernel takes that into account for listeners that are not transparent,
+/// as Envoy's are in REDIRECT mode.
 fn connections_to_two_ports_from_one_client_port_are_captured(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy().serve("proxy", &[Listen::Tcp(15006)]), pod.app_listens(&[8080, 9090]));

@@ -180,7 +180,7 @@ fn killed_at_restore(pod: &Pod, args: &[&str], families: &[Family], when: &str) 
     pod.istio_iptables(args).env("PATH", &path(tools.path())).run().ended_with(-1);
 }
 
-/// The same rules, with counters that tell them from ours.
+/// Adds rules like ours, with counters that tell them apart.
 fn identical(pod: &Pod, rules: &[&str]) {
     for &family in pod.fixture.families() {
         for rule in rules {

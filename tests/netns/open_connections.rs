@@ -37,7 +37,7 @@ impl OpenConnections {
         held
     }
 
-    /// The same, regardless of the server.
+    /// Opens `each` idle and `each` busy ones in each family and direction, regardless of the server.
     pub(crate) fn open_anywhere(pod: &Pod, families: &[Family], each: usize) -> Self {
         let open = || {
             let mut list = Vec::new();

@@ -63,7 +63,7 @@ fn two_killed_changes_leave_no_earlier_exclusion(fixture: Fixture) {
     }
 }
 
-/// The same behind foreign rules that are inserted after each kill: only handles tell then.
+/// Rules behind foreign ones that are inserted after each kill: only handles tell then.
 fn shifted_rules_of_two_killed_changes_are_deleted(fixture: Fixture) {
     let pod = fixture.pod();
     let before = pod.state();

@@ -117,7 +117,7 @@ fn handshakes(fixture: Fixture, restarted: bool) {
     }
 }
 
-/// Their replies find their entries.
+/// Replies to these attempts find their entries.
 fn attempts_that_get_a_reply_after_the_change(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));

@@ -20,7 +20,7 @@ use super::tables::Tables;
 /// The mark rules that another rule set must not see: they store marks from every interface.
 const SAVES_EVERYWHERE: &str = "-p tcp -m mark --mark";
 
-/// Both variants' tables, and the alias of `lo`.
+/// The tables of the two variants, and the alias of `lo`.
 #[derive(Clone, Debug, Default)]
 struct Namespace(BTreeMap<(Variant, Family), Tables>, Option<String>);
 

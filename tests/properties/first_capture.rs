@@ -18,7 +18,7 @@ use super::tables::Tables;
 const VARIANT: Variant = Variant::Nft;
 /// What a chain of ours begins with while TCP is exempt.
 const EXEMPTION: &str = "-p tcp -j RETURN";
-/// The same while entries are corrected, unless the chain drops.
+/// What a chain of ours begins with while entries are corrected, unless the chain drops.
 const SEGMENTS: &str = "-p tcp ! --syn -j RETURN";
 
 fn desired(config: &CaptureConfig) -> DesiredState {
@@ -78,7 +78,7 @@ fn capturing(tables: &Tables) -> Vec<Vec<String>> {
     with_target(tables, &["-j REDIRECT", "-j TPROXY", "-j DROP"])
 }
 
-/// Those that send connections to the proxy.
+/// The chains of ours that send connections to the proxy, with their rules.
 fn redirecting(tables: &Tables) -> Vec<Vec<String>> {
     with_target(tables, &["-j REDIRECT", "-j TPROXY"])
 }

@@ -151,7 +151,8 @@ impl Tables {
         text
     }
 
-    /// The same without empty tables, so that a table that only exists equals one that does not.
+    /// The contents of the tables, without empty ones, so that a table that only exists equals one that does
+    /// not.
     pub(crate) fn contents(&self) -> BTreeMap<(String, String), Vec<String>> {
         let words =
             |rules: &[(u64, String)]| -> Vec<String> { rules.iter().map(|(_, rule)| rule.clone()).collect() };

@@ -35,7 +35,7 @@ pub(crate) fn markdown(cases: &[Case]) -> String {
     text
 }
 
-/// The one with this backend and list; without a list all lists are the same.
+/// The case with this backend and list; without a list all lists are the same.
 pub(crate) fn case(cases: &[Case], backend: Backend, list: List, length: u32) -> Option<&Case> {
     cases.iter().find(|c| c.backend == backend && c.length == length && (c.list == list || length == 0))
 }

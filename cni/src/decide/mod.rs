@@ -18,28 +18,28 @@ const PROXY_CONFIG: &str = "proxy.istio.io/config";
 /// What happens to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is captured.
+    /// The pod is captured.
     Capture(CaptureOptions),
-    /// It is not.
+    /// The pod is not captured.
     NotCaptured(NotCaptured),
-    /// It must not start.
+    /// The pod must not start.
     Refuse(Refusal),
 }
 
 /// Why a pod is not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotCaptured {
-    /// Its init container does it.
+    /// The init container of the pod captures its traffic.
     InitContainer,
     /// The proxy runs without Envoy.
     EnvoyDisabled,
-    /// It has no proxy.
+    /// The pod has no proxy.
     NoProxy,
     /// The proxy is none that is captured for: a gateway, for instance.
     ProxyType(String),
     /// Injection is disabled.
     InjectionDisabled,
-    /// It was not injected.
+    /// The pod was not injected.
     NotInjected,
     /// `interceptionMode` is NONE.
     ModeNone,

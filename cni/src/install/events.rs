@@ -18,7 +18,7 @@ use super::options::{Install, InstallMode};
 
 /// The interval of a full reconciliation without an event: events can be lost.
 pub(super) const RESYNC: Duration = Duration::from_secs(30);
-/// The same where changes cause no events.
+/// The interval of a full reconciliation where changes cause no events.
 const POLL: Duration = Duration::from_secs(5);
 
 /// The average time between failed attempts, beyond a burst: an attempt may cause events itself, and another program may cause many.

@@ -16,7 +16,8 @@ use super::error::InstallError;
 
 /// Size of the largest file of text that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
-/// The same of a program, which is installed as a whole: a debug build with its symbols has more than [`LARGEST`].
+/// Size of the largest program that is read, in bytes. A program is installed as a whole: a debug build with
+/// its symbols has more than [`LARGEST`].
 const LARGEST_PROGRAM: u64 = 256 << 20;
 
 /// What reading says of a FIFO, socket, device or directory.

@@ -35,7 +35,7 @@ pub struct LockedDir {
 /// What a file must be for a change to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
-    /// These bytes.
+    /// The file has these bytes.
     Bytes(&'a [u8]),
     /// Not there.
     Absent,
@@ -46,7 +46,7 @@ pub enum Expected<'a> {
 /// Whether a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It was, and the file was read back.
+    /// The change was made, and the file was read back.
     Written,
     /// The file is not what was expected any more.
     Conflict,

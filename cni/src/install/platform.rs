@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Platform {
     /// Value of `--platform`.
     pub name: &'static str,
-    /// Others that mean the same.
+    /// Other names of the platform.
     pub aliases: &'static [&'static str],
     /// Where the runtime looks for programs.
     pub bin_dir: &'static str,

@@ -26,9 +26,9 @@ const TAKE_OVER: Duration = Duration::from_secs(5);
 /// What happens to a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlocked {
-    /// It is left to that process until it ends.
+    /// The socket is left to that process until it ends.
     Wait,
-    /// It is replaced.
+    /// The socket is replaced.
     Replace,
 }
 

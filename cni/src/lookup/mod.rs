@@ -35,9 +35,9 @@ pub struct Query {
     pub version: u32,
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Its uid; empty if the runtime does not say.
+    /// The uid of the pod; empty if the runtime does not say.
     pub uid: String,
     /// Whether the API server is to be asked even if the agent knows the pod.
     pub refresh: bool,
@@ -53,7 +53,7 @@ pub enum Response {
     Pod(Box<KnownPod>),
     /// The API server knows no such pod.
     NotFound,
-    /// Neither: why.
+    /// Whether there is such a pod is not known: why.
     Unknown(String),
 }
 
@@ -61,11 +61,11 @@ pub enum Response {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KnownPod {
-    /// Its namespace.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Its uid.
+    /// The uid of the pod.
     pub uid: String,
     /// What is decided on.
     pub pod: Pod,

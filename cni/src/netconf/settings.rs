@@ -18,7 +18,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// All of them, in the order in which they are asked by default.
+    /// The kinds, in the order in which they are asked by default.
     pub const ALL: [Self; 3] = [Self::Annotations, Self::Agent, Self::Api];
 
     /// As it is written in configurations.
@@ -37,7 +37,7 @@ impl SourceKind {
 pub enum OnUnknown {
     /// The runtime shall try again.
     Fail,
-    /// It is not captured.
+    /// The pod is not captured.
     Pass,
 }
 

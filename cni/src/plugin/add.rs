@@ -103,9 +103,9 @@ pub(super) fn excluded_in_any_version(conf: &NetConf<'_>, attachment: &Attachmen
 
 /// What becomes of a pod that may start.
 pub(super) enum Decided {
-    /// It is captured.
+    /// The pod is captured.
     Capture(CaptureOptions),
-    /// It is not: why.
+    /// The pod is not captured: why.
     NotCaptured(String),
     /// No source knows it, and the configuration allows that: why.
     Unknown(String),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// What happens to a question.
 pub(crate) enum Reply {
-    /// These bytes, then the end.
+    /// A response of these bytes, then the end.
     Bytes(Vec<u8>),
     /// The connection stays open without a response.
     Silence,

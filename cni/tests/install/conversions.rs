@@ -47,7 +47,8 @@ fn files_of_others_with_the_names_of_a_conversion_stay() {
     }
 }
 
-/// Neither is a value of JSON libraries that refuse half of a surrogate pair and more than 128 levels.
+/// A lone surrogate and 200 levels are no values of JSON libraries that refuse half of a surrogate pair and
+/// more than 128 levels.
 #[test]
 fn configuration_with_a_lone_surrogate_or_many_levels_comes_back() {
     let deep = format!(

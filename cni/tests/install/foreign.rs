@@ -233,7 +233,7 @@ fn agent_is_not_ready_while_istio_has_the_entry() {
     agent.end();
 }
 
-/// Both agents write, again and again: the entry, and the program after each event.
+/// Istio's agent and ours write, again and again: the entry, and the program after each event.
 #[test]
 fn agent_of_istio_that_writes_too_is_reported_and_delayed() {
     let node = Node::new(&[("10-a.conflist", LIST)]);

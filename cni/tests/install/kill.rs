@@ -15,14 +15,14 @@ use nix::unistd::Pid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Killed,
-    /// It made fewer calls; its exit code.
+    /// The run made fewer calls; its exit code.
     Exited(i32),
 }
 
 /// Which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// Those that change a file or directory: between them nothing changes.
+    /// Calls that change a file or directory: between them nothing changes.
     Writing,
     /// All.
     Every,

@@ -222,8 +222,8 @@ fn list_with_a_field_of_another_type_is_passed_over() {
     assert_eq!(node.types("10-b.conflist"), ["bridge", "portmap", "istio-cni"]);
 }
 
-/// They watch the directory, and none in it: containerd reads the configuration again when a file of any name is written, renamed or
-/// removed there, CRI-O when one is made, written or renamed.
+/// Runtimes watch the directory, and none in it: containerd reads the configuration again when a file of any
+/// name is written, renamed or removed there, CRI-O when one is made, written or renamed.
 #[test]
 fn runtimes_read_the_configuration_again_after_a_change_of_the_drop_in_file() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(crate) const LIST: &str = "{\r\n  \"cniVersion\": \"1.0.0\",\n\t\"plugins\" : [\n    { \"type\":\"bridge\", \"mtu\": 1.50e3, \
      \"\\u0061\": \"\u{e4}\" },\n    {\"type\": \"portmap\",\"capabilities\":{\"portMappings\":true}}\n  ], \"name\": \"cluster\"}\n\n";
 
-/// The same network as a configuration of one plugin.
+/// A network as a configuration of one plugin.
 pub(crate) const SINGLE: &str = "{\n\t\"cniVersion\": \"0.3.1\", \"type\": \"bridge\",\r\n\"name\":\"clust\\u0065r\", \"mtu\": 1.50e3 }\n";
 
 pub(crate) struct Node {

@@ -94,7 +94,7 @@ fn sigterm_is_reported_as_an_error() {
     drop(input);
 }
 
-/// Neither waits for the deadline of the others, nor at all longer than about a second.
+/// VERSION and DEL wait neither for the deadline of the others, nor at all longer than about a second.
 #[test]
 fn version_and_del_do_not_wait_for_input_that_does_not_end() {
     let folder = tempfile::tempdir().unwrap();

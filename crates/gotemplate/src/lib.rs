@@ -100,7 +100,7 @@ impl Template {
         Ok(Self { name: name.to_owned(), text: text.to_owned(), trees })
     }
 
-    /// Its name.
+    /// The name of the template.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

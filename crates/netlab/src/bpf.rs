@@ -134,7 +134,7 @@ pub(crate) fn link(program: &OwnedFd, target: u32, hook: u32, flags: u32) -> Own
     call(LINK_CREATE, &mut link).expect("attach a BPF program")
 }
 
-/// Both commands yield a file.
+/// Calls `bpf` with a command that yields a file.
 fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the size passed is that of `attributes`, and the buffers that they point to outlive the call.
     let outcome =

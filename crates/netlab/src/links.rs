@@ -33,7 +33,8 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Those of the namespace in which the calling thread is. To be used on that thread: names of links are looked up where it is.
+    /// The links of the namespace in which the calling thread is. To be used on that thread: names of links
+    /// are looked up where it is.
     #[must_use]
     pub fn here() -> Self {
         let socket = Socket::new(NETLINK_ROUTE).expect("open a socket of rtnetlink");

@@ -82,8 +82,9 @@ impl Namespace {
         Self::child(None)
     }
 
-    /// The same, with a small table of TCP sockets of its own: a list of sockets walks the whole table, and that of the machine has
-    /// up to 524,288 buckets. Kernels before 6.1 have one table only.
+    /// Makes an empty namespace with a small table of TCP sockets of its own: a list of sockets walks the
+    /// whole table, and that of the machine has up to 524,288 buckets. Kernels before 6.1 have one table
+    /// only.
     #[must_use]
     pub fn with_own_tcp_table() -> Self {
         static PARENT: OnceLock<Namespace> = OnceLock::new();

@@ -28,7 +28,7 @@ impl SocketProgram {
         Self::of(&bpf::root_cgroup(), namespace, service, backend)
     }
 
-    /// The same at the sockets of one cgroup only.
+    /// Does what [`Self::translating`] does, at the sockets of one cgroup only.
     #[must_use]
     pub fn translating_in(cgroup: &Cgroup, namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
         Self::of(&cgroup.open(), namespace, service, backend)

@@ -32,7 +32,7 @@ impl User {
         Self { namespace: namespace.clone(), uid, gid }
     }
 
-    /// Its network namespace.
+    /// The network namespace of the user.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -233,7 +233,7 @@ impl Conversation {
         if back.trim_end() == line { Ok(()) } else { Err(io::Error::other(format!("echo {back:?}"))) }
     }
 
-    /// The same, waiting this long for the echo.
+    /// Sends a line, and waits this long for its echo.
     pub fn echo_within(&mut self, line: &str, limit: Duration) -> io::Result<()> {
         self.stream.get_mut().set_read_timeout(Some(limit))?;
         self.echo(line)

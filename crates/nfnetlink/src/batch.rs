@@ -95,7 +95,8 @@ impl Socket {
         self.transaction_at(messages, None)
     }
 
-    /// The same, provided that nothing has changed since `generation`, where one is given.
+    /// Sends `messages` as one nf_tables transaction, provided that nothing has changed since `generation`,
+    /// where one is given.
     ///
     /// # Errors
     /// The first message that was refused; `ERESTART` if the rules are of another generation (since Linux 4.12; older

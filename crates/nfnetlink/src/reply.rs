@@ -17,9 +17,9 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 /// One message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// Its type.
+    /// The type of the message.
     pub kind: u16,
-    /// Its flags.
+    /// The flags of the message.
     pub flags: u16,
     /// The number of the request it replies to.
     pub sequence: u32,
@@ -116,9 +116,9 @@ pub(super) fn status(reply: &Reply<'_>) -> Option<Result<(), Errno>> {
 /// One attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Its type, without the flags for nesting and byte order.
+    /// The type of the attribute, without the flags for nesting and byte order.
     pub kind: u16,
-    /// Its content, which may be attributes again.
+    /// The content of the attribute, which may be attributes again.
     pub payload: &'a [u8],
 }
 

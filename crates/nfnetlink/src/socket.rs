@@ -324,7 +324,8 @@ impl Socket {
         }
     }
 
-    /// The same, with the id of the network namespace that it is about, if that is another one.
+    /// Receives one datagram of the kernel, with the id of the network namespace that it is about, if that is
+    /// another one.
     pub(crate) fn receive_of_namespace(&mut self, flags: MsgFlags) -> io::Result<(usize, Option<i32>)> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;

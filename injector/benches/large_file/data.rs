@@ -12,7 +12,7 @@ const LINES: usize = 105;
 /// Earlier builds refuse a larger file.
 const PART_BYTES: usize = 5 << 20;
 
-/// The same documents in one file, and in several.
+/// Documents in one file, and the same ones in several.
 pub(crate) struct Data {
     pub(crate) one: PathBuf,
     pub(crate) parts: Vec<PathBuf>,

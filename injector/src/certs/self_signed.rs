@@ -24,10 +24,10 @@ pub(crate) type Trusted = watch::Receiver<Option<Arc<str>>>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum SelfSignedError {
-    /// It cannot be issued.
+    /// The certificate cannot be issued.
     #[error(transparent)]
     Certificate(#[from] CertError),
-    /// Its CA cannot be written to the file of `--ca-out`.
+    /// The CA of the certificate cannot be written to the file of `--ca-out`.
     #[error("--ca-out {file}: cannot write the CA: {problem}")]
     CaOut { file: String, problem: String },
 }

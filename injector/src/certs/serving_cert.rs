@@ -31,7 +31,7 @@ pub struct ServingCert {
     pub not_before: SystemTime,
     /// When it expires.
     pub not_after: SystemTime,
-    /// Its subject alternative names, as text.
+    /// The subject alternative names of the certificate, as text.
     pub names: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ impl Exit {
         (Self::CannotCreate, "unwritable file"),
     ];
 
-    /// All of them in a sentence, for the help.
+    /// The codes in a sentence, for the help.
     #[must_use]
     pub fn help() -> String {
         let each = Self::ALL.map(|(exit, meaning)| format!("{} {meaning}", exit as u8));
@@ -86,7 +86,7 @@ impl Failure {
         Self::one(exit, format!("{}: {}", files::called(name), files::plain(error)))
     }
 
-    /// All of them as one, with the exit code of the last.
+    /// Several failures as one, with the exit code of the last.
     pub(super) fn all(failures: Vec<Self>) -> Self {
         let exit = failures.last().map_or(Exit::NoInput, |last| last.exit);
         Self::new(exit, failures.into_iter().flat_map(|failure| failure.problems).collect())

@@ -67,7 +67,7 @@ pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
 
 /// What is lost where a kustomization changes the files beside it: nothing of it is applied here.
 pub(super) fn kustomization(inputs: &mut [Input]) -> Option<String> {
-    /// These keys change no other file.
+    /// The keys of a kustomization that change no other file.
     const WITHOUT_EFFECT: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
     let changes = |input: &mut Input| {
         let mut changes = false;

@@ -71,7 +71,7 @@ pub(super) fn load(args: &InjectionArgs, environment: &Environment) -> Result<Lo
     load_from(args, environment, &sources)
 }
 
-/// The same with sources that were read already.
+/// Reads config, values, mesh config and the namespace, with sources that were read already.
 pub(super) fn load_from(
     args: &InjectionArgs,
     environment: &Environment,

@@ -89,7 +89,7 @@ fn replicas(given: &str) -> Result<NonZeroU16, String> {
     given.parse().map_err(|_| "expected a number of replicas, 1 to 65535".to_owned())
 }
 
-/// Those of the node agent; an empty name is the default.
+/// The parser of the node agent's platforms; an empty name is the default.
 fn platforms() -> impl TypedValueParser<Value = cni::Platform> {
     let named = cni::PLATFORMS.iter().flat_map(cni::Platform::names).map(PossibleValue::new);
     PossibleValuesParser::new(named.chain([PossibleValue::new("").hide(true)]))
@@ -178,7 +178,8 @@ fn finish(
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
 }
 
-/// Those objects of the cluster that belong to the installation: a name alone may be that of an object of istiod.
+/// Prints the objects of the cluster that belong to the installation: a name alone may be that of an object
+/// of istiod.
 fn uninstall(args: &ManifestsArgs, objects: &[Value], mut notes: Vec<String>) -> Result<Output, Failure> {
     let found = with_cluster(args.kubeconfig.as_deref(), args.context.as_deref(), async |client, target| {
         let owners = crate::cluster::owners(&client, objects).await;

@@ -59,7 +59,7 @@ pub(super) struct OwnCapture {
     pub(super) options: Vec<OwnOption>,
     /// What happens to each kind of traffic, as `istio-iptables explain` prints it; empty if that cannot be followed.
     pub(super) table: String,
-    /// The same as JSON.
+    /// What happens to each kind of traffic, as JSON.
     pub(super) traffic: Value,
     /// What users may not expect.
     pub(super) warnings: Vec<String>,

@@ -16,9 +16,9 @@ use crate::yaml::{self, Document, Part};
 
 /// What happens to one object that holds a pod.
 pub(super) enum Change {
-    /// It becomes this.
+    /// The object becomes this one.
     Into(Box<Value>),
-    /// It stays.
+    /// The object stays as it is.
     None,
 }
 

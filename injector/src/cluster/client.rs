@@ -92,7 +92,7 @@ pub async fn connect_with_rate(
 /// How an API server is reached.
 struct Target {
     config: Config,
-    /// Its source, for messages.
+    /// The source of the configuration, for messages.
     source: String,
     proxy: Option<Intercept>,
 }

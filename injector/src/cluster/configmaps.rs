@@ -18,9 +18,9 @@ use crate::manifests::{NameError, Namespace, Subdomain};
 /// A ConfigMap, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapName {
-    /// Its namespace.
+    /// The namespace of the ConfigMap.
     pub namespace: String,
-    /// Its name.
+    /// The name of the ConfigMap.
     pub name: String,
 }
 

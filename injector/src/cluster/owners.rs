@@ -21,7 +21,7 @@ pub struct Owners {
     pub new: usize,
     /// Objects of the same installation, as they were given.
     pub own: Vec<Value>,
-    /// Those of them that Istio's chart made, and this installation has overwritten.
+    /// The objects of the installation that Istio's chart made, and this installation has overwritten.
     pub overwritten: Vec<String>,
     /// Objects of others that applying would overwrite, each with its owner.
     pub foreign: Vec<String>,

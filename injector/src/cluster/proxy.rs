@@ -60,7 +60,7 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Its URL without user and password.
+/// The URL of the proxy without user and password.
 pub(super) fn shown(proxy: &Intercept) -> String {
     let uri = proxy.uri();
     let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();

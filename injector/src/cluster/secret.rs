@@ -31,9 +31,9 @@ const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);
 /// The Secret, and the names of the certificate in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSecret {
-    /// Its namespace.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Secret.
     pub name: String,
     /// The names of the certificate.
     pub names: Names,
@@ -82,9 +82,9 @@ impl SharedSecret {
 /// Why a Secret has no usable bundle.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It is managed by another program, and not changed.
+    /// The Secret is managed by another program, and not changed.
     Foreign(String),
-    /// It is ours, and rewritten.
+    /// The Secret is ours, and rewritten.
     Damaged(CertError),
 }
 

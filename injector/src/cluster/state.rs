@@ -129,7 +129,8 @@ impl Reconciler {
         Part::of(known, problem)
     }
 
-    /// Those that cannot be read are left out: Istio's own validation does not let them in.
+    /// Reconciles the ProxyConfigs. Those that cannot be read are left out: Istio's own validation does not
+    /// let them in.
     fn reconcile_proxy_configs(&mut self, reporter: &StatusReporter) -> Part {
         let Cached { objects, problem } = self.configs.borrow_and_update().clone();
         // As for nodes: a cluster that does not let them be read is injected without them.

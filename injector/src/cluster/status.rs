@@ -11,12 +11,12 @@ use crate::events::{Event, EventSink};
 /// One thing that is read from the cluster or written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// It is not used.
+    /// The part is not used.
     #[default]
     Off,
-    /// It is not available yet; why, where that is known.
+    /// The part is not available yet; why, where that is known.
     Waiting(Option<String>),
-    /// It is current.
+    /// The part is current.
     Good,
     /// The last valid state stays active; why there is no newer one.
     Stale(String),

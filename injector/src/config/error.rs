@@ -51,7 +51,7 @@ pub enum Problem {
     /// A template that cannot be parsed.
     #[error("{0}")]
     Template(Box<gotemplate::Error>),
-    /// It cannot be read, or pods cannot be injected with it.
+    /// The config cannot be read, or pods cannot be injected with it.
     #[error("{0}")]
     Unusable(String),
     /// A name without a template.

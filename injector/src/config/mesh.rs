@@ -118,7 +118,7 @@ impl Mesh {
         message::unknown(value, &MESH_CONFIG)
     }
 
-    /// The same for a proxy config.
+    /// The unknown fields of a proxy config: misspelt, or from another version.
     pub(crate) fn unknown_proxy_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &PROXY_CONFIG)
     }
@@ -160,7 +160,7 @@ impl Mesh {
         &self.proxy
     }
 
-    /// Both, as one object.
+    /// The mesh config with the proxy config, as one object.
     pub(crate) fn to_json(&self) -> Value {
         let mut all = self.config.clone();
         all.insert("defaultConfig".to_owned(), Value::Object(self.proxy.clone()));

@@ -68,7 +68,7 @@ impl FromIterator<(String, ProxyConfig)> for ProxyConfigs {
 pub(crate) type Layers<'a> = [Option<&'a Map<String, Value>>; 3];
 
 impl ProxyConfigs {
-    /// Those of the root namespace, the pod's namespace and its workload.
+    /// The proxy configs of the root namespace, the pod's namespace and its workload.
     pub(crate) fn layers(
         &self,
         root: &str,

@@ -3,8 +3,8 @@
 /// A file, by name and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Its name, for messages.
+    /// The name of the file, for messages.
     pub name: String,
-    /// Its content.
+    /// The content of the file.
     pub text: String,
 }

@@ -27,7 +27,7 @@ pub enum SourceKind {
 impl SourceKind {
     const ALL: [Self; 3] = [Self::Config, Self::Values, Self::Mesh];
 
-    /// Its flag, its name, and top-level keys that no other has.
+    /// The flag of the source, its name, and top-level keys that no other has.
     const fn properties(self) -> (&'static str, &'static str, &'static [&'static str]) {
         match self {
             Self::Config => (
@@ -161,7 +161,7 @@ pub struct Settings {
     pub injector: InjectorConfig,
     /// The values that templates read.
     pub values: Value,
-    /// Their source, for messages.
+    /// The source of the values, for messages.
     pub values_from: ValuesFrom,
     /// The mesh config.
     pub mesh: Mesh,

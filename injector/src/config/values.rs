@@ -240,7 +240,7 @@ pub struct SetValues(pub Value);
 pub struct InvalidSet(String);
 
 impl SetValues {
-    /// All of them as one map, later ones over earlier ones, and the init container's image over all.
+    /// Several `--set` as one map, later ones over earlier ones, and the init container's image over all.
     #[must_use]
     pub fn merged(all: &[Self], init_image: Option<&str>) -> Value {
         let set =

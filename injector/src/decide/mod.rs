@@ -45,7 +45,7 @@ pub enum Policy {
     Disabled,
     /// Every pod unless something else decides.
     Enabled,
-    /// Neither: no pod is injected, whatever its labels say.
+    /// Another text: no pod is injected, whatever its labels say.
     Unknown(String),
 }
 

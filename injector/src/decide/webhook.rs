@@ -12,7 +12,7 @@ use crate::path::text;
 pub struct Webhook {
     /// The name of its configuration.
     pub configuration: String,
-    /// Its own name.
+    /// The webhook's own name.
     pub name: String,
     /// On the labels of the namespace.
     pub namespace_selector: Selector,
@@ -34,7 +34,7 @@ pub struct Webhooks {
 /// Which webhook is called for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// This one, and these after it: each injects.
+    /// One webhook, and others after it: each injects.
     By(Webhook, Vec<Webhook>),
     /// None; for each webhook, what keeps it from being called.
     ByNone(Vec<(Webhook, Vec<String>)>),

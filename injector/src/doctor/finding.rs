@@ -32,7 +32,7 @@ macro_rules! problems {
         }
 
         impl Problem {
-            /// All of them.
+            /// The kinds of findings.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The name for scripts.
@@ -146,7 +146,7 @@ problems! {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its kind.
+    /// The kind of the finding.
     pub problem: Problem,
     /// The object.
     pub object: String,

@@ -16,7 +16,7 @@ const USUAL: u64 = 10;
 #[derive(Debug)]
 pub(super) struct Installation<'a> {
     pub(super) configuration: &'a Value,
-    /// Its webhooks for injection.
+    /// The webhooks of the configuration, for injection.
     pub(super) webhooks: Vec<&'a Value>,
     /// As in the label `istio.io/rev`.
     pub(super) revision: &'a str,

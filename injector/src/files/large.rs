@@ -33,7 +33,7 @@ impl Input {
         Ok(Self { name: name.to_owned(), copy })
     }
 
-    /// Its name in messages.
+    /// The name of the input in messages.
     pub(crate) fn called(&self) -> &str {
         called(&self.name)
     }
@@ -43,7 +43,7 @@ impl Input {
         self.name.rsplit_once('/').map_or(".", |(folder, _)| folder)
     }
 
-    /// Its name without the directory.
+    /// The name of the input without the directory.
     pub(crate) fn base(&self) -> &str {
         self.name.rsplit_once('/').map_or(self.name.as_str(), |(_, base)| base)
     }

@@ -42,7 +42,7 @@ pub fn read(name: &str) -> io::Result<Vec<u8>> {
     read_at_most(name, MAX_BYTES as u64)
 }
 
-/// The same, for what may be larger.
+/// Reads a file of at most `largest` bytes, or standard input for `-`.
 ///
 /// # Errors
 ///

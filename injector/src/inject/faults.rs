@@ -53,7 +53,7 @@ impl Origin {
     }
 }
 
-/// Those of the faults that `before` does not have, and that no template means.
+/// The faults that `before` does not have, and that no template means.
 pub(super) fn added(before: &Value, faults: Vec<Fault>, overlays: &[Overlay]) -> Vec<Fault> {
     // A pod may have a fault in each of many thousand volumes.
     let own: HashSet<_> = validity::faults(before).iter().map(Fault::identity).collect();

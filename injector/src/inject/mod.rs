@@ -93,9 +93,9 @@ pub struct Injector {
 pub struct Request<'a> {
     /// The object with `metadata` and `spec`.
     pub pod: &'a Value,
-    /// Its workload.
+    /// The workload of the pod.
     pub workload: &'a Workload,
-    /// Its cluster, network and namespace.
+    /// The cluster, network and namespace of the pod.
     pub context: &'a InjectionContext,
 }
 

@@ -24,7 +24,7 @@ const MOST: usize = 50;
 pub(super) struct Overlay {
     /// The template.
     pub(super) name: String,
-    /// Its output, as a patch for a pod.
+    /// The output of the template, as a patch for a pod.
     pub(super) patch: Value,
     /// What its output loses or lacks.
     pub(super) flaws: Vec<Flaw>,

@@ -50,7 +50,7 @@ pub struct Revision<const LONGEST: usize = LABEL>(String);
 pub type InstalledRevision = Revision<INSTALLED>;
 
 impl<const LONGEST: usize> Revision<LONGEST> {
-    /// Its name, empty for the default one.
+    /// The name of the revision, empty for the default one.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -14,10 +14,10 @@ pub(crate) enum List {
 }
 
 impl List {
-    /// Both, app containers first.
+    /// Containers and init containers, app containers first.
     pub(crate) const BOTH: [Self; 2] = [Self::Containers, Self::InitContainers];
 
-    /// Its key in a pod spec.
+    /// The key of the list in a pod spec.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Containers => "containers",
@@ -41,7 +41,7 @@ pub(crate) fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
     List::BOTH.into_iter().flat_map(|list| containers(pod, list))
 }
 
-/// The same, to be changed; nothing if the list is missing.
+/// The containers of a list, to be changed; nothing if the list is missing.
 pub(crate) fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
     pod.get_mut("spec")
         .and_then(|spec| spec.get_mut(list.key()))
@@ -109,7 +109,7 @@ pub(crate) fn proxy(pod: &Value) -> Option<&Value> {
     List::BOTH.into_iter().find_map(|list| find(containers(pod, list), super::PROXY))
 }
 
-/// The same, to be changed.
+/// The proxy, to be changed: a regular container, otherwise a native sidecar.
 pub(crate) fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
     let list = List::BOTH.into_iter().find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
     containers_mut(pod, list).iter_mut().find(|item| name(item) == super::PROXY)

@@ -29,7 +29,7 @@ pub(crate) struct Stripped {
 /// What an earlier injection had added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Previous {
-    /// Its status annotation.
+    /// The status annotation of the injection.
     pub status: Status,
     /// The user's versions of its containers.
     pub overrides: Overrides,
@@ -37,9 +37,9 @@ pub(crate) struct Previous {
     pub fields: Option<InjectedFields>,
     /// What it noted about how the user wrote it.
     pub forms: OriginalForms,
-    /// Its containers, as they were in the pod.
+    /// The containers of the injection, as they were in the pod.
     pub containers: Vec<(List, Value)>,
-    /// Those of them that the templates now define in the other list.
+    /// The containers that the templates now define in the other list.
     pub moved: Vec<Moved>,
 }
 

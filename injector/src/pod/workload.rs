@@ -13,9 +13,9 @@ pub struct Workload {
     pub api_version: String,
     /// Kind of the workload.
     pub kind: String,
-    /// Its name.
+    /// The name of the workload.
     pub name: String,
-    /// Its namespace, empty if unknown.
+    /// The namespace of the workload, empty if unknown.
     pub namespace: String,
 }
 

@@ -43,7 +43,7 @@ pub fn canonical_quantities(pod: &mut Value) -> Result<(), QuantityError> {
 /// A quantity that was not in canonical form.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rewritten {
-    /// Its JSON pointer.
+    /// The JSON pointer of the quantity.
     pub pointer: String,
     /// What it was.
     pub given: Value,

@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(twice.to_string(), once.to_string());
     }
 
-    /// As above, with items deleted and whole lists and maps replaced.
+    /// A patch that deletes items and replaces whole lists and maps changes nothing the second time.
     #[test]
     fn merging_directives_twice_is_merging_them_once(
         original in any_container(true),

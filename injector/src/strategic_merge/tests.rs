@@ -19,7 +19,7 @@ fn container(original: Value, patch: Value) -> Value {
     merge(&original, &patch, &schema::CONTAINER).expect("a merge")
 }
 
-/// Those that the recording lacks.
+/// The merge keys that the recording lacks.
 #[test]
 fn merge_keys_of_other_lists() {
     for (list, key) in [

@@ -17,7 +17,7 @@ use crate::schema::{OBJECT_META, POD_SPEC, mesh};
 pub(crate) struct Data<'a> {
     /// The pod, without an earlier injection.
     pub(crate) pod: &'a Json,
-    /// Its workload.
+    /// The workload of the pod.
     pub(crate) workload: &'a Workload,
     /// The mesh config.
     pub(crate) mesh: &'a Mesh,

@@ -94,7 +94,7 @@ enum Inner {
 enum Check {
     /// Texts that pass.
     Text(fn(&str) -> bool, &'static str),
-    /// These words.
+    /// One word of this list.
     OneOf(&'static [&'static str]),
     /// Numbers from, to.
     Range(i64, i64),
@@ -114,7 +114,7 @@ enum Check {
 
 /// What the fields of an object must be together.
 enum Rule {
-    /// These are set.
+    /// The fields of this list are set.
     Required(&'static [&'static str]),
     /// One of these is set.
     One(&'static [&'static str]),
@@ -161,14 +161,14 @@ impl Scope<'_, '_, '_> {
         });
     }
 
-    /// The same with a remedy.
+    /// Gives the last fault a remedy.
     fn remedy(&mut self, remedy: &'static str) {
         if let Some(fault) = self.checker.faults.last_mut() {
             fault.remedy = remedy;
         }
     }
 
-    /// The same where kubelet enforces the rule, or nothing does.
+    /// Says who enforces the rule of the last fault: kubelet, or nothing.
     fn enforced_by(&mut self, enforced_by: Option<EnforcedBy>, outcome: &'static str) {
         self.checker.enforced_by(enforced_by, outcome);
     }

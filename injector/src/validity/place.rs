@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The same, owned.
+/// The owned form of a [`Place`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Location(Vec<Step>);
 
@@ -90,7 +90,7 @@ impl Location {
         })
     }
 
-    /// The same place, whichever list a container is in: injection may move it to the other one.
+    /// The place of a container in whichever list it is: injection may move it to the other one.
     pub(super) fn in_either_list(&self) -> Self {
         let step = |step: &Step| match step {
             Step::Field(name) if name == "initContainers" => Step::Field("containers".to_owned()),
@@ -99,7 +99,7 @@ impl Location {
         Self(self.0.iter().map(step).collect())
     }
 
-    /// The same with another field at its end.
+    /// The place of a field in the object at this place.
     pub(crate) fn field(&self, name: &str) -> Self {
         let mut steps = self.0.clone();
         steps.push(Step::Field(name.to_owned()));

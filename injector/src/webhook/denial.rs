@@ -7,7 +7,7 @@ use crate::inject::InjectError;
 /// Why a pod is denied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denial {
-    /// It cannot be injected.
+    /// The pod cannot be injected.
     #[error(transparent)]
     Inject(InjectError),
     /// What templates put into it is not valid in Kubernetes.
@@ -16,13 +16,13 @@ pub enum Denial {
     /// The annotations of its namespace cannot be read.
     #[error("namespace {name}: {problem}")]
     Namespace { name: String, problem: String },
-    /// It is not an object, or cannot be read.
+    /// The request's object is not an object, or cannot be read.
     #[error("request.object cannot be read: {problem}")]
     Object { problem: String },
-    /// It has more than [`MAX_POD_VALUES`].
+    /// The pod has more than [`MAX_POD_VALUES`].
     #[error("request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields")]
     TooLarge,
-    /// Its namespace was created a moment ago and is not known yet.
+    /// The namespace of the pod was created a moment ago and is not known yet.
     #[error("namespace {name} is not known yet, nor the users that its pods may run as: try again")]
     UnknownNamespace { name: String },
 }

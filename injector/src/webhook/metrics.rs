@@ -160,7 +160,7 @@ impl Metrics {
         self.duration.observe(whole.as_secs_f64());
     }
 
-    /// All of them, for a scraper that accepts this; with the `Content-Type`.
+    /// The metrics, for a scraper that accepts this; with the `Content-Type`.
     pub(super) fn text(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         // Writing to a string does not fail.

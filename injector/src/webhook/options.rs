@@ -91,7 +91,7 @@ pub(crate) enum ConfigFrom {
 /// Which program writes the CA into webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CaBundle {
-    /// This program, into these MutatingWebhookConfigurations; the list may be empty.
+    /// This program writes the CA into these MutatingWebhookConfigurations; the list may be empty.
     Ours(Vec<String>),
     /// Another program, such as cert-manager.
     External,

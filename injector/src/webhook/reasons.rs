@@ -34,7 +34,7 @@ macro_rules! reasons {
         $(pub(super) const $name: RequestReason =
             RequestReason { outcomes: $outcomes, slug: $slug, status: $status, cause: $cause, fix: $fix };)*
 
-        /// All of them, as the documentation lists them.
+        /// The reasons, as the documentation lists them.
         #[cfg(test)]
         const ALL: &[RequestReason] = &[$($name),*];
     };

@@ -17,7 +17,7 @@ const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 /// The parts of a review that are parsed.
 #[derive(Clone, Debug)]
 pub(super) struct AdmissionReview<'a> {
-    /// Its `apiVersion`, one of [`VERSIONS`].
+    /// The `apiVersion` of the review, one of [`VERSIONS`].
     pub version: &'static str,
     /// The request.
     pub request: AdmissionRequest<'a>,
@@ -136,7 +136,7 @@ impl AdmissionRequest<'_> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionResponse<'a> {
-    /// That of the request.
+    /// The uid of the request.
     pub uid: &'a str,
     /// Whether the object is allowed.
     pub allowed: bool,

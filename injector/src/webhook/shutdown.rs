@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Both steps, for everything that runs until then.
+/// The two steps of a shutdown, for everything that runs until then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shutdown {
     /// Not ready any more, but still accepting, until others have noticed.

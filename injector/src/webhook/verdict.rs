@@ -21,9 +21,9 @@ use crate::pod::workload::Workload;
 pub enum Verdict {
     /// Allowed without a change.
     Unchanged { reason: &'static RequestReason, message: String },
-    /// It is allowed, and patched.
+    /// The pod is allowed, and patched.
     Patched { reason: &'static RequestReason, message: String, patch: Vec<u8> },
-    /// It is denied.
+    /// The pod is denied.
     Denied {
         /// Why.
         denial: Denial,

@@ -15,7 +15,7 @@ pub struct Part {
     pub separator: String,
     /// The exact text.
     pub body: String,
-    /// Its number in the file, from 1.
+    /// The number of the document in the file, from 1.
     pub number: usize,
     /// The line of the file in which the body begins, from 1.
     pub line: usize,

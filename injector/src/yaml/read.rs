@@ -37,7 +37,7 @@ pub fn duplicate_key(text: &str) -> Option<YamlError> {
 
 /// One document as it was read.
 pub(super) struct Raw {
-    /// Its value, with floats as floats even if they are integral.
+    /// The value of the document, with floats as floats even if they are integral.
     pub(super) value: Value,
     /// Where its scalars are.
     pub(super) spans: Vec<Range<usize>>,

@@ -52,13 +52,13 @@ pub fn check(value: &mut Value, schema: &'static Schema) -> Result<(), TypeError
 pub(crate) struct UnknownField {
     /// Where it was, like `spec.containers[0].volumeMounts[0].readonly`.
     pub path: String,
-    /// Its name.
+    /// The name of the field.
     pub key: String,
     /// The field that it may be meant for.
     pub similar: Option<&'static str>,
 }
 
-/// The same; notes what it drops.
+/// Does what [`check`] does, and notes what it drops.
 pub(super) fn check_dropping(
     value: &mut Value,
     schema: &'static Schema,
@@ -183,7 +183,7 @@ pub fn coerce(value: &mut Value, schema: &'static Schema) {
     coerce_each(value, schema, &mut |_, _| {});
 }
 
-/// The same; `coerced` is called with the path and the text of each.
+/// Does what [`coerce`] does, and calls `coerced` with the path and the text of each value that it changes.
 pub(super) fn coerce_each(value: &mut Value, schema: &'static Schema, coerced: &mut dyn FnMut(&str, &str)) {
     let Ok(()) = for_each_scalar(value, Kind::Struct(schema), &Path::root(), &mut |value, kind, path| {
         if let (Kind::Str, Some(text)) = (kind, scalar_text(value)) {

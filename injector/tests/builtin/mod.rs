@@ -44,7 +44,7 @@ pub(crate) fn deployment() -> Value {
     })
 }
 
-/// The same pod with annotations.
+/// A pod with other annotations.
 pub(crate) fn with(pod: &Value, annotations: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["annotations"] = annotations.clone();

@@ -184,7 +184,7 @@ pub(crate) fn serves(replica: &Replica, pem: &str) -> bool {
     replica.serving.pair().is_some_and(|pair| pair.certified.cert.first() == wanted.as_ref())
 }
 
-/// That an API server with this caBundle accepts what is stored.
+/// Asserts that an API server with this caBundle accepts what is stored.
 pub(crate) fn accepted(fake: &Fake, trusted: &str) {
     let host = format!("{NAME}.{NAMESPACE}.svc");
     verify(&stored(fake, "tls.crt"), trusted, &host, SystemTime::now()).expect("accepted");

@@ -107,7 +107,7 @@ pub(crate) fn comparable(pod: &Value) -> Value {
     comparable_as_written(&pod)
 }
 
-/// The same with quantities and names of ports as written.
+/// A pod as by [`comparable`], with quantities and names of ports as written.
 pub(crate) fn comparable_as_written(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["containers", "initContainers"] {

@@ -45,7 +45,7 @@ pub(crate) fn every_object_passes_strict_validation(cluster: &Cluster) {
     );
 }
 
-/// That validation is strict, and CEL is compiled, here.
+/// Asserts that validation is strict, and CEL is compiled, here.
 pub(crate) fn invalid_objects_are_rejected(cluster: &Cluster) {
     let installation = Installation::new(cluster, &["--validating-policy"]);
     let broken = |kind: &str, pointer: &str, value: Value, expected: &str| {

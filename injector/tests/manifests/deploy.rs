@@ -76,7 +76,8 @@ fn overlay_of(folder: &str, base: &[Value], wanted: &[Value]) -> Vec<(PathBuf, S
     files
 }
 
-/// Both images in one place: kustomize finds the init container's in a variable of the Deployment, which a flag reads.
+/// The images of injector and init container in one place: kustomize finds the init container's in a variable
+/// of the Deployment, which a flag reads.
 fn images() -> Vec<(PathBuf, String)> {
     let objects = objects(&base());
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();

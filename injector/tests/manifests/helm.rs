@@ -195,7 +195,7 @@ fn the_chart_asks_for_what_it_cannot_know() {
     }
 }
 
-/// The same by Helm itself, where it is installed.
+/// Helm itself renders the chart, where it is installed.
 #[test]
 fn helm_renders_the_chart_alike() {
     if Command::new("helm").arg("version").output().is_err() {

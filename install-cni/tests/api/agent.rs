@@ -18,7 +18,7 @@ impl Node {
         Self::start_by(|program| contained(program, server))
     }
 
-    /// Another one in the same directories.
+    /// Another agent in the same directories.
     pub(crate) fn beside_contained(&self, server: &Server) -> Self {
         self.beside_by(|program| contained(program, server))
     }

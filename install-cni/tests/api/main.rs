@@ -94,7 +94,8 @@ fn pod_without_uid_is_read_again() {
     node.passed("web-0", "");
 }
 
-/// It was started while the entry was missing: its sandbox stays without rules, whatever the agent does later.
+/// A pod that was started while the entry was missing: its sandbox stays without rules, whatever the agent
+/// does later.
 #[test]
 fn pod_that_has_started_without_capture_is_reported_and_counted() {
     let server = Server::start(Mode::Well, &[injected("web-0", "u-0"), injected("web-1", "u-1")]);

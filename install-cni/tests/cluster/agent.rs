@@ -87,7 +87,7 @@ impl<'c> Installation<'c> {
         pod
     }
 
-    /// The same, made.
+    /// Makes a pod of the DaemonSet.
     pub(crate) fn agent_pod(&mut self, name: &str) -> Value {
         let pod = self.agent_pod_object(name);
         let made = self.cluster.api.create(&pod).unwrap_or_else(|rejected| panic!("{rejected:?}"));

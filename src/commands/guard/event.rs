@@ -105,7 +105,7 @@ pub enum Event {
         /// Who changed rules.
         by: Culprits,
     },
-    /// They are again.
+    /// The live rules are those that are guarded again: this program has repaired them.
     Repaired {
         /// The time since it was examined.
         took: Duration,
@@ -114,7 +114,7 @@ pub enum Event {
         /// Who changed rules.
         by: Culprits,
     },
-    /// They are again, and this program has done nothing.
+    /// The live rules are those that are guarded again, and this program has done nothing.
     Restored,
     /// Another program changes them again and again: the next repair is later.
     Waiting {
@@ -135,7 +135,7 @@ pub enum Event {
         /// Who changed rules.
         by: Culprits,
     },
-    /// It is gone.
+    /// What was reported as [`Self::Found`] is gone.
     Gone {
         /// What decided.
         finding: Box<Finding>,

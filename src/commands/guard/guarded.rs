@@ -56,7 +56,8 @@ pub trait Driver {
     /// The kernel refuses.
     fn take(&mut self) -> io::Result<Option<Vec<Change>>>;
 
-    /// The same without those of this program, right after one of it.
+    /// The changes that other programs made so far, right after a change of this program; `None` if some
+    /// notices are lost.
     ///
     /// # Errors
     /// The kernel refuses.

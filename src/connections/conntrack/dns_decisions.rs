@@ -10,7 +10,7 @@ use crate::nft::DnsRule;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision<R, E> {
     rule: R,
-    /// The same for every destination.
+    /// The rule without its test of the destination.
     of_any_server: R,
     exceptions: Vec<E>,
     effect: Effect,
@@ -128,8 +128,9 @@ fn in_the_same_order<R: PartialEq, E>(one: &[&Decision<R, E>], other: &[&Decisio
         && rules.into_iter().all(|(one, other)| one.rule == other.rule)
 }
 
-/// Those of the `missing` rules of `here` whose queries no rule for every server captures in `there`. Such a rule must not
-/// come later than the missing one: a rule in both lists that only it is behind could decide first.
+/// The rules of `missing`, from `here`, whose queries no rule for every server captures in `there`. Such a
+/// rule must not come later than the missing one: a rule in both lists that only it is behind could decide
+/// first.
 fn not_captured_by<'a, R: PartialEq, E: PartialEq>(
     there: &[Decision<R, E>],
     here: &[Decision<R, E>],

@@ -5,11 +5,11 @@ use std::fmt;
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsFlows {
-    /// Those that bypassed the proxy. Their replies need no entry, so none is lost.
+    /// Flows that bypassed the proxy. Their replies need no entry, so none is lost.
     Direct,
-    /// Those that went to the proxy. Replies to queries that are waiting are lost: they need the entry.
+    /// Flows that went to the proxy. Replies to queries that are waiting are lost: they need the entry.
     Captured,
-    /// Both.
+    /// All flows, direct and captured.
     All,
 }
 
@@ -41,7 +41,7 @@ impl DnsFlows {
         }
     }
 
-    /// These flows and others.
+    /// The flows of this value and of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         if self == other { self } else { Self::All }
     }

@@ -159,7 +159,7 @@ pub enum Native {
     Absent,
     /// Istio's: which queries they captured is not known.
     Unread,
-    /// Ours, which are replaced or go: the families whose DNS flows go another way.
+    /// Our tables, which are replaced or go: the families whose DNS flows go another way.
     Replaced(PerFamily<DnsFlows>),
 }
 

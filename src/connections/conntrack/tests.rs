@@ -19,7 +19,7 @@ fn rules(words: &str) -> FamilyRules {
     rules_with_servers(words, &["10.96.0.10"])
 }
 
-/// The same with these name servers.
+/// The IPv4 rules that `words` ask for in a pod with these name servers.
 fn rules_with_servers(words: &str, servers: &[&str]) -> FamilyRules {
     let is_variable = |word: &&str| !word.starts_with('-') && word.contains('=');
     let variables = words.split(' ').take_while(is_variable);

@@ -69,7 +69,7 @@ pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Optio
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// The same, each as a value.
+/// What is wrong behind the verdict about a packet, each as a value.
 pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<ReplyProblem> {
     let conversation = Conversation { packet, taken, pod };
     let to = taken.end.destination.ip();

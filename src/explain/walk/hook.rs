@@ -9,7 +9,7 @@ use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Table};
 /// What a base chain or a table is for, as far as it matters for the packets that it has let pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Neither of these.
+    /// A chain or table that routes no packet again.
     Filter,
     /// The first packet of a connection, which is routed again if it gets another destination.
     Nat,

@@ -9,9 +9,9 @@ use crate::ordered::Ordered as _;
 /// In which order a walk takes chains with one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Those of other programs before ours.
+    /// Chains of other programs before ours.
     ForeignFirst,
-    /// The other way round.
+    /// Chains of other programs behind ours.
     ForeignLast,
     /// Foreign rules have no effect.
     OnlyOurs,

@@ -10,21 +10,21 @@ use crate::model::Port;
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes to this port of the proxy.
+    /// The packet goes to this port of the proxy.
     Captured(Port),
-    /// It is thrown away.
+    /// The packet is thrown away.
     Dropped,
-    /// It goes where the first packet of its connection went.
+    /// The packet goes where the first packet of its connection went.
     LikeItsConnection,
     /// Policy routing sends it to the pod, where nothing expects it, or away from the proxy.
     Misrouted,
     /// No policy rule leads to a route for it.
     NoRoute,
-    /// It goes where it was sent.
+    /// The packet goes where it was sent.
     NotCaptured,
     /// A foreign rule decides where it goes.
     TakenByForeignRule,
-    /// Its mark routes it to the socket of the proxy that has its connection.
+    /// The mark of the packet routes it to the socket of the proxy that has its connection.
     ToProxySocket,
 }
 
@@ -48,11 +48,11 @@ impl Verdict {
 /// Whether a rule is for the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// It is.
+    /// The rule is for the packet.
     Matches,
-    /// It may be: these words of a foreign rule cannot be evaluated.
+    /// The rule may be for the packet: these words of a foreign rule cannot be evaluated.
     Maybe(String),
-    /// It is not, and why, if the walk is one in words.
+    /// The rule is not for the packet, and why, if the walk is one in words.
     Mismatch(String),
 }
 
@@ -69,7 +69,7 @@ pub struct Step<'a> {
     pub rule: &'a Entry,
     /// Whether it is for the packet.
     pub matches: Match,
-    /// Its effect; `None` if it is not for the packet.
+    /// The effect of the rule; `None` if it is not for the packet.
     pub(in crate::explain) effect: Option<Effect>,
 }
 

@@ -23,14 +23,14 @@ pub(in crate::explain) struct Sent<'a, 'b> {
     pub(in crate::explain) rules: &'a Rules,
     pub(in crate::explain) packet: &'b Packet,
     pub(in crate::explain) routing: Routing<'a>,
-    /// Its connection, if it follows a packet whose way is known.
+    /// The connection of the packet, if it follows a packet whose way is known.
     pub(in crate::explain) connection: Option<Connection>,
     /// Whether it is said why rules are not for it.
     pub(in crate::explain) words: Words,
 }
 
 impl<'a> Sent<'a, '_> {
-    /// Its way, with the rules that may make it another one.
+    /// The way of the packet, with the rules that may make it another one.
     pub(in crate::explain) fn walk(self) -> Walk<'a> {
         let mut walk = self.walk_with(&[]);
         self.settle(&mut walk);
@@ -39,12 +39,13 @@ impl<'a> Sent<'a, '_> {
         walk
     }
 
-    /// Its way if no rule matches of which that is not known, apart from those that these steps try.
+    /// The way of the packet if no rule matches of which that is not known, apart from those that the steps
+    /// in `chosen` try.
     pub(in crate::explain) fn walk_with(self, chosen: &[usize]) -> Walk<'a> {
         self.walk_by(chosen, Order::ForeignFirst)
     }
 
-    /// The same, in this order.
+    /// The way of the packet with chains in this order, as in [`Self::walk_with`].
     pub(super) fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
         let Self { rules, packet, routing, connection, words } = self;
         let mut walker = Walker {

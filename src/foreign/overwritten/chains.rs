@@ -23,13 +23,13 @@ const BUILT_IN: [&str; 4] = ["PREROUTING", INPUT, "OUTPUT", POSTROUTING];
 pub(in crate::foreign) struct BaseChain {
     /// ` (IPv4, iptables-nft): mangle`, or the table of nftables.
     place: String,
-    /// Its table, if it is one of iptables.
+    /// The table of the chain, if it is one of iptables.
     table: Option<String>,
     pub(in crate::foreign) chain: String,
     pub(in crate::foreign) kind: Kind,
-    /// Its rules before ours and behind them.
+    /// The rules of the chain before ours and behind them.
     pub(in crate::foreign) parts: Vec<Part>,
-    /// Those that it may jump to.
+    /// The chains that the base chain may jump to.
     pub(in crate::foreign) chains: BTreeMap<String, Vec<LiveRule>>,
 }
 

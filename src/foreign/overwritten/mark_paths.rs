@@ -71,7 +71,7 @@ pub(in crate::foreign) struct Kind {
     pub(in crate::foreign) is_nat: bool,
     /// Outgoing packets are routed again behind it if their mark has changed.
     pub(super) reroutes: bool,
-    /// It contains rules of ours.
+    /// The chain contains rules of ours.
     pub(super) is_shared: bool,
 }
 

@@ -21,7 +21,7 @@ use packet::{Holds, Pod, holds};
 pub struct Network<'a> {
     /// The addresses of the pod.
     pub fib: &'a PerFamily<Fib>,
-    /// Its interfaces.
+    /// The interfaces of the pod.
     pub links: &'a [Link],
 }
 

@@ -24,9 +24,9 @@ pub enum TcpState {
     FinWait,
     /// One side has closed, and the other knows.
     CloseWait,
-    /// Both sides have closed, the last acknowledgement is missing.
+    /// Each side has closed, the last acknowledgement is missing.
     LastAck,
-    /// Both sides have closed.
+    /// Each side has closed.
     TimeWait,
     /// A reset was seen.
     Close,
@@ -77,7 +77,7 @@ pub struct Status(pub u32);
 impl Status {
     /// `IPS_SEEN_REPLY`, `IPS_ASSURED` and `IPS_CONFIRMED`: what an established connection has.
     pub const ESTABLISHED: Self = Self(2 | 4 | 8);
-    /// The same, and `IPS_FIXED_TIMEOUT`: no packet prolongs it.
+    /// The bits of [`Self::ESTABLISHED`] and `IPS_FIXED_TIMEOUT`: no packet prolongs the entry.
     pub(super) const ESTABLISHED_FOR_A_WHILE: Self = Self(Self::ESTABLISHED.0 | 0x400);
     const SOURCE_TRANSLATED: u32 = 0x10;
     pub(super) const DESTINATION_TRANSLATED: u32 = 0x20;
@@ -121,7 +121,7 @@ impl Tuple {
 /// The zone of an entry: entries of different zones know nothing of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Zone {
-    /// The same zone in both directions; 0 unless a rule sets one.
+    /// One zone for both directions; 0 unless a rule sets one.
     Both(u16),
     /// A zone for the original direction only.
     Original(u16),
@@ -132,7 +132,7 @@ pub enum Zone {
 /// An entry of the connection tracking table, for TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its address family.
+    /// The address family of the entry.
     pub family: Family,
     /// TCP or UDP.
     pub transport: Transport,
@@ -140,13 +140,13 @@ pub struct Entry {
     pub original: Tuple,
     /// The packets that are expected in reply.
     pub reply: Tuple,
-    /// Its zone.
+    /// The zone of the entry.
     pub zone: Zone,
     /// The connection's mark; 0 if it has none, or if the kernel knows no marks.
     pub mark: u32,
     /// What happened to it so far.
     pub status: Status,
-    /// Its state, for TCP.
+    /// The state of the connection, for TCP.
     pub tcp_state: Option<TcpState>,
     /// Whether the first packet that was seen of a TCP connection was not a SYN: the entry may be the wrong way round.
     /// Entries that are made over ctnetlink are like that too.

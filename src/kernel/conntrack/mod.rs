@@ -46,7 +46,7 @@ impl Kind {
 pub enum ConntrackError {
     /// The kernel has no ctnetlink, and no module of it that could be loaded.
     Unsupported,
-    /// This process may not.
+    /// This process may not reach the table.
     Forbidden,
     /// Any other kernel error.
     Other(io::Error),
@@ -86,20 +86,22 @@ pub fn count_in_proc() -> Option<usize> {
 /// A change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is deleted.
+    /// The entry is deleted.
     Delete,
-    /// Its TCP connection goes on. Once that is closed, by whichever side, a SYN on the same ports deletes the entry and
-    /// is looked up as a new connection.
+    /// The TCP connection of the entry goes on. Once that is closed, by whichever side, a SYN on the same
+    /// ports deletes the entry and is looked up as a new connection.
     DeleteOnSyn,
-    /// The same where packets of the connection may have passed unseen. The kernel forgets the window by itself when tracking
-    /// begins again, but not the last acknowledged number: a reset that does not have it leaves the entry established.
+    /// The TCP connection goes on as with [`Self::DeleteOnSyn`], where packets of it may have passed unseen.
+    /// The kernel forgets the window by itself when tracking begins again, but not the last acknowledged
+    /// number: a reset that does not have it leaves the entry established.
     Resume {
         /// One side may have closed it unseen. Its entry takes the state TIME_WAIT: data still pass, and whatever else is seen
         /// of its end, it leaves the entry in a state in which a SYN deletes it. From ESTABLISHED the close of the other side
         /// leads to CLOSE_WAIT, where a SYN on the same ports follows the entry for a minute.
         closing: bool,
-        /// It is established. An entry of which the kernel saw one side only, an acknowledgement for instance, is that of a new
-        /// connection until the other side sends: TPROXY would take the packets of its client.
+        /// The connection is established. An entry of which the kernel saw one side only, an acknowledgement
+        /// for instance, is that of a new connection until the other side sends: TPROXY would take the
+        /// packets of its client.
         seen_reply: bool,
     },
 }

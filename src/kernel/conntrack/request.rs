@@ -24,9 +24,9 @@ const TRANSLATED: u32 = Status::DESTINATION_TRANSLATED;
 pub enum Filter {
     /// All of TCP and UDP.
     All,
-    /// Those of TCP whose destination is translated.
+    /// Entries of TCP whose destination is translated.
     TranslatedTcp,
-    /// Those of TCP with this mark.
+    /// Entries of TCP with this mark.
     MarkedTcp(u32),
 }
 

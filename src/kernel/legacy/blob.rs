@@ -31,7 +31,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// That of `struct ipt_entry` or `struct ip6t_entry`.
+    /// The layout of `struct ipt_entry` or `struct ip6t_entry`.
     pub(super) const fn of(family: Family) -> Self {
         // Addresses and masks, two names of links with their masks, the protocol and flags; then `nfcache`.
         let conditions: usize = match family {
@@ -84,13 +84,13 @@ impl Info {
 /// A chain with its entries.
 #[derive(Debug)]
 pub struct ChainEntries<'a> {
-    /// Its name.
+    /// The name of the chain.
     pub name: String,
     /// Of a built-in chain: whether its policy is DROP.
     pub drops: Option<bool>,
     /// The offset of the first of them.
     pub start: usize,
-    /// Its rules.
+    /// The rules of the chain.
     pub rules: Vec<Entry<'a>>,
 }
 
@@ -167,13 +167,13 @@ fn garbled(offset: usize) -> io::Error {
 /// One entry: a rule, a policy, or the head of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its place, in bytes from the first entry.
+    /// The place of the entry, in bytes from the first entry.
     pub offset: usize,
     /// In bytes.
     pub length: usize,
     /// Addresses, links and protocol: `struct ipt_ip` or `struct ip6t_ip6`.
     pub conditions: &'a [u8],
-    /// Its matches, each a `struct xt_entry_match`.
+    /// The matches of the entry, each a `struct xt_entry_match`.
     pub matches: &'a [u8],
     /// `struct xt_entry_target` and what belongs to it.
     pub target: &'a [u8],

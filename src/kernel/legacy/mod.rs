@@ -168,7 +168,7 @@ pub fn all(family: Family) -> io::Result<BTreeMap<String, LegacyTable>> {
 /// A table as the kernel holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawTable {
-    /// Its name.
+    /// The name of the table.
     pub name: String,
     info: Info,
     entries: Vec<u8>,
@@ -182,7 +182,7 @@ impl RawTable {
         Some(Self { name: name.to_owned(), info: Info::parse(info)?, entries: entries.to_vec() })
     }
 
-    /// Its chains, in the order of its entries.
+    /// The chains of the table, in the order of its entries.
     ///
     /// # Errors
     /// It is not whole.

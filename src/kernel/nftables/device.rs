@@ -50,7 +50,7 @@ impl fmt::Display for DeviceChain {
 }
 
 impl DeviceChain {
-    /// The same at each of its devices, without the consequence.
+    /// The chain at each of its devices, without the consequence.
     pub fn hooks(&self) -> impl Iterator<Item = DeviceHook> {
         let Self { table, chain, hook, devices, .. } = self;
         devices.iter().map(move |interface| DeviceHook {

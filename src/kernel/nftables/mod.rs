@@ -71,9 +71,9 @@ pub struct Nftables {
 /// A table, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTable {
-    /// Its name.
+    /// The name of the table.
     pub name: TableName,
-    /// Its handle; 0 before Linux 4.16.
+    /// The handle of the table; 0 before Linux 4.16.
     pub handle: u64,
     /// Whether it is dormant: no packet meets its rules.
     pub is_dormant: bool,
@@ -84,11 +84,11 @@ pub struct ListedTable {
 /// A chain, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedChain {
-    /// Its table.
+    /// The table of the chain.
     pub table: String,
-    /// Its name.
+    /// The name of the chain.
     pub name: String,
-    /// Its handle.
+    /// The handle of the chain.
     pub handle: u64,
     /// Whether it is a base chain with the policy drop.
     pub drops: bool,
@@ -121,7 +121,7 @@ impl Nftables {
         Ok(Self { socket: Socket::open(Protocol::Netfilter)? })
     }
 
-    /// The same, if the kernel has nf_tables.
+    /// Opens a socket in the current thread's network namespace, if the kernel has nf_tables.
     ///
     /// # Errors
     /// The kernel refuses; `EPERM` without CAP_NET_ADMIN.
@@ -134,7 +134,7 @@ impl Nftables {
         }
     }
 
-    /// The same socket, for whole tables.
+    /// Turns the socket into a client for whole tables.
     #[must_use]
     pub fn into_client(self) -> Client {
         Client::over(self.socket)
@@ -159,7 +159,7 @@ impl Nftables {
         Ok(self.listed_tables()?.into_iter().map(|table| table.name).collect())
     }
 
-    /// The same with what the kernel says of each.
+    /// The tables of the families `inet`, `ip` and `ip6`, with what the kernel says of each.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -245,7 +245,7 @@ impl Nftables {
         Ok(counts.into_values().next().unwrap_or_default())
     }
 
-    /// The same for several tables of a family, of those that are there.
+    /// The number of rules in each chain of several tables of a family, of those that are there.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -89,7 +89,7 @@ fn save_rule(reply: &Reply<'_>) -> Option<SaveRule> {
     })
 }
 
-/// The same rule in the same place, for packets from `lo`.
+/// The message that replaces a rule in its place by one for packets from `lo`.
 fn replacement(table: &TableName, rule: &SaveRule) -> Message {
     let flags = u16::try_from(libc::NLM_F_REPLACE).unwrap_or(0);
     let mut message = Message::new(Kind::NewRule.number(), flags, &[table.family.number(), 0, 0, 0])

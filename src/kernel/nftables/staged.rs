@@ -18,7 +18,7 @@ use crate::nft::{SECOND, carry_counters};
 /// The sets that are loaded ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ahead {
-    /// Those of ranges.
+    /// The sets of ranges.
     Ranges,
     /// All with a name.
     Named,
@@ -46,7 +46,7 @@ pub(super) fn write(client: &mut Client, tables: &[Table], delete: &[String]) ->
     }
 }
 
-/// The same with transactions of at most `limit` bytes, except the last one.
+/// Does what [`write()`] does, with transactions of at most `limit` bytes, except the last one.
 fn write_after(
     ahead: Ahead,
     client: &mut Client,

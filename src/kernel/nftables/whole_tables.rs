@@ -24,7 +24,7 @@ pub fn read(client: &mut Client, names: &[String]) -> io::Result<Vec<Table>> {
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The same without the elements of sets.
+/// The tables with these names, as far as they exist, without the elements of sets.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -69,7 +69,7 @@ pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> 
     write_by(&mut socket.into_client(), &dormant, tables, delete)
 }
 
-/// The same by an open client, if it is known which tables are dormant.
+/// Does what [`write()`] does, by an open client, if it is known which tables are dormant.
 ///
 /// # Errors
 /// What the kernel refuses; then no rule is changed.

@@ -45,7 +45,8 @@ impl Owner {
         Some(result)
     }
 
-    /// The same where a sandbox has no ids of the file system: by the effective ones, in a thread that ends with its ids.
+    /// Does `work` where a sandbox has no ids of the file system: by the effective ones, in a thread that
+    /// ends with its ids.
     fn with_effective_ids<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         if Uid::effective().as_raw() == self.uid {
             return Some(work());

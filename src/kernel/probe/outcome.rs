@@ -13,7 +13,7 @@ use crate::text::count;
 pub enum Outcome {
     /// The probe arrived at the proxy's port in every family.
     Captured(Vec<Arrival>),
-    /// It did not, in these families.
+    /// The probe did not arrive at the proxy's port, in these families.
     NotCaptured(Vec<UncapturedProbe>),
     /// A port of the proxy cannot be listened on.
     CannotListen {

@@ -21,7 +21,7 @@ const IFA_F_NODAD: u8 = 0x02;
 /// `::6/128` as present on `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassthroughAddress {
-    /// Its protocol number; `None` on kernels before 5.18, and where none was set.
+    /// The protocol number of the address; `None` on kernels before 5.18, and where none was set.
     pub protocol: Option<u8>,
 }
 

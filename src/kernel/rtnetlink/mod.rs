@@ -27,9 +27,9 @@ const LOOPBACK: u32 = 1;
 /// Whether something was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It was not there.
+    /// The object was not there.
     New,
-    /// It was there, as we would have made it.
+    /// The object was there, as we would have made it.
     AlreadyThere,
 }
 

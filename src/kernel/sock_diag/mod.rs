@@ -104,15 +104,15 @@ impl State {
 /// A TCP socket, or one of UDP: that has the state [`State::Close`] unless it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InetSocket {
-    /// Its state.
+    /// The state of the socket.
     pub state: State,
-    /// Its own address; an IPv4 address in an IPv6 socket is an IPv4 address here.
+    /// The socket's own address; an IPv4 address in an IPv6 socket is an IPv4 address here.
     pub local: SocketAddr,
-    /// Its peer's address; unspecified for a listener.
+    /// The peer's address; unspecified for a listener.
     pub remote: SocketAddr,
     /// The user that made it.
     pub uid: u32,
-    /// Its number among the files of processes; 0 without a file.
+    /// The socket's inode number, by which the files of processes name it; 0 without a file.
     pub inode: u32,
     /// Whether it has `IP_TRANSPARENT`; `None` if the kernel does not say.
     pub is_transparent: Option<bool>,
@@ -135,7 +135,8 @@ pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<InetSocket>> {
     sockets(libc::IPPROTO_TCP, states)
 }
 
-/// The same, with the side that began each connection. It costs the kernel more, and is not recorded.
+/// The TCP sockets in one of `states`, with the side that began each connection. It costs the kernel more
+/// than [`tcp_sockets`], and is not recorded.
 ///
 /// # Errors
 /// As for [`tcp_sockets`].
@@ -241,7 +242,8 @@ impl Lines {
     }
 }
 
-/// The same, where the kernel has no sock_diag: the files have a title, then a line for each socket.
+/// The families of TCP sockets, where the kernel has no sock_diag: the files have a title, then a line for
+/// each socket.
 fn listed_in_proc() -> io::Result<BTreeSet<Family>> {
     let mut families = BTreeSet::new();
     if procfs::read_own("net/tcp")?.lines().count() > 1 {

@@ -59,7 +59,7 @@ pub(super) struct ReadRule {
     pub(super) lacks_options: bool,
 }
 
-/// The same, and what they leave out.
+/// The words of a rule, and what they leave out.
 pub(super) fn read_rule(family: Family, rule: &Rule) -> ReadRule {
     let mut reader = Reader { family, names_protocols: true, ..Reader::default() };
     for expression in &rule.expressions {
@@ -144,7 +144,7 @@ struct Reader {
     is_other_family: bool,
     /// The last constant that was loaded.
     constant: Vec<u8>,
-    /// All of them since the last load of something else, by their registers.
+    /// The constants that were loaded since the last load of something else, by their registers.
     constants: Vec<(Register, Vec<u8>)>,
     target: String,
     /// What the rule does before that.

@@ -10,7 +10,7 @@ use crate::model::Family;
 const ADDRESS: (u16, u16) = (3, 4);
 const PORT: (u16, u16) = (5, 6);
 const OWN_PORT: (u16, u16) = (1, 2);
-/// That of `tproxy`, which has one.
+/// Attribute of `tproxy` with the register of the port, which has no last value.
 const TPROXY_PORT: (u16, u16) = (3, u16::MAX);
 /// A target of which the rest of a rule depends on whether it finds a socket.
 pub(super) const TPROXY: &str = "-j TPROXY";

@@ -18,13 +18,13 @@ const INV_OUT: u8 = 0x02;
 const INV_SOURCE: u8 = 0x08;
 const INV_DESTINATION: u8 = 0x10;
 const INV_PROTOCOL: u8 = 0x40;
-/// Those that are printed.
+/// The bits of `invflags` that are printed.
 const INV_KNOWN: u8 = INV_IN | INV_OUT | INV_SOURCE | INV_DESTINATION | INV_PROTOCOL;
 
 /// The revisions of matches that differ in size. gVisor returns matches without their revision: there the size alone tells it.
 const SIZES: [(&str, usize, u32); 4] =
     [("multiport", 32, 0), ("multiport", 48, 1), ("owner", 24, 1), ("owner", 40, 0)];
-/// Those of which gVisor has one revision.
+/// The extensions of which gVisor has one revision.
 const SINGLE: [&str; 4] = ["CT", "REDIRECT", "tcp", "udp"];
 
 /// Rules in the format of the save tool.
@@ -85,7 +85,7 @@ struct Reader<'a> {
     has_revisions: bool,
     /// The chains by the places of their first rules.
     starts: BTreeMap<usize, &'a str>,
-    /// Those behind `-A CHAIN`, with a space before each.
+    /// The words of the rule behind `-A CHAIN`, with a space before each.
     words: String,
     lacks_words: bool,
 }

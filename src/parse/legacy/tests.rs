@@ -146,7 +146,7 @@ fn every_rule_of_ours_is_read_as_the_save_tool_prints_it() {
     assert!(read > 500, "{read}");
 }
 
-/// The same rules with addresses of a family; `None` for rules of IPv6, where IPv4 is wanted.
+/// The rules of `text` with addresses of a family; `None` for rules of IPv6, where IPv4 is wanted.
 fn of_family(text: &str, family: Family) -> Option<String> {
     let word = |word: &str| match word.parse() {
         Ok(IpNetwork::V4(network)) if family == Family::V6 => {

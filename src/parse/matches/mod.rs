@@ -7,7 +7,7 @@ use crate::live_rules::{Field, FieldMatch, Limit};
 /// The matches of a rule: all of them have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Matches {
-    /// Those that are understood.
+    /// The matches that are understood.
     pub(super) known: Vec<FieldMatch>,
     /// The words of the others.
     pub(super) unknown: Vec<String>,

@@ -43,7 +43,7 @@ pub(super) fn port(Statement { matcher, target }: &Statement, wanted: Target) ->
     (*matcher == alone).then_some(port)
 }
 
-/// The one port that it tests.
+/// The port that the matcher tests, if it is one.
 pub(super) fn destination_port(matcher: &Matcher) -> Option<Port> {
     match matcher.protocol.as_ref()?.destination.as_ref()? {
         Match::Is(Ports::One(port)) => Some(*port),

@@ -83,12 +83,12 @@ impl<'a> OwnRules<'a> {
         self.first(|rules| statements(rules, table, chain).filter_map(&read).collect())
     }
 
-    /// The same in `ISTIO_OUTPUT`.
+    /// What `read` finds in `ISTIO_OUTPUT`.
     fn output<T>(&self, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
         self.chain(Table::Nat, Chain::Output, read)
     }
 
-    /// The same in our part of a shared chain.
+    /// What `read` finds in our part of a shared chain.
     fn hook<T>(&self, table: Table, hook: Hook, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
         self.first(|rules| shared(rules, table, hook).filter_map(&read).collect())
     }

@@ -15,7 +15,7 @@ const MOST_SCATTERED: usize = 14;
 /// Whether a run is surely in these places.
 type Proof<'a> = &'a dyn Fn(&[usize]) -> bool;
 
-/// The one of these places in which the run surely is.
+/// The places, one of `found`, in which the run surely is.
 pub(super) fn proved<'a>(
     lines: &[Line],
     found: &[&'a Vec<usize>],

@@ -15,7 +15,7 @@ use crate::model::{Family, Hook, Table, Variant};
 
 /// What every version of the record begins with.
 const NAME: &str = "istio-iptables:";
-/// The same with the version of this form.
+/// What a record of this version begins with.
 const PREFIX: &str = "istio-iptables:3";
 
 /// Whether this is a record, of whatever version.

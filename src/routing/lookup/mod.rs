@@ -12,7 +12,7 @@ pub struct Flow<'a> {
     pub source: IpAddr,
     /// To.
     pub destination: IpAddr,
-    /// Its mark, if that is known.
+    /// The mark of the packet, if that is known.
     pub mark: Option<u32>,
     /// The uid of its socket; 0 for a packet that the kernel sends. `None` for an inbound packet and for a re-routed one, where the
     /// kernel's value depends on the family.
@@ -28,11 +28,11 @@ pub struct Flow<'a> {
 /// Whether a rule is for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applies {
-    /// It is.
+    /// The rule is for the packet.
     Yes,
-    /// It is not.
+    /// The rule is not for the packet.
     No,
-    /// It has a test that cannot be evaluated, and the others hold.
+    /// The rule has a test that cannot be evaluated, and the others hold.
     Maybe,
 }
 

@@ -61,7 +61,7 @@ impl Question {
         }
     }
 
-    /// The same by the rules and routes that were read; `None` if a rule cannot be evaluated.
+    /// What the rules and routes that were read do with the packet; `None` if a rule cannot be evaluated.
     fn by_lookup(&self, fib: &Fib) -> Option<&'static str> {
         let Self { is_inbound, destination, source, mark, uid, ports, .. } = self;
         let flow = Flow {

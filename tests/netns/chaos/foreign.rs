@@ -28,9 +28,9 @@ const TRIES: usize = 50;
 /// Which rules, routes and addresses there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shapes {
-    /// Those that differ from the program's in a match.
+    /// Rules that differ from the program's in a match.
     Distinct,
-    /// Those of the program's own shapes as well, its route and its address.
+    /// Rules of the program's own shapes as well, its route and its address.
     All,
 }
 
@@ -44,9 +44,9 @@ struct Rule {
     spec: Vec<String>,
     /// What distinguishes it from every other rule.
     token: String,
-    /// The same rule may be one of ours: the counters tell them apart, and it is never removed.
+    /// Whether the rule may be one of ours: the counters tell them apart, and it is never removed.
     is_identical: bool,
-    /// Its line in a dump, once seen.
+    /// The line of the rule in a dump, once seen.
     line: Option<String>,
     added: Instant,
 }

@@ -30,7 +30,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// One of them.
+    /// One of the choices.
     pub(crate) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())].clone()
     }

@@ -77,7 +77,7 @@ pub(super) enum Action {
 /// What happens at a call of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Interference {
-    /// It fails.
+    /// The call fails.
     Fail,
     /// The run is killed before the tool starts.
     KillBefore,

@@ -285,7 +285,7 @@ fn widening(fixture: Fixture, narrow: impl Fn(Program) -> Program, wide: impl Fn
     always.iter().for_each(Outcomes::captured);
 }
 
-/// Its own way is no reason to delete an entry that captured queries wait for.
+/// The query's own way is no reason to delete an entry that captured queries wait for.
 fn a_change_that_concerns_no_query_loses_no_response(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);

@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const A: Server = Server(Family::name_server, Family::pod);
 const B: Server = Server(Family::service, Family::pod);
 const C: Server = Server(Family::other_service, Family::pod);
-/// Its address is next to that of [`A`]: the two are no range. No query goes to it.
+/// The server whose address is next to that of [`A`]: the two are no range. No query goes to it.
 const NEXT_TO_A: Server = Server(next_to_a, Family::pod);
 /// By `eth1`.
 const SECOND_NIC: Server = Server(Family::outside_second, Family::pod_second);

@@ -1,4 +1,4 @@
-//! The same where another program sets the conntrack zone of every packet before our rules.
+//! Queries in pods where another program sets the conntrack zone of every packet before our rules.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;

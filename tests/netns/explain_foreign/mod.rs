@@ -69,7 +69,7 @@ struct Case<'a> {
     /// What another program has set up: `-t` begins a command of iptables, `legacy` one of iptables-legacy, `ip` one of that, `sysctl` is a
     /// setting, anything else is for nft.
     foreign: Vec<&'a str>,
-    /// The same, before our rules.
+    /// What another program has set up before our rules, as in `foreign`.
     earlier: Vec<&'a str>,
     /// Who calls, and whom.
     flow: (&'a str, &'a str),
@@ -418,7 +418,7 @@ fn causes_are_those_without_which_packets_are_captured(fixture: Fixture) {
     all_hold(fixture, include_str!("causes.txt"));
 }
 
-/// They are not evaluated, so nothing is said of their consequences, and `check` does not fail.
+/// IPsec policies are not evaluated, so nothing is said of their consequences, and `check` does not fail.
 fn policies_of_ipsec_are_noted(fixture: Fixture) {
     const NOTE: &str = "IPsec policies exist, they are not evaluated";
     let policy = "xfrm policy add dir out dst 192.0.2.0/24 action allow";

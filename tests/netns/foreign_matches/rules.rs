@@ -55,7 +55,7 @@ const INBOUND: [&str; 6] = [
     "{not}-s {c}",
 ];
 
-/// The same of nftables; `{ip}` is `ip` or `ip6`.
+/// Matches of nftables; `{ip}` is `ip` or `ip6`, the other words are as in [`EVERYWHERE`].
 const NFT_EVERYWHERE: [&str; 26] = [
     "{ip} daddr {is}{a}-{b}",
     "{ip} saddr {is}{c}-{d}",

@@ -155,7 +155,7 @@ pub(crate) enum Stack {
 }
 
 impl Stack {
-    /// Its families.
+    /// The families of the stack.
     pub(crate) fn families(self) -> &'static [Family] {
         match self {
             Self::V4 => &[Family::V4],
@@ -210,7 +210,7 @@ macro_rules! for_one_fixture {
     };
 }
 
-/// Both iptables variants, and IPv4, IPv6 and dual stack.
+/// Fixtures of the two iptables variants, each with IPv4, IPv6 and dual stack.
 macro_rules! for_each_fixture {
     ($($test:ident),+ $(,)?) => {
         $crate::lab::for_these_fixtures!(
@@ -221,7 +221,7 @@ macro_rules! for_each_fixture {
     };
 }
 
-/// The same, and native nftables.
+/// Fixtures of the two iptables variants and native nftables, each with IPv4, IPv6 and dual stack.
 macro_rules! for_each_fixture_and_native {
     ($($test:ident),+ $(,)?) => {
         $crate::lab::for_each_fixture!($($test),+);
@@ -232,14 +232,15 @@ macro_rules! for_each_fixture_and_native {
     };
 }
 
-/// Both iptables variants, on a dual-stack pod: for what does not depend on the family.
+/// Fixtures of the two iptables variants, on a dual-stack pod: for what does not depend on the family.
 macro_rules! for_each_backend {
     ($($test:ident),+ $(,)?) => {
         $crate::lab::for_these_fixtures!(nft: IptablesNft Dual, legacy: IptablesLegacy Dual; [$($test),+]);
     };
 }
 
-/// Both iptables variants and native nftables, on a dual-stack pod: for what does not depend on the family.
+/// Fixtures of the two iptables variants and native nftables, on a dual-stack pod: for what does not depend
+/// on the family.
 macro_rules! for_each_backend_and_native {
     ($($test:ident),+ $(,)?) => {
         $crate::lab::for_these_fixtures!(

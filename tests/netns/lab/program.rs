@@ -299,7 +299,7 @@ impl Ended {
         format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
     }
 
-    /// It must have ended with 0.
+    /// The standard output.
     #[track_caller]
     pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
@@ -309,7 +309,7 @@ impl Ended {
         self.ended_with(0)
     }
 
-    /// It must have ended with this code.
+    /// Asserts that the run ended with this code.
     #[track_caller]
     pub(crate) fn ended_with(self, code: i32) -> Self {
         assert_eq!(
@@ -323,7 +323,7 @@ impl Ended {
         self
     }
 
-    /// It must have said something with this in it, in whatever case.
+    /// Asserts that the run said something with this in it, in whatever case.
     #[track_caller]
     pub(crate) fn output_contains(self, part: &str) -> Self {
         let said = self.output();

@@ -240,7 +240,8 @@ impl Sockets {
         Self::of(user, to, move || iter::repeat_with(move || ask(to)).take(20_000))
     }
 
-    /// The same with sockets that had a response already: their conntrack entries have seen both directions.
+    /// Begins to ask `to` with sockets that had a response already: their conntrack entries have seen both
+    /// directions.
     pub(crate) fn start_again(user: &User, to: SocketAddr) -> Self {
         Self::of(user, to, move || {
             let sockets: Vec<_> = iter::repeat_with(|| ask(to)).take(2_000).collect();

@@ -15,7 +15,8 @@ use netlab::user::{Conversation, User};
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time between two exchanges.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The same in times of what the last exchange took: on a busy machine, the run that is watched takes longer, too.
+/// Time between two exchanges in times of what the last one took: on a busy machine, the run that is watched
+/// takes longer, too.
 const PAUSE_RATIO: u32 = 4;
 /// Exchanges of every flow that [`Traffic::goes_on`] waits for: one may have begun before the call, the others have not.
 const EXCHANGES: usize = 4;

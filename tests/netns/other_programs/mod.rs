@@ -41,7 +41,8 @@ impl Program {
         }
     }
 
-    /// Its rules, chains and policies without counters. Of iptables all tables: nothing else may be in them.
+    /// The program's rules, chains and policies without counters. Of iptables all tables: nothing else may be
+    /// in them.
     fn live(&self, pod: &Pod) -> Vec<String> {
         let lists: Vec<String> = match self.rules {
             Rules::Iptables(_) => pod

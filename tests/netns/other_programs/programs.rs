@@ -24,7 +24,7 @@ pub(super) struct Program {
     pub(super) redirects: Option<(u16, u16)>,
     /// Keeps connections of clients from the proxy in TPROXY mode, in this family.
     pub(super) drops_tproxy: Option<Family>,
-    /// Its links, addresses, routes and policy rules, as commands of `ip`.
+    /// The program's links, addresses, routes and policy rules, as commands of `ip`.
     pub(super) network: &'static str,
     /// What these do with packets that leave the pod.
     pub(super) routes: Routes,
@@ -37,8 +37,8 @@ pub(super) enum Routes {
     Services,
     /// Into a tunnel.
     Elsewhere,
-    /// The same, and replies from other addresses than those in the pod have to come out of it. Those of the proxy carry the
-    /// service's address, and come from `lo`.
+    /// Into a tunnel, and replies from other addresses than those in the pod have to come out of it. Those of
+    /// the proxy carry the service's address, and come from `lo`.
     DropReplies,
 }
 
@@ -144,8 +144,8 @@ pub(super) const OF_NETWORKS: [Program; 4] = [
     Program { network: include_str!("multus.ip"), ..program("Multus", Rules::Iptables(""), &[]) },
 ];
 
-/// Its chain in OUTPUT has the name of ours.
+/// Istio's ambient mode, whose chain in OUTPUT has the name of ours.
 pub(super) const AMBIENT: Program = program("Istio ambient", iptables!("istio_ambient"), &[]);
 
-/// Its chains are in tables of its own.
+/// Istio's ambient mode, whose chains are in tables of its own.
 pub(super) const AMBIENT_NFT: Program = program("Istio ambient, nftables", nft!("istio_ambient"), &[]);

@@ -1,4 +1,5 @@
-//! The same in pods whose rules move between iptables-nft, iptables-legacy and native nftables, with foreign tables beside.
+//! Foreign rules in pods whose rules move between iptables-nft, iptables-legacy and native nftables, with
+//! foreign tables beside.
 //!
 //! The variables are those of [`super`].
 

@@ -20,7 +20,7 @@ pub(super) const FAMILIES: [(Family, Of, NftFamily); 2] =
 /// A rule in a shared chain.
 #[derive(Clone, Debug)]
 pub(super) struct LiveRule {
-    /// Its handle in iptables-nft; else its packet counter, or 0 if another program did not set that.
+    /// The rule's handle in iptables-nft; else its packet counter, or 0 if another program did not set that.
     pub(super) id: u64,
     pub(super) text: String,
     /// Packets and bytes.
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     added: u64,
     /// What the last run printed that ended by itself.
     pub(super) said: String,
-    /// The same of all runs.
+    /// What all runs printed that ended by themselves.
     all_said: String,
     /// Foreign rules that were deleted. Identical rules are not named any more then: one of them was not needed.
     deleted: Vec<(ChainKey, String)>,

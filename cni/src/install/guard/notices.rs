@@ -65,7 +65,7 @@ pub(super) struct Pod<'a> {
     pub(super) metrics: &'a Metrics,
     /// The id of its namespace.
     pub(super) id: Option<i32>,
-    /// Its namespace and name.
+    /// The pod's namespace and name.
     pub(super) name: &'a str,
     /// When the first change since the last comparison was noticed.
     pub(super) noticed: Option<Instant>,

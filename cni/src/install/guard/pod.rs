@@ -29,7 +29,7 @@ pub(super) struct PodRules {
     pub(super) state: State,
     pub(super) expected: Rc<Expected>,
     pub(super) desired: Rc<DesiredState>,
-    /// That of the desired state.
+    /// The digest of the desired state.
     pub(super) digest: u64,
     /// What holds the rules, if ADD wrote exactly these.
     backend: Option<Backend>,

@@ -29,7 +29,7 @@ pub const NETNS_DIR: &str = "/var/run/netns";
 pub struct Dirs {
     /// Network configurations.
     pub net: PathBuf,
-    /// The one that the runtime uses; `None`: the first.
+    /// The configuration that the runtime uses; `None`: the first.
     pub conf_name: Option<String>,
     /// Programs.
     pub bin: PathBuf,

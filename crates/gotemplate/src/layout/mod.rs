@@ -48,7 +48,7 @@ impl Time {
         (date, i64::from(date.year()) + 400 * local.div_euclid(CYCLE))
     }
 
-    /// The same with Go's methods as fields, and printed by its `String`.
+    /// The time as a template has it: with Go's methods as fields, and printed by its `String`.
     pub(super) fn value<'a>(self) -> Value<'a> {
         let (date, year) = self.calendar();
         let number = |number: i64| Value::Int(number, IntType::Int);

@@ -84,7 +84,7 @@ pub enum List<'a> {
     Json {
         /// The elements.
         items: Option<&'a [Json]>,
-        /// Their type.
+        /// The type of the elements.
         elem: &'static Kind,
         /// Where their text came from.
         origin: Option<Origin<'a>>,
@@ -126,9 +126,9 @@ pub struct OwnMap<'a> {
 /// A struct over a JSON object.
 #[derive(Clone, Copy, Debug)]
 pub struct Struct<'a> {
-    /// Its type.
+    /// The type of the struct.
     pub schema: &'static Schema,
-    /// Its JSON; `None` is the zero value.
+    /// The JSON of the struct; `None` is the zero value.
     pub json: Option<&'a JsonMap<String, Json>>,
     /// Where its text came from.
     pub origin: Option<Origin<'a>>,
@@ -184,7 +184,7 @@ impl<'a> Value<'a> {
         Self::Record(Rc::new(Record { name, fields, text: None }))
     }
 
-    /// The same with the text that it prints as.
+    /// A struct put together from values, with the text that it prints as.
     #[must_use]
     pub fn printed_record(name: &'static str, fields: Vec<(&'static str, Self)>, text: Str<'a>) -> Self {
         Self::Record(Rc::new(Record { name, fields, text: Some(text) }))

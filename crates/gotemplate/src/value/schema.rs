@@ -60,11 +60,12 @@ pub struct Schema {
 /// A field of a struct.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name in Go: `ContainerPort`.
+    /// The name of the field in Go: `ContainerPort`.
     pub name: &'static str,
-    /// Its key in JSON: `containerPort`. Empty: an embedded struct whose keys stand in the same object.
+    /// The key of the field in JSON: `containerPort`. Empty: an embedded struct whose keys stand in the same
+    /// object.
     pub key: &'static str,
-    /// Its type.
+    /// The type of the field.
     pub kind: Kind,
     /// `omitempty`: left out of JSON when it is the zero value.
     pub omit_empty: bool,
@@ -81,21 +82,21 @@ impl Field {
         Self { name, key, kind, omit_empty: true, origin: None, merge: None }
     }
 
-    /// The same without `omitempty`.
+    /// The field without `omitempty`.
     #[must_use]
     pub const fn always(mut self) -> Self {
         self.omit_empty = false;
         self
     }
 
-    /// The same with an origin: its text, and that of everything in it, is tainted.
+    /// The field with an origin: its text, and that of everything in it, is tainted.
     #[must_use]
     pub const fn from(mut self, origin: &'static str) -> Self {
         self.origin = Some(origin);
         self
     }
 
-    /// The same with a merge key.
+    /// The field with a merge key.
     #[must_use]
     pub const fn merge(mut self, key: &'static str) -> Self {
         self.merge = Some(key);

@@ -56,7 +56,7 @@ impl<'a> Str<'a> {
         Self { text: Text::Borrowed(text), taint: Taint::Clean }
     }
 
-    /// The same text, all of it from `origin`; `None` leaves it as it is.
+    /// The text, all of it from `origin`; `None` leaves it as it is.
     #[must_use]
     pub fn tainted(self, origin: Option<Origin<'a>>) -> Self {
         match origin {

@@ -23,11 +23,11 @@ pub enum Origin {
     Chain(TableName, String),
     /// A rule.
     Rule {
-        /// Its table.
+        /// The table of the rule.
         table: TableName,
-        /// Its chain.
+        /// The chain of the rule.
         chain: String,
-        /// Its place in the chain, from 0.
+        /// The place of the rule in the chain, from 0.
         index: usize,
         /// The comment on it.
         comment: Option<Comment>,

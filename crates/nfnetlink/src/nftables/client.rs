@@ -55,7 +55,8 @@ impl Client {
         self.commit_at(batch, None)
     }
 
-    /// The same, if the rules are still of this generation; otherwise the error [is stale](CommitError::is_stale).
+    /// Makes all changes of a batch, if the rules are still of this generation; otherwise the error [is
+    /// stale](CommitError::is_stale).
     ///
     /// # Errors
     /// What the kernel refuses, and why.
@@ -96,7 +97,7 @@ impl Client {
         self.at_one_time(name, true)
     }
 
-    /// The same without the elements of its sets.
+    /// A table without the elements of its sets, as [`Self::table`] reads it.
     ///
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.

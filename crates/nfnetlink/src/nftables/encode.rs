@@ -136,7 +136,7 @@ pub(super) fn rule(table: &Table, chain: &str, rule: &Rule, ids: &SetIds<'_>) ->
 }
 
 impl Expression {
-    /// Its name in the kernel.
+    /// The name of the expression in the kernel.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

@@ -60,7 +60,8 @@ numbered! {
         OutInterface = 7,
         /// User of the socket's file, 4 bytes in host byte order. A packet without such a file ends the rule.
         SocketUid = 10,
-        /// Its group, likewise.
+        /// Group of the socket's file, 4 bytes in host byte order. A packet without such a file ends the
+        /// rule.
         SocketGid = 11,
         /// The network protocol, one byte: [`libc::NFPROTO_IPV4`] or [`libc::NFPROTO_IPV6`].
         NetworkProtocol = 15,
@@ -74,13 +75,13 @@ numbered! {
     CtKey {
         /// A bit for its state, 4 bytes in host byte order.
         State = 0,
-        /// Its direction.
+        /// The direction of the packet.
         Direction = 1,
-        /// Its status bits.
+        /// The status bits of the connection.
         Status = 2,
-        /// Its mark, 4 bytes in host byte order.
+        /// The mark of the connection, 4 bytes in host byte order.
         Mark = 3,
-        /// Its zone, 2 bytes in host byte order.
+        /// The zone of the connection, 2 bytes in host byte order.
         Zone = 17,
     }
 }
@@ -90,7 +91,7 @@ numbered! {
     SocketKey {
         /// Whether the socket is transparent, one byte.
         Transparent = 0,
-        /// Its mark, 4 bytes in host byte order.
+        /// The mark of the socket, 4 bytes in host byte order.
         Mark = 1,
         /// Whether it is bound to every address, one byte.
         Wildcard = 2,
@@ -261,9 +262,9 @@ pub enum Expression {
     },
     /// An expression, or a form of one, that this crate does not know.
     Foreign {
-        /// Its name.
+        /// The name of the expression.
         name: String,
-        /// Its attributes, as they were read.
+        /// The attributes of the expression, as they were read.
         data: Vec<u8>,
     },
 }

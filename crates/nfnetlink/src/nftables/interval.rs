@@ -62,7 +62,7 @@ pub(super) fn ranges_of(elements: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, Vec<u8>
     members.into_iter().map(|member| (member.first, member.last)).collect()
 }
 
-/// The same, each with the verdict of its start.
+/// The members that start and end elements describe, each with the verdict of its start.
 pub(super) fn members_of(mut elements: Vec<Bound>) -> Vec<Member> {
     sort(&mut elements);
     let mut members = Vec::with_capacity(elements.len() / 2 + 1);

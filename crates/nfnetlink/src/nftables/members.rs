@@ -22,7 +22,7 @@ pub struct Member {
 /// The members of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Its name.
+    /// The name of the set.
     pub name: String,
     /// In the order of their values.
     pub list: Vec<Member>,

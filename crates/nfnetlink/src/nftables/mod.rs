@@ -57,7 +57,7 @@ pub use set::{Elements, KeyType, Set};
 /// The family of a table. The families `arp`, `bridge` and `netdev` are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Both IPv4 and IPv6.
+    /// Tables for IPv4 and IPv6.
     Inet,
     /// IPv4: where iptables-nft keeps its rules.
     Ip,
@@ -101,9 +101,9 @@ impl fmt::Display for Family {
 /// A table's full name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
-    /// Its family.
+    /// The family of the table.
     pub family: Family,
-    /// Its name within the family.
+    /// The name of the table within the family.
     pub name: String,
 }
 

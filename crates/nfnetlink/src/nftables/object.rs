@@ -7,24 +7,24 @@ use super::{Comment, Elements, Expression, Set, TableName, Verdict};
 /// A table with everything in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// The name of the table.
     pub name: TableName,
     /// A comment on it; kernels before 5.10 do not keep it.
     pub comment: Option<Comment>,
-    /// Its sets.
+    /// The sets of the table.
     pub sets: Vec<Set>,
-    /// Its chains, in the order in which they were created.
+    /// The chains of the table, in the order in which they were created.
     pub chains: Vec<Chain>,
 }
 
 /// A chain with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Its name.
+    /// The name of the chain.
     pub name: String,
     /// Where packets enter it; `None` for a regular chain, which is entered by jumps only.
     pub base: Option<Base>,
-    /// Its rules in order.
+    /// The rules of the chain in order.
     pub rules: Vec<Rule>,
 }
 
@@ -35,7 +35,7 @@ pub struct Base {
     pub kind: ChainKind,
     /// Where packets enter it.
     pub hook: Hook,
-    /// Its place among the base chains of this hook: lower ones are first.
+    /// The priority of the chain among the base chains of this hook: lower ones are first.
     pub priority: i32,
     /// What happens to a packet at the end of the chain: accept or drop.
     pub policy: Verdict,
@@ -55,7 +55,7 @@ pub enum ChainKind {
 }
 
 impl ChainKind {
-    /// Its name.
+    /// The name of the type.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -96,7 +96,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Its number in the families `inet`, `ip` and `ip6`.
+    /// The number of the hook in the families `inet`, `ip` and `ip6`.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -126,7 +126,7 @@ impl Hook {
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its instructions in order.
+    /// The instructions of the rule in order.
     pub expressions: Vec<Expression>,
     /// A comment on it. Other user data is not read.
     pub comment: Option<Comment>,

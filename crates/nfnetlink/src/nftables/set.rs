@@ -23,7 +23,7 @@ pub enum KeyType {
     InterfaceName,
     /// A type that this crate does not know; read only.
     Foreign {
-        /// Its number.
+        /// The number of the type.
         number: u32,
         /// Length of an element in bytes.
         length: u32,
@@ -130,8 +130,8 @@ impl Elements {
 /// A set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// Its name. In a table that is written, a name by which rules refer to it; the kernel gives an anonymous set another
-    /// one, `__set0` and so on.
+    /// The name of the set. In a table that is written, a name by which rules refer to it; the kernel gives
+    /// an anonymous set another one, `__set0` and so on.
     pub name: String,
     /// What it holds.
     pub key: KeyType,

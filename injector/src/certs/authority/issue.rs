@@ -23,7 +23,7 @@ impl Names {
         Self(vec![name.to_owned(), format!("{within}.svc.cluster.local"), format!("{within}.svc"), within])
     }
 
-    /// The same and those of this machine, for a webhook that is called without a Service.
+    /// The names, and those of this machine, for a webhook that is called without a Service.
     #[must_use]
     pub fn and_loopback(mut self) -> Self {
         self.0.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
@@ -35,7 +35,7 @@ impl Names {
         self.0.iter().all(|name| issued.names.contains(name))
     }
 
-    /// All of them.
+    /// The names.
     #[must_use]
     pub fn all(&self) -> &[String] {
         &self.0
@@ -47,13 +47,13 @@ impl Names {
 pub struct IssuedCert {
     /// The certificate.
     pub cert: String,
-    /// Its key.
+    /// The key of the certificate.
     pub key: String,
     /// When it becomes valid.
     pub not_before: SystemTime,
     /// When it expires.
     pub not_after: SystemTime,
-    /// Its names.
+    /// The names of the certificate.
     pub names: Vec<String>,
 }
 

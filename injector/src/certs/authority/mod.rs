@@ -101,7 +101,7 @@ impl Bundle {
         Ok(renewed)
     }
 
-    /// The same bundle with another CA announced, ahead of time; nothing changes when a replacement is under way.
+    /// The bundle with another CA announced, ahead of time; nothing changes when a replacement is under way.
     pub(crate) fn rotated(&self, now: SystemTime) -> Result<Self, CertError> {
         let under_way = self.next.is_some() || self.previous.is_some();
         if under_way { Ok(self.clone()) } else { self.after(Step::Announce, now) }

@@ -41,7 +41,7 @@ pub const SETTINGS: [(&str, &str, &str); 11] = [
 pub struct NodeAgent {
     /// The namespace of the agents.
     pub namespace: Namespace,
-    /// Their image.
+    /// The image of the agents.
     pub image: Image,
     /// Whose directories they write to.
     pub platform: Platform,

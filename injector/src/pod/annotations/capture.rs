@@ -15,9 +15,9 @@ const MAX_REPORTED: usize = 10;
 /// What the init binary says about a pod's annotations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Capture {
-    /// Its errors.
+    /// The errors of the init binary.
     pub(super) errors: Vec<AnnotationError>,
-    /// Its warnings.
+    /// The warnings of the init binary.
     pub(super) warnings: Vec<String>,
 }
 

@@ -24,16 +24,16 @@ pub enum AnnotationError {
     /// A field of its value is not accepted.
     #[error("annotation {key}: {error}")]
     Field { key: &'static str, error: FieldError },
-    /// It holds objects of the wrong shape.
+    /// The annotation holds objects of the wrong shape.
     #[error("annotation {key}: {error}")]
     Malformed { key: &'static str, error: Malformed },
-    /// Its value is not accepted; what is accepted, or what is wrong.
+    /// The value of the annotation is not accepted; what is accepted, or what is wrong.
     #[error("annotation {key}: {} is not accepted, expected {expected}", shown(given))]
     NotAccepted { key: String, given: String, expected: String },
-    /// It lists too many names.
+    /// The annotation lists too many names.
     #[error("annotation {key}: {} has {names} names, expected at most {most}", shown(given))]
     TooMany { key: &'static str, given: String, names: usize, most: usize },
-    /// It is not YAML.
+    /// The annotation is not YAML.
     #[error("annotation {key}: {error}")]
     Yaml { key: &'static str, error: YamlError },
 }

@@ -26,7 +26,7 @@ const XT_INFO: u16 = 3;
 pub(in crate::parse) struct Extension<'a> {
     pub(in crate::parse) family: Family,
     pub(in crate::parse) revision: u32,
-    /// Its parameters: the structure of linux/netfilter/xt_*.h.
+    /// The parameters of the extension: the structure of linux/netfilter/xt_*.h.
     pub(in crate::parse) info: &'a [u8],
 }
 

@@ -131,7 +131,7 @@ fn sets_no_more(info: &[u8]) -> bool {
 const MAPS_ADDRESS: u32 = 1;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
 const HAS_PORT: u32 = 2;
-/// The other flags, as options.
+/// The flags of nat besides the address and the port, as options.
 const FLAGS: [(u32, &str); 3] = [(4, " --random"), (8, " --persistent"), (16, " --random-fully")];
 
 /// Where addresses and ports of nat are in a structure.

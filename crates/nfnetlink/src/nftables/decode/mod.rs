@@ -21,7 +21,7 @@ pub enum Object {
     Elements(TableName, RawElements),
     /// A rule.
     Rule {
-        /// Its table.
+        /// The table of the rule.
         table: TableName,
         /// The name of its chain.
         chain: String,
@@ -126,7 +126,7 @@ impl RawElements {
         elements
     }
 
-    /// All of them, as the elements of a set of this kind.
+    /// The elements of the messages, as those of a set of this kind.
     #[must_use]
     pub fn finish(self, kind: &Elements) -> Elements {
         match kind {
