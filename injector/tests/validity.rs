@@ -39,7 +39,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("/spec/volumes/1", r#"{"name": "Data", "emptyDir": {}}"#, "Data"),
     ("/spec/initContainers/0/image", "null", "image: missing"),
     ("/spec/initContainers/0/name", r#""set_up""#, "set_up"),
-    ("/spec/containers/0/env/0/name", r#""1-A""#, "1-A"),
+    ("/spec/containers/0/env/0/name", r#""A=1""#, "A=1"),
     ("/metadata/labels/mesh", r#""on off""#, "on off"),
     ("/metadata/annotations/a b", r#""x""#, "a b"),
     ("/spec/containers/0/ports/0/containerPort", "70000", "70000"),

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::containers::NOT_STARTED;
+use super::resources::{amount, shown};
 use super::{EnforcedBy, Scope, is_zero, text};
 use crate::quantity::nanos;
 
@@ -115,19 +116,6 @@ pub(super) fn host_namespaces(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
-    match resources.get(kind)?.get(resource)? {
-        Value::String(text) => nanos(text),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            nanos(&other.to_string())
-        }
-    }
-}
-
 /// What a container requests of a resource.
 pub(crate) fn request(container: &Value, resource: &str) -> i128 {
     let own = container.get("resources").and_then(Value::as_object);
@@ -193,7 +181,12 @@ pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
 /// A profile of the node has a name, others have none.
 pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
     let local = scope.text("type") == "Localhost";
-    let named = !scope.text("localhostProfile").is_empty();
+    let profile = scope.text("localhostProfile");
+    let named = !profile.is_empty();
+    if local && named && !(text::no_parent(profile) && text::trimmed(profile)) {
+        let given = format!("{profile:?}");
+        scope.report("localhostProfile", given, "a path without .. and blanks around it", &[]);
+    }
     if local != named && !scope.text("type").is_empty() {
         let given = if named { "set" } else { "missing" };
         let accepted =
@@ -312,6 +305,12 @@ pub(super) fn read_only(scope: &mut Scope<'_, '_, '_>) {
     if matches!(recursive, "Enabled" | "IfPossible") && !scope.is_true("readOnly") {
         let given = format!("{recursive:?}");
         scope.report("recursiveReadOnly", given, "Disabled, or readOnly: true beside it", &[]);
+    } else if matches!(recursive, "Enabled" | "IfPossible")
+        && !matches!(scope.text("mountPropagation"), "" | "None")
+    {
+        let given = format!("{recursive:?} and {:?}", scope.text("mountPropagation"));
+        let fields = ["recursiveReadOnly", "mountPropagation"];
+        scope.report("", given, "mountPropagation None, with recursiveReadOnly", &fields);
     }
 }
 
@@ -338,39 +337,11 @@ pub(super) fn sleep(scope: &mut Scope<'_, '_, '_>) {
         .pod
         .pointer("/spec/terminationGracePeriodSeconds")
         .and_then(Value::as_i64)
-        .filter(|grace| *grace >= 0)
-        .unwrap_or(30);
+        // The API server makes 1 of a negative one.
+        .map_or(30, |grace| if grace < 0 { 1 } else { grace });
     if seconds > grace {
         let accepted = format!("at most terminationGracePeriodSeconds, {grace}");
         scope.report("sleep", format!("{seconds} seconds"), accepted, &[]);
-    }
-}
-
-/// A request is at most the limit.
-pub(super) fn requests(scope: &mut Scope<'_, '_, '_>) {
-    let object = scope.object;
-    for kind in ["requests", "limits"] {
-        let all = object.get(kind).and_then(Value::as_object);
-        for (resource, given) in all.into_iter().flatten() {
-            match amount(object, kind, resource) {
-                Some(own) if own < 0 => {
-                    scope.report(kind, format!("{resource} {}", shown(given)), "0 or more", &[]);
-                }
-                Some(own) if kind == "requests" => over_limit(scope, resource, own, given),
-                _ => {}
-            }
-        }
-    }
-}
-
-fn over_limit(scope: &mut Scope<'_, '_, '_>, resource: &str, own: i128, given: &Value) {
-    let Some(limit) = amount(scope.object, "limits", resource) else { return };
-    let fixed = resource.contains('/') || resource.starts_with("hugepages-");
-    if own > limit || fixed && own != limit {
-        let most = scope.get("limits").and_then(|limits| limits.get(resource)).map(shown).unwrap_or_default();
-        let word = if fixed { "the limit" } else { "at most the limit" };
-        let given = format!("request of {resource} {}", shown(given));
-        scope.report("", given, format!("{word}, {most}"), &["requests", "limits"]);
     }
 }
 

@@ -111,7 +111,9 @@ const CASES: &[(&str, &str, &str)] = &[
         "spec.containers[web].ports",
     ),
     ("/spec/containers/0/ports/1", "{\"containerPort\": 81, \"hostPort\": 80}", "spec"),
-    ("/spec/containers/0/env/0/name", "\"1A\"", "spec.containers[web].env[1A].name"),
+    ("/spec/containers/0/env/0/name", "\"1A\"", ""),
+    ("/spec/containers/0/env/0/name", "\"A B\"", ""),
+    ("/spec/containers/0/env/0/name", "\"A=\"", "spec.containers[web].env[A=].name"),
     (
         "/spec/containers/0/env/0/valueFrom",
         "{\"fieldRef\": {\"fieldPath\": \"metadata.name\"}}",
@@ -244,7 +246,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     ("/spec/volumes/1/projected/sources/2", "{}", "spec.volumes[token].projected.sources[2]"),
     ("/spec/restartPolicy", "\"never\"", "spec.restartPolicy"),
-    ("/spec/terminationGracePeriodSeconds", "-1", "spec.terminationGracePeriodSeconds"),
+    // The API server makes 1 of it.
+    ("/spec/terminationGracePeriodSeconds", "-1", "spec.containers[web].lifecycle.preStop.sleep"),
     ("/spec/activeDeadlineSeconds", "0", "spec.activeDeadlineSeconds"),
     ("/spec/dnsPolicy", "\"None\"", "spec.dnsConfig"),
     ("/spec/dnsConfig", "{\"nameservers\": [\"a\"]}", "spec.dnsConfig.nameservers"),
@@ -276,6 +279,164 @@ const CASES: &[(&str, &str, &str)] = &[
     ("/spec/serviceAccountName", "\"A\"", "spec.serviceAccountName"),
     ("/spec/resources/requests/cpu", "\"50m\"", "spec.resources"),
     ("/spec/hostUsers", "false", ""),
+    (
+        "/spec/containers/0/envFrom",
+        "[{\"prefix\": \"A=\", \"secretRef\": {\"name\": \"s\"}}]",
+        "spec.containers[web].envFrom[0].prefix",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"fileKeyRef\": {\"path\": \"p\", \"key\": \"k\", \"volumeName\": \"token\"}}",
+        "spec.containers[web].env[B].valueFrom.fileKeyRef.volumeName",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"fileKeyRef\": {\"path\": \"p\", \"key\": \"k\", \"volumeName\": \"data\"}}",
+        "",
+    ),
+    (
+        "/spec/containers/0/env/1/valueFrom",
+        "{\"fileKeyRef\": {\"path\": \"p\", \"key\": \"k=\", \"volumeName\": \"data\"}}",
+        "spec.containers[web].env[B].valueFrom.fileKeyRef.key",
+    ),
+    (
+        "/spec/containers/0/resources",
+        "{\"limits\": {\"example.com/gpu\": \"1500m\"}}",
+        "spec.containers[web].resources.limits",
+    ),
+    ("/spec/containers/0/resources", "{\"limits\": {\"kubernetes.io/gpu\": \"1500m\"}}", ""),
+    (
+        "/spec/containers/0/resources",
+        "{\"requests\": {\"example.com/gpu\": 1}}",
+        "spec.containers[web].resources",
+    ),
+    (
+        "/spec/containers/0/resources",
+        "{\"requests\": {\"kubernetes.io/gpu\": 1}, \"limits\": {\"kubernetes.io/gpu\": 2}}",
+        "",
+    ),
+    ("/spec/containers/0/resources", "{\"limits\": {\"example.com/gpu\": 1}}", ""),
+    (
+        "/spec/containers/0/resources",
+        "{\"limits\": {\"hugepages-2Mi\": \"4Mi\"}}",
+        "spec.containers[web].resources",
+    ),
+    (
+        "/spec/containers/0/resources",
+        "{\"requests\": {\"cpu\": 1, \"hugepages-2Mi\": \"4Mi\"}}",
+        "spec.containers[web].resources",
+    ),
+    ("/spec/containers/0/resources", "{\"limits\": {\"cpu\": 1, \"hugepages-2Mi\": \"4Mi\"}}", ""),
+    (
+        "/spec/containers/0/resources",
+        "{\"limits\": {\"cpu\": 1, \"hugepages-2Mi\": \"3Mi\"}}",
+        "spec.containers[web].resources.limits",
+    ),
+    (
+        "/spec/containers/0/restartPolicyRules",
+        "[{\"action\": \"Restart\", \"exitCodes\": {\"operator\": \"In\", \"values\": [1]}}]",
+        "spec.containers[web].restartPolicy",
+    ),
+    (
+        "/spec/containers/0",
+        "{\"name\": \"web\", \"image\": \"w\", \"restartPolicy\": \"Never\", \"restartPolicyRules\": [{\"action\": \"restart\", \"exitCodes\": {\"operator\": \"In\"}}]}",
+        "spec.containers[web].restartPolicyRules[0].action",
+    ),
+    (
+        "/spec/containers/0/volumeDevices",
+        "[{\"name\": \"token\", \"devicePath\": \"/dev/a\"}]",
+        "spec.containers[web].volumeDevices",
+    ),
+    ("/spec/containers/0/volumeMounts/0/recursiveReadOnly", "\"Disabled\"", ""),
+    (
+        "/spec/containers/0/volumeMounts/0",
+        "{\"name\": \"data\", \"mountPath\": \"/data\", \"readOnly\": true, \"recursiveReadOnly\": \"Enabled\", \"mountPropagation\": \"HostToContainer\"}",
+        "spec.containers[web].volumeMounts[/data]",
+    ),
+    (
+        "/spec/containers/0/securityContext/procMount",
+        "\"Unmasked\"",
+        "spec.containers[web].securityContext.procMount",
+    ),
+    (
+        "/spec/containers/0/securityContext/seccompProfile",
+        "{\"type\": \"Localhost\", \"localhostProfile\": \"../a\"}",
+        "spec.containers[web].securityContext.seccompProfile.localhostProfile",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"csi\": {\"driver\": \"a_b\"}}",
+        "spec.volumes[data].csi.driver",
+    ),
+    ("/spec/volumes/0", "{\"name\": \"data\", \"csi\": {\"driver\": \"A.b\"}}", ""),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"image\": {\"pullPolicy\": \"Never\"}}",
+        "spec.volumes[data].image.reference",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"iscsi\": {\"targetPortal\": \"p\", \"iqn\": \"a\", \"lun\": 1}}",
+        "spec.volumes[data].iscsi.iqn",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"iscsi\": {\"iqn\": \"eui.0123456789abcdef\", \"lun\": 1}}",
+        "spec.volumes[data].iscsi.targetPortal",
+    ),
+    ("/spec/volumes/0", "{\"name\": \"data\", \"fc\": {}}", "spec.volumes[data].fc"),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"azureFile\": {\"secretName\": \"s\"}}",
+        "spec.volumes[data].azureFile.shareName",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"gcePersistentDisk\": {\"pdName\": \"a\", \"partition\": 300}}",
+        "spec.volumes[data].gcePersistentDisk.partition",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"gitRepo\": {\"repository\": \"a\", \"directory\": \"../b\"}}",
+        "spec.volumes[data].gitRepo.directory",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"rbd\": {\"image\": \"a\"}}",
+        "spec.volumes[data].rbd.monitors",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"RWO\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.accessModes",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"]}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.resources",
+    ),
+    ("/spec/hostnameOverride", "\"A\"", "spec.hostnameOverride"),
+    ("/spec/hostnameOverride", "\"a.b\"", ""),
+    ("/spec/hostnameOverride", "\"\"", "spec.hostnameOverride"),
+    ("/spec/ephemeralContainers", "[{\"name\": \"debug\", \"image\": \"d\"}]", "spec.ephemeralContainers"),
+    ("/spec/ephemeralContainers", "[]", ""),
+    ("/spec/resources/requests", "{\"ephemeral-storage\": \"1Gi\"}", "spec.resources.requests"),
+    (
+        "/spec/topologySpreadConstraints",
+        "[{\"topologyKey\": \"a\", \"maxSkew\": 1, \"whenUnsatisfiable\": \"ScheduleAnyway\", \"minDomains\": 2}]",
+        "spec.topologySpreadConstraints[a].minDomains",
+    ),
+    (
+        "/spec/topologySpreadConstraints",
+        "[{\"topologyKey\": \"a\", \"maxSkew\": 1, \"whenUnsatisfiable\": \"ScheduleAnyway\", \"matchLabelKeys\": [\"a\"]}]",
+        "spec.topologySpreadConstraints[a].matchLabelKeys",
+    ),
+    (
+        "/spec/affinity",
+        "{\"podAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{\"topologyKey\": \"a\", \"namespaces\": [\"A B\"]}]}}",
+        "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaces",
+    ),
+    ("/spec/hostAliases", "[{\"ip\": \"010.0.0.1\"}]", "spec.hostAliases[010.0.0.1].ip"),
 ];
 
 /// Puts a value at a pointer whose last step may be new.
@@ -292,6 +453,30 @@ fn put(pod: &mut Value, pointer: &str, value: Value) {
         }
         other => panic!("{other}"),
     }
+}
+
+/// Rules over two fields of the pod's spec.
+#[test]
+fn fields_that_exclude_each_other_are_one_fault() {
+    for (first, second, place) in [
+        ("{\"schedulingGates\": [{\"name\": \"a\"}]}", "{\"nodeName\": \"n\"}", "spec.nodeName"),
+        ("{\"hostnameOverride\": \"a\"}", "{\"setHostnameAsFQDN\": true}", "spec.hostnameOverride"),
+    ] {
+        let mut pod = pod();
+        for fields in [first, second] {
+            assert_eq!(faults(&pod), []);
+            let fields: serde_json::Map<String, Value> = serde_json::from_str(fields).unwrap();
+            pod["spec"].as_object_mut().unwrap().extend(fields);
+        }
+        let found: Vec<String> = faults(&pod).iter().map(|fault| fault.location.to_string()).collect();
+        assert_eq!(found, [place]);
+    }
+    let mut pod = pod();
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["containers"][0]["resizePolicy"] =
+        json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
+    let found: Vec<String> = faults(&pod).iter().map(|fault| fault.location.to_string()).collect();
+    assert_eq!(found, ["spec.containers[web].resizePolicy"]);
 }
 
 #[test]
