@@ -280,6 +280,19 @@ fn pod_level_resources_are_reported_or_raised() {
     {
         assert!(message.contains(part), "{message}");
     }
+    // A regular container's limit is at most the pod's, too.
+    pod["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    let regular = with(&pod, &json!({"sidecar.istio.io/nativeSidecar": "false"}));
+    let injected = inject(&injector(), &regular).unwrap();
+    let messages: Vec<&str> = injected.invalid.iter().map(|one| one.message.as_str()).collect();
+    assert!(messages.len() == 1 && messages[0].contains("limit of cpu 1 is not accepted"), "{messages:?}");
+    for pod in [&pod, &regular] {
+        let key = "istio-iptables/raise-pod-level-resources";
+        let mut raised = pod.clone();
+        raised["metadata"]["annotations"][key] = json!("true");
+        assert_eq!(inject(&injector(), &raised).unwrap().invalid, []);
+    }
+    pod["spec"]["resources"] = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}});
     let pod = with(&pod, &json!({"istio-iptables/raise-pod-level-resources": "true"}));
     let injected = inject(&injector(), &pod).unwrap();
     assert_eq!(injected.invalid, []);

@@ -40,7 +40,10 @@ fn command_line(mut given: Vec<OsString>) -> Vec<OsString> {
         Some("--version" | "-V") => words.truncate(1),
         Some("explain") => _ = given.remove(0),
         Some(_) | None => match position_of_file(&given) {
-            Some(at) => words.extend(["--bundle".into(), given.remove(at)]),
+            Some(at) => {
+                let file = given.remove(at);
+                given.extend(["--bundle".into(), file]);
+            }
             None => words.push("--live".into()),
         },
     }
@@ -74,7 +77,7 @@ fn takes_value(option: &str) -> bool {
 
 fn page(host: &SystemHost, raw: &RawOptions, resolved: Resolved) -> Result<String, Failure> {
     let format = raw.packet(PacketKey::Output);
-    if !matches!(format, "" | "html") {
+    if raw.has_packet(PacketKey::Output) && format != "html" {
         let what = format!("--output {format}: a page is HTML, expected html");
         return Err(Failure::new(Exit::Usage, what)
             .hint(format!("istio-iptables explain with the same options writes {format}")));

@@ -22,7 +22,8 @@ use serde_json::{Map, Value};
 
 pub(crate) use place::Location;
 use place::Place;
-pub(crate) use relations::{breaks_non_root, request, requested};
+pub(crate) use relations::breaks_non_root;
+pub(crate) use resources::{request, requested};
 
 /// A rule of Kubernetes that a pod breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,15 +5,14 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::containers::NOT_STARTED;
-use super::resources::{amount, shown};
 use super::{EnforcedBy, Scope, is_zero, text};
 use crate::quantity::nanos;
 
-fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
+pub(super) fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn name(item: &Value) -> &str {
+pub(super) fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -114,56 +113,6 @@ pub(super) fn host_namespaces(scope: &mut Scope<'_, '_, '_>) {
             scope.report("", given, "one of them", &["hostUsers", key]);
         }
     }
-}
-
-/// What a container requests of a resource.
-pub(crate) fn request(container: &Value, resource: &str) -> i128 {
-    let own = container.get("resources").and_then(Value::as_object);
-    own.and_then(|own| amount(own, "requests", resource)).unwrap_or_default()
-}
-
-/// The containers request at most what the pod does.
-pub(super) fn pod_resources(scope: &mut Scope<'_, '_, '_>) {
-    let spec = scope.object;
-    let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
-    let requests = resources.get("requests").and_then(Value::as_object);
-    for (resource, given) in requests.into_iter().flatten() {
-        let of = |container: &Value| request(container, resource);
-        let most = amount(resources, "requests", resource).unwrap_or_default();
-        if requested(spec, &of) <= most {
-            continue;
-        }
-        let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-        let all = list(spec, "containers").iter().chain(list(spec, "initContainers").iter().filter(sidecar));
-        let parts = all.filter(|container| of(container) > 0).map(|container| {
-            let own = container.get("resources").and_then(|own| own.get("requests")?.get(resource));
-            format!("{} {}", name(container), own.map(shown).unwrap_or_default())
-        });
-        let parts = parts.collect::<Vec<_>>().join(", ");
-        let accepted = format!("at least what its containers request together ({parts})");
-        scope.report("resources", format!("request of {resource} {}", shown(given)), accepted, &[]);
-        scope.remedy(RAISE);
-    }
-}
-
-/// What corrects the pod's resources.
-const RAISE: &str =
-    "raise those of the pod, or set annotation istio-iptables/raise-pod-level-resources: \"true\"";
-
-/// What the scheduler counts: the sum of what runs together, or one init container if that is more.
-pub(crate) fn requested(spec: &Map<String, Value>, of: &dyn Fn(&Value) -> i128) -> i128 {
-    let mut sidecars = 0;
-    let mut most = 0;
-    for container in list(spec, "initContainers") {
-        if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
-            sidecars += of(container);
-            most = most.max(sidecars);
-        } else {
-            most = most.max(sidecars + of(container));
-        }
-    }
-    let regular: i128 = list(spec, "containers").iter().map(of).sum();
-    most.max(sidecars + regular)
 }
 
 /// Groups of the pod.

@@ -60,7 +60,7 @@ rules! {
         "os": [] object(OS);
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
-        Relation(relations::pod_resources), Relation(relations::host_namespaces),
+        Relation(resources::pod_resources), Relation(relations::host_namespaces),
         Relation(scheduling::gates), Relation(scheduling::host_name)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
@@ -155,7 +155,6 @@ rules! {
         "hostPort": [Range(0, 65535)];
         "name": [Text(port_name, "at most 15 of a-z, 0-9 and -, with a letter")];
         "protocol": [OneOf(&["TCP", "UDP", "SCTP"])];
-        "hostIP": [Text(address, "an IP address")];
     } [Required(&["containerPort"])]
     VARIABLE { "name": [Text(variable, VARIABLE_NAME)]; "valueFrom": [] object(VALUE_FROM); }
         [Required(&["name"]), Relation(relations::variable)]

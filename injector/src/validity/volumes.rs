@@ -1,6 +1,6 @@
 //! The table of rules for volumes.
 
-use super::checks::{LABEL, MODE, RELATIVE, rules};
+use super::checks::{LABEL, MODE, RELATIVE, SUBDOMAIN, rules};
 use super::text::*;
 use super::{Check, Inner, Row, Rule, Type, containers, relations};
 use Check::{Items, OneOf, Range, Text, Unique};
@@ -71,6 +71,7 @@ rules! {
     CLAIM_SPEC {
         "accessModes": [Items(access_mode, "ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod")];
         "resources": [] object(CLAIM_RESOURCES);
+        "storageClassName": [SUBDOMAIN];
     } [Required(&["accessModes", "resources"])]
     CLAIM_RESOURCES { "requests": [] object(STORAGE); } [Required(&["requests"])]
     STORAGE {} [Required(&["storage"])]
