@@ -245,11 +245,6 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
     ("/spec/nodeSelector", "{\"a b\": \"c\"}", "spec.nodeSelector"),
     ("/spec/serviceAccountName", "\"A\"", "spec.serviceAccountName"),
     ("/spec/resources", "{\"limits\": {\"cpu\": \"100m\"}}", ""),
-    (
-        "/spec/resources",
-        "{\"requests\": {\"cpu\": \"100m\"}, \"limits\": {\"cpu\": \"99m\"}}",
-        "spec.resources",
-    ),
     ("/spec/resources/requests/cpu", "\"50m\"", "spec.resources"),
     ("/spec/hostUsers", "false", ""),
     (

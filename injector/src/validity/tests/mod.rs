@@ -73,13 +73,21 @@ fn fields_that_exclude_each_other_are_one_fault() {
     pod["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
     pod["spec"]["initContainers"][1]["resources"] =
         json!({"requests": {"cpu": "950m"}, "limits": {"cpu": "2"}});
-    let found = faults(&pod);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (found[0].location.to_string(), found[0].given.as_str()),
-        ("spec.resources".to_owned(), "limit of cpu 1")
-    );
+    let only = |pod: &Value, accepted: &str| {
+        let found = faults(pod);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].location.to_string().as_str(), found[0].given.as_str()),
+            ("spec.resources", "limit of cpu 1")
+        );
+        assert!(found[0].accepted.contains(accepted), "{found:?}");
+    };
+    only(&pod, "request together (web 100m, proxy 950m)");
     pod["spec"]["initContainers"][1]["resources"]["requests"]["cpu"] = json!("900m");
+    assert_eq!(faults(&pod), []);
+    pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
+    only(&pod, "the limit of each container (web 2)");
+    pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("1");
     assert_eq!(faults(&pod), []);
     pod["spec"]["restartPolicy"] = json!("Never");
     pod["spec"]["containers"][0]["resizePolicy"] =
