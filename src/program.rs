@@ -92,6 +92,9 @@ fn outcome(words: &[OsString], page: Option<Page>) -> Result<(String, Exit), Fai
 
 /// Goes on as the program that writes pages, with the same command line. Returns only if it cannot.
 fn to_report_program(machine: &SystemHost, words: &[OsString], raw: &RawOptions) -> Failure {
+    if let Err(error) = terminal::output_is_open() {
+        return Failure::no_output(&error);
+    }
     if raw.given(Key::Config).is_some_and(|given| given.text == "-") {
         let what = "--output html: the options were read from standard input (--config -)";
         return Failure::new(Exit::Usage, what).hint(format!(

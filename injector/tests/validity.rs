@@ -39,7 +39,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("/spec/volumes/1", r#"{"name": "Data", "emptyDir": {}}"#, "Data"),
     ("/spec/initContainers/0/image", "null", "image: missing"),
     ("/spec/initContainers/0/name", r#""set_up""#, "set_up"),
-    ("/spec/containers/0/env/0/name", r#""1-A""#, "1-A"),
+    ("/spec/containers/0/env/0/name", r#""A=1""#, "A=1"),
     ("/metadata/labels/mesh", r#""on off""#, "on off"),
     ("/metadata/annotations/a b", r#""x""#, "a b"),
     ("/spec/containers/0/ports/0/containerPort", "70000", "70000"),
@@ -280,6 +280,19 @@ fn pod_level_resources_are_reported_or_raised() {
     {
         assert!(message.contains(part), "{message}");
     }
+    // A regular container's limit is at most the pod's, too.
+    pod["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    let regular = with(&pod, &json!({"sidecar.istio.io/nativeSidecar": "false"}));
+    let injected = inject(&injector(), &regular).unwrap();
+    let messages: Vec<&str> = injected.invalid.iter().map(|one| one.message.as_str()).collect();
+    assert!(messages.len() == 1 && messages[0].contains("limit of cpu 1 is not accepted"), "{messages:?}");
+    for pod in [&pod, &regular] {
+        let key = "istio-iptables/raise-pod-level-resources";
+        let mut raised = pod.clone();
+        raised["metadata"]["annotations"][key] = json!("true");
+        assert_eq!(inject(&injector(), &raised).unwrap().invalid, []);
+    }
+    pod["spec"]["resources"] = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}});
     let pod = with(&pod, &json!({"istio-iptables/raise-pod-level-resources": "true"}));
     let injected = inject(&injector(), &pod).unwrap();
     assert_eq!(injected.invalid, []);

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use istio_iptables::cli::{PacketKey, RawOptions};
+use istio_iptables::cli::{self, PacketKey, RawOptions};
 use istio_iptables::config::{NetworkNamespace, Resolved};
+use istio_iptables::exit::Exit;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::page::Page;
 use istio_iptables::report::Failure;
@@ -33,25 +34,54 @@ fn main() -> ExitCode {
 }
 
 /// The command line of `istio-iptables explain` that asks the same.
-fn command_line(given: Vec<OsString>) -> Vec<OsString> {
-    let mut given = given.into_iter().peekable();
+fn command_line(mut given: Vec<OsString>) -> Vec<OsString> {
     let mut words = vec!["istio-iptables".into(), "explain".into()];
-    match given.peek().and_then(|first| first.to_str()) {
+    match given.first().and_then(|first| first.to_str()) {
         Some("--version" | "-V") => words.truncate(1),
-        Some("explain") => _ = given.next(),
-        Some(first) if first == "-" || !first.starts_with('-') => {
-            let file = given.next();
-            words.extend(given.by_ref());
-            words.push("--bundle".into());
-            words.extend(file);
-        }
-        Some(_) | None => words.push("--live".into()),
+        Some("explain") => _ = given.remove(0),
+        Some(_) | None => match position_of_file(&given) {
+            Some(at) => {
+                let file = given.remove(at);
+                given.extend(["--bundle".into(), file]);
+            }
+            None => words.push("--live".into()),
+        },
     }
     words.extend(given);
     words
 }
 
+/// The first word that is neither an option nor the value of one.
+fn position_of_file(given: &[OsString]) -> Option<usize> {
+    let mut is_value = false;
+    given.iter().position(|word| {
+        let word = word.to_str().unwrap_or_default();
+        let is_option = word.starts_with('-') && word != "-";
+        let is_file = !is_option && !is_value;
+        is_value = is_option && takes_value(word);
+        is_file
+    })
+}
+
+/// Whether the next word is the value of this option.
+fn takes_value(option: &str) -> bool {
+    let command = cli::command();
+    let explain = command.find_subcommand("explain").into_iter();
+    let all = explain.flat_map(|explain| explain.get_arguments()).chain(command.get_arguments());
+    all.filter(|argument| argument.get_action().takes_values()).any(|argument| {
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        let short = argument.get_short().map(|short| format!("-{short}"));
+        [long, short].iter().flatten().any(|name| name == option)
+    })
+}
+
 fn page(host: &SystemHost, raw: &RawOptions, resolved: Resolved) -> Result<String, Failure> {
+    let format = raw.packet(PacketKey::Output);
+    if raw.has_packet(PacketKey::Output) && format != "html" {
+        let what = format!("--output {format}: a page is HTML, expected html");
+        return Err(Failure::new(Exit::Usage, what)
+            .hint(format!("istio-iptables explain with the same options writes {format}")));
+    }
     let bundle = raw.packet(PacketKey::Bundle);
     let subject = match (bundle, &resolved.run.network_namespace) {
         ("", None) => "This network namespace".to_owned(),

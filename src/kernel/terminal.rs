@@ -39,11 +39,20 @@ pub fn show(text: &str, replaces: bool) -> io::Result<()> {
     result
 }
 
+/// Checks that standard output was open when the process started: what is in its place accepts everything, also from a
+/// program that this one becomes.
+///
+/// # Errors
+/// It was closed.
+pub fn output_is_open() -> io::Result<()> {
+    if startup::output_was_closed() { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(()) }
+}
+
 fn write(text: &str, replaces: bool) -> io::Result<()> {
     /// Moves the cursor home and clears the screen (ECMA-48).
     const CLEAR: &str = "\x1b[H\x1b[2J";
-    if startup::output_was_closed() && !text.is_empty() {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    if !text.is_empty() {
+        output_is_open()?;
     }
     let mut out = io::stdout().lock();
     if replaces && out.is_terminal() {

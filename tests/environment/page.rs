@@ -53,7 +53,15 @@ fn report_program_takes_a_bundle_and_the_options_of_explain() {
     let program = copied(REPORT_PROGRAM, folder.path());
     let same = ask(&program, folder.path(), &["explain", "--bundle", BUNDLE, "--output", "html"]);
     assert!(is_page(&same));
-    assert_eq!(ask(&program, folder.path(), &[BUNDLE]).stdout, same.stdout);
+    for options in [
+        &[BUNDLE][..],
+        &["--wide", BUNDLE],
+        &[BUNDLE, "--wide"],
+        &["--log_output_level", "error", BUNDLE],
+        &["-o", "html", BUNDLE],
+    ] {
+        assert_eq!(ask(&program, folder.path(), options).stdout, same.stdout, "{options:?}");
+    }
     let help = ask(&program, folder.path(), &["--help"]);
     assert!(
         help.status.success()
@@ -63,6 +71,7 @@ fn report_program_takes_a_bundle_and_the_options_of_explain() {
         (&["no-such-file.json"][..], 64, "no-such-file.json: cannot be read"),
         (&[BUNDLE, "--to", "10.0.0.1:80"], 64, "a page is about all traffic"),
         (&["explain", "--bundle", BUNDLE, "-o", "html", "--to", "10.0.0.1:80"], 64, "without --to"),
+        (&[BUNDLE, "-o", "json"], 64, "expected html"),
         (&["check", "--bundle", BUNDLE], 64, "check: cannot be read"),
     ] {
         let refused = ask(&program, folder.path(), options);
@@ -70,4 +79,17 @@ fn report_program_takes_a_bundle_and_the_options_of_explain() {
         assert_eq!(refused.status.code(), Some(code), "{options:?}: {log}");
         assert!(log.contains(part) && refused.stdout.is_empty(), "{options:?}: {log}");
     }
+}
+
+/// Rust opens `/dev/null` in the place of a closed standard output: the program that follows must not take it for a file.
+#[test]
+fn page_for_closed_output_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = copied(PROGRAM, folder.path());
+    copied(REPORT_PROGRAM, folder.path());
+    let script = format!("'{}' explain --bundle '{BUNDLE}' -o html >&-", program.display());
+    let closed = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let log = String::from_utf8_lossy(&closed.stderr);
+    assert_eq!(closed.status.code(), Some(73), "{log}");
+    assert!(log.contains("cannot write to standard output"), "{log}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{EnforcedBy, Scope, images};
+use super::{EnforcedBy, Scope, images, is_zero};
 use crate::quantity;
 
 /// The pod is created, and this container does not start.
@@ -79,4 +79,68 @@ pub(super) fn divisor(scope: &mut Scope<'_, '_, '_>) {
     if quantity::nanos(&divisor) != Some(0) && !accepted.contains(&canonical.as_str()) {
         scope.report("divisor", format!("{divisor:?}"), accepted.join(", "), &[]);
     }
+}
+
+/// Rules of restarts belong to a policy of the container.
+pub(super) fn restart_rules(scope: &mut Scope<'_, '_, '_>) {
+    let rules = scope.get("restartPolicyRules").is_some_and(|rules| !is_zero(rules));
+    if rules && scope.text("restartPolicy").is_empty() {
+        scope.report("restartPolicy", "missing", "a value, with restartPolicyRules", &[]);
+    }
+}
+
+/// A container of a pod that is not restarted is not restarted by a resize.
+pub(super) fn resize(scope: &mut Scope<'_, '_, '_>) {
+    let never = scope.checker.pod.pointer("/spec/restartPolicy").is_some_and(|policy| policy == "Never");
+    let policies = scope.get("resizePolicy").and_then(Value::as_array);
+    let restarts = |one: &Value| one.get("restartPolicy").is_some_and(|policy| policy == "RestartContainer");
+    if never && policies.is_some_and(|all| all.iter().any(restarts)) {
+        let accepted = "NotRequired, with restartPolicy Never of the pod";
+        scope.report("resizePolicy", "RestartContainer", accepted, &[]);
+    }
+}
+
+/// An unmasked `/proc` needs user namespaces.
+pub(super) fn proc_mount(scope: &mut Scope<'_, '_, '_>) {
+    let users = scope.checker.pod.pointer("/spec/hostUsers").and_then(Value::as_bool);
+    if scope.text("procMount") == "Unmasked" && users != Some(false) {
+        scope.report("procMount", "Unmasked", "Default, or hostUsers: false in the pod", &[]);
+    }
+}
+
+/// A volume is a file system or a block device of a container, and only a claim can be a device.
+pub(super) fn devices(scope: &mut Scope<'_, '_, '_>) {
+    let names = |key: &str| -> Vec<String> {
+        let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.get("name")?.as_str().map(str::to_owned)).collect()
+    };
+    let mounted = names("volumeMounts");
+    for device in names("volumeDevices") {
+        if mounted.contains(&device) {
+            let given = format!("volume {device:?} in volumeDevices and volumeMounts");
+            scope.report("", given, "one of them", &["volumeDevices", "volumeMounts"]);
+        }
+        let is_claim = |volume: &Value| {
+            ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some())
+        };
+        if volume(scope.checker.pod, &device).is_some_and(|volume| !is_claim(volume)) {
+            let given = format!("volume {device:?}");
+            scope.report("volumeDevices", given, "a persistentVolumeClaim or ephemeral volume", &[]);
+        }
+    }
+}
+
+/// A variable is read from a file of an `emptyDir`.
+pub(super) fn file_key(scope: &mut Scope<'_, '_, '_>) {
+    let name = scope.text("volumeName");
+    let found = volume(scope.checker.pod, name);
+    if !name.is_empty() && found.is_none_or(|volume| volume.get("emptyDir").is_none()) {
+        let given = format!("{name:?}");
+        scope.report("volumeName", given, "the name of an emptyDir volume of the pod", &[]);
+    }
+}
+
+fn volume<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array)?;
+    volumes.iter().find(|volume| volume.get("name").is_some_and(|own| own == name))
 }

@@ -8,7 +8,9 @@ mod containers;
 mod images;
 mod place;
 mod relations;
+mod resources;
 mod rules;
+mod scheduling;
 mod text;
 mod volumes;
 
@@ -20,7 +22,8 @@ use serde_json::{Map, Value};
 
 pub(crate) use place::Location;
 use place::Place;
-pub(crate) use relations::{breaks_non_root, request, requested};
+pub(crate) use relations::breaks_non_root;
+pub(crate) use resources::{request, requested};
 
 /// A rule of Kubernetes that a pod breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,8 +331,10 @@ impl Check {
                 bad.map(|(key, value)| (format!("{key}: {value}"), format!("values that are {accepted}")))
             }
             (Self::Unique(keys), Value::Array(items)) => duplicate(items, keys),
-            (Self::AtMost(most), Value::Array(items)) => (items.len() > *most)
-                .then(|| (format!("{} items", items.len()), format!("at most {most} items"))),
+            (Self::AtMost(most), Value::Array(items)) => (items.len() > *most).then(|| {
+                let accepted = if *most == 0 { "none".to_owned() } else { format!("at most {most} items") };
+                (format!("{} items", items.len()), accepted)
+            }),
             _ => None,
         }
     }

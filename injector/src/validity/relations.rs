@@ -8,11 +8,11 @@ use super::containers::NOT_STARTED;
 use super::{EnforcedBy, Scope, is_zero, text};
 use crate::quantity::nanos;
 
-fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
+pub(super) fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn name(item: &Value) -> &str {
+pub(super) fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -115,69 +115,6 @@ pub(super) fn host_namespaces(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
-    match resources.get(kind)?.get(resource)? {
-        Value::String(text) => nanos(text),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            nanos(&other.to_string())
-        }
-    }
-}
-
-/// What a container requests of a resource.
-pub(crate) fn request(container: &Value, resource: &str) -> i128 {
-    let own = container.get("resources").and_then(Value::as_object);
-    own.and_then(|own| amount(own, "requests", resource)).unwrap_or_default()
-}
-
-/// The containers request at most what the pod does.
-pub(super) fn pod_resources(scope: &mut Scope<'_, '_, '_>) {
-    let spec = scope.object;
-    let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
-    let requests = resources.get("requests").and_then(Value::as_object);
-    for (resource, given) in requests.into_iter().flatten() {
-        let of = |container: &Value| request(container, resource);
-        let most = amount(resources, "requests", resource).unwrap_or_default();
-        if requested(spec, &of) <= most {
-            continue;
-        }
-        let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-        let all = list(spec, "containers").iter().chain(list(spec, "initContainers").iter().filter(sidecar));
-        let parts = all.filter(|container| of(container) > 0).map(|container| {
-            let own = container.get("resources").and_then(|own| own.get("requests")?.get(resource));
-            format!("{} {}", name(container), own.map(shown).unwrap_or_default())
-        });
-        let parts = parts.collect::<Vec<_>>().join(", ");
-        let accepted = format!("at least what its containers request together ({parts})");
-        scope.report("resources", format!("request of {resource} {}", shown(given)), accepted, &[]);
-        scope.remedy(RAISE);
-    }
-}
-
-/// What corrects the pod's resources.
-const RAISE: &str =
-    "raise those of the pod, or set annotation istio-iptables/raise-pod-level-resources: \"true\"";
-
-/// What the scheduler counts: the sum of what runs together, or one init container if that is more.
-pub(crate) fn requested(spec: &Map<String, Value>, of: &dyn Fn(&Value) -> i128) -> i128 {
-    let mut sidecars = 0;
-    let mut most = 0;
-    for container in list(spec, "initContainers") {
-        if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
-            sidecars += of(container);
-            most = most.max(sidecars);
-        } else {
-            most = most.max(sidecars + of(container));
-        }
-    }
-    let regular: i128 = list(spec, "containers").iter().map(of).sum();
-    most.max(sidecars + regular)
-}
-
 /// Groups of the pod.
 pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
     let groups = scope.get("supplementalGroups").and_then(Value::as_array);
@@ -193,7 +130,12 @@ pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
 /// A profile of the node has a name, others have none.
 pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
     let local = scope.text("type") == "Localhost";
-    let named = !scope.text("localhostProfile").is_empty();
+    let profile = scope.text("localhostProfile");
+    let named = !profile.is_empty();
+    if local && named && !(text::no_parent(profile) && text::trimmed(profile)) {
+        let given = format!("{profile:?}");
+        scope.report("localhostProfile", given, "a path without .. and blanks around it", &[]);
+    }
     if local != named && !scope.text("type").is_empty() {
         let given = if named { "set" } else { "missing" };
         let accepted =
@@ -312,6 +254,12 @@ pub(super) fn read_only(scope: &mut Scope<'_, '_, '_>) {
     if matches!(recursive, "Enabled" | "IfPossible") && !scope.is_true("readOnly") {
         let given = format!("{recursive:?}");
         scope.report("recursiveReadOnly", given, "Disabled, or readOnly: true beside it", &[]);
+    } else if matches!(recursive, "Enabled" | "IfPossible")
+        && !matches!(scope.text("mountPropagation"), "" | "None")
+    {
+        let given = format!("{recursive:?} and {:?}", scope.text("mountPropagation"));
+        let fields = ["recursiveReadOnly", "mountPropagation"];
+        scope.report("", given, "mountPropagation None, with recursiveReadOnly", &fields);
     }
 }
 
@@ -338,39 +286,11 @@ pub(super) fn sleep(scope: &mut Scope<'_, '_, '_>) {
         .pod
         .pointer("/spec/terminationGracePeriodSeconds")
         .and_then(Value::as_i64)
-        .filter(|grace| *grace >= 0)
-        .unwrap_or(30);
+        // The API server makes 1 of a negative one.
+        .map_or(30, |grace| if grace < 0 { 1 } else { grace });
     if seconds > grace {
         let accepted = format!("at most terminationGracePeriodSeconds, {grace}");
         scope.report("sleep", format!("{seconds} seconds"), accepted, &[]);
-    }
-}
-
-/// A request is at most the limit.
-pub(super) fn requests(scope: &mut Scope<'_, '_, '_>) {
-    let object = scope.object;
-    for kind in ["requests", "limits"] {
-        let all = object.get(kind).and_then(Value::as_object);
-        for (resource, given) in all.into_iter().flatten() {
-            match amount(object, kind, resource) {
-                Some(own) if own < 0 => {
-                    scope.report(kind, format!("{resource} {}", shown(given)), "0 or more", &[]);
-                }
-                Some(own) if kind == "requests" => over_limit(scope, resource, own, given),
-                _ => {}
-            }
-        }
-    }
-}
-
-fn over_limit(scope: &mut Scope<'_, '_, '_>, resource: &str, own: i128, given: &Value) {
-    let Some(limit) = amount(scope.object, "limits", resource) else { return };
-    let fixed = resource.contains('/') || resource.starts_with("hugepages-");
-    if own > limit || fixed && own != limit {
-        let most = scope.get("limits").and_then(|limits| limits.get(resource)).map(shown).unwrap_or_default();
-        let word = if fixed { "the limit" } else { "at most the limit" };
-        let given = format!("request of {resource} {}", shown(given));
-        scope.report("", given, format!("{word}, {most}"), &["requests", "limits"]);
     }
 }
 

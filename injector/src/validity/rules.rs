@@ -2,12 +2,13 @@
 
 use super::checks::{LABEL, RELATIVE, SUBDOMAIN, USER, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, containers, relations, volumes};
+use super::{Check, Inner, Row, Rule, Type, containers, relations, resources, scheduling, volumes};
 use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
 use Rule::{AtMostOne, One, Relation, Required};
 
 const NOT_NEGATIVE: Check = Range(0, i64::MAX);
 const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
+const VARIABLE_NAME: &str = "printable ASCII characters other than =";
 const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
 const LABEL_VALUES: Check =
     Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
@@ -33,8 +34,8 @@ rules! {
         "volumes": [Unique(&["name"])] list(volumes::VOLUME, "name");
         "containers": [] list(CONTAINER, "name");
         "initContainers": [] list(CONTAINER, "name");
+        "ephemeralContainers": [AtMost(0)];
         "restartPolicy": [OneOf(&["Always", "OnFailure", "Never"])];
-        "terminationGracePeriodSeconds": [NOT_NEGATIVE];
         "activeDeadlineSeconds": [Range(1, i32::MAX as i64)];
         "dnsPolicy": [OneOf(&["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"])];
         "dnsConfig": [] object(DNS);
@@ -42,6 +43,7 @@ rules! {
         "serviceAccountName": [SUBDOMAIN];
         "securityContext": [] object(POD_SECURITY);
         "hostname": [LABEL];
+        "hostnameOverride": [Text(dns_subdomain, "a DNS name")];
         "subdomain": [LABEL];
         "hostAliases": [] list(HOST_ALIAS, "ip");
         "priorityClassName": [SUBDOMAIN];
@@ -54,11 +56,12 @@ rules! {
         "schedulingGates": [Unique(&["name"])] list(QUALIFIED_NAME, "name");
         "resourceClaims": [Unique(&["name"])] list(CLAIM, "name");
         "evictionResponders": [Unique(&["name"])] list(EVICTION_RESPONDER, "name");
-        "resources": [] object(RESOURCES);
+        "resources": [] object(POD_RESOURCES);
         "os": [] object(OS);
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
-        Relation(relations::pod_resources), Relation(relations::host_namespaces)
+        Relation(resources::pod_resources), Relation(relations::host_namespaces),
+        Relation(scheduling::gates), Relation(scheduling::host_name)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
@@ -97,7 +100,7 @@ rules! {
         "nodeAffinityPolicy": [OneOf(&["Honor", "Ignore"])];
         "nodeTaintsPolicy": [OneOf(&["Honor", "Ignore"])];
         "labelSelector": [] object(SELECTOR);
-    } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"])]
+    } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"]), Relation(scheduling::spread)]
     SELECTOR { "matchLabels": [LABEL_KEYS, LABEL_VALUES]; "matchExpressions": [] list(REQUIREMENT, "key"); } []
     REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [SELECTOR_OPERATORS]; }
         [Required(&["key", "operator"]), Relation(relations::requirement)]
@@ -110,13 +113,16 @@ rules! {
     } []
     NODE_SELECTOR { "nodeSelectorTerms": [] list(NODE_TERM, ""); } [Required(&["nodeSelectorTerms"])]
     PREFERRED_NODE { "weight": [Range(1, 100)]; "preference": [] object(NODE_TERM); } [Required(&["weight"])]
-    NODE_TERM { "matchExpressions": [] list(NODE_REQUIREMENT, "key"); } []
+    NODE_TERM { "matchExpressions": [] list(NODE_REQUIREMENT, "key"); "matchFields": [] list(NODE_FIELD, "key"); } []
+    NODE_FIELD { "key": [OneOf(&["metadata.name"])]; "operator": [OneOf(&["In", "NotIn"])]; }
+        [Required(&["key", "operator"]), Relation(relations::requirement)]
     POD_AFFINITY {
         "requiredDuringSchedulingIgnoredDuringExecution": [] list(POD_TERM, "");
         "preferredDuringSchedulingIgnoredDuringExecution": [] list(PREFERRED_POD, "");
     } []
     PREFERRED_POD { "weight": [Range(1, 100)]; "podAffinityTerm": [] object(POD_TERM); } [Required(&["weight"])]
-    POD_TERM { "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); } [Required(&["topologyKey"])]
+    POD_TERM { "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); "namespaces": [Items(dns_label, "names of namespaces")]; }
+        [Required(&["topologyKey"])]
 
     CONTAINER {
         "name": [LABEL];
@@ -124,6 +130,7 @@ rules! {
         "imagePullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])];
         "terminationMessagePolicy": [OneOf(&["File", "FallbackToLogsOnError"])];
         "restartPolicy": [OneOf(&["Always", "OnFailure", "Never"])];
+        "restartPolicyRules": [] list(RESTART_RULE, "");
         "ports": [Unique(&["name"])] list(PORT, "containerPort");
         "env": [] list(VARIABLE, "name");
         "envFrom": [] list(ENV_FROM, "");
@@ -138,16 +145,18 @@ rules! {
         "securityContext": [] object(SECURITY);
     } [
         Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims), Relation(relations::non_root),
-        Relation(containers::image), Relation(containers::probed_ports), Relation(containers::propagation)
+        Relation(containers::image), Relation(containers::probed_ports), Relation(containers::propagation),
+        Relation(containers::restart_rules), Relation(containers::resize), Relation(containers::devices)
     ]
+    RESTART_RULE { "action": [OneOf(&["Restart", "RestartAllContainers"])]; "exitCodes": [] object(EXIT_CODES); } [Required(&["action", "exitCodes"])]
+    EXIT_CODES { "operator": [OneOf(&["In", "NotIn"])]; } [Required(&["operator"])]
     PORT {
         "containerPort": [Range(1, 65535)];
         "hostPort": [Range(0, 65535)];
         "name": [Text(port_name, "at most 15 of a-z, 0-9 and -, with a letter")];
         "protocol": [OneOf(&["TCP", "UDP", "SCTP"])];
-        "hostIP": [Text(address, "an IP address")];
     } [Required(&["containerPort"])]
-    VARIABLE { "name": [Text(variable, "letters, digits, -, _ and ., without a digit first")]; "valueFrom": [] object(VALUE_FROM); }
+    VARIABLE { "name": [Text(variable, VARIABLE_NAME)]; "valueFrom": [] object(VALUE_FROM); }
         [Required(&["name"]), Relation(relations::variable)]
     VALUE_FROM {
         "fieldRef": [] object(FIELD);
@@ -161,8 +170,9 @@ rules! {
     RESOURCE_FIELD { "resource": [Text(resource_field, "a resource such as limits.cpu or requests.memory")]; }
         [Required(&["resource"]), Relation(containers::divisor)]
     KEY { "name": [SUBDOMAIN]; "key": [Text(config_key, "letters, digits, -, _ and .")]; } [Required(&["name", "key"])]
-    FILE_KEY { "path": [RELATIVE]; } [Required(&["key", "path", "volumeName"])]
-    ENV_FROM { "configMapRef": [] object(REFERENCE); "secretRef": [] object(REFERENCE); } [One(&["configMapRef", "secretRef"])]
+    FILE_KEY { "path": [RELATIVE]; "key": [Text(variable, VARIABLE_NAME)]; }
+        [Required(&["key", "path", "volumeName"]), Relation(containers::file_key)]
+    ENV_FROM { "prefix": [Text(variable, VARIABLE_NAME)]; "configMapRef": [] object(REFERENCE); "secretRef": [] object(REFERENCE); } [One(&["configMapRef", "secretRef"])]
     REFERENCE { "name": [SUBDOMAIN]; } [Required(&["name"])]
     MOUNT {
         "subPath": [RELATIVE];
@@ -202,11 +212,17 @@ rules! {
     RESOURCES {
         "requests": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
         "limits": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
-    } [Relation(relations::requests)]
+        "claims": [Unique(&["name"])];
+    } [Relation(resources::requests)]
+    POD_RESOURCES {
+        "requests": [Keys(pod_resource, "cpu, memory or hugepages-SIZE")];
+        "limits": [Keys(pod_resource, "cpu, memory or hugepages-SIZE")];
+        "claims": [AtMost(0)];
+    } [Relation(resources::requests)]
     SECURITY {
         "runAsUser": [USER]; "runAsGroup": [USER];
         "procMount": [OneOf(&["Default", "Unmasked"])];
         "seccompProfile": [] object(PROFILE);
         "appArmorProfile": [] object(PROFILE);
-    } [Relation(relations::privileged)]
+    } [Relation(relations::privileged), Relation(containers::proc_mount)]
 }

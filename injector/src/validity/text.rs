@@ -50,10 +50,9 @@ pub(super) fn prefixed_key(text: &str) -> bool {
     text.contains('/') && qualified_name(text)
 }
 
-/// The name of an environment variable, as every version of Kubernetes accepts it.
+/// The name of an environment variable, as Kubernetes accepts it since 1.32.
 pub(super) fn variable(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    text.chars().all(inner) && !text.starts_with(|c: char| c.is_ascii_digit())
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
 }
 
 /// The name of a port: an IANA service name.
@@ -73,7 +72,11 @@ pub(super) fn config_key(text: &str) -> bool {
 
 /// An IP address.
 pub(super) fn address(text: &str) -> bool {
-    text.parse::<IpAddr>().is_ok()
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_none(),
+        Ok(IpAddr::V4(_)) => true,
+        Err(_) => false,
+    }
 }
 
 /// The name of an HTTP header.
@@ -89,6 +92,26 @@ pub(super) fn relative_path(text: &str) -> bool {
 /// A path that no `..` leaves.
 pub(super) fn no_parent(text: &str) -> bool {
     text.split('/').all(|part| part != "..")
+}
+
+/// The name of a CSI driver.
+pub(super) fn csi_driver(text: &str) -> bool {
+    text.len() <= 63 && dns_subdomain(&text.to_ascii_lowercase())
+}
+
+/// The name of a resource that a pod has as a whole.
+pub(super) fn pod_resource(text: &str) -> bool {
+    matches!(text, "cpu" | "memory") || text.starts_with("hugepages-")
+}
+
+/// How a claim is mounted.
+pub(super) fn access_mode(text: &str) -> bool {
+    matches!(text, "ReadOnlyMany" | "ReadWriteMany" | "ReadWriteOnce" | "ReadWriteOncePod")
+}
+
+/// The name of an iSCSI target.
+pub(super) fn iscsi_name(text: &str) -> bool {
+    ["iqn.", "eui.", "naa."].iter().any(|prefix| text.starts_with(prefix))
 }
 
 /// An absolute path.
@@ -167,13 +190,13 @@ mod tests {
     fn texts_are_accepted_as_kubernetes_accepts_them() {
         type Row = (fn(&str) -> bool, &'static [&'static str], &'static [&'static str]);
         let long = "a".repeat(64);
-        let table: [Row; 13] = [
+        let table: [Row; 18] = [
             (dns_label, &["a", "a-1", "1"], &["", "A", "a_b", "-a", "a-", "a.b"]),
             (dns_subdomain, &["a.b-c.1"], &["", "a..b", "A.b", "a.-b", ".a"]),
             (label_value, &["", "A_b.c-1"], &["-a", "a b", "a/b"]),
             (qualified_name, &["app", "a.b/C_d"], &["/a", "a/", "a/b/c", "A.b/c", "a b"]),
             (annotation_key, &["A.b/c"], &["a b"]),
-            (variable, &["A", "a.b-c", "_x"], &["1A", "A B", "A=B"]),
+            (variable, &["A", "a.b-c", "_x", "1A", "A B", ".."], &["A=B", "\u{e9}", "a\tb"]),
             (port_name, &["http", "a-1"], &["HTTP", "80", "a--b", "-a", "abcdefghijklmnop"]),
             (config_key, &["a.b", ".a"], &["..", "a b", "..a"]),
             (relative_path, &["a/b", "a..b"], &["/a", "a/../b", ".."]),
@@ -184,6 +207,11 @@ mod tests {
             ),
             (file_field, &["metadata.labels"], &["status.podIP"]),
             (sysctl, &["net.core.somaxconn", "net/ipv4/a_b"], &["net//a", "net.", "Net.a", "a._b"]),
+            (address, &["10.0.0.1", "::1"], &["010.0.0.1", "::ffff:10.0.0.1", "localhost"]),
+            (csi_driver, &["A.b"], &["a_b", "a..b"]),
+            (pod_resource, &["cpu", "hugepages-2Mi"], &["ephemeral-storage", "example.com/gpu"]),
+            (access_mode, &["ReadWriteOnce"], &["RWO"]),
+            (iscsi_name, &["iqn.2001-04.com.example:a"], &["a"]),
             (resource, &["cpu", "hugepages-2Mi", "nvidia.com/gpu"], &["cpus", "gpu"]),
         ];
         for (test, good, bad) in table {

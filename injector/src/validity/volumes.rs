@@ -1,10 +1,13 @@
 //! The table of rules for volumes.
 
-use super::checks::{LABEL, MODE, RELATIVE, rules};
+use super::checks::{LABEL, MODE, RELATIVE, SUBDOMAIN, rules};
 use super::text::*;
 use super::{Check, Inner, Row, Rule, Type, containers, relations};
-use Check::{OneOf, Range, Text, Unique};
+use Check::{Items, OneOf, Range, Text, Unique};
 use Rule::{One, OneSource, Relation, Required};
+
+/// Of a disk; 0 is none.
+const PARTITION: Check = Range(0, 255);
 
 rules! {
     VOLUME {
@@ -20,6 +23,20 @@ rules! {
         "csi": [] object(CSI);
         "ephemeral": [] object(EPHEMERAL);
         "image": [] object(IMAGE);
+        "awsElasticBlockStore": [] object(BLOCK_STORE);
+        "azureDisk": [] object(AZURE_DISK);
+        "azureFile": [] object(AZURE_FILE);
+        "cephfs": [] object(CEPH);
+        "cinder": [] object(CINDER);
+        "fc": [] object(FIBRE_CHANNEL);
+        "flexVolume": [] object(FLEX);
+        "gcePersistentDisk": [] object(GCE_DISK);
+        "gitRepo": [] object(REPOSITORY);
+        "glusterfs": [] object(GLUSTER);
+        "iscsi": [] object(ISCSI);
+        "portworxVolume": [] object(PORTWORX);
+        "rbd": [] object(RBD);
+        "vsphereVolume": [] object(VSPHERE);
     } [Required(&["name"]), OneSource]
     EMPTY_DIR { "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit), Relation(containers::medium)]
     HOST_PATH {
@@ -48,7 +65,30 @@ rules! {
         [Required(&["resource", "containerName"]), Relation(containers::divisor)]
     CLAIM {} [Required(&["claimName"])]
     NFS { "path": [Text(absolute_path, "an absolute path")]; } [Required(&["server", "path"])]
-    CSI {} [Required(&["driver"])]
-    EPHEMERAL {} [Required(&["volumeClaimTemplate"])]
-    IMAGE { "pullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])]; } []
+    CSI { "driver": [Text(csi_driver, "at most 63 letters, digits, - and .")]; } [Required(&["driver"])]
+    EPHEMERAL { "volumeClaimTemplate": [] object(CLAIM_TEMPLATE); } [Required(&["volumeClaimTemplate"])]
+    CLAIM_TEMPLATE { "spec": [] object(CLAIM_SPEC); } [Required(&["spec"])]
+    CLAIM_SPEC {
+        "accessModes": [Items(access_mode, "ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod")];
+        "resources": [] object(CLAIM_RESOURCES);
+        "storageClassName": [SUBDOMAIN];
+    } [Required(&["accessModes", "resources"])]
+    CLAIM_RESOURCES { "requests": [] object(STORAGE); } [Required(&["requests"])]
+    STORAGE {} [Required(&["storage"])]
+    IMAGE { "pullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])]; } [Required(&["reference"])]
+    BLOCK_STORE { "partition": [PARTITION]; } [Required(&["volumeID"])]
+    AZURE_DISK {} [Required(&["diskName", "diskURI"])]
+    AZURE_FILE {} [Required(&["secretName", "shareName"])]
+    CEPH {} [Required(&["monitors"])]
+    CINDER {} [Required(&["volumeID"])]
+    FIBRE_CHANNEL { "lun": [Range(0, 255)]; } [One(&["targetWWNs", "wwids"])]
+    FLEX {} [Required(&["driver"])]
+    GCE_DISK { "partition": [PARTITION]; } [Required(&["pdName"])]
+    REPOSITORY { "directory": [RELATIVE]; } [Required(&["repository"])]
+    GLUSTER {} [Required(&["endpoints", "path"])]
+    ISCSI { "iqn": [Text(iscsi_name, "a name that begins with iqn., eui. or naa.")]; "lun": [Range(0, 255)]; }
+        [Required(&["targetPortal", "iqn"])]
+    PORTWORX {} [Required(&["volumeID"])]
+    RBD {} [Required(&["monitors", "image"])]
+    VSPHERE {} [Required(&["volumePath"])]
 }

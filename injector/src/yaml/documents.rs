@@ -108,9 +108,9 @@ fn is_read_as(plain: &str, text: &str) -> bool {
 
 /// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what the cluster gets.
 fn surprise(body: &str, path: &str, text: &str) -> Option<String> {
-    let key = path.rsplit('.').next()?;
+    let key = format!("{}:", path.rsplit('.').next()?);
     let given = body.lines().find_map(|line| {
-        let (_, rest) = line.split_once(&format!("{key}:"))?;
+        let (_, rest) = line.split_once(&key)?;
         let plain = rest.trim_start().split([',', '}', ']', '#']).next()?.trim_end();
         let other = !plain.is_empty() && !plain.contains(['"', '\'', ' ', '{', '[', '|', '>', '&', '*', '!']);
         Some(plain).filter(|plain| other && *plain != text && is_read_as(plain, text))

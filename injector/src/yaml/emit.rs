@@ -1,4 +1,4 @@
-//! A fast writer for values whose texts are plain. All others are left to the serializer.
+//! A fast writer for values whose texts are plain or simple blocks. All others are left to the serializer.
 //!
 //! The serializer examines each text several times. This writer decides with one look at most of them that they need no quotes,
 //! and gives up (`None`) at what it does not know. A property test compares the two.
@@ -47,7 +47,7 @@ impl Emitter {
                 }
                 _ => {
                     self.out.push(' ');
-                    self.scalar(value)?;
+                    self.scalar(value, indent)?;
                 }
             }
         }
@@ -64,14 +64,14 @@ impl Emitter {
             match item {
                 Value::Object(fields) if !fields.is_empty() => self.map(fields, indent + 2)?,
                 Value::Array(items) if !items.is_empty() => self.list(items, indent + 2)?,
-                _ => self.scalar(item)?,
+                _ => self.scalar(item, indent)?,
             }
         }
         Some(())
     }
 
-    /// A scalar or an empty collection, and the end of the line.
-    fn scalar(&mut self, value: &Value) -> Option<()> {
+    /// A scalar or an empty collection of a map or list at this indent, and the end of the line.
+    fn scalar(&mut self, value: &Value, indent: usize) -> Option<()> {
         match value {
             Value::Null => self.out.push_str("null"),
             Value::Bool(true) => self.out.push_str("true"),
@@ -79,14 +79,39 @@ impl Emitter {
             Value::Object(_) => self.out.push_str("{}"),
             Value::Array(_) => self.out.push_str("[]"),
             Value::String(text) if is_plain(text) => self.out.push_str(text),
-            // Its lines depend on the place.
-            Value::String(text) if text.contains(['\n', '\r']) => return None,
+            Value::String(text) if text.contains(['\n', '\r']) => return self.block(text, indent + 2),
             Value::String(_) | Value::Number(_) => {
                 let text = serialize(value);
                 self.out.push_str(text.strip_suffix('\n')?);
             }
         }
         self.out.push('\n');
+        Some(())
+    }
+
+    /// A text of several lines as a `|` block; `None` if its first line is empty or begins with a blank, or if a byte needs an escape.
+    fn block(&mut self, text: &str, indent: usize) -> Option<()> {
+        let content = text.trim_end_matches('\n');
+        let simple = |byte: u8| matches!(byte, b' '..=b'~' | b'\n');
+        if !content.starts_with(|first: char| first.is_ascii_graphic()) || !content.bytes().all(simple) {
+            return None;
+        }
+        self.out.push('|');
+        let ends = text.len() - content.len();
+        match ends {
+            0 => self.out.push('-'),
+            1 => {}
+            _ => self.out.push('+'),
+        }
+        self.out.push('\n');
+        for line in content.split('\n') {
+            if !line.is_empty() {
+                self.indent(indent);
+                self.out.push_str(line);
+            }
+            self.out.push('\n');
+        }
+        self.out.extend(std::iter::repeat_n('\n', ends.saturating_sub(1)));
         Some(())
     }
 
