@@ -33,8 +33,10 @@ pub struct Inspection {
 /// Side effects that reading the kernel may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// None.
-    ReadOnly,
+    /// None, for a question: it needs no tool, since nothing will be written.
+    Question,
+    /// None, but the decisions of a run.
+    DryRun,
     /// Empty legacy tables, if they cannot be listed and rules must be added or removed: an earlier run may have
     /// left some in either family.
     MayCreateTables,
@@ -82,7 +84,7 @@ pub(super) fn inspect_without(
         (Backend::Iptables(Variant::Legacy), Access::MayCreateTables) => {
             snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?
         }
-        (Backend::Iptables(Variant::Legacy), Access::ReadOnly) => return Err(unlisted()),
+        (Backend::Iptables(Variant::Legacy), Access::Question | Access::DryRun) => return Err(unlisted()),
         (Backend::Iptables(Variant::Nft) | Backend::Native, _) => {}
     }
     let mut routing = network::observed()
@@ -187,7 +189,7 @@ fn findings(
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
         is_sandbox: snapshot.is_sandbox,
-        is_read_only: access == Access::ReadOnly,
+        is_read_only: access == Access::Question,
         refused: refused.clone(),
         nft: None,
         legacy: None,
@@ -242,7 +244,7 @@ fn read_back(
     family: Family,
     findings: &Findings,
 ) -> Result<Observed, Failure> {
-    if variant == Variant::Legacy {
+    if variant == Variant::Legacy && !findings.is_read_only {
         let why = format!("{family} rules of an earlier run are in {variant}");
         needed(host, variant, family, &why).map_err(|failure| failure.detail(findings.to_string()))?;
     }
@@ -308,7 +310,7 @@ pub(super) fn saved(
     why: &str,
 ) -> Result<String, Failure> {
     if variant == Variant::Legacy
-        && let Some(text) = legacy_tables(family)
+        && let Some(text) = legacy_tables(host, family)
             .map_err(|error| tool_error::of_save(&restore::ToolError::Tables(error), variant, family))?
     {
         return Ok(text);
@@ -319,13 +321,13 @@ pub(super) fn saved(
     tool_error::whole(saved, &tools)
 }
 
-/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables. Elsewhere `None` if
-/// they may not be read, or a rule has what is not understood.
-fn legacy_tables(family: Family) -> io::Result<Option<String>> {
+/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables, and where there is
+/// no tool. Elsewhere `None` if they may not be read, or a rule has what is not understood.
+fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>> {
     let has_revisions = legacy::has_revisions();
     let text = recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
         let saved = parse::saved_tables(family, &legacy::raw_tables(family)?, has_revisions)?;
-        if saved.lacks_words && has_revisions {
+        if saved.lacks_words && has_revisions && tools::tools(host, Variant::Legacy, family).is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(saved.text)

@@ -21,7 +21,7 @@ pub struct Counts {
 /// Those of each chain, in the order of its rules.
 pub type Counters = BTreeMap<(Table, String), Vec<Counts>>;
 
-/// Those in the output of `iptables-save -c`.
+/// Those in the format of `iptables-save -c`.
 #[must_use]
 pub fn counters(text: &str) -> Counters {
     let mut counters = Counters::new();

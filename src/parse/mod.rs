@@ -30,7 +30,7 @@ pub use expressions::{Beside, foreign_rules, has_packets_of, rule_of, words_of_r
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
-pub use legacy::saved_tables;
+pub use legacy::{counts as legacy_counts, saved_tables};
 pub use live_rule::live_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;

@@ -39,7 +39,7 @@ pub(super) fn report(
             Ok((bundle::write(&context, &facts, &report), Exit::Done))
         }
         Question::Check(output) => {
-            let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+            let current = apply::inspect(host, run.backend, Access::Question)?.current;
             let Checked { config, options, own, has_no_rules } = checked(&current, intent, run, scope)?;
             interfaces::warn_of_options(&config.traffic);
             warn_of_name_servers(&config);
@@ -246,8 +246,8 @@ pub(super) fn pod_report(
 ) -> Result<explain::PodReport, Failure> {
     enter(run)?;
     let network = network()?;
-    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
-    let counters = apply::show::counters(host, &current);
+    let current = apply::inspect(host, run.backend, Access::Question)?.current;
+    let counters = apply::show::counters(&current);
     let (config, _) = intent.decide(&network);
     let (config, mut live, unread) = live(apply::live::rules_of(&current), &config, &network);
     live.notices.extend(unread);
