@@ -61,6 +61,12 @@ impl Line {
             None => live_rule(family, self.text.clone()),
         }
     }
+
+    /// Its words but for its comments.
+    #[must_use]
+    pub(crate) fn words_without_comments(&self) -> String {
+        words::without_comments(&self.text)
+    }
 }
 
 /// The live rules of one table that concern us.
