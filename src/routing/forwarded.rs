@@ -28,7 +28,9 @@ fn virtual_interfaces(rules: &FamilyRules) -> Vec<Interface> {
     let hooks = rules.tables.get(&Table::Nat).and_then(|table| table.hooks.get(&Hook::Prerouting));
     let statements = hooks.into_iter().flat_map(HookRules::iter).map(|rule| &rule.statement);
     let outbound = statements.filter(|says| says.target == Target::Jump(Chain::Redirect));
-    outbound.filter_map(|says| says.matcher.in_interface.clone()).collect()
+    // Each has a rule for every included range.
+    let names: BTreeSet<Interface> = outbound.filter_map(|says| says.matcher.in_interface.clone()).collect();
+    names.into_iter().collect()
 }
 
 /// TPROXY assigns the socket, and REDIRECT changes the destination of the same packet.

@@ -147,15 +147,21 @@ fn guests_with_tproxy_are_named_once() {
         let found = routing::captured_as_inbound(&rules, &Links::default(), None);
         found.iter().map(|finding| finding.cause.clone()).collect::<Vec<_>>()
     };
-    let tproxy = ["-m", "TPROXY", "-b", "*", "-k", "vnet0,tap+"];
+    let tproxy = ["-m", "TPROXY", "-i", "*", "-b", "*", "-k", "vnet0,tap+"];
     assert_eq!(
         found(&tproxy),
         [
-            "connections of the guests behind vnet0,tap+ reach the proxy's inbound port with the pod's own port 15001 as their destination \
+            "connections of the guests behind tap+,vnet0 reach the proxy's inbound port with the pod's own port 15001 as their destination \
           (IPv4, mark 1337 of TPROXY): TPROXY decides before the rules of --kube-virt-interfaces (-k)"
         ]
     );
-    for words in [&tproxy[..4], &["-b", "*", "-k", "vnet0"], &["-m", "TPROXY", "-b", "", "-k", "vnet0"]] {
+    // Without -i, these calls of the guests are not to be captured as outbound.
+    for words in [
+        &tproxy[..6],
+        &["-i", "*", "-b", "*", "-k", "vnet0"],
+        &["-m", "TPROXY", "-i", "*", "-b", "", "-k", "vnet0"],
+        &["-m", "TPROXY", "-b", "*", "-k", "vnet0"],
+    ] {
         assert_eq!(found(words), Vec::<String>::new(), "{words:?}");
     }
 }
