@@ -23,7 +23,7 @@ pub struct Findings {
     pub native_chains: usize,
     /// Whether the kernel is a sandbox's, such as gVisor.
     pub is_sandbox: bool,
-    /// Whether rules are read only: those of iptables-nft need no tool for that.
+    /// Whether rules are only read, which needs no tool.
     pub is_read_only: bool,
     /// The backends that the kernel refused when they were tried, or is too old for.
     pub refused: BTreeMap<Backend, Refusal>,
@@ -72,8 +72,11 @@ impl Findings {
 
     /// Whether rules of this variant, which are there, can be read, and written if that is needed.
     fn serves(&self, variant: Variant) -> bool {
-        let is_readable = variant == Variant::Nft && self.is_read_only && self.nf_tables == NfTables::Present;
-        is_readable || self.usable(variant)
+        let is_readable = match variant {
+            Variant::Legacy => true,
+            Variant::Nft => self.nf_tables == NfTables::Present,
+        };
+        self.is_read_only && is_readable || self.usable(variant)
     }
 
     /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its way from
@@ -176,7 +179,9 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
         BackendChoice::IptablesNft if findings.serves(Variant::Nft) => {
             chosen(Variant::Nft.into(), "requested")
         }
-        BackendChoice::IptablesLegacy if legacy => chosen(Variant::Legacy.into(), "requested"),
+        BackendChoice::IptablesLegacy if findings.serves(Variant::Legacy) => {
+            chosen(Variant::Legacy.into(), "requested")
+        }
         BackendChoice::Nftables if native => chosen(Backend::Native, "requested"),
         BackendChoice::IptablesNft => Err(unavailable("--backend iptables-nft cannot be used", findings)),
         BackendChoice::IptablesLegacy => {
@@ -200,7 +205,9 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
                 (None, _) if native => {
                     chosen(Backend::Native, "the kernel has nf_tables, and no iptables-nft is in PATH")
                 }
-                (None, _) if legacy => chosen(Variant::Legacy.into(), "it is the only usable variant"),
+                (None, _) if findings.serves(Variant::Legacy) => {
+                    chosen(Variant::Legacy.into(), "it is the only usable variant")
+                }
                 (None, _) if choice == BackendChoice::Iptables => {
                     Err(unavailable("no variant of iptables can be used", findings))
                 }

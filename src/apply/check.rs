@@ -134,7 +134,7 @@ pub fn rules(host: &impl Host, desired: &DesiredState, backend: Backend) -> Resu
     let record: Option<Record> = alias.and_then(|alias| alias.parse().ok());
     let record = record.and_then(|record| record.of_variant(variant));
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
-        let mut observed = inspect::read(host, variant, rules.family)?;
+        let mut observed = inspect::read(host, variant, rules.family, true)?;
         observed.record.clone_from(&record);
         let change = Change::between(rules, &observed, false);
         if !change.is_empty() {

@@ -107,7 +107,7 @@ pub fn differences(
     desired: &DesiredState,
     run: &RunOptions,
 ) -> Result<Differences, Failure> {
-    let current = inspect(host, run.backend, Access::ReadOnly)?.current;
+    let current = inspect(host, run.backend, Access::Question)?.current;
     Ok(differences_from(&current, desired, run))
 }
 

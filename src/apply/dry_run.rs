@@ -36,7 +36,7 @@ pub struct Plan {
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Plan, Failure> {
     let policy = connection_policy(run);
-    let (current, desired, notice, failure) = match inspect(host, run.backend, Access::ReadOnly) {
+    let (current, desired, notice, failure) = match inspect(host, run.backend, Access::DryRun) {
         Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
             let desired = with_connections(desired, &mut current, policy, Counting::Now);
             let steps = steps(&desired, &current);

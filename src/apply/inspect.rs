@@ -33,8 +33,10 @@ pub struct Inspection {
 /// Side effects that reading the kernel may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// None.
-    ReadOnly,
+    /// None, for a question: it needs no tool, since nothing will be written.
+    Question,
+    /// None, but the decisions of a run.
+    DryRun,
     /// Empty legacy tables, if they cannot be listed and rules must be added or removed: an earlier run may have
     /// left some in either family.
     MayCreateTables,
@@ -82,7 +84,7 @@ pub(super) fn inspect_without(
         (Backend::Iptables(Variant::Legacy), Access::MayCreateTables) => {
             snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?
         }
-        (Backend::Iptables(Variant::Legacy), Access::ReadOnly) => return Err(unlisted()),
+        (Backend::Iptables(Variant::Legacy), Access::Question | Access::DryRun) => return Err(unlisted()),
         (Backend::Iptables(Variant::Nft) | Backend::Native, _) => {}
     }
     let mut routing = network::observed()
@@ -131,7 +133,7 @@ fn read_rules(
             let read = if holds_ours {
                 Some(read_back(host, variant, family, findings)?)
             } else if is_chosen || may_be_left {
-                read_foreign(host, variant, family)
+                read_foreign(host, variant, family, findings.is_read_only)
             } else {
                 None
             };
@@ -187,7 +189,7 @@ fn findings(
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
         is_sandbox: snapshot.is_sandbox,
-        is_read_only: access == Access::ReadOnly,
+        is_read_only: access == Access::Question,
         refused: refused.clone(),
         nft: None,
         legacy: None,
@@ -242,16 +244,16 @@ fn read_back(
     family: Family,
     findings: &Findings,
 ) -> Result<Observed, Failure> {
-    if variant == Variant::Legacy {
+    if variant == Variant::Legacy && !findings.is_read_only {
         let why = format!("{family} rules of an earlier run are in {variant}");
         needed(host, variant, family, &why).map_err(|failure| failure.detail(findings.to_string()))?;
     }
-    read(host, variant, family)
+    read(host, variant, family, findings.is_read_only)
 }
 
 /// Reads foreign rules, to see which of them decide before ours would. Nothing depends on it.
-fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Observed> {
-    let read = read(host, variant, family);
+fn read_foreign(host: &impl Host, variant: Variant, family: Family, is_read_only: bool) -> Option<Observed> {
+    let read = read(host, variant, family, is_read_only);
     let unread = |failure: &Failure| {
         let reason = failure.lines().next().unwrap_or_default();
         log::warn!(
@@ -267,7 +269,7 @@ fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> PerFamily<Observed> 
         snapshot.hooks_in_use(Variant::Legacy, *family) && !snapshot.has_chains(Variant::Legacy, *family)
     };
     let families = Family::ALL.into_iter().filter(foreign);
-    families.filter_map(|family| Some((family, read_foreign(host, Variant::Legacy, family)?))).collect()
+    families.filter_map(|family| Some((family, read_foreign(host, Variant::Legacy, family, true)?))).collect()
 }
 
 /// Reads other programs' nftables tables, to see which of them decide before ours would. Nothing depends on it.
@@ -282,14 +284,19 @@ fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftab
 /// How often rules that change all the time are read.
 const ATTEMPTS: usize = 16;
 
-/// Reads all rules of a family.
+/// Reads all rules of a family. Where nothing will be deleted, whether the tool lists all of them is not asked.
 ///
 /// # Errors
 /// The tool fails, or the kernel cannot be read.
-pub(super) fn read(host: &impl Host, variant: Variant, family: Family) -> Result<Observed, Failure> {
+pub(super) fn read(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    is_read_only: bool,
+) -> Result<Observed, Failure> {
     match variant {
         Variant::Legacy => read_saved(host, variant, family),
-        Variant::Nft => read_nft(host, family),
+        Variant::Nft => read_nft(host, family, is_read_only),
     }
 }
 
@@ -308,7 +315,7 @@ pub(super) fn saved(
     why: &str,
 ) -> Result<String, Failure> {
     if variant == Variant::Legacy
-        && let Some(text) = legacy_tables(family)
+        && let Some(text) = legacy_tables(host, family)
             .map_err(|error| tool_error::of_save(&restore::ToolError::Tables(error), variant, family))?
     {
         return Ok(text);
@@ -319,13 +326,13 @@ pub(super) fn saved(
     tool_error::whole(saved, &tools)
 }
 
-/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables. Elsewhere `None` if
-/// they may not be read, or a rule has what is not understood.
-fn legacy_tables(family: Family) -> io::Result<Option<String>> {
+/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables, and where there is
+/// no tool. Elsewhere `None` if they may not be read, or a rule has what is not understood.
+fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>> {
     let has_revisions = legacy::has_revisions();
     let text = recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
         let saved = parse::saved_tables(family, &legacy::raw_tables(family)?, has_revisions)?;
-        if saved.lacks_words && has_revisions {
+        if saved.lacks_words && has_revisions && tools::tools(host, Variant::Legacy, family).is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(saved.text)
@@ -336,12 +343,12 @@ fn legacy_tables(family: Family) -> io::Result<Option<String>> {
 /// Reads the rules of iptables-nft from the kernel. They come with their handles, where rules of ours may be identical to foreign
 /// ones: read behind the rules, and valid if nothing was committed from before the rules were read, or if they are the
 /// same as before. Otherwise all is read again, and if other programs always change something, the rules come without.
-fn read_nft(host: &impl Host, family: Family) -> Result<Observed, Failure> {
+fn read_nft(host: &impl Host, family: Family, is_read_only: bool) -> Result<Observed, Failure> {
     let unreadable =
         |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
     let mut before: Option<Handles> = None;
     for _ in 0..ATTEMPTS {
-        let (generation, mut observed) = read_kernel(host, family)?;
+        let (generation, mut observed) = read_kernel(host, family, is_read_only)?;
         if !needs_handles(&observed) {
             return Ok(observed);
         }
@@ -355,11 +362,11 @@ fn read_nft(host: &impl Host, family: Family) -> Result<Observed, Failure> {
         }
         before = Some(after);
     }
-    Ok(read_kernel(host, family)?.1)
+    Ok(read_kernel(host, family, is_read_only)?.1)
 }
 
 /// Reads the rules of iptables-nft without handles, with the generation of the rules.
-fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Failure> {
+fn read_kernel(host: &impl Host, family: Family, is_read_only: bool) -> Result<(u32, Observed), Failure> {
     let read = recording::optional(|| observe::tables_of_iptables(family));
     let (generation, tables) = match read {
         // Bundles of earlier versions have the text of the tool in their place.
@@ -384,6 +391,9 @@ fn read_kernel(host: &impl Host, family: Family) -> Result<(u32, Observed), Fail
         observed = parse::kernel_tables(family, &tables, &tool_words(host, family)).0;
     }
     log::debug!("{family} rules of iptables-nft:\n{}", observed.listed());
+    if is_read_only {
+        return Ok((generation, observed));
+    }
     for (table, hook) in unlisted_chains::of(host, family, &observed, &tables)? {
         observed.tables.entry(table).or_default().unlisted.insert(hook);
     }

@@ -58,7 +58,7 @@ fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
 /// # Errors
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<LiveInspection, Failure> {
-    Ok(rules_of(&inspect(host, choice, Access::ReadOnly)?.current))
+    Ok(rules_of(&inspect(host, choice, Access::Question)?.current))
 }
 
 /// The live rules in a state that has been read.

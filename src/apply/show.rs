@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::{Access, from_kernel, inspect, needed, tool_error};
+use super::{Access, from_kernel, inspect};
 use crate::config::BackendChoice;
 use crate::explain::{Listed, Rules};
 use crate::kernel::process::Host;
-use crate::kernel::{nftables, observe, restore};
+use crate::kernel::{legacy, nftables, observe, recording};
 use crate::model::{Backend, Family, NATIVE_TABLES, PerFamily, Variant};
 use crate::parse::{self, Counters, Counts};
 use crate::plan::CurrentState;
@@ -38,7 +38,7 @@ impl Shown {
 /// # Errors
 /// The live state cannot be read.
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Failure> {
-    let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let current = inspect(host, choice, Access::Question)?.current;
     let mut shown = Vec::new();
     if !current.native.is_empty() {
         let counts =
@@ -50,7 +50,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Fail
     for ((variant, family), observed) in &current.rules {
         let rules = Rules::live(observed);
         if !rules.listed().is_empty() {
-            let counts = iptables(host, *variant, *family)?;
+            let counts = iptables(*variant, *family)?;
             shown.extend(of((*variant).into(), *family, &rules, &counts));
         }
     }
@@ -58,7 +58,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Fail
 }
 
 /// The counters of all rules in the tables that hold ours, as far as they can be read.
-pub fn counters(host: &impl Host, current: &CurrentState) -> PerFamily<Counters> {
+pub fn counters(current: &CurrentState) -> PerFamily<Counters> {
     let mut counters = PerFamily::new();
     for family in Family::ALL {
         let of = if current.native.is_empty() {
@@ -67,7 +67,7 @@ pub fn counters(host: &impl Host, current: &CurrentState) -> PerFamily<Counters>
                 let observed = current.rules.get(&(*variant, family));
                 observed.is_some_and(|observed| !Rules::live(observed).listed().is_empty())
             };
-            variant.filter(has_ours).and_then(|variant| iptables(host, variant, family).ok())
+            variant.filter(has_ours).and_then(|variant| iptables(variant, family).ok())
         } else {
             native().ok()
         };
@@ -87,16 +87,29 @@ fn of(backend: Backend, family: Family, rules: &Rules, counters: &Counters) -> V
     rules.listed().into_iter().map(with_counts).collect()
 }
 
-fn iptables(host: &impl Host, variant: Variant, family: Family) -> Result<Counters, Failure> {
-    if variant == Variant::Nft {
-        let (_, tables) = observe::tables_of_iptables(family)
-            .map_err(|error| from_kernel(format!("cannot read counters: {error}"), &error))?;
-        return Ok(parse::kernel_counters(&tables));
+fn iptables(variant: Variant, family: Family) -> Result<Counters, Failure> {
+    let counters = match variant {
+        Variant::Nft => {
+            observe::tables_of_iptables(family).map(|(_, tables)| parse::kernel_counters(&tables))
+        }
+        // A sandbox counts nothing.
+        Variant::Legacy if !legacy::has_revisions() => Ok(Counters::new()),
+        Variant::Legacy => of_legacy(family),
+    };
+    counters.map_err(|error| from_kernel(format!("cannot read counters: {error}"), &error))
+}
+
+/// None where the tables cannot be listed, or in bundles of earlier versions.
+fn of_legacy(family: Family) -> io::Result<Counters> {
+    let fact = format!("{family} counters of iptables-legacy");
+    let mut read = || parse::legacy_counts(family, &legacy::raw_tables(family)?);
+    match recording::optional(|| recording::text(&fact, &mut read)) {
+        Ok(text) => Ok(parse::counters(&text)),
+        Err(error) if recording::is_replayed() || error.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(Counters::new())
+        }
+        Err(error) => Err(error),
     }
-    let tools = needed(host, variant, family, "counters are read with them")?;
-    let saved = restore::save_with_counters(host, &tools);
-    let saved = saved.map_err(|error| tool_error::of_save(&error, variant, family))?;
-    Ok(parse::counters(&tool_error::whole(saved, &tools)?))
 }
 
 fn native() -> io::Result<Counters> {

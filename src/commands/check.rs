@@ -28,7 +28,7 @@ pub(super) fn report(
     run: &RunOptions,
     scope: OptionScope,
 ) -> Result<(String, Exit), Failure> {
-    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+    let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let Checked { config, options, own, has_no_rules } = checked(&current, intent, run, scope)?;
     interfaces::warn_of_options(&config.traffic);
     warn_of_name_servers(&config);

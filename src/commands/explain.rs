@@ -83,8 +83,8 @@ fn all_traffic(
 ) -> Result<explain::PodReport, Failure> {
     enter(run)?;
     let network = network()?;
-    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
-    let counters = apply::show::counters(host, &current);
+    let current = apply::inspect(host, run.backend, Access::Question)?.current;
+    let counters = apply::show::counters(&current);
     let (config, _) = intent.decide(&network);
     let (config, mut live, unread) = live(apply::live_inspection::rules_of(&current), &config, &network);
     live.notices.extend(unread);

@@ -13,7 +13,7 @@ use crate::report::Failure;
 /// Compares the live rules with those of the options. Returns further notes about them.
 fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Vec<String>, Failure> {
     // A run that put rules in may look into the tables that it wrote.
-    let access = if run.skip_rule_apply { apply::Access::ReadOnly } else { apply::Access::MayCreateTables };
+    let access = if run.skip_rule_apply { apply::Access::Question } else { apply::Access::MayCreateTables };
     let inspection = apply::inspect(host, run.backend, access)?;
     // An earlier run may have left what keeps connections of a family without rules open.
     let desired = &desired.clone().accepting_kept_translation(&inspection.current);
@@ -70,7 +70,7 @@ pub(super) fn validate(
         }
         probe::Outcome::NotCaptured(_) => {
             let dormant =
-                apply::inspect(host, run.backend, apply::Access::ReadOnly).ok().and_then(|inspection| {
+                apply::inspect(host, run.backend, apply::Access::Question).ok().and_then(|inspection| {
                     apply::preconditions::require_active_tables(desired, &inspection.current).err()
                 });
             Err(dormant.map_or_else(

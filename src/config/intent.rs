@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use crate::facts::NameServers;
 use crate::model::{Families, Interface, InterfaceAddress, Network};
 
-use super::{CaptureConfig, Dns, InboundPorts, Mode, Traffic};
+use super::{CaptureConfig, Dns, Traffic};
 
 /// Which families were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,6 @@ pub enum Notice {
     NameServersOfOtherFamily(Families),
     /// A name server whose captured queries are lost.
     LinkLocalNameServer(Ipv6Addr),
-    /// Interfaces of guests, whose connections TPROXY hands to the inbound port.
-    GuestsWithTproxy(Vec<Interface>),
 }
 
 impl Notice {
@@ -82,16 +80,8 @@ impl Notice {
             | Self::KernelWithoutIpv6 { asked_for: true }
             | Self::NoNameServers
             | Self::NameServersOfOtherFamily(_)
-            | Self::LinkLocalNameServer(_)
-            | Self::GuestsWithTproxy(_) => log::Level::Warn,
+            | Self::LinkLocalNameServer(_) => log::Level::Warn,
         }
-    }
-
-    fn of_guests_with_tproxy(config: &CaptureConfig) -> Option<Self> {
-        let guests = &config.traffic.virtual_interfaces;
-        let is_lost =
-            matches!(config.traffic.mode, Mode::Tproxy(_)) && config.traffic.inbound != InboundPorts::None;
-        (is_lost && !guests.is_empty()).then(|| Self::GuestsWithTproxy(guests.clone()))
     }
 
     /// The notice of a link-local name server whose queries are captured.
@@ -135,15 +125,6 @@ impl fmt::Display for Notice {
                 "captured DNS queries to the link-local server {server} are lost, since their sockets are bound to its interface; \
                  name a server with another address in /etc/resolv.conf, or capture no DNS"
             ),
-            Self::GuestsWithTproxy(guests) => {
-                let guests: Vec<_> = guests.iter().map(Interface::to_string).collect();
-                write!(
-                    f,
-                    "connections of the guests behind {} go to the proxy's inbound port, not to its outbound one: TPROXY decides before \
-                     the rules of --kube-virt-interfaces (-k); use REDIRECT with guests",
-                    guests.join(", ")
-                )
-            }
         }
     }
 }
@@ -157,7 +138,6 @@ impl Intent {
         let Self { family: _, dns, traffic } = self;
         let config = CaptureConfig { families, dns: decide_dns(dns, families, &mut notices), traffic };
         notices.extend(Notice::of_link_local_name_server(&config));
-        notices.extend(Notice::of_guests_with_tproxy(&config));
         (config, notices)
     }
 

@@ -75,12 +75,13 @@ fn listed() -> io::Result<Processes> {
     let own =
         ["/proc/thread-self/ns/net", "/proc/self/ns/net"].iter().find_map(|path| fs::read_link(path).ok());
     let own = own.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted"))?;
+    let this = std::process::id();
     let mut processes = Processes::default();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let Some(pid) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
         // This process has nothing to capture.
-        if pid == std::process::id() {
+        if pid == this {
             continue;
         }
         match fs::read_link(path.join("ns/net")) {

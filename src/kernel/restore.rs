@@ -106,18 +106,6 @@ pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -
     tables.keys().map(|table| run_save(host, tools, Some(table))).collect()
 }
 
-/// Reads the rules of all tables, with what each rule has counted.
-///
-/// # Errors
-///
-/// The tool cannot be run, or fails.
-pub fn save_with_counters(host: &impl Host, tools: &Tools) -> Result<String, ToolError> {
-    let mut command = Command::new(tools.save.clone());
-    command.args.push("-c".to_owned());
-    let (line, output) = run_tool(host, command)?;
-    if output.code == Some(0) { Ok(output.stdout) } else { Err(ToolError::Failed { line, output }) }
-}
-
 fn run_save(host: &impl Host, tools: &Tools, table: Option<&str>) -> Result<String, ToolError> {
     let mut command = Command::new(tools.save.clone());
     command.args.extend(table.into_iter().flat_map(|table| ["-t".to_owned(), table.to_owned()]));

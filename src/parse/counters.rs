@@ -21,7 +21,7 @@ pub struct Counts {
 /// The counts of each chain, in the order of its rules.
 pub type Counters = BTreeMap<(Table, String), Vec<Counts>>;
 
-/// The counts in the output of `iptables-save -c`.
+/// The counts in rules in the format of `iptables-save -c`.
 #[must_use]
 pub fn counters(text: &str) -> Counters {
     let mut counters = Counters::new();

@@ -30,7 +30,7 @@ pub use expressions::{RuleContext, foreign_rules, has_packets_of, rule_of, words
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
-pub use legacy::saved_tables;
+pub use legacy::{counts as legacy_counts, saved_tables};
 pub use live_rule::live_rule;
 pub use native_tables::{NativeLine, NativeRules, native, why_of};
 pub use refused::refused;
@@ -61,6 +61,12 @@ impl Line {
             Some(statement) => LiveRule::modelled(statement.clone(), self.text.clone()),
             None => live_rule(family, self.text.clone()),
         }
+    }
+
+    /// Its words but for its comments.
+    #[must_use]
+    pub(crate) fn words_without_comments(&self) -> String {
+        words::without_comments(&self.text)
     }
 }
 

@@ -54,6 +54,24 @@ pub(super) fn target_of(words: &[String]) -> &[String] {
     &[]
 }
 
+/// The words of a rule but for its comments, which tools write in several ways.
+pub(super) fn without_comments(text: &str) -> String {
+    let Some(words) = split(text) else { return text.to_owned() };
+    let mut rest = words.as_slice();
+    let mut left = Vec::new();
+    while let [first, later @ ..] = rest {
+        rest = match rest {
+            [option, name, ..] if option == "-m" && name == "comment" => rest.get(2..).unwrap_or_default(),
+            [option, _, ..] if option == "--comment" => rest.get(2..).unwrap_or_default(),
+            _ => {
+                left.push(first.as_str());
+                later
+            }
+        };
+    }
+    left.join(" ")
+}
+
 /// The records of a saved rule set: lines, of which those of rules go on as long as a quote is open. A quote that is
 /// never closed ends with its line, so that one odd rule does not hide all others.
 pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {
@@ -114,6 +132,16 @@ mod tests {
     #[test]
     fn unclosed_quote_ends_with_its_line() {
         assert_eq!(all("*nat\n-A OUTPUT --odd \"x\nCOMMIT"), ["*nat", "-A OUTPUT --odd \"x", "COMMIT"]);
+    }
+
+    #[test]
+    fn comments_are_left_out() {
+        for comment in ["a", "\"a \\\" b\"", "--comment", "-j"] {
+            let text = format!("-p tcp -m comment --comment {comment} -j DROP");
+            assert_eq!(without_comments(&text), "-p tcp -j DROP", "{comment}");
+        }
+        assert_eq!(without_comments("-j DROP -m comment --comment x"), "-j DROP");
+        assert_eq!(without_comments("-j DROP \"x"), "-j DROP \"x");
     }
 
     #[test]

@@ -275,9 +275,10 @@ fn hashes_without(lines: &[Line], left_out: &BTreeSet<usize>) -> Vec<u32> {
     staying.map(|(_, line)| line_hash(line)).collect()
 }
 
-/// The hash of any line, for the digest of its chain.
+/// The hash of any line, for the digest of its chain. Another comment makes no other chain.
 fn line_hash(line: &Line) -> u32 {
-    line.statement.as_ref().map_or_else(|| record::hash_of_words(&line.text), record::hash)
+    let of_words = || record::hash_of_words(&line.words_without_comments());
+    line.statement.as_ref().map_or_else(of_words, record::hash)
 }
 
 /// The statements of lines that are understood.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::finding::{Finding, Problem, Subject};
-use crate::model::{Chain, FamilyRules, Fib, FibRoute, Link, LinkKind, Links, RouteKind, Target};
+use crate::model::{
+    Chain, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, LinkKind, Links, RouteKind, Table,
+    Target,
+};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -15,7 +18,50 @@ const GENERATED: [&str; 3] = ["br-", "cali", "veth"];
 
 /// The connections that the pod forwards and that these rules capture as inbound ones, or whose replies they take.
 #[must_use]
-pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Finding> {
+pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Finding> {
+    let guests = if tproxy_mark(rules).is_some() { virtual_interfaces(rules) } else { Vec::new() };
+    let others = of_others(rules, links, fib, &guests);
+    of_guests(rules, links, fib, &guests).into_iter().chain(others).collect()
+}
+
+/// The interfaces whose traffic is outbound: in nat, behind TPROXY.
+fn virtual_interfaces(rules: &FamilyRules) -> Vec<Interface> {
+    let hooks = rules.tables.get(&Table::Nat).and_then(|table| table.hooks.get(&Hook::Prerouting));
+    let statements = hooks.into_iter().flat_map(HookRules::iter).map(|rule| &rule.statement);
+    let outbound = statements.filter(|says| says.target == Target::Jump(Chain::Redirect));
+    // Each has a rule for every included range.
+    let names: BTreeSet<Interface> = outbound.filter_map(|says| says.matcher.in_interface.clone()).collect();
+    names.into_iter().collect()
+}
+
+/// TPROXY assigns the socket, and REDIRECT changes the destination of the same packet.
+fn of_guests(rules: &FamilyRules, links: &Links, fib: Option<&Fib>, guests: &[Interface]) -> Option<Finding> {
+    let family = rules.family;
+    let mark = tproxy_mark(rules).filter(|_| !guests.is_empty())?;
+    let covered = |link: &&Link| guests.iter().any(|name| name.covers(&link.name));
+    let theirs: Vec<&Link> = links.each.iter().filter(covered).collect();
+    // Interfaces of virtual machines may come later.
+    let has_guests = |fib: &Fib| theirs.iter().any(|link| routes(link, fib).any(leads_to_others));
+    if !theirs.is_empty() && !fib.is_none_or(has_guests) {
+        return None;
+    }
+    let redirect = rules.tables.get(&Table::Nat)?.chains.get(&Chain::Redirect)?;
+    let outbound = redirect.iter().find_map(|rule| {
+        if let Target::Redirect(port) = rule.statement.target { Some(port) } else { None }
+    })?;
+    let names = guests.iter().map(Interface::to_string).collect::<Vec<_>>().join(",");
+    let ports = if captures_all_ports(rules) { "" } else { " on the inbound ports" };
+    let cause = format!(
+        "connections of the guests behind {names}{ports} reach the proxy's inbound port with the pod's own port {outbound} as their \
+         destination ({family}, mark {mark} of TPROXY): TPROXY decides before the rules of --kube-virt-interfaces (-k)"
+    );
+    let finding =
+        Finding::new(Problem::ForwardedTraffic, cause).advice("; use REDIRECT with guests").subject(names);
+    let about = theirs.iter().map(|link| Subject::Interface(link.name.clone()));
+    Some(finding.about(about).family(family))
+}
+
+fn of_others(rules: &FamilyRules, links: &Links, fib: Option<&Fib>, guests: &[Interface]) -> Option<Finding> {
     let (family, fib) = (rules.family, fib?);
     let mark = tproxy_mark(rules);
     if !redirects_inbound(rules) && mark.is_none() {
@@ -30,6 +76,7 @@ pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>
             && !link.is_port
             && links.forwards(link, family)
             && has_others_behind(link, &outside)
+            && !guests.iter().any(|name| name.covers(&link.name))
             && !is_uplink(link, fib)
             && routes(link, fib).any(leads_to_others)
             && (takes_replies || !is_excluded(rules, link))

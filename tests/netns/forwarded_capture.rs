@@ -39,10 +39,16 @@ fn reports_name(pod: &Pod, options: &[&str], interface: &str, port: u16, familie
     let of_pod = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
     for family in [Family::V4, Family::V6] {
         let is_named = families.contains(&family);
+        let is_tproxy = options.contains(&"TPROXY");
         let words = |line: &&str| {
-            line.contains(&format!(
+            let is_of_guests = line.contains(&format!(
+                "connections of the guests behind {interface} reach the proxy's inbound port with the pod's own port 15001 as their destination"
+            ));
+            let is_of_others = line.contains(&format!(
                 "connections of containers or virtual machines behind {interface} to other hosts"
-            )) && line.contains(&format!("(IP{family:?}").replace("IPV", "IPv"))
+            ));
+            assert!(!is_of_guests || is_tproxy && options.contains(&"-k"), "{options:?}: {line}");
+            (is_of_guests || is_of_others) && line.contains(&format!("(IP{family:?}").replace("IPV", "IPv"))
         };
         for text in [&run, &check.output(), &of_pod] {
             assert_eq!(
@@ -57,7 +63,8 @@ fn reports_name(pod: &Pod, options: &[&str], interface: &str, port: u16, familie
             let packet =
                 ["explain", "--live", "--from", "outside", "--in", interface, "--src", &from, "--to", &to];
             let report = pod.bare_istio_iptables(&packet).run().succeeded().stdout();
-            assert!(report.contains("to other hosts"), "{report}");
+            let said = if options.contains(&"-k") { "connections of the guests" } else { "to other hosts" };
+            assert!(report.contains(said), "{report}");
         }
     }
 }

@@ -108,3 +108,4 @@ mod unlisted_chains;
 mod unreplied_syns;
 mod user_namespace;
 mod validation;
+mod without_tools;

@@ -54,7 +54,7 @@ pub(super) fn guard(
     let watch = Watch::new(process).map_err(|error| {
         apply::from_kernel(format!("changes of the rules cannot be watched: {error}"), &error)
     })?;
-    let current = apply::inspect(host, run.backend, Access::ReadOnly)?.current;
+    let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let Checked { config, has_no_rules, .. } = checked(&current, intent, run, scope)?;
     if has_no_rules {
         return Err(Failure::new(
@@ -114,7 +114,7 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
     }
 
     fn compared(&mut self) -> Result<Differences, Failure> {
-        let current = apply::inspect(self.host, self.run.backend, Access::ReadOnly)?.current;
+        let current = apply::inspect(self.host, self.run.backend, Access::Question)?.current;
         compared(&current, &self.config, None, &self.run)
     }
 

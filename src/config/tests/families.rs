@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::facts::NameServers;
-use crate::model::{Families, InterfaceAddress, Network};
+use crate::model::{Families, Family, InterfaceAddress, Links, Network};
+use crate::{policy, routing};
 
 /// Addresses as `ADDRESS@LINK`, on a kernel with IPv6.
 fn network(addresses: &[&str]) -> Network {
@@ -138,13 +139,29 @@ fn name_servers_of_the_other_family_only_are_worth_a_warning() {
 
 /// TPROXY takes what arrives before the rules for guests.
 #[test]
-fn guests_with_tproxy_are_a_warning() {
-    let network = network(&[V4]);
-    let tproxy = ["-m", "TPROXY", "-b", "*", "-k", "vnet0,tap+"];
-    let (_, notices) = decided(&tproxy, &network);
-    assert_eq!(notices.len(), 1, "{notices:?}");
-    assert!(notices[0].contains("behind vnet0, tap+ go to the proxy's inbound port"), "{notices:?}");
-    for words in [&tproxy[..4], &["-b", "*", "-k", "vnet0"], &["-m", "TPROXY", "-b", "", "-k", "vnet0"]] {
-        assert_eq!(decided(words, &network).1, Vec::<String>::new(), "{words:?}");
+fn guests_with_tproxy_are_named_once() {
+    let found = |words: &[&str]| {
+        let (config, notices) = intent(words).decide(&network(&[V4]));
+        assert_eq!(notices, [], "{words:?}");
+        let rules = policy::ruleset(&config).resolve(Family::V4);
+        let found = routing::captured_as_inbound(&rules, &Links::default(), None);
+        found.iter().map(|finding| finding.cause.clone()).collect::<Vec<_>>()
+    };
+    let tproxy = ["-m", "TPROXY", "-i", "*", "-b", "*", "-k", "vnet0,tap+"];
+    assert_eq!(
+        found(&tproxy),
+        [
+            "connections of the guests behind tap+,vnet0 reach the proxy's inbound port with the pod's own port 15001 as their destination \
+          (IPv4, mark 1337 of TPROXY): TPROXY decides before the rules of --kube-virt-interfaces (-k)"
+        ]
+    );
+    // Without -i, these calls of the guests are not to be captured as outbound.
+    for words in [
+        &tproxy[..6],
+        &["-i", "*", "-b", "*", "-k", "vnet0"],
+        &["-m", "TPROXY", "-i", "*", "-b", "", "-k", "vnet0"],
+        &["-m", "TPROXY", "-b", "*", "-k", "vnet0"],
+    ] {
+        assert_eq!(found(words), Vec::<String>::new(), "{words:?}");
     }
 }

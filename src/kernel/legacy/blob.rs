@@ -177,6 +177,10 @@ pub struct Entry<'a> {
     pub matches: &'a [u8],
     /// `struct xt_entry_target` and what belongs to it.
     pub target: &'a [u8],
+    /// How many packets it has matched.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// Length of the head of a match or target: a 16-bit length, a name of 29 bytes and a revision.
@@ -192,7 +196,13 @@ impl<'a> Entry<'a> {
             return None;
         }
         let (conditions, matches) = (bytes.get(..layout.offsets)?, bytes.get(layout.length..target)?);
-        Some(Self { offset, length, conditions, matches, target: bytes.get(target..length)? })
+        let count = |before_end: usize| {
+            let bytes = bytes.get(layout.length - before_end..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*bytes))
+        };
+        let (packets, counted) = (count(16)?, count(8)?);
+        let target = bytes.get(target..length)?;
+        Some(Self { offset, length, conditions, matches, target, packets, bytes: counted })
     }
 
     /// The verdict of a standard target.

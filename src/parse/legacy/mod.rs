@@ -48,6 +48,23 @@ pub fn saved_tables(family: Family, tables: &[RawTable], has_revisions: bool) ->
     Ok(saved)
 }
 
+/// What the rules of a family have counted, in the format of the save tool but for the rules' words.
+///
+/// # Errors
+/// A table is not whole.
+pub fn counts(family: Family, tables: &[RawTable]) -> io::Result<String> {
+    let mut text = String::new();
+    for table in tables {
+        let _ = writeln!(text, "*{}", table.name);
+        for ChainEntries { name, rules, .. } in table.chains(family)? {
+            for Entry { packets, bytes, .. } in rules {
+                let _ = writeln!(text, "[{packets}:{bytes}] -A {name}");
+            }
+        }
+    }
+    Ok(text)
+}
+
 impl SavedTables {
     fn add(&mut self, family: Family, table: &RawTable, has_revisions: bool) -> io::Result<()> {
         let chains = table.chains(family)?;

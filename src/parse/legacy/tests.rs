@@ -113,6 +113,28 @@ fn text_is_that_of_the_save_tool() {
     }
 }
 
+#[test]
+fn counters_are_those_of_the_save_tool() {
+    for (family, tool, to) in
+        [(Family::V4, "iptables-legacy", "127.0.0.1"), (Family::V6, "ip6tables-legacy", "::1")]
+    {
+        in_new_namespace(|| {
+            let rules = "*nat\n-A OUTPUT -p tcp -j RETURN\nCOMMIT\n*filter\n:MINE - [0:0]\n-A OUTPUT -p udp --dport 9\n\
+                         -A OUTPUT -j MINE\n-A MINE -p udp\nCOMMIT\n";
+            run_with_input(&format!("{tool}-restore"), &[], rules);
+            run("ip", &["link", "set", "lo", "up"]);
+            let socket = std::net::UdpSocket::bind((to, 0)).unwrap();
+            for port in [9, 9, 10] {
+                socket.send_to(b"abc", (to, port)).unwrap();
+            }
+            let found = parse::counters(&counts(family, &legacy::raw_tables(family).unwrap()).unwrap());
+            assert_eq!(found, parse::counters(&run(&format!("{tool}-save"), &["-c"])), "{family}");
+            let filter = &found[&(crate::model::Table::Nat, "OUTPUT".to_owned())];
+            assert_eq!(filter.iter().map(|counted| counted.packets).collect::<Vec<_>>(), [0], "{family}");
+        });
+    }
+}
+
 /// Chains, whose order is no matter, and rules. Neither comments nor counters.
 fn lines(text: &str) -> (BTreeSet<String>, Vec<String>) {
     let without_counters = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();

@@ -8,7 +8,7 @@ use super::super::statement::number;
 use super::super::{port_ranges, protocol_number};
 use crate::live_rules::{
     BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, INVALID, LOCAL, Limit, MULTICAST, NEW, Part,
-    RELATED, Range, SNAT, STATUS, UNICAST, UNTRACKED, address_number, interface_numbers,
+    RELATED, Range, SNAT, STATUS, UNICAST, UNTRACKED, address_number, interface_prefix, name_number,
 };
 
 /// Every bit.
@@ -181,6 +181,12 @@ fn flags(text: &str) -> Option<u128> {
     }
 }
 
+/// A foreign rule may have a name that no option takes: `+` for all.
 fn interface(name: &str) -> Option<Range> {
-    Some(interface_numbers(&name.parse().ok()?))
+    let is_possible = name.len() <= 16;
+    let range = match name.strip_suffix('+') {
+        Some(prefix) => interface_prefix(prefix.as_bytes()),
+        None => one(name_number(name.as_bytes())),
+    };
+    is_possible.then_some(range)
 }

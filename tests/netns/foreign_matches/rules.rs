@@ -35,7 +35,7 @@ const EVERYWHERE: [&str; 22] = [
     "-m comment --comment \"-j DROP\"",
     "{not}-p udp",
 ];
-const OUTBOUND: [&str; 9] = [
+const OUTBOUND: [&str; 10] = [
     "-m owner {not}--uid-owner 1000-1500",
     "-m owner {not}--gid-owner 100-500",
     "-m owner {not}--socket-exists",
@@ -43,14 +43,16 @@ const OUTBOUND: [&str; 9] = [
     "{not}-o eth0",
     "{not}-o eth+",
     "{not}-o lo",
+    "{not}-o +",
     "-d {a}",
     "{not}-d {a}",
 ];
-const INBOUND: [&str; 6] = [
+const INBOUND: [&str; 7] = [
     "-m addrtype {not}--dst-type LOCAL --limit-iface-in",
     "{not}-i eth0",
     "{not}-i eth+",
     "{not}-i lo",
+    "{not}-i +",
     "-s {c}",
     "{not}-s {c}",
 ];
