@@ -46,6 +46,10 @@ const LOST_NOTICES: Family = (
     "How often the kernel dropped notices of changes; all pods are compared then.",
 );
 const GUARDED: Family = ("istio_cni_guarded_pods", "Captured pods whose rules are guarded.");
+const UNGUARDED: Family = (
+    "istio_cni_unguarded_pods",
+    "Captured pods whose network namespace is not in the directory of the option --netns-dir, or whose state cannot be used.",
+);
 const DRIFTED: Family = ("istio_cni_drifted_pods", "Guarded pods whose rules differ now.");
 const ANNOUNCED: Family = (
     "istio_cni_guard_notices",
@@ -116,9 +120,10 @@ impl Metrics {
         self.gauge(ANNOUNCED, usize::from(is_announced));
     }
 
-    /// How many pods are guarded, and how many of them differ.
-    pub fn guarded(&self, pods: usize, drifted: usize) {
+    /// How many pods are guarded, how many of them differ, and how many are not guarded.
+    pub fn guarded(&self, pods: usize, drifted: usize, others: usize) {
         self.gauge(GUARDED, pods);
+        self.gauge(UNGUARDED, others);
         self.gauge(DRIFTED, drifted);
     }
 
@@ -252,7 +257,7 @@ mod tests {
         let metrics = Metrics::default();
         assert!(!metrics.text(true).contains("istio_cni_drift_total"));
         metrics.guards(true);
-        metrics.guarded(3, 1);
+        metrics.guarded(3, 1, 2);
         metrics.drift("rules");
         metrics.repaired(Duration::from_micros(700));
         metrics.repaired(Duration::from_secs(11));
@@ -260,6 +265,7 @@ mod tests {
         for sample in [
             "istio_cni_guarded_pods 3",
             "istio_cni_drifted_pods 1",
+            "istio_cni_unguarded_pods 2",
             "istio_cni_guard_notices 1",
             "istio_cni_drift_total{reason=\"rules\"} 1",
             "istio_cni_drift_total{reason=\"foreign\"} 0",

@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod audit;
 #[path = "../common/mod.rs"]
 mod common;
 mod lab;

@@ -3,11 +3,12 @@
 //! One thread waits for notices of all pods, enters the namespace of a pod whose rules have changed, and leaves it again. Nothing keeps a
 //! namespace from ending.
 
+pub(super) mod audit;
 mod events;
 mod notices;
 mod pod;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -100,6 +101,8 @@ struct Node {
     own: Namespace,
     /// When the state files are to be read again.
     read_again: Instant,
+    /// What is wrong with the directory of namespaces, as it is logged.
+    problem: Option<String>,
 }
 
 impl Node {
@@ -118,10 +121,10 @@ impl Node {
         let audit_s = AUDIT.as_secs();
         match &watch {
             Ok(_) => {
-                log::info!(action:? = options.action, audit_s; "guarding the rules of captured pods")
+                log::info!(action = options.action.name(), audit_s; "guarding the rules of captured pods")
             }
             Err(error) => {
-                log::warn!(action:? = options.action, audit_s; "guarding the rules of captured pods by audits alone: \
+                log::warn!(action = options.action.name(), audit_s; "guarding the rules of captured pods by audits alone: \
                            changes are not announced: {error}; add the capabilities NET_ADMIN, NET_BROADCAST and SYS_ADMIN")
             }
         }
@@ -137,6 +140,7 @@ impl Node {
             known: BTreeMap::new(),
             own,
             read_again: Instant::now(),
+            problem: None,
         })
     }
 
@@ -150,7 +154,7 @@ impl Node {
             self.examine_due();
             let drifted = self.pods().filter(|pod| pod.guard.has_drift()).count();
             let guarded = self.pods().filter(|pod| pod.guard.rules.is_compared()).count();
-            self.metrics.guarded(guarded, drifted);
+            self.metrics.guarded(guarded, drifted, self.unguarded());
             self.own.enter().map_err(io::Error::other)?;
             // What was read while a pod was examined may be about another one.
             if self.notices.are_pending() {
@@ -161,6 +165,14 @@ impl Node {
             self.events.wait(self.notices.watch.as_ref().map(|watch| watch.as_fd()), until)?;
             self.notices.read(&self.metrics)?;
         }
+    }
+
+    /// How many captured pods have no network namespace here; of several files about one namespace, one counts.
+    fn unguarded(&self) -> usize {
+        let guarded: BTreeSet<u64> =
+            self.known.values().filter(|known| known.pod.is_some()).map(|known| known.netns).collect();
+        let others = self.known.values().filter(|known| known.pod.is_none());
+        others.filter(|known| !guarded.contains(&known.netns)).count()
     }
 
     fn pods(&self) -> impl Iterator<Item = &Guarded> {
@@ -245,12 +257,14 @@ impl Node {
     fn read_states(&mut self) -> io::Result<()> {
         let files = self.dir.files()?;
         self.read_again = Instant::now() + self.events.watch(self.dir.path_of_dir(), AUDIT);
+        self.events.watch_removals(&self.options.netns_dir);
+        self.forget_ended();
         self.known
             .retain(|name, known| files.iter().any(|(file, stamp)| file == name && *stamp == known.stamp));
         let is_new =
             |(name, _): &(OsString, FileStamp)| self.known.get(name).is_none_or(|known| known.pod.is_none());
         let new: Vec<_> = files.into_iter().filter(is_new).collect();
-        let namespaces = if new.is_empty() { BTreeMap::new() } else { namespaces(&self.options.netns_dir) };
+        let namespaces = if new.is_empty() { BTreeMap::new() } else { self.namespaces() };
         for (name, stamp) in new {
             self.known.entry(name.clone()).or_insert_with(|| Known { stamp, netns: 0, pod: None });
             if let Err(problem) = self.add(&name, stamp, &namespaces) {
@@ -259,6 +273,33 @@ impl Node {
         }
         self.drop_older();
         Ok(())
+    }
+
+    /// Forgets pods whose namespaces have ended without DEL.
+    fn forget_ended(&mut self) {
+        for known in self.known.values_mut() {
+            if known.pod.as_ref().is_some_and(|pod| !pod.guard.rules.netns.exists()) {
+                known.pod = None;
+            }
+        }
+    }
+
+    /// The namespaces of the node; what is wrong with their directory is logged once.
+    fn namespaces(&mut self) -> BTreeMap<u64, PathBuf> {
+        let (found, problem) = match namespaces(&self.options.netns_dir) {
+            Ok(found) => (found, None),
+            Err(error) => (BTreeMap::new(), Some(error.to_string())),
+        };
+        if self.problem != problem {
+            if let Some(problem) = &problem {
+                self.metrics.guard_failed();
+                log::error!(
+                    "captured pods are not guarded: {problem}; give the runtime's directory, mounted with HostToContainer in a pod"
+                );
+            }
+            self.problem = problem;
+        }
+        found
     }
 
     /// Guards a pod, if its namespace is among these.
@@ -323,8 +364,9 @@ impl Node {
 }
 
 /// The namespaces in a directory, by inode.
-fn namespaces(dir: &Path) -> BTreeMap<u64, PathBuf> {
-    let paths = files::names(dir).unwrap_or_default().into_iter().map(|name| dir.join(name));
+fn namespaces(dir: &Path) -> Result<BTreeMap<u64, PathBuf>, InstallError> {
+    let names = files::names(dir).map_err(|error| InstallError::new(format!("--netns-dir: {error}")))?;
+    let paths = names.into_iter().map(|name| dir.join(name));
     let opened = paths.filter_map(|path| Some((Namespace::open(&path).ok()?.id().ok()?.inode, path)));
-    opened.collect()
+    Ok(opened.collect())
 }
