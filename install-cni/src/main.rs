@@ -3,6 +3,7 @@
 
 mod facts;
 mod pods;
+mod reports;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 pub mod guard;
 mod namespace;
+mod older;
 mod questions;
 mod validation;
 
@@ -26,6 +27,8 @@ use crate::text::wrapped;
 use namespace::{enter, network, require_intention, require_net_admin, require_other_namespace};
 use questions::{explain, report};
 use validation::validate;
+
+pub use older::{older_connections, reset_connections};
 
 /// The time for which a run waits for another one in the same namespace.
 const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);

@@ -15,6 +15,7 @@
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod escaped;
 mod lab;
 mod many;
 mod one;

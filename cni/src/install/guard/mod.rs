@@ -4,7 +4,9 @@
 //! namespace from ending.
 
 pub(super) mod audit;
+mod escaped;
 mod events;
+mod incident;
 mod notices;
 mod pod;
 
@@ -18,18 +20,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use istio_iptables::config::GuardAction;
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::run::guard::{Guard, Settings};
 
+use self::escaped::Escaped;
 use self::events::StateEvents;
+use self::incident::Incident;
 use self::notices::{Notices, Pod, THREAD};
 use self::pod::{PodRules, expected, open};
 use super::error::InstallError;
 use super::files;
 use super::metrics::Metrics;
 use super::options::GuardOptions;
+use super::pods::{PodNotice, Pods};
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
 
@@ -38,7 +44,7 @@ const AUDIT: Duration = Duration::from_secs(30);
 /// The pause after an error of the guard itself.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Guards until the process ends.
+/// Guards until the process ends; `pods` takes reports about pods.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -46,12 +52,12 @@ pub(super) fn start(
     run_dir: &Path,
     options: &GuardOptions,
     host: &SystemHost,
-    metrics: &Arc<Metrics>,
+    (metrics, pods): (&Arc<Metrics>, Option<Arc<dyn Pods>>),
 ) -> Result<(), InstallError> {
     let (run_dir, options, host) = (run_dir.to_owned(), options.clone(), host.clone());
     let metrics = Arc::clone(metrics);
     let guard = move || {
-        let mut node = match Node::new(&run_dir, options, host, metrics) {
+        let mut node = match Node::new(&run_dir, options, host, (metrics, pods)) {
             Ok(node) => node,
             Err(error) => {
                 log::error!("the rules of pods are not guarded: {error}");
@@ -76,6 +82,10 @@ struct Guarded {
     id: Option<i32>,
     /// When the first change since the last comparison was noticed.
     noticed: Option<Instant>,
+    /// When its rules were last found as they should be.
+    same: SystemTime,
+    incident: Option<Incident>,
+    escaped: Escaped,
 }
 
 /// A state file.
@@ -93,6 +103,8 @@ struct Node {
     dir: Rc<StateDir>,
     options: GuardOptions,
     metrics: Arc<Metrics>,
+    /// Where events and conditions of pods go.
+    reported: Option<Arc<dyn Pods>>,
     events: StateEvents,
     notices: Notices,
     /// By the names of their state files.
@@ -111,7 +123,7 @@ impl Node {
         run_dir: &Path,
         options: GuardOptions,
         host: SystemHost,
-        metrics: Arc<Metrics>,
+        (metrics, reported): (Arc<Metrics>, Option<Arc<dyn Pods>>),
     ) -> io::Result<Self> {
         let own = Namespace::open(Path::new("/proc/thread-self/ns/net")).map_err(io::Error::other)?;
         if let Err(error) = netns::own_mounts_without_nss() {
@@ -135,6 +147,7 @@ impl Node {
             dir: Rc::new(StateDir::new(run_dir)),
             options,
             metrics,
+            reported,
             events: StateEvents::new(),
             notices,
             known: BTreeMap::new(),
@@ -157,7 +170,7 @@ impl Node {
             self.metrics.guarded(guarded, drifted, self.unguarded());
             self.own.enter().map_err(io::Error::other)?;
             // What was read while a pod was examined may be about another one.
-            if self.notices.are_pending() {
+            if self.notices.are_pending() || self.close_incident() {
                 continue;
             }
             let due = self.pods().map(|pod| pod.guard.due()).min();
@@ -227,17 +240,48 @@ impl Node {
             id: pod.id,
             name: &text,
             noticed: pod.noticed,
+            same: pod.same,
+            incident: &mut pod.incident,
         };
         // Reports of a pod do not fail.
         let _ = pod.guard.wake(&mut driver, None);
         if !pod.guard.has_drift() {
             pod.noticed = None;
+            if pod.guard.rules.is_compared() {
+                pod.same = SystemTime::now();
+            }
         }
+        let repairs = self.options.action == GuardAction::Repair;
+        let standing = pod.incident.as_mut().and_then(|one| one.standing(&pod.guard.rules.state, repairs));
         let rules = &pod.guard.rules;
         if Rc::strong_count(&rules.desired) == 1 {
             let digest = rules.digest;
             self.share(name, digest);
         }
+        self.report(standing);
+    }
+
+    fn report(&self, notice: Option<PodNotice>) {
+        if let Some((pods, notice)) = self.reported.as_ref().zip(notice) {
+            pods.report(notice);
+        }
+    }
+
+    /// Looks at one pod whose rules are as they should be again: which connections have begun meanwhile. Returns whether there was one.
+    fn close_incident(&mut self) -> bool {
+        let is_over = |pod: &&mut Guarded| pod.incident.as_ref().is_some_and(Incident::is_over);
+        let Some(pod) = self.known.values_mut().filter_map(|known| known.pod.as_mut()).find(is_over) else {
+            return false;
+        };
+        let Some(incident) = pod.incident.take() else { return false };
+        let rules = &pod.guard.rules;
+        let entered = rules.open().is_some_and(|namespace| namespace.enter().is_ok());
+        let about = (rules.state.pod.as_str(), self.options.reset_escaped);
+        let escaped =
+            entered.then(|| pod.escaped.look(&self.host, &rules.expected, about, &self.metrics)).flatten();
+        let notice = incident.ended(&rules.state, escaped.as_deref());
+        self.report(notice);
+        true
     }
 
     /// Keeps rules that are the same for several pods once.
@@ -328,7 +372,14 @@ impl Node {
         let (host, dir) = (Rc::clone(&self.host), Rc::clone(&self.dir));
         let rules = PodRules::new(host, dir, (name.clone(), stamp), (state, expected), path.clone());
         let settings = Settings { action: self.options.action, audit: AUDIT, patience: Duration::ZERO };
-        let pod = Guarded { guard: Guard::new(rules, settings), id, noticed: None };
+        let pod = Guarded {
+            guard: Guard::new(rules, settings),
+            id,
+            noticed: None,
+            same: stamp.written,
+            incident: None,
+            escaped: Escaped::default(),
+        };
         self.known.insert(name.clone(), Known { stamp, netns, pod: Some(pod) });
         Ok(())
     }

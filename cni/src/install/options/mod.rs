@@ -84,6 +84,8 @@ pub struct GuardOptions {
     pub action: GuardAction,
     /// Where the runtime keeps network namespaces.
     pub netns_dir: PathBuf,
+    /// Whether connections are reset that began while the rules were gone.
+    pub reset_escaped: bool,
 }
 
 /// Which pods the agent reports to the plugin, and where it gets them.
@@ -95,6 +97,8 @@ pub struct PodsOptions {
     pub kubeconfig: Option<PathBuf>,
     /// Whether the taint of the node is removed.
     pub remove_taint: bool,
+    /// Whether the guard writes events and a condition of pods.
+    pub events: bool,
 }
 
 /// `istio-cni uninstall`.
@@ -223,7 +227,13 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
         ));
     }
     let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
-    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig, remove_taint: given.flag("remove-taint") }))
+    let events = given.one_of("pod-events", &["true", "false"])? == "true";
+    Ok(Some(PodsOptions {
+        node: node.to_owned(),
+        kubeconfig,
+        remove_taint: given.flag("remove-taint"),
+        events,
+    }))
 }
 
 fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
@@ -232,7 +242,8 @@ fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
         "report" => GuardAction::Report,
         _ => return Ok(None),
     };
-    Ok(Some(GuardOptions { action, netns_dir: given.directory("netns-dir", NETNS_DIR)? }))
+    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
+    Ok(Some(GuardOptions { action, netns_dir, reset_escaped: given.flag("reset-escaped") }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.

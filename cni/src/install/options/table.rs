@@ -35,7 +35,7 @@ pub(super) const AUDIT: [Row; 3] = [
     ("output", Some("FORM"), "text or json [default: text]"),
 ];
 
-pub(super) const INSTALL: [Row; 18] = [
+pub(super) const INSTALL: [Row; 20] = [
     CONF_NAME,
     ("once", None, "install, verify and exit"),
     (
@@ -90,6 +90,16 @@ pub(super) const INSTALL: [Row; 18] = [
         "what follows a change of a captured pod's rules by another program: repair; report; off: no comparison [default: repair]",
     ),
     NETNS_DIR,
+    (
+        "reset-escaped",
+        None,
+        "reset connections that began while a pod's rules were gone; without this flag they are reported and stay outside the mesh",
+    ),
+    (
+        "pod-events",
+        Some("true|false"),
+        "whether the guard writes an event and a condition of the pod when rules change; needs --node-name [default: true]",
+    ),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 
