@@ -188,9 +188,14 @@ impl Node {
     /// ADD in a network namespace, where the runtime keeps it.
     pub(crate) fn capture(&self, name: &str, uid: &str, netns: &str) {
         std::os::unix::fs::symlink(netns, self.folder.path().join("netns").join(name)).unwrap();
+        let injected = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+        let annotations = json!({"sidecar.istio.io/status": injected, "kubernetes.io/config.source": "api"});
         let conf = json!({
             "cniVersion": "1.1.0", "name": "a", "type": "istio-cni", "cni_agent_run_dir": self.folder.path().join("run"),
-            "prevResult": {"cniVersion": "1.1.0"}, "plugin_log_level": "none", "backend": "nftables"
+            "prevResult": {"cniVersion": "1.1.0"}, "plugin_log_level": "none", "backend": "nftables",
+            "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations},
+            // The only user that is mapped in the user namespace of the control plane.
+            "capture": {"uid": 0, "gid": 0}
         });
         let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID={uid}");
         let variables = [
