@@ -218,10 +218,9 @@ fn new_event(
 ) -> Value {
     let first = timestamp(notice.at);
     let kind = if notice.reason == "CaptureRulesRestored" { "Normal" } else { "Warning" };
-    let mut involved = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod});
-    if !notice.uid.is_empty() {
-        involved["uid"] = json!(notice.uid);
-    }
+    let uid = Some(&notice.uid).filter(|uid| !uid.is_empty());
+    let involved =
+        json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid});
     json!({
         "metadata": {"generateName": format!("{pod}."), "namespace": namespace},
         "involvedObject": involved,
@@ -246,17 +245,15 @@ async fn send_condition(client: &Client, notice: &PodNotice) -> Result<(), Faile
         "message": message(notice),
         "lastTransitionTime": timestamp(notice.at),
     });
-    let mut patch = json!({"status": {"conditions": [condition]}});
-    if !notice.uid.is_empty() {
-        // Another pod of the same name refuses it.
-        patch["metadata"] = json!({"uid": notice.uid});
-    }
+    // Another pod of the same name refuses it.
+    let metadata = if notice.uid.is_empty() { json!({}) } else { json!({"uid": notice.uid}) };
+    let patch = json!({"metadata": metadata, "status": {"conditions": [condition]}});
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
     request(api.patch_status(pod, &PatchParams::default(), &Patch::Strategic(&patch))).await.map(drop)
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
+#[allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::time::SystemTime;
 
