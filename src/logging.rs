@@ -53,6 +53,12 @@ const fn word(level: Level) -> &'static str {
     }
 }
 
+/// A time in UTC, as Kubernetes has it.
+#[must_use]
+pub fn timestamp(time: std::time::SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
 fn now() -> String {
     humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
 }

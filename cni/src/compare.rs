@@ -6,6 +6,7 @@ use istio_iptables::commands::check;
 use istio_iptables::config::Resolved;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::plan::DesiredState;
+use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
 
 use crate::capture::CaptureOptions;
@@ -31,6 +32,18 @@ pub struct Compared {
     pub is_of_add: bool,
     /// Whether the effect on all packets is the same although rules differ. `Err`: the comparison, or nothing.
     pub packets: Result<(), String>,
+}
+
+impl Compared {
+    /// What differs for packets: rules of another version that have the same effect are no drift.
+    #[must_use]
+    pub fn drift(mut self) -> Differences {
+        if self.packets.is_ok() {
+            self.differences.chains.clear();
+            self.differences.forms.clear();
+        }
+        self.differences
+    }
 }
 
 impl Expected {
@@ -72,4 +85,16 @@ impl Expected {
         };
         Ok(Compared { differences, desired, is_of_add, packets })
     }
+}
+
+/// The first difference, for one line.
+#[must_use]
+pub fn first_difference(differences: &Differences) -> Option<String> {
+    let rule = differences.chains.iter().find_map(|(backend, chain)| {
+        let RuleDifference { is_missing, place, rule } = chain.rules.first()?;
+        let what = if *is_missing { "missing" } else { "unexpected" };
+        Some(format!("{} {} ({backend}), rule {place} is {what}: {rule}", chain.table.name(), chain.chain))
+    });
+    let mut others = differences.others.iter().chain(&differences.forms);
+    rule.or_else(|| others.next().cloned())
 }

@@ -11,6 +11,8 @@ Commands:
   install      run the node agent: install the plugin and its configuration entry, and keep both in place;
                see `istio-cni install --help`
   status       print what is installed on this node; exit code 1 if pods are not captured
+  audit        compare the live rules of all captured pods of this node with those that the plugin wrote; exit code 1 if a
+               pod's differ or cannot be read; see `istio-cni audit --help`
   uninstall    remove the plugin's entry and state from this node; see `istio-cni uninstall --help`
 
 Options:
@@ -35,7 +37,7 @@ pub fn reply(argument: Option<&str>) -> Option<Reply> {
         "--version" | "-V" => (version("istio-cni"), Exit::Done),
         other => {
             let problem = format!(
-                "unknown argument {other:?}, expected install, status, uninstall, --help or --version\n"
+                "unknown argument {other:?}, expected install, status, audit, uninstall, --help or --version\n"
             );
             (problem, Exit::Usage)
         }

@@ -29,6 +29,7 @@ fn help_and_version_are_text() {
         (&["install", "-h"], "Usage: istio-cni install"),
         (&["install", "-h"], "--exclude-namespaces=NAMES"),
         (&["status", "--help"], "Usage: istio-cni status"),
+        (&["audit", "--help"], "--netns-dir=DIR"),
         (&["uninstall", "--help"], "Usage: istio-cni uninstall"),
     ] {
         let (code, stdout, stderr) = run(args, &[]);
@@ -39,7 +40,7 @@ fn help_and_version_are_text() {
 #[test]
 fn bad_usage_is_exit_64_with_one_line() {
     for (args, parts) in [
-        (&["foo"][..], ["\"foo\"", "install, status, uninstall"]),
+        (&["foo"][..], ["\"foo\"", "install, status, audit, uninstall"]),
         (&["install", "--foo"], ["\"--foo\"", "--help"]),
         (
             &["install", "--exclude-namespaces=kube-system,$(POD_NAMESPACE)"],
@@ -52,6 +53,8 @@ fn bad_usage_is_exit_64_with_one_line() {
         (&["install", "--exclude-namespaces=-a"], ["--exclude-namespaces: \"-a\"", "lower-case"]),
         (&["install", "--pod-namespace=../x"], ["--pod-namespace: \"../x\"", "lower-case"]),
         (&["install", "--pod-namespace="], ["--pod-namespace: \"\"", "lower-case"]),
+        (&["audit", "--platform=k3s"], ["\"--platform=k3s\"", "--help"]),
+        (&["audit", "--node", "--output=xml"], ["--output: \"xml\"", "text, json"]),
         (&["status", "--binary"], ["\"--binary\"", "--help"]),
         (&["uninstall", "--run-dir=x"], ["--run-dir: \"x\"", "absolute path"]),
     ] {

@@ -3,6 +3,7 @@
 
 mod facts;
 mod pods;
+mod reports;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
     let machine = SystemHost::new(std::env::var_os("PATH"));
     let mut args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-    if !matches!(args.first().map(String::as_str), Some("install" | "status" | "uninstall")) {
+    if !args.first().is_some_and(|command| install::COMMANDS.contains(&command.as_str())) {
         args.insert(0, "install".to_owned());
     }
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/install-cni"));

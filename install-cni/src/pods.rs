@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
-use istio_cni::install::pods::{Pods, TAINT};
+use istio_cni::install::pods::{PodNotice, Pods, TAINT};
 use istio_cni::lookup::{Query, Response};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::{self, json};
@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
 
 use crate::facts::{NodePod, known};
+use crate::reports::{self, Reports};
 
 /// The limit for any lookup: longer than a node waits for a sandbox.
 const LONGEST: Duration = Duration::from_secs(240);
@@ -37,6 +38,7 @@ struct NodePods {
     runtime: Runtime,
     client: Client,
     cached: Receiver<Cached<NodePod>>,
+    reports: Arc<Reports>,
 }
 
 /// Begins to watch the pods of a node.
@@ -53,7 +55,9 @@ pub(crate) fn connect(options: &PodsOptions) -> Result<Arc<dyn Pods>, InstallErr
     let api = Api::<Pod>::all(client.clone());
     let fields = format!("spec.nodeName={}", options.node);
     runtime.spawn(async move { watch_selected(api, Some(&fields), NodePod::new, &sender).await });
-    Ok(Arc::new(NodePods { node: options.node.clone(), runtime, client, cached }))
+    let reports = Arc::new(Reports::default());
+    runtime.spawn(reports::send(Arc::clone(&reports), client.clone(), options.node.clone()));
+    Ok(Arc::new(NodePods { node: options.node.clone(), runtime, client, cached, reports }))
 }
 
 /// Logs when the watch fails and when it works again; and once for each pod that has started without capture.
@@ -133,6 +137,10 @@ impl Pods for NodePods {
 
     fn remove_taint(&self) -> Result<bool, String> {
         self.wait(remove_taint(&self.nodes(), &self.node))
+    }
+
+    fn report(&self, notice: PodNotice) {
+        self.reports.add(notice);
     }
 
     fn find(&self, query: &Query) -> Response {

@@ -10,6 +10,7 @@ pub mod explain;
 pub mod guard;
 mod interfaces;
 mod namespace;
+mod older;
 mod show;
 mod validate;
 
@@ -22,6 +23,7 @@ use crate::text::wrapped;
 use namespace::{enter, network, require_intention, require_net_admin};
 
 pub use check_format::check as check_report;
+pub use older::{older_connections, reset_connections};
 
 /// Executes a run. Returns the text for standard output, with the exit code.
 ///

@@ -46,6 +46,17 @@ pub enum GuardAction {
     Report,
 }
 
+impl GuardAction {
+    /// The value of the option.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Repair => "repair",
+            Self::Report => "report",
+        }
+    }
+}
+
 /// The options of `guard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardOptions {

@@ -64,7 +64,9 @@ pub use routing::{Looked, Routing};
 pub use row::{Row, Side};
 pub(crate) use rules::{BaseChain, Chains};
 pub use rules::{Listed, Rules};
-pub use runtime::{Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer};
+pub use runtime::{
+    Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer, older_than_capture,
+};
 pub use text::NEVER_CAPTURED;
 use walk::Sent;
 pub use walk::{Match, Step, Verdict, Walk, walk};

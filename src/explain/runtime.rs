@@ -310,7 +310,8 @@ pub(super) fn exempt_processes(live: &LiveState) -> Vec<&Process> {
 
 /// Connections that would be captured if they began now. The kernel lists sockets without their group: where rules ask for groups,
 /// that is not known of outbound ones.
-pub(super) fn older_than_capture<'a>(
+#[must_use]
+pub fn older_than_capture<'a>(
     live: &'a LiveState,
     config: &CaptureConfig,
     network: &Network,

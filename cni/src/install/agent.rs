@@ -33,7 +33,8 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
     if let Some(wanted) = &options.guard {
-        guard::start(&options.dirs.run, wanted, host, &installed.metrics)?;
+        let reported = pods.clone().filter(|_| options.pods.as_ref().is_some_and(|pods| pods.events));
+        guard::start(&options.dirs.run, wanted, host, (&installed.metrics, reported))?;
     }
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;

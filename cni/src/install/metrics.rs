@@ -45,7 +45,17 @@ const LOST_NOTICES: Family = (
     "istio_cni_lost_notices_total",
     "How often the kernel dropped notices of changes; all pods are compared then.",
 );
+const ESCAPED: Family = (
+    "istio_cni_escaped_connections_total",
+    "Connections that began while the rules of a captured pod were not as they should be, and that are outside the mesh.",
+);
+const RESET: Family =
+    ("istio_cni_reset_connections_total", "Those of them that were reset (option --reset-escaped).");
 const GUARDED: Family = ("istio_cni_guarded_pods", "Captured pods whose rules are guarded.");
+const UNGUARDED: Family = (
+    "istio_cni_unguarded_pods",
+    "Captured pods whose network namespace is not in the directory of the option --netns-dir, or whose state cannot be used.",
+);
 const DRIFTED: Family = ("istio_cni_drifted_pods", "Guarded pods whose rules differ now.");
 const ANNOUNCED: Family = (
     "istio_cni_guard_notices",
@@ -106,9 +116,13 @@ impl Metrics {
     }
 
     fn add(&self, family: Family, labels: String) {
+        self.add_number(family, labels, 1);
+    }
+
+    fn add_number(&self, family: Family, labels: String, number: usize) {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = counters.entry((family, labels)).or_default();
-        *counter = counter.saturating_add(1);
+        *counter = counter.saturating_add(u64::try_from(number).unwrap_or(u64::MAX));
     }
 
     /// The guard runs; whether changes are announced to it.
@@ -116,9 +130,10 @@ impl Metrics {
         self.gauge(ANNOUNCED, usize::from(is_announced));
     }
 
-    /// How many pods are guarded, and how many of them differ.
-    pub fn guarded(&self, pods: usize, drifted: usize) {
+    /// How many pods are guarded, how many of them differ, and how many are not guarded.
+    pub fn guarded(&self, pods: usize, drifted: usize, others: usize) {
         self.gauge(GUARDED, pods);
+        self.gauge(UNGUARDED, others);
         self.gauge(DRIFTED, drifted);
     }
 
@@ -139,6 +154,12 @@ impl Metrics {
             *count += u64::from(micros <= bound);
         }
         repairs.sum = repairs.sum.saturating_add(micros);
+    }
+
+    /// Connections are outside the mesh; how many of them were reset.
+    pub fn escaped(&self, connections: usize, reset: usize) {
+        self.add_number(ESCAPED, String::new(), connections);
+        self.add_number(RESET, String::new(), reset);
     }
 
     /// The rules of a pod cannot be compared or repaired.
@@ -205,7 +226,7 @@ impl Metrics {
             for reason in ["rules", "network", "foreign"] {
                 counters.entry((DRIFT, format!("{{reason=\"{reason}\"}}"))).or_default();
             }
-            for family in [GUARD_FAILURES, LOST_NOTICES] {
+            for family in [GUARD_FAILURES, LOST_NOTICES, ESCAPED, RESET] {
                 counters.entry((family, String::new())).or_default();
             }
         }
@@ -252,7 +273,7 @@ mod tests {
         let metrics = Metrics::default();
         assert!(!metrics.text(true).contains("istio_cni_drift_total"));
         metrics.guards(true);
-        metrics.guarded(3, 1);
+        metrics.guarded(3, 1, 2);
         metrics.drift("rules");
         metrics.repaired(Duration::from_micros(700));
         metrics.repaired(Duration::from_secs(11));
@@ -260,6 +281,7 @@ mod tests {
         for sample in [
             "istio_cni_guarded_pods 3",
             "istio_cni_drifted_pods 1",
+            "istio_cni_unguarded_pods 2",
             "istio_cni_guard_notices 1",
             "istio_cni_drift_total{reason=\"rules\"} 1",
             "istio_cni_drift_total{reason=\"foreign\"} 0",

@@ -49,15 +49,18 @@ use options::{Command, PodsOptions};
 use pods::Pods;
 use uninstall::Report;
 
+/// The commands of the agent.
+pub const COMMANDS: [&str; 4] = ["install", "status", "audit", "uninstall"];
+
 /// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
-/// argument is `install`, `status` or `uninstall`.
+/// argument is one of [`COMMANDS`].
 #[must_use]
 pub fn requested(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?;
     match rest.first().map(String::as_str) {
-        Some("install" | "status" | "uninstall") => Some(rest.to_vec()),
+        Some(command) if COMMANDS.contains(&command) => Some(rest.to_vec()),
         _ if name == "install-cni" => Some([vec!["install".to_owned()], rest.to_vec()].concat()),
         Some(_) | None => None,
     }
@@ -80,6 +83,7 @@ pub type Connect = fn(&PodsOptions) -> Result<Arc<dyn Pods>, InstallError>;
 pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
     let parsed = match args.split_first() {
         Some((command, rest)) if command == "status" => options::status(rest),
+        Some((command, rest)) if command == "audit" => options::audit(rest),
         Some((command, rest)) if command == "uninstall" => options::uninstall(rest),
         other => {
             let name = if program.pods.is_some() { "install-cni" } else { "istio-cni install" };
@@ -107,6 +111,11 @@ fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCo
     match command {
         Command::Print(text) => print(text),
         Command::Install(options) => agent::run(options, host, program)?,
+        Command::Audit(options) => {
+            let (text, exit) = guard::audit::audit(options, host)?;
+            print(&text);
+            return Ok(exit.into());
+        }
         Command::Status(dirs) => {
             let (text, captured) = status::status(dirs, host)?;
             print(&text);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use istio_iptables::text::path_shown;
 
@@ -21,6 +21,23 @@ const LIMIT: usize = 256;
 pub const TAINT: &str = "cni.istio.io/not-ready";
 /// The time to wait while there are as many.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// What has happened to the rules of a captured pod, for its events and its condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodNotice {
+    /// Its namespace and name.
+    pub pod: String,
+    /// Its uid; may be empty.
+    pub uid: String,
+    /// Whether its traffic is captured as it should be.
+    pub is_captured: bool,
+    /// The reason, as events have it.
+    pub reason: &'static str,
+    /// What has happened, in words.
+    pub message: String,
+    /// Since when this is so.
+    pub at: SystemTime,
+}
 
 /// What the API server knows of this node: its pods, and its Node object.
 pub trait Pods: Send + Sync {
@@ -44,6 +61,9 @@ pub trait Pods: Send + Sync {
     /// # Errors
     /// Why it could not be removed, if it is there.
     fn remove_taint(&self) -> Result<bool, String>;
+
+    /// Writes an event and a condition of a pod, as soon as that is possible. Does not wait.
+    fn report(&self, notice: PodNotice);
 }
 
 /// Serves lookups until the process ends, as soon as no other agent does.
@@ -133,6 +153,8 @@ mod tests {
         fn remove_taint(&self) -> Result<bool, String> {
             Ok(false)
         }
+
+        fn report(&self, _: PodNotice) {}
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
-use istio_iptables::apply::differences::Differences;
 use istio_iptables::commands::check_report;
 use istio_iptables::config::Output;
-use istio_iptables::reconcile::RuleDifference;
 use istio_iptables::report::Failure;
 
 use super::Context;
 use super::add::{self, Decided};
 use crate::capture::CaptureOptions;
-use crate::compare::{Compared, Expected};
+use crate::compare::{Compared, Expected, first_difference};
 use crate::environment::Attachment;
 use crate::error::{CniError, Code};
 use crate::namespace;
@@ -50,7 +48,9 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     for notice in others.chain(differences.notices.unread.iter().cloned()) {
         log::info!(container; "{notice}");
     }
-    let Some(first) = first(&differences) else { return Ok(()) };
+    let first = first_difference(&differences).map(|first| format!("the live rules differ: {first}"));
+    let first = first.or_else(|| Some(differences.notices.deciding.first()?.to_string()));
+    let Some(first) = first else { return Ok(()) };
     let comparison = match packets {
         Ok(()) => {
             log::info!(container; "the live rules differ in form from this version's, and are equal for all packets");
@@ -60,18 +60,4 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     };
     let details = check_report(&differences, None, Output::Text) + &comparison;
     Err(CniError::new(Code::RulesDiffer, first).details(details))
-}
-
-/// The first difference; without any, the first foreign rule that decides before ours.
-fn first(differences: &Differences) -> Option<String> {
-    let rule = differences.chains.iter().find_map(|(backend, chain)| {
-        let RuleDifference { is_missing, place, rule } = chain.rules.first()?;
-        let what = if *is_missing { "missing" } else { "unexpected" };
-        Some(format!("{} {} ({backend}), rule {place} is {what}: {rule}", chain.table.name(), chain.chain))
-    });
-    let mut others = differences.others.iter().chain(&differences.forms);
-    let difference = rule.or_else(|| others.next().cloned());
-    difference
-        .map(|difference| format!("the live rules differ: {difference}"))
-        .or_else(|| Some(differences.notices.deciding.first()?.to_string()))
 }

@@ -129,6 +129,14 @@ impl StateDir {
         first.map(|()| removed)
     }
 
+    /// Whether it is there: the plugin makes it for the first pod.
+    ///
+    /// # Errors
+    /// That cannot be seen.
+    pub fn is_there(&self) -> io::Result<bool> {
+        fs::exists(&self.0)
+    }
+
     /// The names of the state files, and which file has each.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -82,6 +82,16 @@ impl Node {
 
     pub(crate) fn state_file(&self, pod: &Pod) -> PathBuf {
         self.path("run/state").join(format!("{}.eth0.json", pod.container))
+    }
+
+    /// A run of `audit`.
+    pub(crate) fn audit(&self, options: &[&str]) -> Output {
+        let mut command = Command::new(&*PROGRAM);
+        command.args(["audit", "--node"]).args(options).env_remove("CNI_COMMAND");
+        for (option, name) in [("run-dir", "run"), ("netns-dir", "netns")] {
+            command.arg(format!("--{option}={}", self.path(name).display()));
+        }
+        command.output().unwrap()
     }
 
     pub(crate) fn agent(&self, options: &[&str]) -> Agent {

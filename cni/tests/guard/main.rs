@@ -12,8 +12,10 @@
     reason = "tests"
 )]
 
+mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod escaped;
 mod lab;
 mod many;
 mod one;

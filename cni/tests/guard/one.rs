@@ -281,3 +281,54 @@ fn fights_are_paced_and_the_other_program_is_named() {
     agent.logged("repaired: ");
     node.until_captured(&pod);
 }
+
+#[test]
+fn a_missing_directory_of_namespaces_is_an_error_once_there_are_pods() {
+    let node = Node::new();
+    std::fs::remove_dir_all(node.path("netns")).unwrap();
+    let agent = node.agent(&[]);
+    agent.is_silent(Duration::from_secs(1));
+    assert!(agent.lines().iter().all(|line| line["level"] != "error"));
+    let pod = Pod::new("pod", &[crate::common::INJECTED]);
+    node.add(&pod, "nftables", &json!({}));
+    let line = agent.logged("captured pods are not guarded: --netns-dir: cannot read ");
+    assert_eq!(line["level"], "error");
+    agent.until_metric("istio_cni_unguarded_pods", 1.0);
+    assert!(agent.metric("istio_cni_guard_failures_total") > 0.0);
+    std::fs::create_dir(node.path("netns")).unwrap();
+    std::os::unix::fs::symlink(pod.netns.path(), node.path("netns/pod")).unwrap();
+    agent.until_guarded(1);
+    agent.until_metric("istio_cni_unguarded_pods", 0.0);
+}
+
+/// A runtime that has been killed sends no DEL.
+#[test]
+fn namespaces_that_end_without_del_are_not_counted_as_guarded() {
+    let node = Node::new();
+    let (pod, _other) = (node.pod("ends", "nftables"), node.pod("stays", "nftables"));
+    let agent = node.agent(&[]);
+    assert_eq!(agent.logged("guarding the rules of captured pods")["action"], "repair");
+    agent.until_guarded(2);
+    drop(pod);
+    let begin = std::time::Instant::now();
+    std::fs::remove_file(node.path("netns/ends")).unwrap();
+    agent.until_guarded(1);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    agent.until_metric("istio_cni_unguarded_pods", 1.0);
+}
+
+/// The kernel meets no rule of a dormant table. The transaction that activates it changes nothing else.
+#[test]
+fn dormant_tables_of_iptables_nft_are_activated() {
+    let node = Node::new();
+    let pod = node.pod("dormant", "iptables-nft");
+    let before = pod.netns.run(|| run("nft", &["list", "ruleset"]));
+    let agent = node.agent(&[]);
+    agent.until_guarded(1);
+    pod.netns.run(|| run("nft", &["add table ip nat { flags dormant; }"]));
+    let drift = agent.logged("drift: ");
+    assert!(drift["msg"].as_str().unwrap().contains("changed by nft (pid "), "{drift}");
+    agent.logged("repaired: ");
+    node.until_captured(&pod);
+    assert_eq!(pod.netns.run(|| run("nft", &["list", "ruleset"])), before);
+}

@@ -86,7 +86,9 @@ fn installs(options: &NodeAgent, objects: &[Value]) -> Install {
     assert_eq!(all[0], "install");
     match install(&all[1..]).unwrap().0 {
         Command::Install(install) => *install,
-        other @ (Command::Status(_) | Command::Uninstall(_) | Command::Print(_)) => panic!("{other:?}"),
+        other @ (Command::Status(_) | Command::Audit(_) | Command::Uninstall(_) | Command::Print(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -102,7 +104,7 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         assert!(install.dry_add && !install.once && !install.uninstall && !install.replace_istio);
         assert_eq!(
             install.pods,
-            Some(PodsOptions { node: NODE.to_owned(), kubeconfig: None, remove_taint: false })
+            Some(PodsOptions { node: NODE.to_owned(), kubeconfig: None, remove_taint: false, events: true })
         );
         let mounts = container(&objects)["volumeMounts"].as_array().unwrap();
         let mounted = |mount: &Value| {
@@ -133,13 +135,15 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
         "CNI_CONF_NAME": "20-b.conflist", "EXCLUDE_NAMESPACES": "a,b", "GUARD": "report", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
-        "REMOVE_TAINT": "true"});
+        "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
     let install = installs(&options, &objects);
-    assert!(install.replace_istio && install.pods.unwrap().remove_taint);
+    let pods = install.pods.unwrap();
+    assert!(install.replace_istio && pods.remove_taint && !pods.events);
     assert_eq!(install.mode, InstallMode::DropIn);
-    assert_eq!(install.guard.unwrap().action, GuardAction::Report);
+    let guard = install.guard.unwrap();
+    assert!(guard.action == GuardAction::Report && guard.reset_escaped);
     assert_eq!(install.dirs.conf_name.as_deref(), Some("20-b.conflist"));
     let entry = install.entry;
     for (key, value) in [
@@ -215,7 +219,11 @@ fn agent_has_the_least_privileges() {
         let openshift = options.platform.name == "openshift";
         let (role, binding) =
             (only_named(&objects, "ClusterRole", "-api"), only(&objects, "ClusterRoleBinding"));
-        let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+        let pods = json!([
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}
+        ]);
         assert_eq!(role["rules"], pods);
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
         let account =
@@ -347,11 +355,23 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
         let objects = printed(flags);
         only_named(&objects, "ClusterRole", "-api")["rules"].as_array().unwrap()[1..].to_vec()
     };
-    assert_eq!(rules(&[]), [] as [Value; 0]);
+    for flags in [&["--set=POD_EVENTS=false"][..], &["--set=GUARD=off"], &["--set=GUARD=off,POD_EVENTS=true"]]
+    {
+        assert_eq!(rules(flags), [] as [Value; 0], "{flags:?}");
+    }
+    let of_events = [
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}),
+        json!({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}),
+    ];
+    assert_eq!(rules(&[]), of_events);
+    assert_eq!(rules(&["--set=GUARD=report"]), of_events);
     let nodes = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": verbs}]);
-    assert_eq!(json!(rules(&["--set=DROP_IN=auto"])), nodes(&["get"]));
-    assert_eq!(rules(&["--set=DROP_IN=yes"]), [] as [Value; 0]);
-    assert_eq!(json!(rules(&["--set=REMOVE_TAINT=true,DROP_IN=auto"])), nodes(&["get", "patch"]));
+    assert_eq!(json!(rules(&["--set=DROP_IN=auto,GUARD=off"])), nodes(&["get"]));
+    assert_eq!(rules(&["--set=DROP_IN=yes,GUARD=off"]), [] as [Value; 0]);
+    assert_eq!(
+        json!(rules(&["--set=REMOVE_TAINT=true,DROP_IN=auto,POD_EVENTS=false"])),
+        nodes(&["get", "patch"])
+    );
     let objects = printed(&[
         "--set=CAPTURE.dns=true",
         "--set=EXCLUDE_NAMESPACES=a\\,b",

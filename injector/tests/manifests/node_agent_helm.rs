@@ -84,12 +84,12 @@ fn chart_installs_what_manifests_prints() {
 fn values_reach_the_config_map() {
     let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "cniConfFileName": "20-b.conflist", "deadlineMs": 9000,
         "excludeNamespaces": ["a"], "guard": "off", "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true,
-        "dropIn": "auto", "removeTaint": true});
+        "dropIn": "auto", "removeTaint": true, "podEvents": false, "resetEscaped": true});
     let found = rendered(&values, "mesh").unwrap();
     let map = super::only(&found, "ConfigMap");
     let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "CNI_CONF_NAME": "20-b.conflist", "DEADLINE_MS": "9000",
         "EXCLUDE_NAMESPACES": "a,mesh", "GUARD": "off", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
-        "DROP_IN": "auto", "REMOVE_TAINT": "true"});
+        "DROP_IN": "auto", "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true"});
     assert_eq!(map["data"], expected);
 }
 

@@ -24,6 +24,7 @@ mod control_plane;
 mod node;
 mod node_object;
 mod outage;
+mod pod_events;
 mod rights;
 mod token;
 
@@ -43,6 +44,8 @@ const TESTS: &[Test] = &[
     ("node_object::taint_is_removed_only_if_asked_for", node_object::taint_is_removed_only_if_asked_for),
     ("node_object::container_runtime_decides_about_a_drop_in_file", node_object::container_runtime_decides),
     ("node_object::missing_rights_on_nodes_are_named", node_object::missing_rights_on_nodes_are_named),
+    ("pod_events::changed_rules_are_an_event_and_a_condition", pod_events::changed_rules_are_reported),
+    ("pod_events::permissions_that_are_missing_are_named", pod_events::missing_permissions_are_named),
     ("token::token_is_read_again_when_it_was_rotated", token::token_is_read_again_when_it_was_rotated),
     // Last: they end the API server of the others.
     ("outage::restart_of_the_api_server_is_survived", outage::restart_of_the_api_server_is_survived),

@@ -59,7 +59,7 @@ impl Node {
     pub(crate) fn start_by(command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = |name: &str| folder.path().join(name);
-        for name in ["net.d", "bin", "program"] {
+        for name in ["net.d", "bin", "program", "netns"] {
             std::fs::create_dir(path(name)).unwrap();
         }
         std::fs::write(
@@ -185,6 +185,32 @@ impl Node {
         plugin::run(&request, input, &Deadline::start(), &SystemHost::new(None))
     }
 
+    /// ADD in a network namespace, where the runtime keeps it.
+    pub(crate) fn capture(&self, name: &str, uid: &str, netns: &str) {
+        std::os::unix::fs::symlink(netns, self.folder.path().join("netns").join(name)).unwrap();
+        let injected = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+        let annotations = json!({"sidecar.istio.io/status": injected, "kubernetes.io/config.source": "api"});
+        let conf = json!({
+            "cniVersion": "1.1.0", "name": "a", "type": "istio-cni", "cni_agent_run_dir": self.folder.path().join("run"),
+            "prevResult": {"cniVersion": "1.1.0"}, "plugin_log_level": "none", "backend": "nftables",
+            "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations},
+            // The only user that is mapped in the user namespace of the control plane.
+            "capture": {"uid": 0, "gid": 0}
+        });
+        let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID={uid}");
+        let variables = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", name),
+            ("CNI_NETNS", netns),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_ARGS", &args),
+        ];
+        let request = environment::request(variables.map(|(key, value)| (key.into(), value.into()))).unwrap();
+        let input = (conf.to_string().into_bytes(), Ok(()));
+        let done = plugin::run(&request, input, &Deadline::start(), &SystemHost::new(None));
+        assert_eq!(done.result.as_deref(), Ok(RESULT));
+    }
+
     /// ADD, whatever becomes of it.
     pub(crate) fn attempt(&self, name: &str, uid: &str) {
         drop(self.add(name, uid, LIMIT));
@@ -239,7 +265,7 @@ fn run(folder: &TempDir, command: impl FnOnce(&Path) -> Command, log: &Log) -> (
     command
         .args(["--listen=127.0.0.1:0", "--no-dry-add"])
         .args(
-            [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run")]
+            [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run"), ("netns-dir", "netns")]
                 .map(|(option, name)| format!("--{option}={}", path(name).display())),
         )
         .stderr(Stdio::piped());

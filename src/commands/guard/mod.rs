@@ -3,6 +3,7 @@
 //! The kernel announces each transaction of nf_tables with the program that made it. Nothing announces a change of iptables-legacy, and
 //! announcements can be lost, so an audit follows from time to time. What counts as drift is what `check` calls different.
 
+mod activate;
 mod event;
 mod guarded;
 mod pace;
@@ -24,10 +25,11 @@ use crate::config::{
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::watch::{self, Watch, Woken};
-use crate::model::Backend;
+use crate::model::{Backend, Variant};
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
+pub use activate::activate_tables;
 pub use event::{Culprits, Event, Reason};
 pub use guarded::{Driver, Guard, Rules, Settings};
 
@@ -83,7 +85,6 @@ pub(super) fn guard(
 /// What holds rules, as an option.
 #[must_use]
 pub const fn choice(backend: Backend) -> BackendChoice {
-    use crate::model::Variant;
     match backend {
         Backend::Native => BackendChoice::Nftables,
         Backend::Iptables(Variant::Nft) => BackendChoice::IptablesNft,
@@ -119,6 +120,9 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
     }
 
     fn repair(&mut self) -> Result<(), Failure> {
+        if self.backend == Backend::Iptables(Variant::Nft) {
+            activate_tables(&self.desired)?;
+        }
         apply::apply(self.host, &self.desired, &self.run).map(drop)
     }
 }

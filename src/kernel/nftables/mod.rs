@@ -284,6 +284,22 @@ impl Nftables {
         Ok(counts)
     }
 
+    /// Activates dormant tables, in one transaction.
+    ///
+    /// # Errors
+    /// The kernel refuses; then none is active.
+    pub fn activate_tables(&mut self, tables: &[TableName]) -> Result<(), BatchError> {
+        let no_flags = 0u32.to_be_bytes();
+        let messages: Vec<Message> = tables
+            .iter()
+            .map(|table| {
+                let message = message(Kind::NewTable, table.family.number());
+                message.with_text(NFTA_TABLE_NAME, &table.name).with(NFTA_TABLE_FLAGS, &no_flags)
+            })
+            .collect();
+        self.socket.transaction(&messages)
+    }
+
     /// Deletes tables with everything in them, in one transaction.
     ///
     /// # Errors

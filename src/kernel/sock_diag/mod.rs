@@ -348,13 +348,24 @@ fn request(
     id: &[u8],
     extensions: u8,
 ) -> Message {
+    Message::new(SOCK_DIAG_BY_FAMILY, 0, &header(family, protocol, states, id, extensions))
+}
+
+/// A `struct inet_diag_req_v2`.
+fn header(
+    family: libc::c_int,
+    protocol: libc::c_int,
+    states: &[State],
+    id: &[u8],
+    extensions: u8,
+) -> Vec<u8> {
     let [family, protocol] = [family, protocol].map(|number| u8::try_from(number).unwrap_or(0));
     let mut header = Vec::with_capacity(REQUEST);
     header.extend([family, protocol, extensions, 0]);
     header.extend(bits(states).to_ne_bytes());
     header.extend(id);
     header.resize(REQUEST, 0);
-    Message::new(SOCK_DIAG_BY_FAMILY, 0, &header)
+    header
 }
 
 /// A `struct inet_diag_req`, for all TCP sockets. The kernel does not look at its family, and lists both.

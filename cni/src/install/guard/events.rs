@@ -40,6 +40,14 @@ impl StateEvents {
         if matches!(watched, Some(Ok(_))) { longest } else { POLL }
     }
 
+    /// Watches the directory of network namespaces for those that end. Without this, audits find out.
+    pub(super) fn watch_removals(&self, dir: &Path) {
+        let Some(inotify) = &self.0 else { return };
+        if let Err(error) = inotify.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM) {
+            log::debug!(directory = path_shown(dir); "not watched: {error}");
+        }
+    }
+
     /// Whether there was a change since the last call.
     pub(super) fn changed(&self) -> bool {
         let Some(inotify) = &self.0 else { return false };

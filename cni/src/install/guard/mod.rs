@@ -3,11 +3,14 @@
 //! One thread waits for notices of all pods, enters the namespace of a pod whose rules have changed, and leaves it again. Nothing keeps a
 //! namespace from ending.
 
+pub(super) mod audit;
+mod escaped;
 mod events;
+mod incident;
 mod notices;
 mod pod;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -18,17 +21,21 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use istio_iptables::commands::guard::{Guard, Settings};
+use istio_iptables::config::GuardAction;
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
 
+use self::escaped::Escaped;
 use self::events::StateEvents;
+use self::incident::Incident;
 use self::notices::{Notices, Pod, THREAD};
 use self::pod::{PodRules, expected, open};
 use super::error::InstallError;
 use super::files;
 use super::metrics::Metrics;
 use super::options::GuardOptions;
+use super::pods::{PodNotice, Pods};
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
 
@@ -37,7 +44,7 @@ const AUDIT: Duration = Duration::from_secs(30);
 /// The pause after an error of the guard itself.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Guards until the process ends.
+/// Guards until the process ends; `pods` takes reports about pods.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -45,12 +52,12 @@ pub(super) fn start(
     run_dir: &Path,
     options: &GuardOptions,
     host: &SystemHost,
-    metrics: &Arc<Metrics>,
+    (metrics, pods): (&Arc<Metrics>, Option<Arc<dyn Pods>>),
 ) -> Result<(), InstallError> {
     let (run_dir, options, host) = (run_dir.to_owned(), options.clone(), host.clone());
     let metrics = Arc::clone(metrics);
     let guard = move || {
-        let mut node = match Node::new(&run_dir, options, host, metrics) {
+        let mut node = match Node::new(&run_dir, options, host, (metrics, pods)) {
             Ok(node) => node,
             Err(error) => {
                 log::error!("the rules of pods are not guarded: {error}");
@@ -75,6 +82,10 @@ struct Guarded {
     id: Option<i32>,
     /// When the first change since the last comparison was noticed.
     noticed: Option<Instant>,
+    /// When its rules were last found as they should be.
+    same: SystemTime,
+    incident: Option<Incident>,
+    escaped: Escaped,
 }
 
 /// A state file.
@@ -92,6 +103,8 @@ struct Node {
     dir: Rc<StateDir>,
     options: GuardOptions,
     metrics: Arc<Metrics>,
+    /// Where events and conditions of pods go.
+    reported: Option<Arc<dyn Pods>>,
     events: StateEvents,
     notices: Notices,
     /// By the names of their state files.
@@ -100,6 +113,8 @@ struct Node {
     own: Namespace,
     /// When the state files are to be read again.
     read_again: Instant,
+    /// What is wrong with the directory of namespaces, as it is logged.
+    problem: Option<String>,
 }
 
 impl Node {
@@ -108,7 +123,7 @@ impl Node {
         run_dir: &Path,
         options: GuardOptions,
         host: SystemHost,
-        metrics: Arc<Metrics>,
+        (metrics, reported): (Arc<Metrics>, Option<Arc<dyn Pods>>),
     ) -> io::Result<Self> {
         let own = Namespace::open(Path::new("/proc/thread-self/ns/net")).map_err(io::Error::other)?;
         if let Err(error) = netns::own_mounts_without_nss() {
@@ -118,10 +133,10 @@ impl Node {
         let audit_s = AUDIT.as_secs();
         match &watch {
             Ok(_) => {
-                log::info!(action:? = options.action, audit_s; "guarding the rules of captured pods")
+                log::info!(action = options.action.name(), audit_s; "guarding the rules of captured pods")
             }
             Err(error) => {
-                log::warn!(action:? = options.action, audit_s; "guarding the rules of captured pods by audits alone: \
+                log::warn!(action = options.action.name(), audit_s; "guarding the rules of captured pods by audits alone: \
                            changes are not announced: {error}; add the capabilities NET_ADMIN, NET_BROADCAST and SYS_ADMIN")
             }
         }
@@ -132,11 +147,13 @@ impl Node {
             dir: Rc::new(StateDir::new(run_dir)),
             options,
             metrics,
+            reported,
             events: StateEvents::new(),
             notices,
             known: BTreeMap::new(),
             own,
             read_again: Instant::now(),
+            problem: None,
         })
     }
 
@@ -150,10 +167,10 @@ impl Node {
             self.examine_due();
             let drifted = self.pods().filter(|pod| pod.guard.has_drift()).count();
             let guarded = self.pods().filter(|pod| pod.guard.rules.is_compared()).count();
-            self.metrics.guarded(guarded, drifted);
+            self.metrics.guarded(guarded, drifted, self.unguarded());
             self.own.enter().map_err(io::Error::other)?;
             // What was read while a pod was examined may be about another one.
-            if self.notices.are_pending() {
+            if self.notices.are_pending() || self.close_incident() {
                 continue;
             }
             let due = self.pods().map(|pod| pod.guard.due()).min();
@@ -161,6 +178,14 @@ impl Node {
             self.events.wait(self.notices.watch.as_ref().map(|watch| watch.as_fd()), until)?;
             self.notices.read(&self.metrics)?;
         }
+    }
+
+    /// How many captured pods have no network namespace here; of several files about one namespace, one counts.
+    fn unguarded(&self) -> usize {
+        let guarded: BTreeSet<u64> =
+            self.known.values().filter(|known| known.pod.is_some()).map(|known| known.netns).collect();
+        let others = self.known.values().filter(|known| known.pod.is_none());
+        others.filter(|known| !guarded.contains(&known.netns)).count()
     }
 
     fn pods(&self) -> impl Iterator<Item = &Guarded> {
@@ -215,17 +240,48 @@ impl Node {
             id: pod.id,
             name: &text,
             noticed: pod.noticed,
+            same: pod.same,
+            incident: &mut pod.incident,
         };
         // Reports of a pod do not fail.
         let _ = pod.guard.wake(&mut driver, None);
         if !pod.guard.has_drift() {
             pod.noticed = None;
+            if pod.guard.rules.is_compared() {
+                pod.same = SystemTime::now();
+            }
         }
+        let repairs = self.options.action == GuardAction::Repair;
+        let standing = pod.incident.as_mut().and_then(|one| one.standing(&pod.guard.rules.state, repairs));
         let rules = &pod.guard.rules;
         if Rc::strong_count(&rules.desired) == 1 {
             let digest = rules.digest;
             self.share(name, digest);
         }
+        self.report(standing);
+    }
+
+    fn report(&self, notice: Option<PodNotice>) {
+        if let Some((pods, notice)) = self.reported.as_ref().zip(notice) {
+            pods.report(notice);
+        }
+    }
+
+    /// Looks at one pod whose rules are as they should be again: which connections have begun meanwhile. Returns whether there was one.
+    fn close_incident(&mut self) -> bool {
+        let is_over = |pod: &&mut Guarded| pod.incident.as_ref().is_some_and(Incident::is_over);
+        let Some(pod) = self.known.values_mut().filter_map(|known| known.pod.as_mut()).find(is_over) else {
+            return false;
+        };
+        let Some(incident) = pod.incident.take() else { return false };
+        let rules = &pod.guard.rules;
+        let entered = rules.open().is_some_and(|namespace| namespace.enter().is_ok());
+        let about = (rules.state.pod.as_str(), self.options.reset_escaped);
+        let escaped =
+            entered.then(|| pod.escaped.look(&self.host, &rules.expected, about, &self.metrics)).flatten();
+        let notice = incident.ended(&rules.state, escaped.as_deref());
+        self.report(notice);
+        true
     }
 
     /// Keeps rules that are the same for several pods once.
@@ -245,12 +301,14 @@ impl Node {
     fn read_states(&mut self) -> io::Result<()> {
         let files = self.dir.files()?;
         self.read_again = Instant::now() + self.events.watch(self.dir.path_of_dir(), AUDIT);
+        self.events.watch_removals(&self.options.netns_dir);
+        self.forget_ended();
         self.known
             .retain(|name, known| files.iter().any(|(file, stamp)| file == name && *stamp == known.stamp));
         let is_new =
             |(name, _): &(OsString, FileStamp)| self.known.get(name).is_none_or(|known| known.pod.is_none());
         let new: Vec<_> = files.into_iter().filter(is_new).collect();
-        let namespaces = if new.is_empty() { BTreeMap::new() } else { namespaces(&self.options.netns_dir) };
+        let namespaces = if new.is_empty() { BTreeMap::new() } else { self.namespaces() };
         for (name, stamp) in new {
             self.known.entry(name.clone()).or_insert_with(|| Known { stamp, netns: 0, pod: None });
             if let Err(problem) = self.add(&name, stamp, &namespaces) {
@@ -259,6 +317,33 @@ impl Node {
         }
         self.drop_older();
         Ok(())
+    }
+
+    /// Forgets pods whose namespaces have ended without DEL.
+    fn forget_ended(&mut self) {
+        for known in self.known.values_mut() {
+            if known.pod.as_ref().is_some_and(|pod| !pod.guard.rules.netns.exists()) {
+                known.pod = None;
+            }
+        }
+    }
+
+    /// The namespaces of the node; what is wrong with their directory is logged once.
+    fn namespaces(&mut self) -> BTreeMap<u64, PathBuf> {
+        let (found, problem) = match namespaces(&self.options.netns_dir) {
+            Ok(found) => (found, None),
+            Err(error) => (BTreeMap::new(), Some(error.to_string())),
+        };
+        if self.problem != problem {
+            if let Some(problem) = &problem {
+                self.metrics.guard_failed();
+                log::error!(
+                    "captured pods are not guarded: {problem}; give the runtime's directory, mounted with HostToContainer in a pod"
+                );
+            }
+            self.problem = problem;
+        }
+        found
     }
 
     /// Guards a pod, if its namespace is among these.
@@ -287,7 +372,14 @@ impl Node {
         let (host, dir) = (Rc::clone(&self.host), Rc::clone(&self.dir));
         let rules = PodRules::new(host, dir, (name.clone(), stamp), (state, expected), path.clone());
         let settings = Settings { action: self.options.action, audit: AUDIT, patience: Duration::ZERO };
-        let pod = Guarded { guard: Guard::new(rules, settings), id, noticed: None };
+        let pod = Guarded {
+            guard: Guard::new(rules, settings),
+            id,
+            noticed: None,
+            same: stamp.written,
+            incident: None,
+            escaped: Escaped::default(),
+        };
         self.known.insert(name.clone(), Known { stamp, netns, pod: Some(pod) });
         Ok(())
     }
@@ -323,8 +415,9 @@ impl Node {
 }
 
 /// The namespaces in a directory, by inode.
-fn namespaces(dir: &Path) -> BTreeMap<u64, PathBuf> {
-    let paths = files::names(dir).unwrap_or_default().into_iter().map(|name| dir.join(name));
+fn namespaces(dir: &Path) -> Result<BTreeMap<u64, PathBuf>, InstallError> {
+    let names = files::names(dir).map_err(|error| InstallError::new(format!("--netns-dir: {error}")))?;
+    let paths = names.into_iter().map(|name| dir.join(name));
     let opened = paths.filter_map(|path| Some((Namespace::open(&path).ok()?.id().ok()?.inode, path)));
-    opened.collect()
+    Ok(opened.collect())
 }

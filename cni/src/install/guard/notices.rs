@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use istio_iptables::commands::guard::{Driver, Event};
 use istio_iptables::kernel::netlink::nftables::Change;
@@ -11,6 +11,7 @@ use istio_iptables::report::Failure;
 use istio_iptables::text::one_line;
 
 use super::super::metrics::Metrics;
+use super::incident::Incident;
 
 /// The guard's thread, by which the kernel announces its repairs: at most 15 bytes.
 pub(super) const THREAD: &str = "istio-cni-guard";
@@ -69,6 +70,10 @@ pub(super) struct Pod<'a> {
     pub(super) name: &'a str,
     /// When the first change since the last comparison was noticed.
     pub(super) noticed: Option<Instant>,
+    /// When its rules were last known to be as they should be.
+    pub(super) same: SystemTime,
+    /// What is not over, or not reported yet.
+    pub(super) incident: &'a mut Option<Incident>,
 }
 
 impl Driver for Pod<'_> {
@@ -89,6 +94,8 @@ impl Driver for Pod<'_> {
 
     fn report(&mut self, event: &Event) -> Result<(), Failure> {
         let pod = self.name;
+        let noticed = self.noticed.and_then(|noticed| SystemTime::now().checked_sub(noticed.elapsed()));
+        Incident::record(self.incident, event, noticed, self.same);
         match event {
             Event::Drift { reason, .. } => self.metrics.drift(reason.name()),
             Event::Found { .. } => self.metrics.drift("foreign"),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use istio_iptables::apply::{self, differences::Differences};
-use istio_iptables::commands::guard::Rules;
+use istio_iptables::commands::guard::{Rules, activate_tables};
 use istio_iptables::config::{BackendChoice, RunOptions};
 use istio_iptables::exit::Exit;
 use istio_iptables::kernel::netns::Namespace;
 use istio_iptables::kernel::process::SystemHost;
-use istio_iptables::model::Backend;
+use istio_iptables::model::{Backend, Variant};
 use istio_iptables::plan::DesiredState;
 use istio_iptables::report::Failure;
 
@@ -96,24 +96,21 @@ impl Rules for PodRules {
 
     fn compared(&mut self) -> Result<Differences, Failure> {
         let compared = self.expected.compare(&self.host, Some(&self.state))?;
-        let mut differences = compared.differences;
-        // Rules of another version that have the same effect are no drift.
-        if compared.packets.is_ok() {
-            differences.chains.clear();
-            differences.forms.clear();
-        }
         let digest = compared.desired.digest();
         if self.digest != digest {
-            (self.desired, self.digest) = (Rc::new(compared.desired), digest);
+            (self.desired, self.digest) = (Rc::new(compared.desired.clone()), digest);
         }
-        self.backend = compared.is_of_add.then_some(differences.backend);
-        Ok(differences)
+        self.backend = compared.is_of_add.then_some(compared.differences.backend);
+        Ok(compared.drift())
     }
 
     /// In the backend of ADD; natively, if its tools are not there.
     fn repair(&mut self) -> Result<(), Failure> {
         let run = &self.expected.of_add.as_ref().unwrap_or(&self.expected.resolved).run;
         let run = RunOptions { cni_mode: true, ..run.clone() };
+        if self.backend == Some(Backend::Iptables(Variant::Nft)) {
+            activate_tables(&self.desired)?;
+        }
         let repaired = match apply::apply(self.host.as_ref(), &self.desired, &run) {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 let native = RunOptions { backend: BackendChoice::Nftables, ..run };

@@ -1,4 +1,4 @@
-//! The options of `install-cni`, `istio-cni status` and `istio-cni uninstall`: one table, from which `--help` is made.
+//! The options of `install-cni`, `istio-cni audit`, `istio-cni status` and `istio-cni uninstall`: one table, from which `--help` is made.
 
 mod given;
 mod table;
@@ -6,17 +6,17 @@ mod table;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use istio_iptables::config::GuardAction;
+use istio_iptables::config::{GuardAction, Output};
 use serde_json::{Map, Value, json};
 
 use super::error::InstallError;
 use super::splice::TYPE;
-use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS};
+use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS, RUN_DIR};
 use crate::plugin;
 use crate::usage;
 
 use given::ParsedArgs;
-use table::{COMMON, INSTALL, STATUS, UNINSTALL, help};
+use table::{AUDIT, COMMON, INSTALL, OF_INSTALLATION, STATUS, UNINSTALL, help};
 
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
 pub const CONF_NAME: &str = "cni-conf-name";
@@ -84,6 +84,8 @@ pub struct GuardOptions {
     pub action: GuardAction,
     /// Where the runtime keeps network namespaces.
     pub netns_dir: PathBuf,
+    /// Whether connections are reset that began while the rules were gone.
+    pub reset_escaped: bool,
 }
 
 /// Which pods the agent reports to the plugin, and where it gets them.
@@ -95,6 +97,8 @@ pub struct PodsOptions {
     pub kubeconfig: Option<PathBuf>,
     /// Whether the taint of the node is removed.
     pub remove_taint: bool,
+    /// Whether the guard writes events and a condition of pods.
+    pub events: bool,
 }
 
 /// `istio-cni uninstall`.
@@ -108,11 +112,24 @@ pub struct Uninstall {
     pub results: PathBuf,
 }
 
+/// `istio-cni audit`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The directory of the plugin's state.
+    pub run_dir: PathBuf,
+    /// Where the runtime keeps network namespaces.
+    pub netns_dir: PathBuf,
+    /// How it reports.
+    pub output: Output,
+}
+
 /// A command of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Installs.
     Install(Box<Install>),
+    /// Compares the rules of all captured pods once.
+    Audit(Audit),
     /// Looks at the node with these directories.
     Status(Dirs),
     /// Uninstalls.
@@ -210,7 +227,13 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
         ));
     }
     let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
-    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig, remove_taint: given.flag("remove-taint") }))
+    let events = given.one_of("pod-events", &["true", "false"])? == "true";
+    Ok(Some(PodsOptions {
+        node: node.to_owned(),
+        kubeconfig,
+        remove_taint: given.flag("remove-taint"),
+        events,
+    }))
 }
 
 fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
@@ -219,7 +242,8 @@ fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
         "report" => GuardAction::Report,
         _ => return Ok(None),
     };
-    Ok(Some(GuardOptions { action, netns_dir: given.directory("netns-dir", NETNS_DIR)? }))
+    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
+    Ok(Some(GuardOptions { action, netns_dir, reset_escaped: given.flag("reset-escaped") }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
@@ -251,6 +275,27 @@ pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> 
         None => Command::Status(given.dirs(given.platform()?)?),
     };
     Ok((command, level))
+}
+
+/// Reads the arguments of `istio-cni audit`. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn audit(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let common = COMMON.into_iter().filter(|(name, ..)| !OF_INSTALLATION.contains(name));
+    let rows: Vec<_> = common.chain(AUDIT).collect();
+    let given = ParsedArgs::read(&rows, args)?;
+    let level = given.log_level()?;
+    if let Some(text) = text(&given, "istio-cni audit", &rows) {
+        return Ok((Command::Print(text), level));
+    }
+    let output = match given.one_of("output", &["text", "json"])? {
+        "json" => Output::Json,
+        _ => Output::Text,
+    };
+    let run_dir = given.directory("run-dir", RUN_DIR)?;
+    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
+    Ok((Command::Audit(Audit { run_dir, netns_dir, output }), level))
 }
 
 /// Our object of the list: what the plugin reads, as `netconf` has it.

@@ -23,7 +23,19 @@ const CONF_NAME: Row = (
 
 pub(super) const STATUS: [Row; 1] = [CONF_NAME];
 
-pub(super) const INSTALL: [Row; 18] = [
+const NETNS_DIR: Row =
+    ("netns-dir", Some("DIR"), "directory of the runtime's network namespaces [default: /var/run/netns]");
+
+/// Those of [`COMMON`] that `audit` has no use for.
+pub(super) const OF_INSTALLATION: [&str; 3] = ["platform", "net-dir", "bin-dir"];
+
+pub(super) const AUDIT: [Row; 3] = [
+    ("node", None, "all captured pods of this node: the default, and the only choice"),
+    NETNS_DIR,
+    ("output", Some("FORM"), "text or json [default: text]"),
+];
+
+pub(super) const INSTALL: [Row; 20] = [
     CONF_NAME,
     ("once", None, "install, verify and exit"),
     (
@@ -77,7 +89,17 @@ pub(super) const INSTALL: [Row; 18] = [
         Some("WHAT"),
         "what follows a change of a captured pod's rules by another program: repair; report; off: no comparison [default: repair]",
     ),
-    ("netns-dir", Some("DIR"), "directory of the runtime's network namespaces [default: /var/run/netns]"),
+    NETNS_DIR,
+    (
+        "reset-escaped",
+        None,
+        "reset connections that began while a pod's rules were gone; without this flag they are reported and stay outside the mesh",
+    ),
+    (
+        "pod-events",
+        Some("true|false"),
+        "whether the guard writes an event and a condition of the pod when rules change; needs --node-name [default: true]",
+    ),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 
@@ -92,6 +114,10 @@ pub(super) fn help(program: &str, rows: &[Row]) -> String {
     for (name, value, what) in rows {
         let option = value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
         text.push_str(&format!("  {option:<28} {what}\n"));
+    }
+    let is_by_platform = rows.iter().any(|(name, ..)| *name == OF_INSTALLATION[0]);
+    if !is_by_platform {
+        return text;
     }
     text.push_str("\nPlatforms:\n");
     for platform in PLATFORMS {

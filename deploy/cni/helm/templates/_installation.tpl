@@ -24,6 +24,11 @@ rules:
 # The container runtime of the agent's own node, which RBAC cannot single out.
 - {apiGroups: [""], resources: [nodes], verbs: [get]}
 {{- end }}
+{{- if and (eq .settings.POD_EVENTS "true") (ne .settings.GUARD "off") }}
+# What the guard reports about captured pods, which RBAC cannot limit to those of the agent's own node.
+- {apiGroups: [""], resources: [events], verbs: [create, patch]}
+- {apiGroups: [""], resources: [pods/status], verbs: [patch]}
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -179,8 +184,10 @@ spec:
   "GUARD" .Values.guard
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "POD_EVENTS" (toString .Values.podEvents)
   "REMOVE_TAINT" (toString .Values.removeTaint)
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
+  "RESET_ESCAPED" (toString .Values.resetEscaped)
 }}
 {{- template "istio-cni.objects" (dict
   "agent" "istio-cni-node-agent"
@@ -195,6 +202,6 @@ spec:
   "netnsDir" "/var/run/netns"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"guard\":\"GUARD\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"guard\":\"GUARD\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"pod-events\":\"POD_EVENTS\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\",\"reset-escaped\":\"RESET_ESCAPED\"}")
 ) }}
 {{- end }}

@@ -15,8 +15,10 @@
   "GUARD" .Values.guard
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "POD_EVENTS" (toString .Values.podEvents)
   "REMOVE_TAINT" (toString .Values.removeTaint)
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
+  "RESET_ESCAPED" (toString .Values.resetEscaped)
 }}
 {{- template "istio-cni.objects" (dict
   "agent" @NAME@

@@ -22,7 +22,7 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 11] = [
+pub const SETTINGS: [(&str, &str, &str); 13] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
     (options::CONF_NAME, "CNI_CONF_NAME", ""),
@@ -32,8 +32,10 @@ pub const SETTINGS: [(&str, &str, &str); 11] = [
     ("guard", "GUARD", "repair"),
     ("log-level", "LOG_LEVEL", "info"),
     ("on-unknown", "ON_UNKNOWN", "fail"),
+    ("pod-events", "POD_EVENTS", "true"),
     ("remove-taint", "REMOVE_TAINT", "false"),
     ("replace-istio", "REPLACE_ISTIO", "false"),
+    ("reset-escaped", "RESET_ESCAPED", "false"),
 ];
 
 /// Everything that the objects depend on.
