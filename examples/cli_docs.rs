@@ -1,5 +1,5 @@
-//! Prints a completion script or the man page of `istio-iptables`, which `make packages` packs: the program in the image has no shell
-//! beside it.
+//! Prints a completion script or the man page of `istio-iptables`, which `make packages` packs: the program
+//! in the image has no shell beside it.
 
 use std::process::ExitCode;
 

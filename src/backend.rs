@@ -1,8 +1,8 @@
 //! Chooses the backend (iptables-nft, iptables-legacy or native nftables) from kernel facts.
 //!
-//! Detection writes no rule and runs no tool: running a legacy tool creates empty legacy tables, which would change
-//! the next decision. If both native nftables and iptables-legacy are possible, a table that exists only within one
-//! transaction shows whether the kernel supports native nftables.
+//! Detection writes no rule and runs no tool: running a legacy tool creates empty legacy tables, which would
+//! change the next decision. If both native nftables and iptables-legacy are possible, a table that exists
+//! only within one transaction shows whether the kernel supports native nftables.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,8 +79,8 @@ impl Findings {
         self.is_read_only && is_readable || self.usable(variant)
     }
 
-    /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its way from
-    /// one to the other; neither is taken here if they hold as many.
+    /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its
+    /// way from one to the other; neither is taken here if they hold as many.
     fn in_place(&self, choice: BackendChoice) -> Option<Backend> {
         let variants = self.chains.iter().filter(|(variant, _)| self.serves(**variant));
         let variants = variants.map(|(variant, chains)| (Backend::Iptables(*variant), *chains));

@@ -17,7 +17,8 @@ pub enum Exit {
     Unavailable = 69,
     /// The kernel or the restore tool refused.
     Refused = 70,
-    /// A file asked for, or a report, cannot be written. A run that changes rules prints none, and needs no log.
+    /// A file asked for, or a report, cannot be written. A run that changes rules prints none, and needs no
+    /// log.
     CannotCreate = 73,
     /// The lock stayed busy for the whole waiting time.
     Busy = 75,

@@ -30,7 +30,8 @@ pub enum Subject {
 /// A rule and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleId {
-    /// The table: `nat`; `iptables-legacy nat` for another variant than that of our rules; `ip nat` in nftables.
+    /// The table: `nat`; `iptables-legacy nat` for another variant than that of our rules; `ip nat` in
+    /// nftables.
     pub table: String,
     /// The chain.
     pub chain: String,

@@ -1,8 +1,8 @@
 //! Traffic capture for a service mesh sidecar.
 //!
-//! *Rules are data; everything else interprets them.* The modules are listed in the order in which the data flows; none
-//! imports from a later one. All I/O is in `kernel`, which depends only on the model; `apply` translates between it and
-//! the plan.
+//! *Rules are data; everything else interprets them.* The modules are listed in the order in which the data
+//! flows; none imports from a later one. All I/O is in `kernel`, which depends only on the model; `apply`
+//! translates between it and the plan.
 //!
 //! From options to the text for `iptables-restore`:
 //!

@@ -15,7 +15,8 @@ pub fn init(options: LogOptions) {
     start(options, env_logger::Target::Stderr, Map::new());
 }
 
-/// Sends log lines there instead, each with one write. JSON has these fields in each line that does not set them.
+/// Sends log lines there instead, each with one write. JSON has these fields in each line that does not set
+/// them.
 pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>, fields: Map<String, Value>) {
     start(options, env_logger::Target::Pipe(out), fields);
 }
@@ -81,8 +82,8 @@ fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
     writeln!(out)
 }
 
-/// A message whose further lines cannot be taken for log lines, which begin with a date: a line that begins with a digit is
-/// put behind a blank. No line of a rules file does.
+/// A message whose further lines cannot be taken for log lines, which begin with a date: a line that begins
+/// with a digit is put behind a blank. No line of a rules file does.
 fn indent_continuation_lines(message: &str) -> String {
     let mut safe = printable(message).into_owned();
     if safe.contains('\n') {
@@ -98,8 +99,8 @@ fn is_plain(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
 }
 
-/// One object per line, with the keys that Istio uses, and then those of the record. Further lines of a message are an
-/// array: no string has a line break in it.
+/// One object per line, with the keys that Istio uses, and then those of the record. Further lines of a
+/// message are an array: no string has a line break in it.
 fn json(out: &mut Formatter, record: &Record<'_>, mut object: Map<String, Value>) -> std::io::Result<()> {
     let message = record.args().to_string();
     let mut lines = message.lines();
@@ -114,7 +115,8 @@ fn json(out: &mut Formatter, record: &Record<'_>, mut object: Map<String, Value>
     writeln!(out, "{}", Value::Object(object))
 }
 
-/// The keys and values of a record, numbers and truth values as such. As JSON they cannot break out of their line.
+/// The keys and values of a record, numbers and truth values as such. As JSON they cannot break out of their
+/// line.
 fn pairs(record: &Record<'_>) -> Vec<(String, Value)> {
     struct Pairs(Vec<(String, Value)>);
     impl<'kvs> VisitSource<'kvs> for Pairs {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `collect` for what is ordered, without the code of a sort, which is about five kilobytes of the program for every type of
-/// element.
+/// `collect` for what is ordered, without the code of a sort, which is about five kilobytes of the program
+/// for every type of element.
 pub(crate) trait Ordered: Iterator + Sized {
     /// The items as a set.
     fn into_set(self) -> BTreeSet<Self::Item>
@@ -25,8 +25,8 @@ pub(crate) trait Ordered: Iterator + Sized {
         map
     }
 
-    /// The items in the order of their keys, those with the same key in the order in which they come. For short lists: each item is
-    /// inserted at its place.
+    /// The items in the order of their keys, those with the same key in the order in which they come. For
+    /// short lists: each item is inserted at its place.
     fn into_sorted_by_key<K: Ord>(self, key: impl Fn(&Self::Item) -> K) -> Vec<Self::Item> {
         let mut sorted = Vec::new();
         for item in self {

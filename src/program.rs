@@ -24,7 +24,8 @@ pub const REPORT_PROGRAM: &str = "istio-iptables-report";
 /// Writes a page in the place of a run.
 pub type Page = fn(&SystemHost, &RawOptions, Resolved) -> Result<String, Failure>;
 
-/// Does what the command line `words` asks for. `page` is what `istio-iptables-report` does in the place of a run.
+/// Does what the command line `words` asks for. `page` is what `istio-iptables-report` does in the place of a
+/// run.
 #[must_use]
 pub fn main(words: &[OsString], page: Option<Page>) -> ExitCode {
     // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
@@ -112,7 +113,8 @@ fn to_report_program(machine: &SystemHost, words: &[OsString], raw: &RawOptions)
     Failure::new(Exit::Unavailable, format!("{} cannot be run: {error}", program.display()))
 }
 
-/// The files that options refer to. The containers of a pod have one `/etc/resolv.conf`, and user names of their own.
+/// The files that options refer to. The containers of a pod have one `/etc/resolv.conf`, and user names of
+/// their own.
 fn files(machine: &SystemHost, pid: Option<u32>) -> Files {
     let resolv_conf = pid.map_or_else(
         || machine.read_lossily(Path::new("/etc/resolv.conf")),

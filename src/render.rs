@@ -1,6 +1,7 @@
 //! Rules into the text that `iptables-restore` reads.
 //!
-//! The order of the words is that of `iptables-save`. Both variants of iptables and both families get the same text.
+//! The order of the words is that of `iptables-save`. Both variants of iptables and both families get the
+//! same text.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -17,8 +18,8 @@ pub fn fresh(rules: &FamilyRules) -> String {
     restore(&Change::fresh(rules))
 }
 
-/// The rules file that makes one change, a transaction per table. Built-in chains are not declared, unless the
-/// change demands it: that would set their policy, and costs the nft variant some 10 ms.
+/// The rules file that makes one change, a transaction per table. Built-in chains are not declared, unless
+/// the change demands it: that would set their policy, and costs the nft variant some 10 ms.
 #[must_use]
 pub fn restore(change: &Change) -> String {
     let mut text = String::new();

@@ -1,11 +1,12 @@
-//! Escapes text from elsewhere (options, paths, comments of foreign rules, errors of tools) for the log and the terminal.
+//! Escapes text from elsewhere (options, paths, comments of foreign rules, errors of tools) for the log and
+//! the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// `text` in which every control character but the line feed is written as an escape, so that it can neither move a
-/// terminal's cursor nor pretend to be another column.
+/// `text` in which every control character but the line feed is written as an escape, so that it can neither
+/// move a terminal's cursor nor pretend to be another column.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && is_control(c))
@@ -23,8 +24,8 @@ pub fn path_shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
-/// `text` in lines of at most `width` characters, broken between words; what goes on is indented. Sequences that colour text
-/// (`ESC [ ... m`) have no width.
+/// `text` in lines of at most `width` characters, broken between words; what goes on is indented. Sequences
+/// that colour text (`ESC [ ... m`) have no width.
 #[must_use]
 pub fn wrapped(text: &str, width: usize) -> String {
     let mut wrapped = String::with_capacity(text.len() + 64);
@@ -91,8 +92,8 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Words of `iptables-save` for a shell: those in which it would replace something are quoted. Texts in double quotes stay as they are
-/// where a shell reads them alike.
+/// Words of `iptables-save` for a shell: those in which it would replace something are quoted. Texts in
+/// double quotes stay as they are where a shell reads them alike.
 #[must_use]
 pub fn shell_words(words: &str) -> String {
     let is_special = |c: char| "$`\\\"';&|<>(){}*?[]~#! ".contains(c) || c.is_control();

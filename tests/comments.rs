@@ -1,4 +1,5 @@
-//! A doc comment names its subject: it can be read alone in rustdoc's lists and search results.
+//! A doc comment names its subject: it can be read alone in rustdoc's lists and search results. Comments
+//! have at most 110 columns, as code has.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads sources, and fails by panicking")]
 
@@ -30,6 +31,9 @@ const PRONOUNS: [&str; 20] = [
     "Those",
 ];
 
+/// The most columns of a line of comment; rustfmt sees to those of code.
+const COLUMNS: usize = 110;
+
 #[test]
 fn doc_comments_name_their_subject() {
     let found: Vec<String> = sources().iter().flat_map(|(file, text)| without_subject(file, text)).collect();
@@ -56,6 +60,38 @@ fn doc_comments_without_a_subject_are_found() {
     }
 }
 
+#[test]
+fn comments_have_at_most_110_columns() {
+    let found: Vec<String> = sources().iter().flat_map(|(file, text)| long_comments(file, text)).collect();
+    assert!(found.is_empty(), "more than {COLUMNS} columns:\n{}", found.join("\n"));
+}
+
+#[test]
+fn long_comments_are_found() {
+    let found = |text: &str| long_comments(Path::new("x.rs"), text).len();
+    for mark in ["///", "//!", "//"] {
+        let line = |columns: usize| {
+            let start = format!("    {mark} a ");
+            let rest = "b".repeat(columns - start.len());
+            format!("{start}{rest}\n")
+        };
+        assert_eq!([found(&line(COLUMNS)), found(&line(COLUMNS + 1))], [0, 1], "{mark}");
+        assert_eq!(found(&line(COLUMNS).replace('b', "ä")), 0, "columns are not bytes");
+        let (long, fence) = (line(200), format!("    {mark} ```\n"));
+        assert_eq!(found(&format!("{fence}{long}{fence}")), 0, "code");
+        assert_eq!(found(&format!("{fence}{fence}{long}")), 1, "behind code");
+        assert_eq!(found(&format!("{fence}let a = 1;\n{long}")), 1, "code ends with the comment");
+    }
+    let long = "a".repeat(200);
+    for text in [
+        format!("/// <https://x.example/{long}>"),
+        format!("/// | a | {long} |"),
+        format!("f(); // a {long}"),
+    ] {
+        assert_eq!(found(&text), 0, "{text}");
+    }
+}
+
 /// The doc comments that begin with a pronoun, with their places.
 fn without_subject(file: &Path, text: &str) -> Vec<String> {
     let begins_with = |words: &str, pronoun: &&str| {
@@ -69,6 +105,20 @@ fn without_subject(file: &Path, text: &str) -> Vec<String> {
         before = mark;
         let Some((_, words)) = comment(line).filter(|_| mark.is_some() && is_first) else { continue };
         if PRONOUNS.iter().any(|pronoun| begins_with(words, pronoun)) {
+            found.push(format!("{}:{}: {words}", file.display(), number + 1));
+        }
+    }
+    found
+}
+
+/// The lines of comment with more columns, with their places: not code, tables and what cannot be broken.
+fn long_comments(file: &Path, text: &str) -> Vec<String> {
+    let (mut found, mut is_code) = (Vec::new(), false);
+    for (number, line) in text.lines().enumerate() {
+        let words = comment(line).map_or("", |(_, words)| words);
+        is_code = comment(line).is_some() && is_code != words.starts_with("```");
+        let can_be_broken = words.contains(' ') && !words.starts_with('|') && !is_code;
+        if can_be_broken && line.chars().count() > COLUMNS {
             found.push(format!("{}:{}: {words}", file.display(), number + 1));
         }
     }

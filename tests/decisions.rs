@@ -1,4 +1,5 @@
-//! What decides about rules asks for tests, effects and findings, never for words: a comment may hold any of them.
+//! What decides about rules asks for tests, effects and findings, never for words: a comment may hold any of
+//! them.
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,7 +11,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What decides. `parse` reads words, once; `apply` also reads what tools print, and other commands read files.
+/// What decides. `parse` reads words, once; `apply` also reads what tools print, and other commands read
+/// files.
 const DECIDING: [&str; 12] = [
     "commands/capture.rs",
     "commands/check.rs",

@@ -254,8 +254,8 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a line names in backticks and does not exist: folders (`x/`), sources (`x.rs`, `x.py`), by the end of their path, and tests in the
-/// file or folder before them.
+/// What a line names in backticks and does not exist: folders (`x/`), sources (`x.rs`, `x.py`), by the end of
+/// their path, and tests in the file or folder before them.
 fn missing_names(line: &str, files: &[PathBuf]) -> Vec<String> {
     let mut missing = Vec::new();
     let mut named: Vec<&PathBuf> = Vec::new();

@@ -1,8 +1,8 @@
-//! Imports run one way: a module uses those that `lib.rs` lists before it, and no later one. Inside a module no two files
-//! import each other, not over others either.
+//! Imports run one way: a module uses those that `lib.rs` lists before it, and no later one. Inside a module
+//! no two files import each other, not over others either.
 //!
-//! The order is the order of the `mod` lines in each crate's `lib.rs`. Unit tests may use every module. The table of modules in
-//! ARCHITECTURE.md names each of them once, and is right about what each does not import.
+//! The order is the order of the `mod` lines in each crate's `lib.rs`. Unit tests may use every module. The
+//! table of modules in ARCHITECTURE.md names each of them once, and is right about what each does not import.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! The order of the rules, which is part of what they mean: written out for a configuration that has everything.
+//! The order of the rules, which is part of what they mean: written out for a configuration that has
+//! everything.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
@@ -17,7 +18,8 @@ use istio_iptables::reconcile::Change;
 use istio_iptables::record::Record;
 use istio_iptables::{config, policy};
 
-/// The rules that `words` (variables, then flags) ask for in a dual-stack pod with a name server of each family.
+/// The rules that `words` (variables, then flags) ask for in a dual-stack pod with a name server of each
+/// family.
 fn rules(words: &str, family: Family) -> FamilyRules {
     let is_variable = |word: &&str| !word.starts_with('-') && word.contains('=');
     let variables = words.split(' ').take_while(is_variable);

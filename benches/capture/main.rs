@@ -1,8 +1,8 @@
 //! Figures for `docs/performance.md`: whole processes, as a kubelet starts them, and nothing asserted.
 //!
-//! Each run has a network namespace of its own. What is compared is run in turn (A B A B), so that whatever else the
-//! machine does meets all of them. Wall time and CPU time are taken without a tracer; children and peak memory come
-//! from one run of their own, under `ptrace`.
+//! Each run has a network namespace of its own. What is compared is run in turn (A B A B), so that whatever
+//! else the machine does meets all of them. Wall time and CPU time are taken without a tracer; children and
+//! peak memory come from one run of their own, under `ptrace`.
 
 #![allow(
     clippy::disallowed_methods,

@@ -13,8 +13,8 @@ pub(crate) enum Families {
 }
 
 impl Families {
-    /// Input for `ip -batch`. The addresses are on `lo`: cheaper to make and to take away than a link, and nothing
-    /// that is measured here asks for more than addresses.
+    /// Input for `ip -batch`. The addresses are on `lo`: cheaper to make and to take away than a link, and
+    /// nothing that is measured here asks for more than addresses.
     const fn links(self) -> &'static str {
         match self {
             Self::Ipv4 => "link set lo up\naddress add 10.1.2.3/24 dev lo\n",
@@ -32,8 +32,8 @@ impl Families {
     }
 }
 
-/// Namespaces in use. Taking one down costs the kernel milliseconds in the background, which would fall into the next
-/// run: they are kept, and let go together.
+/// Namespaces in use. Taking one down costs the kernel milliseconds in the background, which would fall into
+/// the next run: they are kept, and let go together.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces(Vec<Namespace>);
 

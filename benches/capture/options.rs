@@ -11,7 +11,8 @@ pub(crate) struct Options {
     pub(crate) bin: PathBuf,
     /// Another binary with the same options, measured in turn with ours.
     pub(crate) peer: Option<PathBuf>,
-    /// An earlier build of this program: only this one and ours are measured, in turn, and nothing is written.
+    /// An earlier build of this program: only this one and ours are measured, in turn, and nothing is
+    /// written.
     pub(crate) baseline: Option<PathBuf>,
     /// Only the cost of new connections is measured.
     pub(crate) only_connections: bool,
@@ -26,8 +27,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads `--bin PATH [--peer PATH] [--baseline PATH] [--connections] [--questions] [--runs N] [--write FILE]
-    /// [--plot FILE]`; cargo's own `--bench` is passed over.
+    /// Reads `--bin PATH [--peer PATH] [--baseline PATH] [--connections] [--questions] [--runs N] [--write
+    /// FILE] [--plot FILE]`; cargo's own `--bench` is passed over.
     pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
         let mut bin = None;
         let mut rest = Self {

@@ -1,5 +1,5 @@
-//! Questions about live rules, `explain --live` and `check`, with the default options and with long lists; beside an earlier build,
-//! if there is one.
+//! Questions about live rules, `explain --live` and `check`, with the default options and with long lists;
+//! beside an earlier build, if there is one.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -84,7 +84,8 @@ impl Variant {
         Cmd::new(program).args(options).args(["--force-iptables-binary", self.name]).args(dual)
     }
 
-    /// The tool alone on the files that a run of ours would hand it: what writing the same rules costs without us.
+    /// The tool alone on the files that a run of ours would hand it: what writing the same rules costs
+    /// without us.
     pub(crate) fn lone_restore(
         self,
         before: &[Cmd],

@@ -1,5 +1,5 @@
-//! Figures for `docs/performance.md`: what each plugin of a chain costs, as a container runtime runs it. Nothing is asserted but
-//! that every command succeeds. Needs root, and Debian's containernetworking-plugins.
+//! Figures for `docs/performance.md`: what each plugin of a chain costs, as a container runtime runs it.
+//! Nothing is asserted but that every command succeeds. Needs root, and Debian's containernetworking-plugins.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -65,7 +65,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Runs it where the calling thread is; the time from just before it is started to its end, and what it printed.
+    /// Runs it where the calling thread is; the time from just before it is started to its end, and what it
+    /// printed.
     fn run(&self) -> (Duration, Value) {
         let mut command = Command::new(self.program);
         let mut output = tempfile::tempfile().unwrap();

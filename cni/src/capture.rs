@@ -113,7 +113,8 @@ pub fn of_own_annotation(text: &str) -> Result<CaptureOptions, String> {
     Ok(options)
 }
 
-/// The name servers are in the pod's resolv.conf, which does not exist yet: as in Istio's plugin, all DNS is captured.
+/// The name servers are in the pod's resolv.conf, which does not exist yet: as in Istio's plugin, all DNS is
+/// captured.
 fn capture_all_dns(options: &mut CaptureOptions) {
     let captures =
         options.values.get(&Key::RedirectDns).and_then(|text| parse_bool(text.trim())) == Some(true);

@@ -1,4 +1,5 @@
-//! Whether the live rules of a captured pod are those of ADD: the one comparison of CHECK and of the agent's guard.
+//! Whether the live rules of a captured pod are those of ADD: the one comparison of CHECK and of the agent's
+//! guard.
 
 use istio_iptables::apply::differences::Differences;
 use istio_iptables::cli::{Key, OptionValue};
@@ -30,7 +31,8 @@ pub struct Compared {
     pub desired: DesiredState,
     /// Whether ADD wrote exactly this: every difference is a change by another program.
     pub is_of_add: bool,
-    /// Whether the effect on all packets is the same although rules differ. `Err`: the comparison, or nothing.
+    /// Whether the effect on all packets is the same although rules differ. `Err`: the comparison, or
+    /// nothing.
     pub packets: Result<(), String>,
 }
 

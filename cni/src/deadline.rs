@@ -90,7 +90,8 @@ impl Deadline {
         if self.poll(file, PollFlags::POLLIN, limit)? { Ok(()) } else { Err(Interrupted::Deadline(limit)) }
     }
 
-    /// Waits for an event of a file, until `end`, counted from the beginning, or the deadline. Returns whether it came.
+    /// Waits for an event of a file, until `end`, counted from the beginning, or the deadline. Returns
+    /// whether it came.
     ///
     /// # Errors
     /// A signal.
@@ -149,7 +150,8 @@ impl Deadline {
     /// Reads standard input to its end. What was read is returned with an error, too.
     ///
     /// # Errors
-    /// `TimedOut`: it did not end in time. `FileTooLarge`: it is larger than any configuration. Others: it cannot be read.
+    /// `TimedOut`: it did not end in time. `FileTooLarge`: it is larger than any configuration. Others: it
+    /// cannot be read.
     pub fn read_input(&self) -> (Vec<u8>, io::Result<()>) {
         let mut bytes = Vec::new();
         let read = self.read_into(&mut bytes);
@@ -174,7 +176,8 @@ impl Deadline {
                 let problem = format!("larger than {} MiB, expected a network configuration", LARGEST >> 20);
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
             }
-            // Input without end is always readable. What is there is read on a node that lets this process wait, too.
+            // Input without end is always readable. What is there is read on a node that lets this process
+            // wait, too.
             if self.remaining().is_zero() {
                 return Err(late(Interrupted::Deadline(self.limit.get())));
             }

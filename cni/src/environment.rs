@@ -80,7 +80,8 @@ impl std::fmt::Display for PodName {
 
 /// The longest interface name of the kernel: `IFNAMSIZ - 1`.
 const LONGEST_INTERFACE: usize = 15;
-/// The longest container ID: names of files have 255 bytes, of which a temporary state file has 6 besides the two names.
+/// The longest container ID: names of files have 255 bytes, of which a temporary state file has 6 besides the
+/// two names.
 pub const LONGEST_CONTAINER: usize = 255 - LONGEST_INTERFACE - "..".len() - ".tmp".len();
 
 impl AttachmentId {
@@ -195,7 +196,8 @@ fn read(variables: &Variables) -> Result<Request, String> {
 const POD_ARGS: [&str; 4] =
     ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"];
 
-/// The pod that `CNI_ARGS` name: `K8S_POD_NAME=x;K8S_POD_NAMESPACE=y`. Arguments for other plugins are ignored.
+/// The pod that `CNI_ARGS` name: `K8S_POD_NAME=x;K8S_POD_NAMESPACE=y`. Arguments for other plugins are
+/// ignored.
 fn pod(args: &str) -> Result<Option<PodName>, String> {
     let mut pod = PodName { namespace: String::new(), name: String::new(), uid: String::new() };
     let mut of_kubernetes = None;

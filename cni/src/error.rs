@@ -11,7 +11,8 @@ use crate::version::Version;
 /// `FailedCreatePodSandBox` event.
 pub const LONGEST_MESSAGE: usize = 300;
 
-/// Error codes: 1 to 99 by the CNI specification, from 100 on our own. `docs/cni.md` lists what to do about each.
+/// Error codes: 1 to 99 by the CNI specification, from 100 on our own. `docs/cni.md` lists what to do about
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Code {

@@ -1,5 +1,5 @@
-//! What Go's `encoding/json`, with which libcni reads configurations, accepts besides and refuses. It never passes input beyond
-//! its limits to plugins.
+//! What Go's `encoding/json`, with which libcni reads configurations, accepts besides and refuses. It never
+//! passes input beyond its limits to plugins.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,8 @@ const DEEPEST: usize = 10_000;
 /// Maximum length of a number in messages.
 const SHOWN: usize = 40;
 
-/// The text with U+FFFD for each half of a surrogate pair (`\\ud800`), as Go reads it. All other bytes stay in their places.
+/// The text with U+FFFD for each half of a surrogate pair (`\\ud800`), as Go reads it. All other bytes stay
+/// in their places.
 #[must_use]
 pub fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
     const ESCAPE: usize = "\\ud800".len();

@@ -1,8 +1,9 @@
-//! The CNI plugin `istio-cni`: captures a pod's traffic when the container runtime sets up its network, so that no container
-//! of the pod needs privileges.
+//! The CNI plugin `istio-cni`: captures a pod's traffic when the container runtime sets up its network, so
+//! that no container of the pod needs privileges.
 //!
-//! It decides whether a pod is captured and with which options; rules are made, written and compared by `istio_iptables`.
-//! The modules are listed in the order in which the data flows; none imports from a later one.
+//! It decides whether a pod is captured and with which options; rules are made, written and compared by
+//! `istio_iptables`. The modules are listed in the order in which the data flows; none imports from a later
+//! one.
 
 pub mod version;
 

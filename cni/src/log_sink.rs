@@ -1,8 +1,8 @@
-//! Log output: standard error at once; at the end of the command the agent's `log.sock`, if it exists, and a file
-//! with rotation.
+//! Log output: standard error at once; at the end of the command the agent's `log.sock`, if it exists, and a
+//! file with rotation.
 //!
-//! The socket's protocol is that of Istio's agent: an HTTP request with the lines as a JSON array of strings. Nothing here
-//! fails a command or delays it noticeably: a line that cannot be written is lost.
+//! The socket's protocol is that of Istio's agent: an HTTP request with the lines as a JSON array of strings.
+//! Nothing here fails a command or delays it noticeably: a line that cannot be written is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -78,8 +78,8 @@ fn send_to(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Appends with one write, so that lines of processes that run at the same time do not mix. Without `O_NONBLOCK`, opening a FIFO
-/// waits for a reader.
+/// Appends with one write, so that lines of processes that run at the same time do not mix. Without
+/// `O_NONBLOCK`, opening a FIFO waits for a reader.
 fn append(run_dir: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = run_dir.join(FILE);
     let mut options = OpenOptions::new();
@@ -95,7 +95,8 @@ fn append(run_dir: &Path, bytes: &[u8]) -> io::Result<()> {
     rotate(&path, file)
 }
 
-/// Only the process that has the lock of the file that has this name gives it the other name: each file is rotated once.
+/// Only the process that has the lock of the file that has this name gives it the other name: each file is
+/// rotated once.
 fn rotate(path: &Path, file: File) -> io::Result<()> {
     let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
     if is_at(&file, path) {

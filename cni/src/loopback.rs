@@ -1,8 +1,8 @@
 //! The pod's loopback interface, which the runtime sets up at the same time.
 //!
-//! containerd calls the plugin `loopback` concurrently with the network's list, not before it. That plugin sets `lo`
-//! up and then refuses addresses other than loopback ones, such as `::6`, which captured pods need there: it must
-//! finish first.
+//! containerd calls the plugin `loopback` concurrently with the network's list, not before it. That plugin
+//! sets `lo` up and then refuses addresses other than loopback ones, such as `::6`, which captured pods need
+//! there: it must finish first.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -19,14 +19,16 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// So many looks in a row find nothing under way. The kernel's list of children may lack one while others end.
+/// So many looks in a row find nothing under way. The kernel's list of children may lack one while others
+/// end.
 const QUIET_LOOKS: u32 = 2;
 
-/// Of what the kernel says of a process, in bytes. The variables of a container's processes are a part of that.
+/// Of what the kernel says of a process, in bytes. The variables of a container's processes are a part of
+/// that.
 const LARGEST: usize = 64 << 10;
 
-/// Waits until `lo` is up in this thread's network namespace and the runtime runs no plugin for it, at most so long: not every
-/// runtime sets it up.
+/// Waits until `lo` is up in this thread's network namespace and the runtime runs no plugin for it, at most
+/// so long: not every runtime sets it up.
 pub fn wait_until_set_up(container: &str, limit: Duration) {
     let begin = Instant::now();
     let mut quiet = 0;
@@ -69,11 +71,12 @@ fn is_set_up_by(parent: &str, container: &str) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether a process that seems to have no variables may have some: while it starts a program in its place, they cannot be read.
+/// Whether a process that seems to have no variables may have some: while it starts a program in its place,
+/// they cannot be read.
 fn may_have_variables(process: &str) -> bool {
     let stat = read(&format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: the state, then as words 24, 48 and 49 where the code begins, and where the variables
-    // begin and end. The kernel sets that of the code last.
+    // Behind the name, which may hold anything: the state, then as words 24, 48 and 49 where the code begins,
+    // and where the variables begin and end. The kernel sets that of the code last.
     let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let state = words.next();
     let (code, begin, end) = (words.nth(22), words.nth(23), words.next());
@@ -86,8 +89,8 @@ fn list(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// In one piece, as far as it has no more than [`LARGEST`] bytes: when a process starts another program between two reads, the
-/// second finds the end.
+/// In one piece, as far as it has no more than [`LARGEST`] bytes: when a process starts another program
+/// between two reads, the second finds the end.
 #[allow(clippy::disallowed_methods, reason = "what runs beside this process is read here alone")]
 fn read(path: &str) -> io::Result<String> {
     let mut file = File::open(path)?;

@@ -13,8 +13,8 @@ use crate::error::{CniError, Code};
 /// Runs `work` in the namespace at `path`, within the deadline. Returns what identifies the namespace, too.
 ///
 /// # Errors
-/// Code 4: it is not a network namespace, or that of this process, which is the node's own. Code 11: the deadline passed, or the
-/// runtime ended this process. Errors of `work`.
+/// Code 4: it is not a network namespace, or that of this process, which is the node's own. Code 11: the
+/// deadline passed, or the runtime ended this process. Errors of `work`.
 pub fn run<T: Send + 'static>(
     path: &Path,
     deadline: &Deadline,

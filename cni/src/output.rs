@@ -37,8 +37,8 @@ pub fn print(version: Version, result: &Result<String, CniError>) -> ExitCode {
     }
 }
 
-/// A standard output that was closed is `/dev/null` by now, for reading and writing: Rust's runtime opens it, so that no other
-/// file gets its number. A result that is written to it is lost.
+/// A standard output that was closed is `/dev/null` by now, for reading and writing: Rust's runtime opens it,
+/// so that no other file gets its number. A result that is written to it is lost.
 fn require_open(text: &str) -> io::Result<()> {
     const NULL: u64 = makedev(1, 3);
     if text.is_empty() {

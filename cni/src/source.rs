@@ -10,13 +10,15 @@ use crate::pod::{Pod, STATUS};
 /// Kubelet sets it on every pod: the annotations are complete.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
-/// The part of the deadline that the agent may take for a pod, and that is left for the rules when the API server takes longest.
+/// The part of the deadline that the agent may take for a pod, and that is left for the rules when the API
+/// server takes longest.
 const PART: u32 = 10;
 
 /// The pod as the source reports it, or why it does not.
 ///
 /// # Errors
-/// Code 7: the configuration is invalid. Code 11: the pod does not exist any more, or the runtime ended this process.
+/// Code 7: the configuration is invalid. Code 11: the pod does not exist any more, or the runtime ended this
+/// process.
 pub fn pod(
     conf: &NetConf<'_>,
     source: SourceKind,
@@ -40,8 +42,8 @@ pub fn pod(
     }
 }
 
-/// The annotations that the runtime passes. A pod that seems not to be injected counts as known only if kubelet's own
-/// annotation is there too: a runtime that passes none must not leave pods uncaptured.
+/// The annotations that the runtime passes. A pod that seems not to be injected counts as known only if
+/// kubelet's own annotation is there too: a runtime that passes none must not leave pods uncaptured.
 ///
 /// # Errors
 /// Code 7: the runtime's configuration is invalid.

@@ -1,5 +1,5 @@
-//! Whatever a runtime hands to the plugin (`CNI_ARGS`, standard input, the pod's annotations): a decision or an error of one line,
-//! never a panic; and options that are stored are read as they were.
+//! Whatever a runtime hands to the plugin (`CNI_ARGS`, standard input, the pod's annotations): a decision or
+//! an error of one line, never a panic; and options that are stored are read as they were.
 #![no_main]
 
 use istio_cni::capture::CaptureOptions;

@@ -1,4 +1,5 @@
-//! Whatever a network configuration list holds: our entry is added and removed without a change of any other byte.
+//! Whatever a network configuration list holds: our entry is added and removed without a change of any other
+//! byte.
 #![no_main]
 
 use istio_cni::install::splice::{List, Owner, Single};

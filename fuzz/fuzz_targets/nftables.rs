@@ -1,4 +1,5 @@
-//! Whatever a dump of nf_tables holds: reading it never panics, and what was read is written and read again alike.
+//! Whatever a dump of nf_tables holds: reading it never panics, and what was read is written and read again
+//! alike.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

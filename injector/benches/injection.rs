@@ -1,7 +1,7 @@
 //! What an injection costs: in process, from the decision to the injected pod, and as a whole process.
 //!
-//! `make bench-injector` runs it, built as the program is and with its allocator. With `CONFORMANCE_DATA` Istio's own config is
-//! measured too.
+//! `make bench-injector` runs it, built as the program is and with its allocator. With `CONFORMANCE_DATA`
+//! Istio's own config is measured too.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,

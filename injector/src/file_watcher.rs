@@ -1,8 +1,8 @@
 //! Polls files at regular intervals.
 //!
-//! It compares content, not time stamps, so it follows swapped symbolic links, as in Kubernetes' volumes, and misses
-//! no change, as inotify may. A change is used once two consecutive reads are equal, so that a file is not used while
-//! it is being written.
+//! It compares content, not time stamps, so it follows swapped symbolic links, as in Kubernetes' volumes, and
+//! misses no change, as inotify may. A change is used once two consecutive reads are equal, so that a file is
+//! not used while it is being written.
 
 use std::time::Duration;
 
@@ -55,8 +55,9 @@ impl FileWatcher {
         format!("not read for {:?}: the file system is unresponsive", self.timeout)
     }
 
-    /// Reads in a loop, and applies what has changed. A read may hang, as on a network file system whose server is gone:
-    /// it has a thread of its own, the next read begins when it has returned, and meanwhile `unresponsive` is applied.
+    /// Reads in a loop, and applies what has changed. A read may hang, as on a network file system whose
+    /// server is gone: it has a thread of its own, the next read begins when it has returned, and meanwhile
+    /// `unresponsive` is applied.
     pub(crate) async fn watch<T: Clone + PartialEq + Send + 'static>(
         self,
         mut stable: Stable<T>,

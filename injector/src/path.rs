@@ -71,7 +71,8 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// [`Value::pointer`] for pointers without escapes and without items of lists: it copies no part of the pointer.
+/// [`Value::pointer`] for pointers without escapes and without items of lists: it copies no part of the
+/// pointer.
 pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(value, |value, key| value.get(key))
 }

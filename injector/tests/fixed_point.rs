@@ -1,5 +1,5 @@
-//! A pod that is injected stays as it is when it is injected again, whatever its author wrote: by the engine, and by
-//! the patch that the API server applies.
+//! A pod that is injected stays as it is when it is injected again, whatever its author wrote: by the engine,
+//! and by the patch that the API server applies.
 
 use std::sync::{Arc, LazyLock};
 
@@ -204,7 +204,8 @@ fn what_an_injection_reads_back_may_have_any_value() {
     assert!(taken > 1000 && refused > 100, "taken {taken}, refused {refused}");
 }
 
-/// The status says that an injection added the user's own proxy, in a list that may not be the one of the templates.
+/// The status says that an injection added the user's own proxy, in a list that may not be the one of the
+/// templates.
 #[test]
 fn own_proxy_that_the_status_lists_is_a_fixed_point() {
     let own = json!({"name": "istio-proxy", "image": "own", "securityContext": {"runAsUser": 0}, "args": []});

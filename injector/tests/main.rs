@@ -1,6 +1,8 @@
-//! The injector: what a pod becomes, the commands, the webhook. One program, since linking one takes longer than most of its tests.
+//! The injector: what a pod becomes, the commands, the webhook. One program, since linking one takes longer
+//! than most of its tests.
 //!
-//! `conformance` is a program of its own, since its cases come from files; `end_to_end`, too, which needs an API server.
+//! `conformance` is a program of its own, since its cases come from files; `end_to_end`, too, which needs an
+//! API server.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

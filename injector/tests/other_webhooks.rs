@@ -113,7 +113,8 @@ fn containers_of_other_webhooks_are_taken_in() {
     assert_eq!(inject(&injector, &again).unwrap().pod, again);
 }
 
-/// What the templates give otherwise than before was not changed by others alone: a later config takes effect.
+/// What the templates give otherwise than before was not changed by others alone: a later config takes
+/// effect.
 #[test]
 fn a_new_config_takes_effect() {
     let mut pod = inject(&webhook(), &deployment()).unwrap().pod;

@@ -1,5 +1,6 @@
-//! Pods that a CNI plugin captures satisfy the restricted Pod Security Standard if they did before injection: every field of the
-//! standard, baseline's included, for the built-in templates and for Istio's own (`CONFORMANCE_DATA`).
+//! Pods that a CNI plugin captures satisfy the restricted Pod Security Standard if they did before injection:
+//! every field of the standard, baseline's included, for the built-in templates and for Istio's own
+//! (`CONFORMANCE_DATA`).
 
 use crate::builtin::{with, workload};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Injected containers that run as user 0, in pods that forbid it with `runAsNonRoot`: kubelet refuses to start a container
-//! whose own or inherited `runAsNonRoot` is true and whose user is 0.
+//! Injected containers that run as user 0, in pods that forbid it with `runAsNonRoot`: kubelet refuses to
+//! start a container whose own or inherited `runAsNonRoot` is true and whose user is 0.
 
 use crate::builtin::{deployment, inject, injector, with};
 use serde_json::{Value, json};

@@ -42,7 +42,8 @@ static INJECTORS: LazyLock<[Injector; 2]> = LazyLock::new(|| {
     [injector(), Injector::new(custom, Options::default())]
 });
 
-/// Fields of which `after` differs from `before`, each as it is named to the user. Empty maps and lists are none.
+/// Fields of which `after` differs from `before`, each as it is named to the user. Empty maps and lists are
+/// none.
 fn lost(before: &Value, after: &Value) -> Vec<String> {
     let mut lost = Vec::new();
     for key in ["labels", "annotations"] {

@@ -1,4 +1,5 @@
-//! What Kubernetes would refuse of an injected pod: found when a config is checked and when a pod is injected.
+//! What Kubernetes would refuse of an injected pod: found when a config is checked and when a pod is
+//! injected.
 
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
@@ -119,8 +120,8 @@ fn faults_of_a_template_are_found_in_the_injected_pod() {
     }
 }
 
-/// Faults that authors of templates make: a part of a template that adds a container and a volume, and a part of the message.
-/// `%` stands for a container named helper with an image.
+/// Faults that authors of templates make: a part of a template that adds a container and a volume, and a part
+/// of the message. `%` stands for a container named helper with an image.
 const MISTAKES: &[(&str, &str)] = &[
     ("containers: [{%, env: [{name: P, value: 8080}]}]", "found 8080; quote it"),
     ("containers: [{%, resources: {limits: {memory: 128mb}}}]", "128mb"),
@@ -185,8 +186,8 @@ fn mistakes_in_templates_are_found() {
     }
 }
 
-/// Istio's templates write `emptyDir:` without a value, and a volume without a source is an `emptyDir`. Templates for other programs read
-/// what pods do not have.
+/// Istio's templates write `emptyDir:` without a value, and a volume without a source is an `emptyDir`.
+/// Templates for other programs read what pods do not have.
 #[test]
 fn what_kubernetes_accepts_is_no_fault() {
     let sidecar =

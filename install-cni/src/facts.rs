@@ -1,5 +1,5 @@
-//! What capture depends on, from a pod of the API server. Nothing else is kept: neither other annotations nor the values of other
-//! variables.
+//! What capture depends on, from a pod of the API server. Nothing else is kept: neither other annotations nor
+//! the values of other variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,8 @@ impl NodePod {
     }
 }
 
-/// Whether the last run of its `istio-validation` says so. Its sandbox stays as it is until the pod is deleted.
+/// Whether the last run of its `istio-validation` says so. Its sandbox stays as it is until the pod is
+/// deleted.
 fn is_uncaptured(pod: &v1::Pod) -> bool {
     let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let validation = all.filter(|container| container.name == VALIDATION);

@@ -1,5 +1,5 @@
-//! `install-cni`: the node agent of the CNI plugin, with a client of the API server. It installs the program `istio-cni` that
-//! is beside its own file; everything but the client is in that program's library.
+//! `install-cni`: the node agent of the CNI plugin, with a client of the API server. It installs the program
+//! `istio-cni` that is beside its own file; everything but the client is in that program's library.
 
 mod facts;
 mod pods;

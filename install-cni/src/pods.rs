@@ -28,8 +28,8 @@ const NODE_REQUEST: Duration = Duration::from_secs(3);
 const CHANGED: u16 = 422;
 /// The number of retries for a Node that another client changes meanwhile.
 const ATTEMPTS: usize = 5;
-/// Requests in 10 s, as kubelet may send (`kubeAPIQPS`: 50 per second): each pod that starts may need one, and after a reboot
-/// all of a node start at once.
+/// Requests in 10 s, as kubelet may send (`kubeAPIQPS`: 50 per second): each pod that starts may need one,
+/// and after a reboot all of a node start at once.
 const RATE_LIMIT: u64 = 500;
 
 /// The pods of one node.
@@ -103,7 +103,8 @@ impl NodePods {
     }
 }
 
-/// Removes the taint with any value and effect. Kubelet changes the Node often: only the taints must be those that were read.
+/// Removes the taint with any value and effect. Kubelet changes the Node often: only the taints must be those
+/// that were read.
 async fn remove_taint(nodes: &Api<Node>, name: &str) -> kube::Result<bool> {
     let mut attempts = 0;
     loop {

@@ -1,7 +1,8 @@
-//! Events and a condition of the pods whose rules another program has changed, as `kubectl describe pod` shows them.
+//! Events and a condition of the pods whose rules another program has changed, as `kubectl describe pod`
+//! shows them.
 //!
-//! A pod gets at most one event of each reason in [`INTERVAL`]; what comes meanwhile is counted in it. One event is counted on for
-//! [`SERIES`], as client-go does; then another one is made.
+//! A pod gets at most one event of each reason in [`INTERVAL`]; what comes meanwhile is counted in it. One
+//! event is counted on for [`SERIES`], as client-go does; then another one is made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +40,7 @@ pub(crate) struct Reports {
     added: Notify,
 }
 
-/// Those of a pod.
+/// Notices about a pod that have not been sent.
 #[derive(Clone, Debug, Default)]
 struct Waiting {
     /// By reason, with how often that happened.
@@ -134,7 +135,7 @@ pub(crate) async fn send(reports: Arc<Reports>, client: Client, node: String) {
 /// What has become of a request.
 enum Sent<T> {
     Done(T),
-    /// It would be refused again.
+    /// The request would be refused again.
     Refused,
     Later,
 }

@@ -123,7 +123,8 @@ fn number(rules: Option<usize>) -> String {
     rules.map_or_else(|| "no chain".to_owned(), |rules| count(rules, "rule"))
 }
 
-/// Reads everything back and compares it rule by rule: with iptables-legacy one more process per family that has rules.
+/// Reads everything back and compares it rule by rule: with iptables-legacy one more process per family that
+/// has rules.
 ///
 /// # Errors
 /// The differences, as the rules file that would correct them.

@@ -1,4 +1,5 @@
-//! The configuration from which the fewest live rules differ: after a manual change, `check` reports that one.
+//! The configuration from which the fewest live rules differ: after a manual change, `check` reports that
+//! one.
 
 use std::cmp::Reverse;
 
@@ -61,12 +62,13 @@ fn leave_out(number: usize, traffic: &mut Traffic, at: usize) -> bool {
     }
 }
 
-/// How far a configuration is from the live rules: the number of rules that differ. Of two that are as far, the one with more rules,
-/// since a rule is deleted more often than added; then the one with fewer options.
+/// How far a configuration is from the live rules: the number of rules that differ. Of two that are as far,
+/// the one with more rules, since a rule is deleted more often than added; then the one with fewer options.
 type Distance = (usize, Reverse<usize>, usize);
 
 impl LiveInspection {
-    /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
+    /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in
+    /// `otherwise`.
     #[must_use]
     pub fn nearest_config(&self, otherwise: &CaptureConfig) -> NearestConfig {
         let config = self.config(otherwise);
@@ -101,8 +103,8 @@ impl LiveInspection {
         nearest.config
     }
 
-    /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not make are of other
-    /// programs. Those of native nftables are known by their comments.
+    /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not
+    /// make are of other programs. Those of native nftables are known by their comments.
     pub fn find_foreign(&mut self, nearest: &NearestConfig) {
         if !self.native.is_empty() || nearest.is_exact {
             return;

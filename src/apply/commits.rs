@@ -1,8 +1,8 @@
 //! Writes a fresh rule set in several commits.
 //!
 //! iptables-nft sends the rules of a table in one message. In a user namespace the kernel limits its length
-//! (`net.core.wmem_max`) to about 500 rules. Before any rule jumps to our chains, they can be filled in several
-//! commits: no packet meets them before the last commit, which adds the rules in the shared chains.
+//! (`net.core.wmem_max`) to about 500 rules. Before any rule jumps to our chains, they can be filled in
+//! several commits: no packet meets them before the last commit, which adds the rules in the shared chains.
 
 use std::mem::take;
 
@@ -11,7 +11,8 @@ use crate::parse::Observed;
 use crate::plan::{CurrentState, Step};
 use crate::reconcile::TableChange;
 
-/// Rules in one commit. One takes 300 to 600 bytes of a message that may have 212,992 where nothing else is set.
+/// Rules in one commit. One takes 300 to 600 bytes of a message that may have 212,992 where nothing else is
+/// set.
 const MOST: usize = 200;
 
 /// Whether a step has more rules for a table than a limited message may hold.

@@ -1,8 +1,9 @@
 //! Plans with rules of iptables-nft that only their handles distinguish from identical foreign ones.
 //!
-//! Deleting a rule by position is unsafe, because another program can shift it and iptables-nft has no lock: only a
-//! handle is safe. Rules that a step of the plan writes get their handles from the kernel. So the steps up to that
-//! point are executed, and the rest is planned from the live state, as after a run that was stopped there.
+//! Deleting a rule by position is unsafe, because another program can shift it and iptables-nft has no lock:
+//! only a handle is safe. Rules that a step of the plan writes get their handles from the kernel. So the
+//! steps up to that point are executed, and the rest is planned from the live state, as after a run that was
+//! stopped there.
 
 use super::execute::{self, RunProgress};
 use super::open_connections::Counting;
@@ -14,7 +15,8 @@ use crate::model::Backend;
 use crate::plan::{DesiredState, Step};
 use crate::report::Failure;
 
-/// Parts of one plan: more than phases in which rules are written. Beyond that another program undoes what is written.
+/// Parts of one plan: more than phases in which rules are written. Beyond that another program undoes what is
+/// written.
 const MOST: usize = 8;
 
 /// Executes the steps, in parts where one deletes by place what an earlier one writes.

@@ -22,7 +22,8 @@ pub struct Differences {
     pub others: Vec<String>,
     /// Tables with the right rules and other comments, sets or chains: packets do not meet the difference.
     pub forms: Vec<String>,
-    /// Whether a run would tag addresses, policy rules or routes of Istio's own binary, which do the same without a tag.
+    /// Whether a run would tag addresses, policy rules or routes of Istio's own binary, which do the same
+    /// without a tag.
     pub is_untagged: bool,
     /// What a run would warn of.
     pub notices: Notices,
@@ -85,7 +86,8 @@ impl Differences {
         of_pod.chain(self.notices.unread.iter().cloned())
     }
 
-    /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing decides before.
+    /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing
+    /// decides before.
     #[must_use]
     pub const fn is_of_rules_only(&self) -> bool {
         self.others.is_empty() && self.notices.deciding.is_empty()
@@ -180,7 +182,8 @@ fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) ->
     found
 }
 
-/// The steps of a run that are about addresses, routes and policy rules; whether there are some that only tag them.
+/// The steps of a run that are about addresses, routes and policy rules; whether there are some that only tag
+/// them.
 fn network(desired: &DesiredState, current: &CurrentState) -> (Vec<String>, bool) {
     let steps = plan::plan(desired, current);
     let mut all: Vec<&routing::Step> = Vec::new();

@@ -29,8 +29,8 @@ pub struct Plan {
     pub failure: Option<Failure>,
 }
 
-/// Plans a real run and changes nothing. If the live state cannot be read for lack of a privilege or a backend, the plan is that for an
-/// empty namespace, without a failure.
+/// Plans a real run and changes nothing. If the live state cannot be read for lack of a privilege or a
+/// backend, the plan is that for an empty namespace, without a failure.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.

@@ -42,11 +42,11 @@ impl RunProgress {
 
 /// Carries out the steps in order. `main` is what holds our rules from now on.
 ///
-/// All tools are found and all rules files are written before the first one is read: what can be known beforehand
-/// leaves the kernel as it was.
+/// All tools are found and all rules files are written before the first one is read: what can be known
+/// beforehand leaves the kernel as it was.
 ///
-/// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it. `written` is what
-/// earlier parts of the run wrote; these rules are added.
+/// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it. `written`
+/// is what earlier parts of the run wrote; these rules are added.
 ///
 /// # Errors
 /// The first step that fails. The next run continues from the state at that point.
@@ -87,7 +87,8 @@ pub(super) fn execute(
                 log::info!("{step} ({})", count(limited, "rule"));
             }
             Step::TrackConnections(families) => new_entries::create(families),
-            // Without a record nothing breaks at once: later runs leave what they cannot distinguish from foreign rules.
+            // Without a record nothing breaks at once: later runs leave what they cannot distinguish from
+            // foreign rules.
             Step::Record(alias) => {
                 log::debug!("{step}");
                 if let Err(error) = observe::set_alias(alias) {
@@ -170,8 +171,9 @@ fn announce(step: &Restore, text: &str, place: &str) {
     );
 }
 
-/// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is written more than
-/// once, the kept file holds everything in order, `before` first, and the tool reads another one.
+/// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is
+/// written more than once, the kept file holds everything in order, `before` first, and the tool reads
+/// another one.
 fn rules_file(
     (step, text): (&Restore, &str),
     steps: &[Step],
@@ -203,8 +205,8 @@ struct Prepared<'a> {
     file: RulesFile,
 }
 
-/// Legacy tools take a lock, since each replaces a whole table. The shared lock file is used where possible; in
-/// CNI mode it belongs to the host and not to the pod. Our own runs exclude each other by another lock.
+/// Legacy tools take a lock, since each replaces a whole table. The shared lock file is used where possible;
+/// in CNI mode it belongs to the host and not to the pod. Our own runs exclude each other by another lock.
 fn lock_file(
     run: &RunOptions,
     prepared: &[Prepared<'_>],

@@ -1,4 +1,5 @@
-//! Fallback to the next backend if the kernel lacks modules for one: `--backend auto` and `iptables`, in a first run.
+//! Fallback to the next backend if the kernel lacks modules for one: `--backend auto` and `iptables`, in a
+//! first run.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,12 @@ use crate::model::Backend;
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
-/// Applies the desired state by the first backend of the choice that the kernel has the modules for. Finding that out by
-/// trying costs nothing where the first one works.
+/// Applies the desired state by the first backend of the choice that the kernel has the modules for. Finding
+/// that out by trying costs nothing where the first one works.
 ///
 /// # Errors
-/// What fails for another reason; or that no backend is left, with the failure of each. A first run is rolled back then, unless it is a
-/// plugin's ([`RunOptions::pod_interface`]) and no modules are missing.
+/// What fails for another reason; or that no backend is left, with the failure of each. A first run is rolled
+/// back then, unless it is a plugin's ([`RunOptions::pod_interface`]) and no modules are missing.
 pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Applied, Failure> {
     let mut refused = BTreeMap::new();
     let mut failures = Vec::new();

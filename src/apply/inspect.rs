@@ -37,8 +37,8 @@ pub enum Access {
     Question,
     /// None, but the decisions of a run.
     DryRun,
-    /// Empty legacy tables, if they cannot be listed and rules must be added or removed: an earlier run may have
-    /// left some in either family.
+    /// Empty legacy tables, if they cannot be listed and rules must be added or removed: an earlier run may
+    /// have left some in either family.
     MayCreateTables,
 }
 
@@ -147,8 +147,8 @@ fn read_rules(
     Ok(())
 }
 
-/// Whether rules of ours may be there without chains of ours: an interrupted run has deleted those, or had not made them yet, or
-/// another program has deleted them.
+/// Whether rules of ours may be there without chains of ours: an interrupted run has deleted those, or had
+/// not made them yet, or another program has deleted them.
 fn may_be_left(current: &CurrentState, snapshot: &Snapshot, variant: Variant, family: Family) -> bool {
     snapshot.hooks_in_use(variant, family)
         && current.record().is_some_and(|record| record.may_have_left(variant, family))
@@ -221,8 +221,8 @@ fn findings(
     findings
 }
 
-/// From a node into a pod with a user namespace of its own: iptables' rules with users are refused, those of native nftables are not.
-/// Where iptables holds rules of ours already, they can stay.
+/// From a node into a pod with a user namespace of its own: iptables' rules with users are refused, those of
+/// native nftables are not. Where iptables holds rules of ours already, they can stay.
 fn refuse_iptables_from_outside(choice: BackendChoice, findings: &mut Findings) {
     let is_native_possible =
         findings.nf_tables == NfTables::Present && !findings.refused.contains_key(&Backend::Native);
@@ -272,7 +272,8 @@ fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> PerFamily<Observed> 
     families.filter_map(|family| Some((family, read_foreign(host, Variant::Legacy, family, true)?))).collect()
 }
 
-/// Reads other programs' nftables tables, to see which of them decide before ours would. Nothing depends on it.
+/// Reads other programs' nftables tables, to see which of them decide before ours would. Nothing depends on
+/// it.
 fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftables::Table> {
     // Their rules are read by the tools.
     let without_iptables = backend == Backend::Iptables(Variant::Nft);
@@ -284,7 +285,8 @@ fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftab
 /// How often rules that change all the time are read.
 const ATTEMPTS: usize = 16;
 
-/// Reads all rules of a family. Where nothing will be deleted, whether the tool lists all of them is not asked.
+/// Reads all rules of a family. Where nothing will be deleted, whether the tool lists all of them is not
+/// asked.
 ///
 /// # Errors
 /// The tool fails, or the kernel cannot be read.
@@ -326,8 +328,9 @@ pub(super) fn saved(
     tool_error::whole(saved, &tools)
 }
 
-/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds no tables, and where there is
-/// no tool. Elsewhere `None` if they may not be read, or a rule has what is not understood.
+/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds
+/// no tables, and where there is no tool. Elsewhere `None` if they may not be read, or a rule has what is not
+/// understood.
 fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>> {
     let has_revisions = legacy::has_revisions();
     let text = recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
@@ -340,9 +343,10 @@ fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>>
     if has_revisions { Ok(text.ok()) } else { text.map(Some) }
 }
 
-/// Reads the rules of iptables-nft from the kernel. They come with their handles, where rules of ours may be identical to foreign
-/// ones: read behind the rules, and valid if nothing was committed from before the rules were read, or if they are the
-/// same as before. Otherwise all is read again, and if other programs always change something, the rules come without.
+/// Reads the rules of iptables-nft from the kernel. They come with their handles, where rules of ours may be
+/// identical to foreign ones: read behind the rules, and valid if nothing was committed from before the rules
+/// were read, or if they are the same as before. Otherwise all is read again, and if other programs always
+/// change something, the rules come without.
 fn read_nft(host: &impl Host, family: Family, is_read_only: bool) -> Result<Observed, Failure> {
     let unreadable =
         |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
@@ -400,8 +404,8 @@ fn read_kernel(host: &impl Host, family: Family, is_read_only: bool) -> Result<(
     Ok((generation, observed))
 }
 
-/// The words of the save tool, where a rule has an extension whose options only the tool has words for. Without them the rule is shown
-/// without these options.
+/// The words of the save tool, where a rule has an extension whose options only the tool has words for.
+/// Without them the rule is shown without these options.
 fn tool_words(host: &impl Host, family: Family) -> ToolWords {
     let Some(tools) = tools::tools(host, Variant::Nft, family) else { return ToolWords::new() };
     match restore::save(host, Variant::Nft, family, &tools) {
@@ -414,8 +418,8 @@ fn tool_words(host: &impl Host, family: Family) -> ToolWords {
     }
 }
 
-/// Whether a rule may have to be distinguished from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all
-/// of them, and what is not understood never is.
+/// Whether a rule may have to be distinguished from an identical one, or be deleted where the tool cannot.
+/// Jumps to our chains are ours, all of them, and what is not understood never is.
 fn needs_handles(observed: &Observed) -> bool {
     let may_be_ours = |line: &Line| line.jump.is_none() && line.statement.is_some();
     observed

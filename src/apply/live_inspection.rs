@@ -149,8 +149,8 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
 struct Foreign {
     /// The rules of the walk that decide before ours.
     walked: Vec<Finding>,
-    /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those that give the mark of
-    /// TPROXY.
+    /// Rules that are before ours in tables of other programs, or of another variant of iptables, and those
+    /// that give the mark of TPROXY.
     before: Vec<Finding>,
     /// The rules of `before`, and what is behind ours or changes packets.
     notices: Vec<String>,

@@ -49,8 +49,8 @@ pub use inspect::{Access, Inspection, inspect};
 /// Applies the desired state. Returns what holds the rules.
 ///
 /// # Errors
-/// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the choice is
-/// open and the kernel lacks modules for the backend, the next one is taken.
+/// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the
+/// choice is open and the kernel lacks modules for the backend, the next one is taken.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
     let start = Instant::now();
     let Applied { desired, backend, connections, is_written, has_notices } =

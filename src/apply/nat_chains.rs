@@ -1,8 +1,8 @@
 //! NAT of iptables-nft on kernels before 4.18.
 //!
-//! These kernels translate a packet only at hooks with a NAT base chain, and the tools create only chains that have
-//! rules: ours are in PREROUTING and OUTPUT, but replies are translated back at POSTROUTING and INPUT. Without these
-//! two chains, captured connections get no reply.
+//! These kernels translate a packet only at hooks with a NAT base chain, and the tools create only chains
+//! that have rules: ours are in PREROUTING and OUTPUT, but replies are translated back at POSTROUTING and
+//! INPUT. Without these two chains, captured connections get no reply.
 
 use crate::kernel::release::Release;
 use crate::model::{Table, Variant};

@@ -1,4 +1,5 @@
-//! Addresses, policy rules and routes: [`crate::routing`]'s view of them, and its steps, in terms of the kernel's calls.
+//! Addresses, policy rules and routes: [`crate::routing`]'s view of them, and its steps, in terms of the
+//! kernel's calls.
 
 use std::io;
 

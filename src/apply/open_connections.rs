@@ -23,14 +23,16 @@ pub(super) enum Counting {
     OnceCertain,
 }
 
-/// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
+/// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its
+/// rules.
 pub(super) fn inspect(
     desired: &DesiredState,
     current: &CurrentState,
     policy: Policy,
     counting: Counting,
 ) -> Connections {
-    // A sandbox has no match that could exempt open connections, and keeps the path of those that began under rules.
+    // A sandbox has no match that could exempt open connections, and keeps the path of those that began under
+    // rules.
     if current.is_sandbox {
         return Connections::default();
     }
@@ -66,8 +68,9 @@ pub(super) fn inspect(
     }
 }
 
-/// Sockets for connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not: without the
-/// rules their packets go on to the host that they are for, which knows no such connection.
+/// Sockets for connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones
+/// do not: without the rules their packets go on to the host that they are for, which knows no such
+/// connection.
 fn intercepted(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
     let loses = |family: &Family| {
         let wanted = desired.rules.get(family).is_some_and(|rules| saved_marks(rules).next().is_some());
@@ -106,8 +109,9 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
     sockets.iter().filter(|socket| uses(socket)).count()
 }
 
-/// Open connections of the proxy, under the address of another host, with a mark of live rules that the desired state does not save
-/// any more, in each family that has some. While rules change, others can get the mark, which is cleared again.
+/// Open connections of the proxy, under the address of another host, with a mark of live rules that the
+/// desired state does not save any more, in each family that has some. While rules change, others can get the
+/// mark, which is cleared again.
 fn marked(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
     let mut counts = PerFamily::new();
     let leaving = |family: Family| {
@@ -170,8 +174,8 @@ fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
     untracked
 }
 
-/// Of these families, those whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any
-/// time.
+/// Of these families, those whose live rules capture: with a socket, of the proxy for instance, a connection
+/// can begin at any time.
 fn may_begin(mut families: BTreeSet<Family>, current: &CurrentState) -> BTreeSet<Family> {
     families.retain(|family| {
         current.native.captures(*family) || live(current, *family).any(connections::captures)
@@ -225,10 +229,10 @@ pub(super) fn redirect_ports(current: &CurrentState) -> PerFamily<BTreeSet<u16>>
     Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
 }
 
-/// Deletes the entries of the connections that a clean-up cut off, and of those that had ended, known by the port to which they were
-/// redirected: foreign rules may redirect others. Connection tracking may stop with the rules, and would not see how they end: an
-/// entry would stay, for days if its connection was open, and translate the next connection on the same ports once there are rules
-/// again.
+/// Deletes the entries of the connections that a clean-up cut off, and of those that had ended, known by the
+/// port to which they were redirected: foreign rules may redirect others. Connection tracking may stop with
+/// the rules, and would not see how they end: an entry would stay, for days if its connection was open, and
+/// translate the next connection on the same ports once there are rules again.
 pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSet<u16>>) {
     let families: BTreeSet<Family> = cut_off.translated.iter().map(|(family, _)| *family).into_set();
     // A request could load a module.
@@ -249,9 +253,9 @@ pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSe
     }
 }
 
-/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to an address of its
-/// own, or to another port of the address that it was for. Where a run has ended capture already, or there was no room for a record,
-/// no port is known.
+/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to an
+/// address of its own, or to another port of the address that it was for. Where a run has ended capture
+/// already, or there was no room for a record, no port is known.
 fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>, local: &BTreeSet<IpAddr>) -> bool {
     let server = entry.reply.source;
     entry.status.destination_translated()

@@ -1,4 +1,5 @@
-//! Sockets, processes and connections of the network namespace, for `explain --live`. What cannot be read is reported.
+//! Sockets, processes and connections of the network namespace, for `explain --live`. What cannot be read is
+//! reported.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -157,8 +158,8 @@ fn exempt(
     exempt.into_iter().map(of).collect()
 }
 
-/// The open connections with other hosts whose destination is not translated. Of half-closed ones that is not known: their conntrack
-/// entry may have ended before them, and what its process has closed has no user.
+/// The open connections with other hosts whose destination is not translated. Of half-closed ones that is not
+/// known: their conntrack entry may have ended before them, and what its process has closed has no user.
 fn connections(network: &Network, ids: &OwnerIds) -> io::Result<Vec<Connection>> {
     let line = |Connection { local, remote, uid }: &Connection| format!("{local} {remote} {uid}\n");
     let text = recording::text("connections that are not translated", &mut || {
@@ -192,8 +193,8 @@ fn untranslated(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
     Ok(sockets.iter().map(of).collect())
 }
 
-/// The ends of the sockets of connections of which another destination was made: those of the client, and those of the server that
-/// got them.
+/// The ends of the sockets of connections of which another destination was made: those of the client, and
+/// those of the server that got them.
 fn translated() -> Result<BTreeSet<(SocketAddr, SocketAddr)>, ConntrackError> {
     let entries = Conntrack::open()?.dump(Filter::TranslatedTcp)?;
     let ends = |entry: &Entry| [entry.original, entry.reply].map(|tuple| (tuple.source, tuple.destination));

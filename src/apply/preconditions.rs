@@ -101,7 +101,8 @@ fn check_owners(step: &Restore) -> Result<(), Failure> {
         .hint("use --backend nftables, or run in the pod's user namespace (`nsenter --user --net`)"))
 }
 
-/// Native nftables takes a uid or gid that no process of the user namespace can have, which iptables refuses: nothing would be exempt.
+/// Native nftables takes a uid or gid that no process of the user namespace can have, which iptables refuses:
+/// nothing would be exempt.
 fn check_mapped(desired: &DesiredState) -> Result<(), Failure> {
     let rules = desired.rules.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
     let owners: Vec<Owner> = rules
@@ -176,7 +177,8 @@ fn check_network(step: routing::Step, current: &CurrentState) -> Result<(), Fail
     }
 }
 
-/// Whether a route conflicts with `local default dev lo`: a table has one route for each destination and metric.
+/// Whether a route conflicts with `local default dev lo`: a table has one route for each destination and
+/// metric.
 fn takes_place(family: Family, route: &FibRoute) -> bool {
     const METRIC_OF_IPV6: u32 = 1024;
     let metric = if family == Family::V4 { 0 } else { METRIC_OF_IPV6 };
@@ -223,7 +225,8 @@ pub(super) fn ipv6_is_off() -> Failure {
     Failure::new(Exit::Refused, what).hint(hint)
 }
 
-/// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
+/// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod
+/// may not use it.
 ///
 /// # Errors
 /// The kernel drops them, or their replies.
@@ -267,8 +270,9 @@ pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> 
     Err(Failure::new(Exit::Refused, what).hint(format!("activate them: `{}`", commands.join("; "))))
 }
 
-/// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would
-/// replace its rules, and clean-up would delete them. Beside its tables of native nftables only a clean-up does no harm.
+/// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of
+/// one of ours, which would replace its rules, and clean-up would delete them. Beside its tables of native
+/// nftables only a clean-up does no harm.
 ///
 /// # Errors
 /// It does.

@@ -1,6 +1,7 @@
 //! Rolls back a first run that fails, so that no partial rule set stays in effect.
 //!
-//! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run completes it.
+//! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run
+//! completes it.
 
 use super::execute::RunProgress;
 use super::{Access, Applied, complete, inspect};

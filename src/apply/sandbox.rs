@@ -13,7 +13,8 @@ use crate::policy;
 use crate::render;
 use crate::report::Failure;
 
-/// More rules than that a sandbox gets with several ports in one: it takes 32 KiB of them, each of some 200 bytes.
+/// More rules than that a sandbox gets with several ports in one: it takes 32 KiB of them, each of some 200
+/// bytes.
 const MOST_SINGLE_RULES: usize = 100;
 
 /// The rules in a form that the kernel has room for.
@@ -133,8 +134,8 @@ fn try_out(host: &impl Host, rules: &FamilyRules) -> Result<(), Failure> {
         .hint("use a newer runsc: gVisor takes the rules of Istio since January 2024; nothing was written"))
 }
 
-/// The kernel refuses a table, which could not be tried before: without CAP_SYS_ADMIN or CAP_SETFCAP there is no network namespace
-/// for that.
+/// The kernel refuses a table, which could not be tried before: without CAP_SYS_ADMIN or CAP_SETFCAP there is
+/// no network namespace for that.
 pub(super) fn refused(failure: Failure, text: &str) -> Failure {
     const SINCE: [(&str, &str); 3] =
         [(" ! --dport ", "January 2024"), (" multiport ", "January 2025"), (" -j CT ", "April 2026")];

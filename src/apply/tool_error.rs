@@ -44,7 +44,8 @@ pub(super) fn of_restore(error: &ToolError, step: &Restore, text: &str) -> Failu
     of(error, step.variant, step.family(), text)
 }
 
-/// What a save tool printed, unless it is cut off: an out-of-memory kill of the tool behind a wrapper leaves no other trace.
+/// What a save tool printed, unless it is cut off: an out-of-memory kill of the tool behind a wrapper leaves
+/// no other trace.
 pub(super) fn whole(saved: String, tools: &Tools) -> Result<String, Failure> {
     let Some(table) = parse::cut_off(&saved) else { return Ok(saved) };
     let what = format!("`{}` printed an incomplete list: `{table}` has no COMMIT", path_shown(&tools.save));
@@ -132,7 +133,8 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
     Some((Exit::Unavailable, hint))
 }
 
-/// The cause, unless it is a missing kernel module. The texts are those of iptables 1.6 to 1.8.11, both variants.
+/// The cause, unless it is a missing kernel module. The texts are those of iptables 1.6 to 1.8.11, both
+/// variants.
 fn not_modules(
     (variant, family): (Variant, Family),
     stderr: &str,
@@ -196,7 +198,8 @@ pub(super) fn unsuitable_hint(chain: &str) -> String {
     )
 }
 
-/// The foreign chain of nftables that has the name of one of iptables and is not like it: the kernel refuses to make that.
+/// The foreign chain of nftables that has the name of one of iptables and is not like it: the kernel refuses
+/// to make that.
 fn unsuitable_chain(family: Family, stderr: &str, text: &str) -> Option<String> {
     let refused = |why: &&str| stderr.contains(&format!("CHAIN_ADD failed ({why}): chain "));
     ["File exists", "Operation not supported"].into_iter().find(refused)?;

@@ -1,5 +1,5 @@
-//! What decides over packets outside of the tables of rules: IPsec policies, base chains of nftables at devices, filters of tc, programs
-//! of XDP and tcx.
+//! What decides over packets outside of the tables of rules: IPsec policies, base chains of nftables at
+//! devices, filters of tc, programs of XDP and tcx.
 
 use std::io;
 

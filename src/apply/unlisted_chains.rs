@@ -1,7 +1,7 @@
 //! The shared chains that the tool cannot list, or lists without a part of a rule.
 //!
-//! It can add rules there, but may not find the one that it is to delete: iptables before 1.8.9 does not read ports and marks that later
-//! versions wrote, and no version reads the sets and ranges of other programs.
+//! It can add rules there, but may not find the one that it is to delete: iptables before 1.8.9 does not read
+//! ports and marks that later versions wrote, and no version reads the sets and ranges of other programs.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use crate::report::Failure;
 
 use super::tool_error;
 
-/// Lists those of which it is not known that each version lists them. Without the tool nothing is deleted either.
+/// Lists those of which it is not known that each version lists them. Without the tool nothing is deleted
+/// either.
 ///
 /// # Errors
 /// The tool cannot be run.

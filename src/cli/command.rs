@@ -17,8 +17,8 @@ use super::spec::Kind;
 use super::typed::unquoted;
 
 thread_local! {
-    /// For command lines without a sub-command. Built once, and used for every command line of a thread: the injector
-    /// reads one for each pod, and building takes longer than reading.
+    /// For command lines without a sub-command. Built once, and used for every command line of a thread: the
+    /// injector reads one for each pod, and building takes longer than reading.
     static BUILT: RefCell<Command> = RefCell::new(command_line(&[]));
 }
 
@@ -42,8 +42,8 @@ pub fn command() -> Command {
     command_line(&SubCommand::ALL)
 }
 
-/// With the options of these sub-commands. The others have a name and a description: building options, which clap also copies for
-/// each sub-command, is more work than all else at the start of a process.
+/// With the options of these sub-commands. The others have a name and a description: building options, which
+/// clap also copies for each sub-command, is more work than all else at the start of a process.
 fn command_line(complete: &[SubCommand]) -> Command {
     let is_global = !complete.is_empty();
     let mut command = Command::new("istio-iptables")
@@ -274,8 +274,8 @@ fn read_compared(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Us
     }
 }
 
-/// The values of the log flags, at any position: after a mistake the rest of the line is not read, and they usually
-/// come last.
+/// The values of the log flags, at any position: after a mistake the rest of the line is not read, and they
+/// usually come last.
 pub(super) fn read_log_flags(arguments: &[OsString], raw: &mut RawOptions) {
     let is_log_flag = |argument: &&OsString| argument.as_encoded_bytes().starts_with(b"--log");
     let program = arguments.iter().take(1);

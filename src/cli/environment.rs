@@ -11,7 +11,8 @@ use super::typed::is_misspelt;
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
-/// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
+/// Options for which an empty value means something, or would be dangerous, so that it is looked at instead
+/// of skipped.
 const EMPTY_COUNTS: [Key; 3] = [Key::OutboundOwnerGroups, Key::OutboundIpv4LoopbackCidr, Key::EnvoyUser];
 
 /// Adds the values of the environment; existing values take precedence.

@@ -46,8 +46,8 @@ pub struct Failure {
 
 /// Reads the command line, the environment and the config file that one of them names.
 ///
-/// `args` begins with the program's own name. A literal `istio-iptables` behind it is dropped: Istio's pod template
-/// writes it. `stdin` is read for `--config -` only, `read_file` for any other config file.
+/// `args` begins with the program's own name. A literal `istio-iptables` behind it is dropped: Istio's pod
+/// template writes it. `stdin` is read for `--config -` only, `read_file` for any other config file.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The one table of options. The command line, the environment reader, the config file reader, `--help` and the
-//! documentation are all made from it.
+//! The one table of options. The command line, the environment reader, the config file reader, `--help` and
+//! the documentation are all made from it.
 
 use std::fmt;
 

@@ -1,11 +1,13 @@
-//! The options of sub-commands that are none of a run: the packet of `explain`, the output format, the actions of `guard`.
+//! The options of sub-commands that are none of a run: the packet of `explain`, the output format, the
+//! actions of `guard`.
 
 use std::fmt;
 
 /// The heading of options that name what is examined.
 pub(super) const INPUT: &str = "Input";
 
-/// An option of a sub-command, most of them of `explain`. None has a variable or a config key: these are command-line options only.
+/// An option of a sub-command, most of them of `explain`. None has a variable or a config key: these are
+/// command-line options only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
     /// The sender.

@@ -237,8 +237,8 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
-    /// Options whose text does not come from a command line: a pod's annotations, for instance. Of two values for one
-    /// option the first counts.
+    /// Options whose text does not come from a command line: a pod's annotations, for instance. Of two values
+    /// for one option the first counts.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = (Key, OptionValue)>) -> Self {
         let mut raw = Self::default();
@@ -281,8 +281,8 @@ impl RawOptions {
         self.packet.entry(key).or_insert(text);
     }
 
-    /// Takes a value unless one of higher precedence is there already, or the option has no effect with the sub-command: variables
-    /// and a config file are those of the pod.
+    /// Takes a value unless one of higher precedence is there already, or the option has no effect with the
+    /// sub-command: variables and a config file are those of the pod.
     pub(super) fn set_if_stronger(&mut self, key: Key, given: OptionValue) {
         if self.command.accepts(key) {
             self.values.entry(key).or_insert(given);

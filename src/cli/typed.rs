@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use super::packet::PacketKey;
 use super::raw::SubCommand;
 
-/// `help SUBCOMMAND` and `version` become options, and `-o json` of a report becomes `--output json`: no port has such a name.
+/// `help SUBCOMMAND` and `version` become options, and `-o json` of a report becomes `--output json`: no port
+/// has such a name.
 pub(super) fn normalize(arguments: &mut Vec<OsString>) {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("version") if arguments.len() == 2 => replace(arguments, 1, "--version"),

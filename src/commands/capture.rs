@@ -109,7 +109,8 @@ pub(super) fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, 
     Ok(config)
 }
 
-/// Rules for a name server are of no use where its address is replaced before. A recording knows this of the live rules only.
+/// Rules for a name server are of no use where its address is replaced before. A recording knows this of the
+/// live rules only.
 pub(super) fn warn_of_name_servers(config: &CaptureConfig) {
     if recording::is_replayed() {
         return;

@@ -59,8 +59,9 @@ pub(super) fn compared(
     Ok(found)
 }
 
-/// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those of the proxy end and that are
-/// not named yet, and what else `explain --live` names where the rules are equal.
+/// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those
+/// of the proxy end and that are not named yet, and what else `explain --live` names where the rules are
+/// equal.
 fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureConfig) -> Result<(), Failure> {
     let network = network()?;
     // Facts of name servers are recorded for the live rules only.
@@ -109,7 +110,8 @@ pub(super) struct Checked {
     pub(super) has_no_rules: bool,
 }
 
-/// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from.
+/// What the live rules are compared with: the options that are given. Without any about traffic, those that
+/// the rules come from.
 pub(super) fn checked(
     current: &CurrentState,
     intent: Intent,
@@ -139,8 +141,8 @@ pub(super) fn checked(
     Ok(Checked { config, options, own: Some(own), has_no_rules: false })
 }
 
-/// Compares the live rules of this thread's network namespace with what the options ask for, which is returned, too. Nothing is
-/// changed.
+/// Compares the live rules of this thread's network namespace with what the options ask for, which is
+/// returned, too. Nothing is changed.
 ///
 /// # Errors
 /// They cannot be read.
@@ -153,7 +155,8 @@ pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, Desir
     Ok((apply::differences::differences(host, &desired, &run)?, desired))
 }
 
-/// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.
+/// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`:
+/// the comparison.
 ///
 /// # Errors
 /// The live state cannot be read.

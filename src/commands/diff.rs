@@ -64,7 +64,8 @@ pub(super) fn diff(
     Ok((report, exit))
 }
 
-/// Compares the rules of the options with the live rules, without tables of other programs, which `check` lists.
+/// Compares the rules of the options with the live rules, without tables of other programs, which `check`
+/// lists.
 ///
 /// # Errors
 /// The live rules cannot be read.

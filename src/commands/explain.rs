@@ -44,7 +44,8 @@ pub(super) fn explain(
     Ok(explain::report(query, &explain::Pod { config: &config, given, network: &network, live }))
 }
 
-/// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be read of the pod.
+/// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be
+/// read of the pod.
 fn live(
     mut own: LiveInspection,
     config: &CaptureConfig,

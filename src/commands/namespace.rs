@@ -40,7 +40,8 @@ pub(super) fn require_intention() -> Result<(), Failure> {
         .hint("name a pod with --pid PID, or write the rules of the defaults here by `istio-iptables apply`"))
 }
 
-/// A pod with `hostNetwork: true` has the network namespace of its node: rules for it would capture everything there.
+/// A pod with `hostNetwork: true` has the network namespace of its node: rules for it would capture
+/// everything there.
 pub(super) fn require_other_namespace(run: &RunOptions) -> Result<(), Failure> {
     let Some(namespace) = &run.network_namespace else { return Ok(()) };
     let path = namespace.path();

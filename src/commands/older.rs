@@ -11,7 +11,8 @@ use crate::kernel::process::Host;
 use crate::kernel::sock_diag::SocketLookup;
 use crate::report::Failure;
 
-/// The open connections of this thread's network namespace that the live rules would capture if they began now.
+/// The open connections of this thread's network namespace that the live rules would capture if they began
+/// now.
 ///
 /// # Errors
 /// The live state cannot be read.
@@ -26,8 +27,8 @@ pub fn older_connections(host: &impl Host, resolved: Resolved) -> Result<Vec<Con
     Ok(older_than_capture(&live, &config, &network).into_iter().copied().collect())
 }
 
-/// Ends connections: the kernel destroys their sockets. One that cannot do that forgets their conntrack entries: the next packet meets
-/// the rules, and the proxy resets it. Returns how many were open.
+/// Ends connections: the kernel destroys their sockets. One that cannot do that forgets their conntrack
+/// entries: the next packet meets the rules, and the proxy resets it. Returns how many were open.
 ///
 /// # Errors
 /// The kernel refuses both.

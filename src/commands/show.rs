@@ -31,7 +31,8 @@ pub(super) fn show(
     Ok(formatted(&rules(host, choice)?, None, output))
 }
 
-/// Prints the rules with their rates again and again, until standard output cannot be written to; `paint` gives text its colours.
+/// Prints the rules with their rates again and again, until standard output cannot be written to; `paint`
+/// gives text its colours.
 fn watch(
     host: &impl Host,
     choice: BackendChoice,

@@ -1,4 +1,5 @@
-//! `--run-validation`: a probe must arrive at the proxy's port, and the live rules must be those of the options.
+//! `--run-validation`: a probe must arrive at the proxy's port, and the live rules must be those of the
+//! options.
 
 use crate::apply;
 use crate::config::{CaptureConfig, RunOptions, Validation};

@@ -10,8 +10,8 @@ use crate::cli::{Key, Kind};
 use crate::model::{Families, Family};
 use crate::text::{list_shown, shell_word};
 
-/// A configuration, as the options that differ from their defaults. The proxy's users are always among them, since their default
-/// depends on the machine.
+/// A configuration, as the options that differ from their defaults. The proxy's users are always among them,
+/// since their default depends on the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsOptions(Vec<(Key, String)>);
 
@@ -133,8 +133,9 @@ impl AsOptions {
     }
 }
 
-/// Ranges as an option has them. That the app's loopback traffic must reach them follows from the address as it is written: one
-/// of them is written with a loopback address then, or it is one of the family without rules.
+/// Ranges as an option has them. That the app's loopback traffic must reach them follows from the address as
+/// it is written: one of them is written with a loopback address then, or it is one of the family without
+/// rules.
 fn written(ranges: &[IpNetwork], loopback: bool, families: Families) -> Vec<String> {
     let mut written: Vec<String> = ranges.iter().map(ToString::to_string).collect();
     if !loopback || ranges.iter().any(|range| range.ip().is_loopback()) {

@@ -1,4 +1,5 @@
-//! The annotation that carries a pod's capture options from the injector to the CNI plugin: `docs/cni.md` has its schema.
+//! The annotation that carries a pod's capture options from the injector to the CNI plugin: `docs/cni.md` has
+//! its schema.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,8 +42,8 @@ impl fmt::Display for CaptureAnnotationError {
 
 impl std::error::Error for CaptureAnnotationError {}
 
-/// Whether an option may be in the annotation. The pod's owner writes annotations: they decide which traffic of this pod is
-/// captured, and nothing else; they name no file of the node.
+/// Whether an option may be in the annotation. The pod's owner writes annotations: they decide which traffic
+/// of this pod is captured, and nothing else; they name no file of the node.
 #[must_use]
 pub fn is_about_traffic(key: Key) -> bool {
     match key.spec().heading {
@@ -57,7 +58,8 @@ pub fn is_about_traffic(key: Key) -> bool {
 pub fn write_capture_annotation<'a>(options: impl IntoIterator<Item = (Key, &'a str)>) -> String {
     let sorted: BTreeMap<Key, &str> =
         options.into_iter().filter(|(key, _)| is_about_traffic(*key)).into_map();
-    // Piece by piece: the order of keys in a `Value` is a feature of the crate, which another program of the workspace may switch on.
+    // Piece by piece: the order of keys in a `Value` is a feature of the crate, which another program of the
+    // workspace may switch on.
     let options = sorted.into_iter().map(|(key, text)| format!("{}:{}", json!(key.spec().name), json!(text)));
     let options = options.collect::<Vec<_>>().join(",");
     format!("{{\"version\":{CAPTURE_ANNOTATION_VERSION},\"options\":{{{options}}}}}")

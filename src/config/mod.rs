@@ -41,10 +41,12 @@ pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, Ru
 pub use run_options::target_pid;
 pub use values::{decimal, parse_bool};
 
-/// The proxy's uid and gid where nothing else is known: `istio-proxy` in Istio's images. [`crate::policy`] excludes its traffic.
+/// The proxy's uid and gid where nothing else is known: `istio-proxy` in Istio's images. [`crate::policy`]
+/// excludes its traffic.
 pub const PROXY_ID: u32 = 1337;
 
-/// The id of a proxy's container, which must not run as root: 0 and none mean [`PROXY_ID`], as in Istio's plugin.
+/// The id of a proxy's container, which must not run as root: 0 and none mean [`PROXY_ID`], as in Istio's
+/// plugin.
 #[must_use]
 pub const fn proxy_id(of_container: Option<u32>) -> u32 {
     match of_container {
@@ -111,7 +113,8 @@ pub struct ProxyOwner {
 /// How inbound connections reach the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The destination is rewritten; the proxy sees the original one by socket option, the source is lost further on.
+    /// The destination is rewritten; the proxy sees the original one by socket option, the source is lost
+    /// further on.
     Redirect,
     /// Addresses stay as they are; needs a mark and a routing table.
     Tproxy(Tproxy),
@@ -145,8 +148,8 @@ pub enum InboundPorts {
 pub struct Outbound {
     /// Captured ranges (`-i`).
     pub ranges: OutboundRanges,
-    /// Whether one of them was written with a loopback address (`127.9.9.9/7`): then the app's loopback traffic must reach
-    /// the ranges. As in Istio, the address as written decides, for both families.
+    /// Whether one of them was written with a loopback address (`127.9.9.9/7`): then the app's loopback
+    /// traffic must reach the ranges. As in Istio, the address as written decides, for both families.
     pub loopback: bool,
     /// Excluded ranges, matched before the included ones (`-x`).
     pub excluded_ranges: Vec<IpNetwork>,
@@ -167,7 +170,8 @@ impl Outbound {
             .iter()
             .filter_map(|range| if let IpNetwork::V4(range) = range { Some(*range) } else { None })
             .collect();
-        // Two ranges are apart, or one has the other in it: then it comes right before that one and its other parts.
+        // Two ranges are apart, or one has the other in it: then it comes right before that one and its other
+        // parts.
         apart.sort_unstable_by_key(|range| (range.network(), range.prefix()));
         apart.dedup_by(|range, wider| wider.contains(range.network()));
         let size: u64 = apart.iter().map(|range| 1 << (32 - u32::from(range.prefix().min(32)))).sum();

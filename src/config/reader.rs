@@ -75,14 +75,14 @@ impl<'a> Reader<'a> {
         self.value(key, parse)
     }
 
-    /// False after an error. One that is given as nothing (`--dry-run=`) is an error, as in Istio: the run would do the
-    /// opposite of what was meant.
+    /// False after an error. One that is given as nothing (`--dry-run=`) is an error, as in Istio: the run
+    /// would do the opposite of what was meant.
     pub(super) fn boolean(&mut self, key: Key) -> bool {
         self.required(key, values::boolean).unwrap_or_default()
     }
 
-    /// One value that may be missing, but not be given as nothing: a flag (`--pid=`) or config key without a value is an
-    /// error, an empty variable counts as unset. Also `None` after an error.
+    /// One value that may be missing, but not be given as nothing: a flag (`--pid=`) or config key without a
+    /// value is an error, an empty variable counts as unset. Also `None` after an error.
     pub(super) fn required<T>(&mut self, key: Key, parse: impl Fn(&str) -> Result<T, Expected>) -> Option<T> {
         let empty = self.raw.given(key).filter(|given| given.text.trim().is_empty());
         if empty.is_some_and(|given| matches!(given.origin, Origin::Flag(_) | Origin::Document(_))) {

@@ -93,8 +93,8 @@ impl fmt::Display for GivenOption {
     }
 }
 
-/// The logging options alone, so that everything else, errors too, can be written as asked for. What does not parse
-/// counts as not given; [`resolve`] reports it.
+/// The logging options alone, so that everything else, errors too, can be written as asked for. What does not
+/// parse counts as not given; [`resolve`] reports it.
 #[must_use]
 pub fn log_options(raw: &RawOptions) -> LogOptions {
     read_log(&mut Reader::new(raw))

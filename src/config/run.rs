@@ -140,7 +140,8 @@ pub struct RunOptions {
     pub network_namespace: Option<NetworkNamespace>,
     /// Host file system, pod network (`--cni-mode`).
     pub cni_mode: bool,
-    /// The interface by which the pod's connections arrive, if that is known, as to a plugin that makes the pod's network: rules with
-    /// which the kernel drops them there are not written, and those of a run that fails stay, as nothing runs in the pod then.
+    /// The interface by which the pod's connections arrive, if that is known, as to a plugin that makes the
+    /// pod's network: rules with which the kernel drops them there are not written, and those of a run that
+    /// fails stay, as nothing runs in the pod then.
     pub pod_interface: Option<String>,
 }

@@ -45,8 +45,8 @@ pub fn target_pid(raw: &RawOptions) -> Option<u32> {
 }
 
 fn network_namespace(reader: &mut Reader<'_>) -> Option<NetworkNamespace> {
-    // Given as nothing, for instance by a variable that is unset in a script, they would mean this network namespace, which
-    // on a node is the node's own.
+    // Given as nothing, for instance by a variable that is unset in a script, they would mean this network
+    // namespace, which on a node is the node's own.
     let path = reader.required(Key::NetworkNamespace, values::network_namespace);
     let pid = reader.required(Key::Pid, values::pid);
     if path.is_some() && pid.is_some() {

@@ -14,7 +14,8 @@ use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, PROXY_ID,
 
 /// Owner groups that Istio allows.
 const MOST_GROUPS: usize = 64;
-/// Owner groups that fit in one iptables rule: the tools read at most 255 words of a line, five for each group.
+/// Owner groups that fit in one iptables rule: the tools read at most 255 words of a line, five for each
+/// group.
 const MOST_GROUPS_IN_A_RULE: usize = 49;
 
 pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {

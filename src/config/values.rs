@@ -139,8 +139,8 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, Expected> {
     }
 }
 
-/// The level of this program out of Istio's `SCOPE:LEVEL,...`: the last one for the scope `default` or `all`, or
-/// without a scope. Other scopes are parts of Istio that do not exist here.
+/// The level of this program out of Istio's `SCOPE:LEVEL,...`: the last one for the scope `default` or `all`,
+/// or without a scope. Other scopes are parts of Istio that do not exist here.
 pub(super) fn log_level(text: &str) -> Result<Option<log::LevelFilter>, Expected> {
     let mut level = None;
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {

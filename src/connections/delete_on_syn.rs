@@ -1,7 +1,7 @@
 //! Changes of conntrack entries that live connections depend on.
 //!
-//! An entry is not deleted while its connection may be alive. It gets a flag instead: once the connection has ended, the
-//! next SYN on the same ports deletes the entry.
+//! An entry is not deleted while its connection may be alive. It gets a flag instead: once the connection has
+//! ended, the next SYN on the same ports deletes the entry.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,7 +13,8 @@ use super::original_direction::{OriginalDirection, may_be_reversed};
 use crate::kernel::conntrack::{Change, Conntrack, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::sock_diag::{State, tcp_connections, tcp_sockets};
 
-/// How long a run waits for the reply to a SYN. A client sends a SYN again after 1 s, and that one finds the flag.
+/// How long a run waits for the reply to a SYN. A client sends a SYN again after 1 s, and that one finds the
+/// flag.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between two queries for the sockets.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -70,8 +71,8 @@ const fn is_closing(entry: &Entry) -> bool {
     )
 }
 
-/// A SYN that the kernel has let pass along a closing entry may be without its reply. With the reply, the kernel takes
-/// the entry into use again and clears its flags, so the entry gets the flag once more then.
+/// A SYN that the kernel has let pass along a closing entry may be without its reply. With the reply, the
+/// kernel takes the entry into use again and clears its flags, so the entry gets the flag once more then.
 fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> {
     let deadline = Instant::now() + REPLY_TIMEOUT;
     let mut logged = false;
@@ -100,10 +101,11 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
     Ok(())
 }
 
-/// Connection tracking takes a SYN on the ports of an unreplied one for a retransmission, and does not look it up in the rules again.
-/// If no socket of the pod waits for the reply, the attempt was given up: its entry becomes TIME_WAIT, which the next SYN replaces
-/// and in which a late reply still passes. The same applies to a client that never completed its handshake. If the reply arrived while connections were not tracked, the entry is replaced by one of
-/// an established connection, because the packets of that would be invalid.
+/// Connection tracking takes a SYN on the ports of an unreplied one for a retransmission, and does not look
+/// it up in the rules again. If no socket of the pod waits for the reply, the attempt was given up: its entry
+/// becomes TIME_WAIT, which the next SYN replaces and in which a late reply still passes. The same applies to
+/// a client that never completed its handshake. If the reply arrived while connections were not tracked, the
+/// entry is replaced by one of an established connection, because the packets of that would be invalid.
 fn replace_unreplied(
     table: &mut Conntrack,
     direction: &OriginalDirection,
@@ -139,8 +141,9 @@ fn replace_unreplied(
     Ok(made)
 }
 
-/// A SYN against the direction of a closed entry is invalid: `--drop-invalid` drops its reply until the entry's timeout of
-/// 10 s. The entry of a connection that has ended is needed no more; the next SYN makes another one.
+/// A SYN against the direction of a closed entry is invalid: `--drop-invalid` drops its reply until the
+/// entry's timeout of 10 s. The entry of a connection that has ended is needed no more; the next SYN makes
+/// another one.
 fn delete_reversed(table: &mut Conntrack, closing: &[Entry]) -> io::Result<()> {
     let begun = ends_of(&[State::SynSent]);
     let in_the_way = |entry: &&Entry| {

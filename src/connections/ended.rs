@@ -1,8 +1,9 @@
 //! Deletes conntrack entries of connections that have ended, before a first capture.
 //!
-//! Connection tracking may have stopped when earlier rules went. Entries of that time do not change any more, whatever happens to their
-//! connections, and a new connection on the same ports has none of its own. Once rules track again, its packets would
-//! follow the old entry: to the proxy, or, with sequence numbers that do not fit, as invalid ones.
+//! Connection tracking may have stopped when earlier rules went. Entries of that time do not change any more,
+//! whatever happens to their connections, and a new connection on the same ports has none of its own. Once
+//! rules track again, its packets would follow the old entry: to the proxy, or, with sequence numbers that do
+//! not fit, as invalid ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -82,8 +83,9 @@ impl Sockets {
         Ok(Self(sockets.iter().map(|socket| ((socket.local, socket.remote), socket.state)).collect()))
     }
 
-    /// Whether the socket of an entry's connection is there: for one that was redirected that of its server, which has no other. Where
-    /// the entry saw one side close, a socket that has not is that of a later connection.
+    /// Whether the socket of an entry's connection is there: for one that was redirected that of its server,
+    /// which has no other. Where the entry saw one side close, a socket that has not is that of a later
+    /// connection.
     fn agree_with(
         &self,
         entry: &Entry,

@@ -1,4 +1,5 @@
-//! Executes the steps of [`super::conntrack`]. The rules are already in place, so a failure is only a warning.
+//! Executes the steps of [`super::conntrack`]. The rules are already in place, so a failure is only a
+//! warning.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +22,8 @@ use crate::ordered::Ordered as _;
 /// Timeout of a reply through the hooks of the kernel.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
-/// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
+/// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything
+/// is changed.
 pub(crate) fn entries(rules_of_ours: bool) -> TrackingState {
     match conntrack::count_in_proc() {
         Some(0) if !rules_of_ours => TrackingState::None,
@@ -211,8 +213,8 @@ fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
     let is_stale = if is_translated {
         entry.reply.source.port() == DNS_CAPTURE_PORT.number()
     } else {
-        // Without a zone, or in that of the proxy's queries, it is of no use to any captured query, and may be waiting for an
-        // reply that a firewall lets in for its sake.
+        // Without a zone, or in that of the proxy's queries, it is of no use to any captured query, and may
+        // be waiting for an reply that a firewall lets in for its sake.
         !matches!(entry.zone, Zone::Both(0 | PROXY_TO_SERVER_ZONE))
     };
     destination.port() == DNS_PORT.number() && is_stale && flows.contains(is_translated)
@@ -225,7 +227,8 @@ fn has_replies_in_its_zone(entry: &Entry) -> bool {
         && !entry.status.destination_translated()
 }
 
-/// Clears each mark of its family from the listed entries, except those of the proxy's own connections. Returns how many had each.
+/// Clears each mark of its family from the listed entries, except those of the proxy's own connections.
+/// Returns how many had each.
 fn clear_foreign_marks(
     table: &mut Conntrack,
     marks: &[(Family, Mark)],

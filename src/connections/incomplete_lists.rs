@@ -1,5 +1,5 @@
-//! Tests with lists of sockets that are not what the kernel has: an open one is missing, as happens if another socket is closed while
-//! the kernel lists them, or one has ended since.
+//! Tests with lists of sockets that are not what the kernel has: an open one is missing, as happens if
+//! another socket is closed while the kernel lists them, or one has ended since.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};

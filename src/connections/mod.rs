@@ -1,10 +1,11 @@
 //! TCP connections that are open while the rules change.
 //!
-//! The kernel applies the nat table to the first packet that connection tracking sees. For a connection that is older
-//! than the first rule, that is a packet in the middle, and the connection would be captured and reset. So a first
-//! capture exempts TCP until each open connection has a conntrack entry, and segments within connections, and TCP from
-//! `--drop-invalid`, until each entry has the right direction. When the last nat rule of a family is deleted, the
-//! kernel stops all translation: a chain that nothing refers to keeps it active for the connections that need it.
+//! The kernel applies the nat table to the first packet that connection tracking sees. For a connection that
+//! is older than the first rule, that is a packet in the middle, and the connection would be captured and
+//! reset. So a first capture exempts TCP until each open connection has a conntrack entry, and segments
+//! within connections, and TCP from `--drop-invalid`, until each entry has the right direction. When the last
+//! nat rule of a family is deleted, the kernel stops all translation: a chain that nothing refers to keeps it
+//! active for the connections that need it.
 
 pub mod conntrack;
 mod delete_on_syn;
@@ -33,13 +34,14 @@ pub struct Connections {
     pub untracked: BTreeSet<Family>,
     /// Connections that live rules of ours have translated, in the families whose rules go.
     pub translated: PerFamily<Translated>,
-    /// Families whose rules go, and in which a connection may begin before they are gone: capture ends first, and what is
-    /// translated then is kept or counted. Where connections are kept, those that have some already need no second look.
+    /// Families whose rules go, and in which a connection may begin before they are gone: capture ends first,
+    /// and what is translated then is kept or counted. Where connections are kept, those that have some
+    /// already need no second look.
     pub may_begin: BTreeSet<Family>,
     /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
     pub from_passthrough: usize,
-    /// Connections whose replies are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
-    /// application, under the client's address.
+    /// Connections whose replies are routed by a mark that the desired state does not have: in TPROXY mode
+    /// the proxy's own to the application, under the client's address.
     pub marked: PerFamily<usize>,
     /// Connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not.
     pub intercepted: PerFamily<usize>,
@@ -169,15 +171,16 @@ const fn are(number: usize) -> &'static str {
     if number == 1 { "is" } else { "are" }
 }
 
-/// Whether rules of ours decide about new connections of a family: something jumps from a shared chain of nat.
+/// Whether rules of ours decide about new connections of a family: something jumps from a shared chain of
+/// nat.
 #[must_use]
 pub fn captures(observed: &Observed) -> bool {
     let nat = observed.tables.get(&Table::Nat);
     nat.is_some_and(|nat| nat.hooks.values().flatten().any(|line| line.jump.is_some()))
 }
 
-/// TCP leaves the chain, and is not captured: neither segments within connections nor a SYN, which an entry of the wrong
-/// direction would hand to the proxy with the client's address as the original destination.
+/// TCP leaves the chain, and is not captured: neither segments within connections nor a SYN, which an entry
+/// of the wrong direction would hand to the proxy with the client's address as the original destination.
 const ALL_TCP: Protocol = Protocol::TCP;
 /// Segments within TCP connections leave the chain; a SYN does not.
 const SEGMENTS: Protocol =
@@ -194,8 +197,9 @@ pub enum Exemption {
     /// Nothing.
     #[default]
     None,
-    /// Until the last change of entries. A connection whose entry is replaced has none for a moment: its segments are not captured. Where
-    /// an entry was made in the wrong direction, the next SYN on its ports is invalid: `--drop-invalid` drops no TCP.
+    /// Until the last change of entries. A connection whose entry is replaced has none for a moment: its
+    /// segments are not captured. Where an entry was made in the wrong direction, the next SYN on its ports
+    /// is invalid: `--drop-invalid` drops no TCP.
     Correction,
     /// All TCP: open connections have no entry yet.
     Capture,
@@ -233,8 +237,8 @@ impl Exemption {
         }
     }
 
-    /// The rules with the exemption first in each chain that captures or drops. Only chains of ours change, so that no foreign rule
-    /// is ever skipped or mistaken for the exemption.
+    /// The rules with the exemption first in each chain that captures or drops. Only chains of ours change,
+    /// so that no foreign rule is ever skipped or mistaken for the exemption.
     #[must_use]
     pub fn form(self, rules: &FamilyRules) -> FamilyRules {
         let mut rules = rules.clone();
@@ -263,8 +267,8 @@ impl Exemption {
     }
 }
 
-/// The rules that keep the translation of a family active without any effect on packets: one rule that needs connection tracking, in a
-/// chain that nothing refers to. The nat table keeps its hooks.
+/// The rules that keep the translation of a family active without any effect on packets: one rule that needs
+/// connection tracking, in a chain that nothing refers to. The nat table keeps its hooks.
 #[must_use]
 pub fn keep_translation(family: Family) -> FamilyRules {
     let matcher = Matcher { ct_state: Some(CtState::RelatedOrEstablished), ..Matcher::default() };

@@ -1,7 +1,7 @@
 //! Creates conntrack entries for the open connections of a pod that is captured for the first time.
 //!
-//! The rules are already in place, with TCP exempt, so a failure is only a warning: connections without an entry are
-//! captured in the middle, and reset.
+//! The rules are already in place, with TCP exempt, so a failure is only a warning: connections without an
+//! entry are captured in the middle, and reset.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use crate::kernel::netlink::Outcome;
 use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections};
 use crate::model::{Family, Transport};
 
-/// How long a run waits for open handshakes: the reply to a SYN that no rule has seen may still come. A SYN that is sent
-/// again is looked up in the rules.
+/// How long a run waits for open handshakes: the reply to a SYN that no rule has seen may still come. A SYN
+/// that is sent again is looked up in the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
 /// Interval between two queries for them.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -85,8 +85,8 @@ impl<'a> Tracking<'a> {
         Ok(self.made)
     }
 
-    /// Deletes the entries of connections that have ended, and flags all others, those too that connection tracking made by
-    /// itself meanwhile. One dump serves all of it.
+    /// Deletes the entries of connections that have ended, and flags all others, those too that connection
+    /// tracking made by itself meanwhile. One dump serves all of it.
     fn settle(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
         let ended = self.ended(tracked, &now)?;
@@ -117,8 +117,8 @@ impl<'a> Tracking<'a> {
         flagged.finish(&mut self.table)
     }
 
-    /// The original tuples of the sockets that ended before their entry was made: they send nothing that ends the entry. A later
-    /// connection with the same ports would follow it and bypass the proxy.
+    /// The original tuples of the sockets that ended before their entry was made: they send nothing that ends
+    /// the entry. A later connection with the same ports would follow it and bypass the proxy.
     fn ended(&self, tracked: &[InetSocket], now: &[InetSocket]) -> std::io::Result<HashSet<Tuple>> {
         let alive: HashSet<_> = now.iter().map(ends).collect();
         let missing: Vec<_> = tracked.iter().filter(|one| !alive.contains(&ends(one))).collect();
@@ -134,13 +134,13 @@ impl<'a> Tracking<'a> {
         Ok(ended)
     }
 
-    /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
-    /// seen. The kernel lets a SYN pass along an established entry: past the proxy, or to it, if the entry is of a
-    /// captured connection and the port is used by the proxy now. Where the end of one side was seen, the last packet of the
-    /// connection may be on its way, and its entry is not deleted.
+    /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their
+    /// connections are not seen. The kernel lets a SYN pass along an established entry: past the proxy, or to
+    /// it, if the entry is of a captured connection and the port is used by the proxy now. Where the end of
+    /// one side was seen, the last packet of the connection may be on its way, and its entry is not deleted.
     fn finish_ended_unseen(&mut self, entries: &[Entry]) -> std::io::Result<()> {
-        // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an entry that does not
-        // have that state even so did not see it, and never will.
+        // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an
+        // entry that does not have that state even so did not see it, and never will.
         let states = CONNECTION_STATES.into_iter().filter(|state| *state != State::TimeWait);
         let states: Vec<State> = states.collect();
         let alive: HashSet<_> = sockets(self.families, &states)?.iter().map(ends).collect();
@@ -175,13 +175,14 @@ impl<'a> Tracking<'a> {
     }
 }
 
-/// Whether an entry waits for a packet that ends its connection, and lets a SYN on the same ports pass along until then.
+/// Whether an entry waits for a packet that ends its connection, and lets a SYN on the same ports pass along
+/// until then.
 const fn is_unfinished(entry: &Entry) -> bool {
     matches!(entry.tcp_state, Some(TcpState::Established | TcpState::FinWait | TcpState::CloseWait))
 }
 
-/// The local ends of a connection, with the remote end of each. The side that began is the source of the original tuple, the other
-/// one of the reply, whatever is translated. What is forwarded has neither here.
+/// The local ends of a connection, with the remote end of each. The side that began is the source of the
+/// original tuple, the other one of the reply, whatever is translated. What is forwarded has neither here.
 fn local_ends(direction: &OriginalDirection, entry: &Entry) -> Vec<(SocketAddr, SocketAddr)> {
     both_ends(entry).into_iter().filter(|(local, _)| direction.is_local(*local)).collect()
 }

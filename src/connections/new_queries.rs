@@ -23,8 +23,8 @@ impl<'a> NewQueries<'a> {
         Self { rules, routes: PerFamily::default() }
     }
 
-    /// Whether a new query with the source and destination of this entry is certain to be captured as the entry is, or to
-    /// be direct as it is.
+    /// Whether a new query with the source and destination of this entry is certain to be captured as the
+    /// entry is, or to be direct as it is.
     pub(super) fn follow_the_path_of(&mut self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
         let Some(rules) = self.rules.get(&entry.family) else { return false };
@@ -49,8 +49,9 @@ impl<'a> NewQueries<'a> {
     }
 }
 
-/// The interface by which packets leave, by the routes. A socket that is bound to another one, or sends with a mark, does
-/// not follow them, and has another source address: `None` unless the interface has that of these packets.
+/// The interface by which packets leave, by the routes. A socket that is bound to another one, or sends with
+/// a mark, does not follow them, and has another source address: `None` unless the interface has that of
+/// these packets.
 fn out_interface<'a>(fib: &'a Fib, packets: &Tuple) -> Option<&'a str> {
     let Tuple { source, destination } = packets;
     let flow = Flow {

@@ -10,15 +10,16 @@ use crate::kernel::conntrack::{Change, Conntrack, Entry, NewEntry, TcpState, Tup
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{InetSocket, SocketLookup, State, tcp_connections, tcp_sockets};
 
-/// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
+/// How long entries of the wrong direction are looked for: connections that are open meanwhile can make
+/// others.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How many times at least, on a machine that is busy.
 const ATTEMPTS: usize = 20;
 /// Interval between two queries for them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it
-/// again; a connection that ends leaves by the timeout of its last state.
+/// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each
+/// packet starts it again; a connection that ends leaves by the timeout of its last state.
 const ESTABLISHED: Duration = Duration::from_secs(432_000);
 /// For connections that the pod has closed: their socket may end without a packet.
 const CLOSED_HERE: Duration = Duration::from_secs(600);
@@ -52,7 +53,8 @@ impl OriginalDirection {
         self.local.contains(&end.ip())
     }
 
-    /// From the side that began. Where the socket does not tell, that is the peer if the local port has a listener.
+    /// From the side that began. Where the socket does not tell, that is the peer if the local port has a
+    /// listener.
     pub(super) fn original(&self, socket: &InetSocket) -> Tuple {
         let outgoing = Tuple { source: socket.local, destination: socket.remote };
         let began = socket.began.unwrap_or_else(|| !self.listening.contains(&socket.local.port()));
@@ -67,15 +69,16 @@ impl OriginalDirection {
             State::CloseWait => (TcpState::TimeWait, ESTABLISHED),
             State::FinWait1 | State::FinWait2 => (TcpState::TimeWait, CLOSED_HERE),
             State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
-            // The client may be connected: it has not sent yet what a deferred accept waits for, or its acknowledgement is under way.
+            // The client may be connected: it has not sent yet what a deferred accept waits for, or its
+            // acknowledgement is under way.
             State::SynReceived | State::NewSynReceived => (TcpState::SynReceived, HANDSHAKE),
             State::SynSent | State::TimeWait | State::Close | State::Listen => return None,
         };
         Some(NewEntry { original: self.original(socket), state, timeout })
     }
 
-    /// Whether the replying side can be the source of this entry, and no packet depends on that: it is neither forwarded nor
-    /// within the pod.
+    /// Whether the replying side can be the source of this entry, and no packet depends on that: it is
+    /// neither forwarded nor within the pod.
     fn may_be_reversed(&self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
         self.is_local(source) != self.is_local(destination) && may_be_reversed(entry)
@@ -99,8 +102,9 @@ impl OriginalDirection {
         lookup.is_connected(local, remote)
     }
 
-    /// Replaces entries, and returns those made. A socket that has ended since it was listed sends nothing that would end its entry:
-    /// that becomes TIME_WAIT, in which the next SYN on the ports replaces it. It is not deleted: a connection may have begun along it.
+    /// Replaces entries, and returns those made. A socket that has ended since it was listed sends nothing
+    /// that would end its entry: that becomes TIME_WAIT, in which the next SYN on the ports replaces it. It
+    /// is not deleted: a connection may have begun along it.
     pub(super) fn replace(
         &self,
         table: &mut Conntrack,
@@ -126,11 +130,12 @@ impl OriginalDirection {
         Ok(made)
     }
 
-    /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
-    /// reply, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
-    /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
-    /// direction, so each is looked at again; and so are the sockets where an entry was deleted, since a connection may have begun
-    /// along it that has none now. Returns the entries made.
+    /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker
+    /// saw was an reply, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the
+    /// client as its destination, or `--drop-invalid` drops it. A packet that comes between deletion and
+    /// creation makes another entry, in either direction, so each is looked at again; and so are the sockets
+    /// where an entry was deleted, since a connection may have begun along it that has none now. Returns the
+    /// entries made.
     pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<Vec<Entry>> {
         let deadline = Instant::now() + LIMIT;
         entries.retain(|entry| self.may_be_reversed(entry));
@@ -183,8 +188,8 @@ impl OriginalDirection {
     }
 }
 
-/// A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction takes it into use
-/// again, so others are not deleted.
+/// A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction
+/// takes it into use again, so others are not deleted.
 pub(super) fn may_be_reversed(entry: &Entry) -> bool {
     let is_free = entry.picked_up || entry.tcp_state == Some(TcpState::Close);
     is_free && !entry.status.is_translated()

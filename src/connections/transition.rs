@@ -8,22 +8,24 @@ use crate::model::{FamilyRules, Hook, Mark, Match, Table, TableRules, Target};
 use crate::parse::Observed;
 use crate::reconcile::{Change, limited_save_mark, marks_in_use};
 
-/// How the rules of one family differ from their final form while a run is under way. The default is: not at all.
+/// How the rules of one family differ from their final form while a run is under way. The default is: not at
+/// all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transition {
-    /// Another rule set of ours is live that marks packets, as TPROXY does. A packet that it hands to the proxy leaves
-    /// its PREROUTING by ACCEPT, which ends that base chain only: a save rule of the next set would store the mark in
-    /// the connection, and every reply would be routed back into the pod. The flows that need the stored mark, the
-    /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
+    /// Another rule set of ours is live that marks packets, as TPROXY does. A packet that it hands to the
+    /// proxy leaves its PREROUTING by ACCEPT, which ends that base chain only: a save rule of the next set
+    /// would store the mark in the connection, and every reply would be routed back into the pod. The flows
+    /// that need the stored mark, the proxy's own with the caller's address, come in by `lo`; so the save
+    /// rule looks at `lo` only.
     pub limit_save_mark: bool,
-    /// Connections are open that connection tracking does not know, or knows in the wrong direction: TCP is exempt until it does; see
-    /// [`crate::connections`].
+    /// Connections are open that connection tracking does not know, or knows in the wrong direction: TCP is
+    /// exempt until it does; see [`crate::connections`].
     pub exemption: Exemption,
 }
 
 impl Transition {
-    /// The transition of a run that makes `desired` live in one backend while `others` are live in other ones; `native`:
-    /// whether native nftables is another one, and may mark packets as well.
+    /// The transition of a run that makes `desired` live in one backend while `others` are live in other
+    /// ones; `native`: whether native nftables is another one, and may mark packets as well.
     #[must_use]
     pub fn between<'a>(
         desired: &FamilyRules,

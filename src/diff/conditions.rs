@@ -158,7 +158,8 @@ fn masked(mask: u128, values: &[Range]) -> Option<Set> {
     Some(Set::of(firsts.into_iter().map(|first| (first, first | ((1 << low) - 1))).collect()))
 }
 
-/// A packet of a connection that belongs to another one is not told from one of a connection, and a translation is not followed.
+/// A packet of a connection that belongs to another one is not told from one of a connection, and a
+/// translation is not followed.
 fn states(test: &FieldMatch) -> Option<Set> {
     let has = |state| test.lists(state);
     if has(matches::DNAT) || has(matches::SNAT) || has(matches::RELATED) && !has(ESTABLISHED) {

@@ -41,7 +41,8 @@ pub(super) struct Comparison {
 /// Classes of packets of which two rule sets make, or may make, something different, each with both outcomes.
 pub(super) type Differing = Vec<(Class, [Outcome; 2])>;
 
-/// The classes of packets of one family, in one of these states, that two rule sets treat differently, and how many were compared.
+/// The classes of packets of one family, in one of these states, that two rule sets treat differently, and
+/// how many were compared.
 pub(super) fn differing_classes(
     family: Family,
     [a, b]: [&Program; 2],

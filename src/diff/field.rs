@@ -161,7 +161,8 @@ impl Class {
     }
 }
 
-/// Every packet of a family that can be, in a few classes. `routed_marks` are those that policy routing of each side sends to `lo`.
+/// Every packet of a family that can be, in a few classes. `routed_marks` are those that policy routing of
+/// each side sends to `lo`.
 pub(super) fn packets(family: Family, routed_marks: [&Set; 2]) -> Vec<Class> {
     let [first, second] = routed_marks;
     let (routed, otherwise) = (first.or(second), first.and(second).complement());

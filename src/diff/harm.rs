@@ -1,8 +1,9 @@
 //! Whether rules of other programs change what becomes of captured connections.
 //!
-//! The rules that differ are those of nat, which sees the first packet of a connection only. One of the proxy always matters: its endpoints have
-//! other addresses and ports than the services that the app calls. One of an app or a client matters if it would be captured; so may a packet of
-//! UDP that comes from a server, which has no state where the query went through another zone.
+//! The rules that differ are those of nat, which sees the first packet of a connection only. One of the proxy
+//! always matters: its endpoints have other addresses and ports than the services that the app calls. One of
+//! an app or a client matters if it would be captured; so may a packet of UDP that comes from a server, which
+//! has no state where the query went through another zone.
 
 use std::net::IpAddr;
 
@@ -17,8 +18,8 @@ use super::set::Set;
 use super::walker::{TooManyClasses, Walker, joined};
 use crate::model::Family;
 
-/// Whether the second rule set treats, or may treat, a packet of a captured connection otherwise than the first one, which captures it.
-/// `own` are the addresses of the pod; none if they are not known.
+/// Whether the second rule set treats, or may treat, a packet of a captured connection otherwise than the
+/// first one, which captures it. `own` are the addresses of the pod; none if they are not known.
 pub(super) fn changes_capture(
     family: Family,
     [without, with]: [&Program; 2],
@@ -88,7 +89,8 @@ fn tested_owners(program: &Program, field: Field) -> Set {
     all.and(&Set::range(0, MAX_U32))
 }
 
-/// The first packets, of `every` one that there can be, of connections to which packets of the class may belong.
+/// The first packets, of `every` one that there can be, of connections to which packets of the class may
+/// belong.
 fn first_packets(class: &Class, every: &[Class], own: &Set) -> Vec<Class> {
     let fields = [
         Field::Path,
@@ -118,7 +120,8 @@ fn by_place(class: &Class, own: &Set) -> Vec<Class> {
     parts.into_iter().filter(|part| !part.is_empty()).collect()
 }
 
-/// First packets of connections to which a packet of the class may belong: it goes to the server, or comes from it.
+/// First packets of connections to which a packet of the class may belong: it goes to the server, or comes
+/// from it.
 fn openings(class: &Class) -> [Class; 2] {
     let paths = |of: fn(u128) -> &'static [u128]| {
         let all = [FROM_OUTSIDE, FORWARDED, INSIDE, TO_OUTSIDE].into_iter();

@@ -1,9 +1,9 @@
 //! `diff`: whether two rule sets treat every packet alike.
 //!
-//! The constants of both rule sets split each field of a packet into finitely many classes of values that no rule
-//! distinguishes. Each class of packets (a set of values for each field) goes through the first rule set, is split
-//! where a rule matches a part of it, and goes through the second one. If the outcomes never differ, that is a proof
-//! for all packets; otherwise a packet of the class is an example.
+//! The constants of both rule sets split each field of a packet into finitely many classes of values that no
+//! rule distinguishes. Each class of packets (a set of values for each field) goes through the first rule
+//! set, is split where a rule matches a part of it, and goes through the second one. If the outcomes never
+//! differ, that is a proof for all packets; otherwise a packet of the class is an example.
 
 mod compile;
 mod conditions;
@@ -38,7 +38,8 @@ pub use saved::by_family;
 pub struct Side {
     /// What it was called on the command line.
     pub name: String,
-    /// The command line of `explain` that follows a packet through it, without the packet; `None` if `explain` cannot.
+    /// The command line of `explain` that follows a packet through it, without the packet; `None` if
+    /// `explain` cannot.
     pub explain: Option<Vec<String>>,
     programs: PerFamily<Program>,
 }
@@ -88,8 +89,9 @@ impl Side {
     }
 }
 
-/// Whether a rule set does with every connection that our rules capture, and with those that the proxy then makes, what it does `without`
-/// some rules of other programs in nat. `false` if that cannot be proved. `own` are the addresses of the pod; none if they are not known.
+/// Whether a rule set does with every connection that our rules capture, and with those that the proxy then
+/// makes, what it does `without` some rules of other programs in nat. `false` if that cannot be proved. `own`
+/// are the addresses of the pod; none if they are not known.
 #[must_use]
 pub fn is_harmless(family: Family, with: &Rules, without: &Rules, own: &[IpAddr]) -> bool {
     let [with, without] = [with, without].map(compile::program);
@@ -132,7 +134,8 @@ impl Compared<'_> {
     }
 }
 
-/// Compares two rule sets; `network` is where the example packets come from. Returns the report as it is printed.
+/// Compares two rule sets; `network` is where the example packets come from. Returns the report as it is
+/// printed.
 #[must_use]
 pub fn report(sides: &[Side; 2], network: &Network, output: Output) -> (String, Conclusion) {
     let compared = compared(sides, network);

@@ -122,8 +122,8 @@ impl Rule {
         self.parts.iter().find(holds).or_else(first)
     }
 
-    /// Whether a second rule with the same actions behind it changes nothing for a packet that both match: it did not get there,
-    /// or what is done twice is the same as once.
+    /// Whether a second rule with the same actions behind it changes nothing for a packet that both match: it
+    /// did not get there, or what is done twice is the same as once.
     fn may_join(&self, is_pure: impl Fn(usize) -> bool) -> bool {
         self.actions.iter().all(|action| match action {
             Action::Accept | Action::Drop | Action::Goto(_) | Action::Redirect(_) | Action::Return => true,

@@ -183,7 +183,8 @@ fn decisive(
     found.map(|met| met.2)
 }
 
-/// The rule for which a packet is not captured: where new connections are, of a sender in the pod in the nat table.
+/// The rule for which a packet is not captured: where new connections are, of a sender in the pod in the nat
+/// table.
 fn not_captured(program: &Program, met: &[Met], outcome: &Outcome, witness: &Witness) -> Option<RuleNumber> {
     let is_inbound = witness.class().get(Field::Path).contains(super::field::FROM_OUTSIDE)
         || witness.get(Field::Path) == super::field::FORWARDED;

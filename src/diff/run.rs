@@ -1,7 +1,7 @@
 //! Follows classes of packets through the rules: [`crate::explain::walk`] for many packets at once.
 //!
-//! A rule splits a class into the packets that it matches and the rest. Classes with the same outcome are joined
-//! again at the end of each chain.
+//! A rule splits a class into the packets that it matches and the rest. Classes with the same outcome are
+//! joined again at the end of each chain.
 
 use super::field::{
     FROM_OUTSIDE, Field, INSIDE, NEW, NO_SOCKET, TO_OUTSIDE, address_number, loopback_interface,

@@ -3,8 +3,8 @@
 use crate::model::{Family, PerFamily};
 use crate::parse;
 
-/// The text of each family: that of its own headers, and what is in front of any header as `first`. Rules that a rules file
-/// inserts are moved to where `iptables-save` would list them.
+/// The text of each family: that of its own headers, and what is in front of any header as `first`. Rules
+/// that a rules file inserts are moved to where `iptables-save` would list them.
 ///
 /// # Errors
 /// A line that neither program writes, a table without its end, or a rule that `iptables-restore` refuses.

@@ -78,8 +78,8 @@ impl Walker {
         self.now[field as usize] = value;
     }
 
-    /// Splits off the packets of which a field now has one of these values: those, and the others. Neither is there if it is
-    /// empty.
+    /// Splits off the packets of which a field now has one of these values: those, and the others. Neither is
+    /// there if it is empty.
     pub(super) fn split(self, field: Field, values: &Set, others: &Set) -> [Option<Self>; 2] {
         match self.now(field) {
             Value::Unknown => [Some(self.clone()), Some(self)],

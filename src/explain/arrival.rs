@@ -1,5 +1,5 @@
-//! Packets that the kernel drops because of their addresses: what arrives from other hosts (martians, the reverse path filter) or for a
-//! loopback address, and, in IPv4, what is sent from a loopback address.
+//! Packets that the kernel drops because of their addresses: what arrives from other hosts (martians, the
+//! reverse path filter) or for a loopback address, and, in IPv4, what is sent from a loopback address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,8 +15,8 @@ use crate::text::one_line;
 const OF_KERNEL: u8 = 2;
 
 impl Routing<'_> {
-    /// Why the kernel sends no IPv4 packet of a process from this address by a route, if it does not (`__mkroute_output` in
-    /// net/ipv4/route.c).
+    /// Why the kernel sends no IPv4 packet of a process from this address by a route, if it does not
+    /// (`__mkroute_output` in net/ipv4/route.c).
     pub(super) fn refuses_source(&self, looked: &Looked<'_>, source: IpAddr) -> Option<String> {
         let Found::Route(route) = looked.lookup.decisive.as_ref()?.found else { return None };
         let link = self.links?.named(route.interface.as_deref().filter(|name| *name != "lo")?)?;
@@ -29,7 +29,8 @@ impl Routing<'_> {
         })
     }
 
-    /// Why the kernel drops a packet that arrives, if it does (IPv4: `ip_route_input_slow` in net/ipv4/route.c).
+    /// Why the kernel drops a packet that arrives, if it does (IPv4: `ip_route_input_slow` in
+    /// net/ipv4/route.c).
     pub(super) fn rejects(&self, at: &PacketState) -> Option<String> {
         let link = self.links?.named(at.in_interface.as_deref().filter(|name| *name != "lo")?)?;
         let name = one_line(&link.name);
@@ -54,7 +55,8 @@ impl Routing<'_> {
         why.or_else(|| to_no_host(link, destination)).or_else(|| self.rejects_source(at, link))
     }
 
-    /// `fib_validate_source` in net/ipv4/fib_frontend.c: another way leads to the source, or it is an address of this machine.
+    /// `fib_validate_source` in net/ipv4/fib_frontend.c: another way leads to the source, or it is an address
+    /// of this machine.
     fn rejects_source(&self, at: &PacketState, link: &Link) -> Option<String> {
         let (fib, source, name) = (self.fib?, at.source.ip(), link.name.as_str());
         let (own, all) = (link.settings, self.links?.all);

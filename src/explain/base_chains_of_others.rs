@@ -1,5 +1,6 @@
-//! Base chains that packets meet beside our rules: after them `INPUT`, `POSTROUTING`, `filter` and `security` of iptables; before or after
-//! them those of the other variant of iptables and of other programs' tables of nftables.
+//! Base chains that packets meet beside our rules: after them `INPUT`, `POSTROUTING`, `filter` and `security`
+//! of iptables; before or after them those of the other variant of iptables and of other programs' tables of
+//! nftables.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -21,8 +22,8 @@ use crate::parse::{self, Observed, ObservedTable};
 const FORWARD: &str = "FORWARD";
 
 impl Rules {
-    /// Adds what packets meet after our rules in the tables of iptables that these share, or all of those beside them, which are named
-    /// with their variant.
+    /// Adds what packets meet after our rules in the tables of iptables that these share, or all of those
+    /// beside them, which are named with their variant.
     pub fn add_iptables(&mut self, observed: &Observed, beside: Option<Variant>) {
         let earlier = observed.tables.iter().map(|(table, live)| (Some(*table), live));
         let earlier = earlier.map(|(table, live)| {
@@ -73,8 +74,8 @@ impl Rules {
         self.sort();
     }
 
-    /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets. `is_read`: whether a chain
-    /// is one of those that iptables shares, which have been read as text.
+    /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets.
+    /// `is_read`: whether a chain is one of those that iptables shares, which have been read as text.
     pub fn add_base_chains(
         &mut self,
         family: Family,

@@ -11,7 +11,8 @@ use crate::live_rules::{ASSURED, CONFIRMED, DYING, EXPECTED, SEEN_REPLY, STATUS_
 pub(super) struct Connection {
     /// Source and destination of the first packet.
     pub(super) original: (SocketAddr, SocketAddr),
-    /// Source and destination of replies; the second one is not known where the first packet has passed `POSTROUTING`.
+    /// Source and destination of replies; the second one is not known where the first packet has passed
+    /// `POSTROUTING`.
     pub(super) reply: (SocketAddr, Option<SocketAddr>),
     /// Whether the packet is a reply.
     pub(super) is_reply: bool,

@@ -1,5 +1,5 @@
-//! Default values of a packet: a client, a server and a client's port that no foreign rule names and to which routes lead. A value that
-//! a rule names is that of few clients, and the report would be theirs.
+//! Default values of a packet: a client, a server and a client's port that no foreign rule names and to which
+//! routes lead. A value that a rule names is that of few clients, and the report would be theirs.
 
 use std::net::IpAddr;
 
@@ -26,8 +26,8 @@ pub(super) fn default_server(pod: &Pod<'_>, family: Family) -> IpAddr {
 }
 
 impl Pod<'_> {
-    /// The first of these addresses that no foreign rule names and to which a route leads; if there is none, the first one that no foreign
-    /// rule names, or the first one at all.
+    /// The first of these addresses that no foreign rule names and to which a route leads; if there is none,
+    /// the first one that no foreign rule names, or the first one at all.
     fn usual(&self, family: Family, candidates: impl Iterator<Item = IpAddr> + Clone) -> Option<IpAddr> {
         let tested = self.live.as_ref().and_then(|live| live.tested.get(&family));
         let routing = self.routing(family);

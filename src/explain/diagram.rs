@@ -1,5 +1,5 @@
-//! The path of a packet as a Mermaid diagram: the chains that it traverses, the rules that lead from one to the
-//! next, and the verdict.
+//! The path of a packet as a Mermaid diagram: the chains that it traverses, the rules that lead from one to
+//! the next, and the verdict.
 
 use super::walk::{Match, Step, Walk};
 use crate::text::one_line;

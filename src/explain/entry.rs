@@ -61,7 +61,8 @@ impl Entry {
         Chain::from_name(self.rule.chain()?.0)
     }
 
-    /// Whether it is a rule of ours that leads to our chains, and not one for a virtual interface, which is before what was there.
+    /// Whether it is a rule of ours that leads to our chains, and not one for a virtual interface, which is
+    /// before what was there.
     pub(super) fn is_jump_of_ours(&self) -> bool {
         let statement = self.statement().filter(|statement| statement.matcher.in_interface.is_none());
         !self.is_foreign() && statement.is_some_and(|statement| matches!(statement.target, Target::Jump(_)))

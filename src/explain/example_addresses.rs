@@ -18,7 +18,8 @@ const fn host(v4: [u8; 4], [first, second, third, last]: [u16; 4]) -> Host {
 const CLIENT: Host = host([192, 0, 2, 1], [0x2001, 0xdb8, 0, 1]);
 const SERVER: Host = host([198, 51, 100, 1], [0x2001, 0xdb8, 100, 1]);
 const POD: Host = host([203, 0, 113, 1], [0x2001, 0xdb8, 113, 1]);
-/// In IPv6 the newer range for documentation; in IPv4, and the next one, addresses that no list of invalid addresses has.
+/// In IPv6 the newer range for documentation; in IPv4, and the next one, addresses that no list of invalid
+/// addresses has.
 const OTHER_CLIENT: Host = host([11, 0, 0, 1], [0x3fff, 0, 0, 1]);
 const OTHER_SERVER: Host = host([12, 0, 0, 1], [0x2600, 0, 0, 2]);
 

@@ -6,7 +6,8 @@ use super::rules::Rules;
 use crate::model::{Chain, FamilyRules, Statement, Target};
 
 impl Rules {
-    /// Takes rules in chains of ours that let packets pass or drop them for foreign ones, unless they are among these.
+    /// Takes rules in chains of ours that let packets pass or drop them for foreign ones, unless they are
+    /// among these.
     pub fn disown(&mut self, wanted: &FamilyRules) {
         for (table, chains) in &mut self.tables {
             let wanted = wanted.tables.get(table);

@@ -24,7 +24,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether packets of a family can get to it: one on `::` takes those of both, unless it is for IPv6 only.
+    /// Whether packets of a family can get to it: one on `::` takes those of both, unless it is for IPv6
+    /// only.
     pub(super) fn serves(&self, family: Family) -> bool {
         let is_any = self.address.is_ipv6() && self.address.ip().is_unspecified() && !self.is_v6_only;
         is_any || self.address.is_ipv4() == (family == Family::V4)

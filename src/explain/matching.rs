@@ -15,7 +15,8 @@ pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";
 /// Why a test of the connection's mark fails, negated or not.
 pub(super) const NO_CONNECTION: &str = "has no connection, so no connection mark";
 
-/// Whether a walk says why rules are not for its packet. The words cost more than the test; only the report on one packet has them.
+/// Whether a walk says why rules are not for its packet. The words cost more than the test; only the report
+/// on one packet has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Words {
     #[default]
@@ -52,7 +53,8 @@ pub(super) struct PacketState {
     pub(super) is_tracked: bool,
     /// The zone in which that looks for its connection.
     pub(super) zone: Zone,
-    /// Whether a rule has decided both: the first one that sets one of them counts, and only before connection tracking.
+    /// Whether a rule has decided both: the first one that sets one of them counts, and only before
+    /// connection tracking.
     pub(super) is_assigned: bool,
     /// Whether connection tracking has seen it.
     pub(super) is_seen: bool,
@@ -90,7 +92,8 @@ impl PacketState {
         }
     }
 
-    /// Whether it has a connection, which has a mark: not before connection tracking, nor if it is not tracked or invalid.
+    /// Whether it has a connection, which has a mark: not before connection tracking, nor if it is not
+    /// tracked or invalid.
     pub(super) fn has_connection(&self) -> bool {
         self.is_seen && self.is_tracked && self.state != ConnectionState::Invalid
     }
@@ -201,7 +204,8 @@ fn connmark(test: Match<Mark>, packet: &PacketState) -> Option<String> {
     mark("connection mark", test, packet.connmark, packet.words)
 }
 
-/// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other fails.
+/// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other
+/// fails.
 fn owner(test: Match<Owner>, process: Option<Process>, words: Words) -> Option<String> {
     let Some(Process { uid, gid }) = process else {
         return matches!(test, Match::Is(_)).then(|| words.of(|| NO_SOCKET.to_owned()));

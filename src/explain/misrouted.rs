@@ -6,7 +6,8 @@ use super::{Pod, reason, row};
 use crate::finding::{Finding, Problem, Subject};
 use crate::text::one_line;
 
-/// The policy rules that keep captured packets from the proxy, by themselves or by a route, each with one such packet.
+/// The policy rules that keep captured packets from the proxy, by themselves or by a route, each with one
+/// such packet.
 #[must_use]
 pub fn misrouted(pod: &Pod<'_>) -> Vec<Finding> {
     let Some(live) = &pod.live else { return Vec::new() };

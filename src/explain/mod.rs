@@ -1,7 +1,7 @@
 //! `explain`: whether a packet is captured, by which rule, and because of which option.
 //!
-//! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones among them;
-//! this is one more interpreter of them.
+//! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones
+//! among them; this is one more interpreter of them.
 
 mod arrival;
 mod base_chains_of_others;
@@ -184,7 +184,8 @@ impl Pod<'_> {
     }
 }
 
-/// The question about the app, for a process of it that runs as a user of the proxy: its packets take another way.
+/// The question about the app, for a process of it that runs as a user of the proxy: its packets take another
+/// way.
 fn of_running_app(query: &PacketQuery, pod: &Pod<'_>) -> PacketQuery {
     let live = pod.live.as_ref().filter(|_| query.sender == Sender::App);
     let running = live.and_then(|live| live.runtime.app_as_proxy().next());

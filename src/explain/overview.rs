@@ -18,8 +18,8 @@ const MOST: usize = 5;
 /// A port of the app, and of a server, that no option names.
 pub(super) const ANY_PORT: u16 = 8080;
 
-/// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not, or of which a
-/// live pod has no address.
+/// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that
+/// does not, or of which a live pod has no address.
 pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let Pod { config, network, .. } = *pod;
     let mut rows = Vec::new();

@@ -13,7 +13,8 @@ pub(super) const CLIENT_PORT: u16 = 50000;
 /// Name of the pod's network interface where the namespace has none yet.
 const POD_INTERFACE: &str = "eth0";
 
-/// TCP flags that a packet may have, each as one number of FIN, SYN, RST and ACK; none of these where that is not known.
+/// TCP flags that a packet may have, each as one number of FIN, SYN, RST and ACK; none of these where that is
+/// not known.
 pub type TcpFlags = &'static [u128];
 
 const FIN: u128 = 1;
@@ -57,7 +58,8 @@ pub struct Packet {
     pub source: SocketAddr,
     /// To.
     pub destination: SocketAddr,
-    /// Whether its socket is bound to this address: otherwise the kernel chooses one, behind the first look-up of its route.
+    /// Whether its socket is bound to this address: otherwise the kernel chooses one, behind the first
+    /// look-up of its route.
     pub has_source: bool,
     /// Whether it is bound to this port.
     pub has_port: bool,

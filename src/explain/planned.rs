@@ -33,8 +33,8 @@ impl Rules {
         }
     }
 
-    /// Adds the foreign rules of the tables that iptables shares, where a run puts `own` among them: these are the desired rules that
-    /// `self` was made of.
+    /// Adds the foreign rules of the tables that iptables shares, where a run puts `own` among them: these
+    /// are the desired rules that `self` was made of.
     pub fn add_shared(&mut self, own: &FamilyRules, observed: &Observed) {
         for (table, live) in Self::live(observed).tables {
             let planned = self.tables.entry(table).or_default();

@@ -1,4 +1,5 @@
-//! The report about all traffic of a live pod as values, for a page: what text and JSON have, and the rules in the order of the hooks.
+//! The report about all traffic of a live pod as values, for a page: what text and JSON have, and the rules
+//! in the order of the hooks.
 
 use std::collections::BTreeSet;
 

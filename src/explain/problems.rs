@@ -19,7 +19,8 @@ use crate::text::one_line;
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
 
-/// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for foreign rules.
+/// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for
+/// foreign rules.
 pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     let mut problems = of_rules(live, pod);
     for finding in of_ports(&proxy_ports(live, pod.config)) {
@@ -161,8 +162,8 @@ fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
     of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).into_set()
 }
 
-/// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their address over `lo`, too, and sends
-/// the replies out by the interface.
+/// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their
+/// address over `lo`, too, and sends the replies out by the interface.
 fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<Finding> {
     let listeners = live.runtime.listeners.as_ref()?;
     let lo = live.links.named("lo").map(|link| link.index);
@@ -182,7 +183,8 @@ fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<
     Some(Finding::new(Problem::AppListener, cause))
 }
 
-/// A port of the app without a listener. A process may begin to listen later: the kernel refuses connections until then.
+/// A port of the app without a listener. A process may begin to listen later: the kernel refuses connections
+/// until then.
 pub(super) fn app_not_listening(port: u16, live: &LiveState) -> Option<Finding> {
     let listeners = live.runtime.listeners.as_ref()?;
     let listens = |found: &Listener| found.transport == Transport::Tcp && found.address.port() == port;
@@ -191,8 +193,8 @@ pub(super) fn app_not_listening(port: u16, live: &LiveState) -> Option<Finding> 
     (!listeners.iter().any(listens)).then(|| Finding::new(Problem::AppNotListening, cause()))
 }
 
-/// What is wrong with ports of the proxy: the ports with the same problem together. The family and the protocol are named where the other
-/// one of the same port has another problem or none.
+/// What is wrong with ports of the proxy: the ports with the same problem together. The family and the
+/// protocol are named where the other one of the same port has another problem or none.
 fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
     let mut found: Vec<(&String, Vec<String>)> = Vec::new();
     for ProxyPort { name, transport, port, family, problem, .. } in ports {
@@ -221,7 +223,8 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
     found.into_iter().map(finding).collect()
 }
 
-/// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named` yet.
+/// Captured connections and those of the proxy that are sure to end by a foreign rule which is not `named`
+/// yet.
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {

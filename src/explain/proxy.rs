@@ -21,15 +21,16 @@ pub(super) fn ends_connections(problem: &str) -> bool {
 }
 
 impl Pod<'_> {
-    /// The user of the socket that listens on the proxy's ports, where that is known, and the group of the options: the kernel lists sockets
-    /// without their group.
+    /// The user of the socket that listens on the proxy's ports, where that is known, and the group of the
+    /// options: the kernel lists sockets without their group.
     pub(super) fn proxy(&self) -> Process {
         let by_options = proxy_owner(self.config);
         let listening = self.live.as_ref().and_then(|live| self.listening_uid(live));
         Process { uid: listening.unwrap_or(by_options.uid), ..by_options }
     }
 
-    /// The proxy of a TPROXY pod where it takes a client's address: with the user of its inbound listener; root, if nothing listens.
+    /// The proxy of a TPROXY pod where it takes a client's address: with the user of its inbound listener;
+    /// root, if nothing listens.
     pub(super) fn transparent_proxy(&self) -> Process {
         let inbound = self.config.traffic.ports.inbound.number();
         let is_its = |found: &&Listener| {
@@ -51,8 +52,8 @@ impl Pod<'_> {
         takes_mptcp || (live.routed_mark.is_some() && self.transparent_proxy().uid != ROOT)
     }
 
-    /// Why rules capture what a TPROXY proxy of this user sends to the app under the client's address: they know it by its user, and
-    /// take it for a call to the pod's own service.
+    /// Why rules capture what a TPROXY proxy of this user sends to the app under the client's address: they
+    /// know it by its user, and take it for a call to the pod's own service.
     pub(super) fn captured_again(&self) -> Option<String> {
         let Process { uid, gid } = self.transparent_proxy();
         (uid != ROOT).then(|| {

@@ -10,7 +10,8 @@ use crate::model::Port;
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
-/// Why no listener on the port takes a captured packet as it is by then, if each of them is for another address or interface.
+/// Why no listener on the port takes a captured packet as it is by then, if each of them is for another
+/// address or interface.
 pub(super) fn out_of_reach(
     packet: &Packet,
     (taken, port): (&Walk<'_>, Port),

@@ -60,7 +60,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The reason for the verdict of a walk, and the port that a packet has when it is dropped, which rules of a firewall test.
+/// The reason for the verdict of a walk, and the port that a packet has when it is dropped, which rules of a
+/// firewall test.
 pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
     let mut reason = of_verdict(packet, walk, pod);
     let port = walk.end.destination.port();
@@ -167,7 +168,8 @@ fn no_live_rule(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> St
     format!("no live rule captures it ({family}){because}")
 }
 
-/// Whether rules for a packet's port or address are live: then they do not work, a jump to them is missing for instance.
+/// Whether rules for a packet's port or address are live: then they do not work, a jump to them is missing
+/// for instance.
 fn is_meant(packet: &Packet, config: &CaptureConfig) -> bool {
     let (traffic, to) = (&config.traffic, packet.destination);
     if packet.is_inbound {

@@ -1,4 +1,5 @@
-//! Where a packet goes before and behind the rules: as the options have it, or by the live policy rules and routes.
+//! Where a packet goes before and behind the rules: as the options have it, or by the live policy rules and
+//! routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -76,8 +77,8 @@ impl<'a> Routing<'a> {
         self.mark
     }
 
-    /// Looks up a packet in the live rules as it is now; `None` without them. What a process sends is looked up so for the second time,
-    /// since it was changed.
+    /// Looks up a packet in the live rules as it is now; `None` without them. What a process sends is looked
+    /// up so for the second time, since it was changed.
     pub(super) fn look(
         &self,
         at: &PacketState,
@@ -105,8 +106,9 @@ impl<'a> Routing<'a> {
         Some(Looked { packet, lookup: lookup(self.fib?, flow), is_own: self.has_own(flow.destination) })
     }
 
-    /// The look-ups before a process sends its first packet, up to the one that decides; `None` without live rules. A socket that is not bound
-    /// is looked up without an address and, over TCP, without a port. With what the kernel has chosen IPv4 looks again.
+    /// The look-ups before a process sends its first packet, up to the one that decides; `None` without live
+    /// rules. A socket that is not bound is looked up without an address and, over TCP, without a port. With
+    /// what the kernel has chosen IPv4 looks again.
     pub(super) fn look_first(&self, packet: &Packet) -> Option<Vec<Looked<'a>>> {
         let bound = Flow {
             source: packet.source.ip(),
@@ -140,8 +142,9 @@ impl<'a> Routing<'a> {
         Some(if is_alike { vec![again] } else { vec![first, again] })
     }
 
-    /// The source that the kernel chooses, the interface by which a packet leaves that a process sends, and whether that is to this
-    /// machine: a local route has addresses that no interface has. `None` without live rules, or without a route.
+    /// The source that the kernel chooses, the interface by which a packet leaves that a process sends, and
+    /// whether that is to this machine: a local route has addresses that no interface has. `None` without
+    /// live rules, or without a route.
     pub(super) fn leaves_by(&self, packet: &Packet) -> Option<(IpAddr, String, bool)> {
         let fib = self.fib?;
         let first = self.look_first(packet)?;
@@ -159,7 +162,8 @@ impl<'a> Routing<'a> {
         }
     }
 
-    /// The address of a client on this interface: one for documentation, or that of a neighbour where none such is routed to it.
+    /// The address of a client on this interface: one for documentation, or that of a neighbour where none
+    /// such is routed to it.
     pub(super) fn client(&self, interface: &str, documentation: IpAddr) -> IpAddr {
         let neighbour = || {
             let fib = self.fib?;
@@ -197,8 +201,8 @@ impl<'a> Routing<'a> {
         self.fib.is_some_and(|fib| fib.addresses.iter().any(|own| own.address == address))
     }
 
-    /// The address of an interface that REDIRECT gives what arrives there, and at which TPROXY looks for a socket: the first one, of the
-    /// scope of the destination.
+    /// The address of an interface that REDIRECT gives what arrives there, and at which TPROXY looks for a
+    /// socket: the first one, of the scope of the destination.
     pub(super) fn own_address(&self, interface: &str, destination: IpAddr) -> Option<IpAddr> {
         let is_usable =
             |address: IpAddr| destination.is_ipv4() || !is_link_local(destination) || is_link_local(address);

@@ -22,7 +22,8 @@ use crate::reconcile::owned;
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) tables: BTreeMap<Table, Chains>,
-    /// The base chains of other programs' tables that packets meet before ours, and those of nat, in their order at each hook.
+    /// The base chains of other programs' tables that packets meet before ours, and those of nat, in their
+    /// order at each hook.
     pub(crate) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
     pub(crate) later: Vec<BaseChain>,
@@ -71,7 +72,8 @@ pub(crate) struct BaseChain {
 }
 
 impl BaseChain {
-    /// The priority at which the kernel runs it, and its own: all chains that translate sources are run in one place.
+    /// The priority at which the kernel runs it, and its own: all chains that translate sources are run in
+    /// one place.
     pub(super) fn place(&self) -> (i32, i32) {
         let translates_sources = self.is_nat && [INPUT, POSTROUTING].contains(&self.hook);
         (if translates_sources { SOURCE_NAT_PRIORITY } else { self.priority }, self.priority)
@@ -227,8 +229,8 @@ impl Rules {
         listed
     }
 
-    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program has removed rules. No rule
-    /// jumps to the chain that keeps translation.
+    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program
+    /// has removed rules. No rule jumps to the chain that keeps translation.
     #[must_use]
     pub fn broken_chains(&self) -> Vec<BrokenChain> {
         let mut broken = Vec::new();

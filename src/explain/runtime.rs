@@ -1,5 +1,5 @@
-//! What runs in the pod beside the rules: who listens on the ports that rules hand packets to, processes whose traffic is not
-//! captured because of their user or group, and connections that are older than capture.
+//! What runs in the pod beside the rules: who listens on the ports that rules hand packets to, processes
+//! whose traffic is not captured because of their user or group, and connections that are older than capture.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,8 +37,9 @@ pub struct Runtime {
     pub programs: Vec<BpfProgram>,
 }
 
-/// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as Cilium and Calico do with
-/// the addresses of services. Rules for the server's address see none of its queries.
+/// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as
+/// Cilium and Calico do with the addresses of services. Rules for the server's address see none of its
+/// queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TranslatedServer {
     /// The address that resolvers are given, with port 53.
@@ -215,8 +216,8 @@ pub(super) fn unbound_passthrough(family: Family, pod: &Pod<'_>) -> Option<Strin
     passthrough_problem(family, pod).map(|(cause, command)| format!("{cause}; `{command}`"))
 }
 
-/// What keeps the proxy from its connections to the app, for which it binds `127.0.0.6` or `::6`: the address is not the pod's. The command
-/// that mends it.
+/// What keeps the proxy from its connections to the app, for which it binds `127.0.0.6` or `::6`: the address
+/// is not the pod's. The command that mends it.
 pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<(String, String)> {
     let live = pod.live.as_ref()?;
     let (address, is_absent, added): (IpAddr, _, _) = match family {
@@ -241,8 +242,8 @@ pub(super) fn passthrough_problem(family: Family, pod: &Pod<'_>) -> Option<(Stri
     (is_absent && live.rules.get(&family)?.looks_for(address)).then(problem)
 }
 
-/// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by `lo`. `to` is where they go by
-/// the rules.
+/// What keeps packets of the pod's own processes from the proxy, and from the pod itself: they get there by
+/// `lo`. `to` is where they go by the rules.
 pub(super) fn loopback_problem(to: IpAddr, pod: &Pod<'_>) -> Option<String> {
     let live = pod.live.as_ref()?;
     let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -308,8 +309,8 @@ pub(super) fn exempt_processes(live: &LiveState) -> Vec<&Process> {
     live.runtime.processes.iter().filter(|process| process.is_proxy != Some(true)).collect()
 }
 
-/// Connections that would be captured if they began now. The kernel lists sockets without their group: where rules ask for groups,
-/// that is not known of outbound ones.
+/// Connections that would be captured if they began now. The kernel lists sockets without their group: where
+/// rules ask for groups, that is not known of outbound ones.
 #[must_use]
 pub fn older_than_capture<'a>(
     live: &'a LiveState,

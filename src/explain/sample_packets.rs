@@ -1,5 +1,5 @@
-//! Packets for each foreign rule and policy rule: to the address and the port that it names, from whom it names; and those by which the proxy
-//! hands on what is captured from or for these.
+//! Packets for each foreign rule and policy rule: to the address and the port that it names, from whom it
+//! names; and those by which the proxy hands on what is captured from or for these.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,8 +20,8 @@ use crate::model::{DNS_PORT, Family, Hook, PolicyRule, Port, ROUTE_PROTOCOL, Tra
 /// Most packets of a family, of those that are captured, and of those of the proxy.
 const MOST: usize = 64;
 
-/// For each family that has rules of ours: packets for each foreign rule and policy rule that are captured without these, or that the proxy
-/// hands on then, with the name of the kind of traffic.
+/// For each family that has rules of ours: packets for each foreign rule and policy rule that are captured
+/// without these, or that the proxy hands on then, with the name of the kind of traffic.
 pub(super) fn packets(live: &LiveState, pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
@@ -68,7 +68,8 @@ const CAPTURED: [Kind; 2] = [Kind::App, Kind::Client];
 const PROXY: [Kind; 5] = [Kind::ToServer, Kind::FromServer, Kind::ToApp, Kind::FromApp, Kind::ToClient];
 
 impl Kind {
-    /// Whether packets of this kind meet a hook where they have the addresses that a rule for them names. `None`: it is not known which.
+    /// Whether packets of this kind meet a hook where they have the addresses that a rule for them names.
+    /// `None`: it is not known which.
     fn meets(self, hook: Option<&str>, live: &LiveState) -> bool {
         let arrives = hook.is_none_or(|hook| [Hook::Prerouting.name(), INPUT].contains(&hook));
         match self {
@@ -277,7 +278,8 @@ fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr
     range.map_or_else(|| SocketAddr::new(default_server(pod, family), port(&outbound.ports)), host)
 }
 
-/// Whether a policy rule names a user, an address, a port or a protocol. The packets of the table match a negated one.
+/// Whether a policy rule names a user, an address, a port or a protocol. The packets of the table match a
+/// negated one.
 fn is_asked_about(rule: &PolicyRule) -> bool {
     let names = rule.uids.is_some() || !tests(rule).is_empty();
     names && rule.origin != ROUTE_PROTOCOL && !rule.is_negated

@@ -1,4 +1,5 @@
-//! Verdicts and reasons, by options and packet. `tests/netns/backend_agreement.rs` compares them with the kernel's.
+//! Verdicts and reasons, by options and packet. `tests/netns/backend_agreement.rs` compares them with the
+//! kernel's.
 
 use std::ffi::OsString;
 use std::io;

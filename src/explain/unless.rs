@@ -1,5 +1,5 @@
-//! Values of what was not asked about with which the verdict would be another: found by walks with the values that the rules
-//! test.
+//! Values of what was not asked about with which the verdict would be another: found by walks with the values
+//! that the rules test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -213,8 +213,8 @@ fn all_changed(packet: &Packet, test: &[Value], open: Open, pod: &Pod<'_>) -> Op
     Some((other, conditions.join(" and ")))
 }
 
-/// The packet with another value, on the other side of the test, and the condition in words; `None` if the question says what it
-/// has, or no such packet is asked about.
+/// The packet with another value, on the other side of the test, and the condition in words; `None` if the
+/// question says what it has, or no such packet is asked about.
 fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<(Packet, String)> {
     let mut other = packet.clone();
     let is = |what: &str, is_in: bool, range: String| {

@@ -1,7 +1,7 @@
 //! `/etc/resolv.conf`, read the way the resolvers of the C libraries read it.
 //!
-//! glibc and musl differ in some lines. A pod's programs may use either, so a server counts if one of them would ask it; a rule
-//! for a server that a program does not ask matches nothing.
+//! glibc and musl differ in some lines. A pod's programs may use either, so a server counts if one of them
+//! would ask it; a rule for a server that a program does not ask matches nothing.
 //!
 //! | line | glibc | musl |
 //! |---|---|---|
@@ -38,10 +38,10 @@ impl NameServers {
 
 /// The servers that the text of `/etc/resolv.conf` names.
 ///
-/// The keyword is at the very beginning of its line, followed by a blank; an IPv4 address may have any form that
-/// `inet_aton(3)` reads (`10.77.2` is 10.77.0.2); a zone (`fe80::1%eth0`) is cut off; what follows the address does not
-/// matter; other lines are skipped. The resolvers ask the first three servers only, but programs with a resolver of their own
-/// ask all of them: so all of them are listed.
+/// The keyword is at the very beginning of its line, followed by a blank; an IPv4 address may have any form
+/// that `inet_aton(3)` reads (`10.77.2` is 10.77.0.2); a zone (`fe80::1%eth0`) is cut off; what follows the
+/// address does not matter; other lines are skipped. The resolvers ask the first three servers only, but
+/// programs with a resolver of their own ask all of them: so all of them are listed.
 #[must_use]
 pub fn name_servers(resolv_conf: &str) -> NameServers {
     let mut servers = NameServers::default();
@@ -78,8 +78,8 @@ const fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
 
-/// An IPv4 address as `inet_aton(3)` reads it: one to four numbers, each decimal, octal (`0...`) or hexadecimal (`0x...`), of
-/// which the last fills all the bytes that are left.
+/// An IPv4 address as `inet_aton(3)` reads it: one to four numbers, each decimal, octal (`0...`) or
+/// hexadecimal (`0x...`), of which the last fills all the bytes that are left.
 fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u32> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, first) = parts.split_last()?;

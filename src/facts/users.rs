@@ -1,4 +1,5 @@
-//! `/etc/passwd` and `/etc/group`, read directly: name services may ask the network, which a half-made pod lacks.
+//! `/etc/passwd` and `/etc/group`, read directly: name services may ask the network, which a half-made pod
+//! lacks.
 //!
 //! Lines count as for Go's `os/user`, which Istio's default build uses.
 
@@ -20,8 +21,8 @@ pub fn gid_of(group_file: &str, group: &str) -> Option<u32> {
     })
 }
 
-/// The number in the first line that is complete and has the name in its first field. Other lines are skipped, and so are
-/// comments, names with a sign in front (NIS), and a number that means "no id".
+/// The number in the first line that is complete and has the name in its first field. Other lines are
+/// skipped, and so are comments, names with a sign in front (NIS), and a number that means "no id".
 fn number_of(text: &str, name: &str, number: impl for<'a> Fn(&[&'a str]) -> Option<&'a str>) -> Option<u32> {
     let special = |line: &str| line.starts_with(['#', '+', '-', ':']);
     text.lines().map(str::trim).filter(|line| !special(line)).find_map(|line| {

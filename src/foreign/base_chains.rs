@@ -1,8 +1,9 @@
 //! Base chains of other programs' nftables tables, which captured packets meet before or after our rules.
 //!
-//! Packets pass the base chains of a hook by priority. `accept` ends only one of them, so a packet does not reach our
-//! rules only if it is dropped, queued, untracked, or redirected by another rule: the first translation of a
-//! connection counts. After our rules, a captured packet can still be dropped on its way to the proxy.
+//! Packets pass the base chains of a hook by priority. `accept` ends only one of them, so a packet does not
+//! reach our rules only if it is dropped, queued, untracked, or redirected by another rule: the first
+//! translation of a connection counts. After our rules, a captured packet can still be dropped on its way to
+//! the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,8 +25,8 @@ use crate::model::{
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT, POSTROUTING, REWRITES};
 
-/// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every firewall has one for
-/// the states of connections.
+/// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every
+/// firewall has one for the states of connections.
 const AFTER_OURS: [&str; 5] = ["policy drop", "drop", "reject", "queue", REWRITES];
 
 /// A base chain that may keep packets from ours, or from the proxy.
@@ -140,8 +141,8 @@ impl fmt::Display for BaseChain {
     }
 }
 
-/// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs, with the
-/// members of their sets.
+/// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of
+/// other programs, with the members of their sets.
 #[must_use]
 pub fn find_conflicting_base_chains(
     desired: &PerFamily<FamilyRules>,
@@ -398,8 +399,8 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// What these rules, and those of chains that they jump to, do to captured packets; and whether they accept all that have not left the
-    /// chain by then.
+    /// What these rules, and those of chains that they jump to, do to captured packets; and whether they
+    /// accept all that have not left the chain by then.
     pub(super) fn collect(&mut self, rules: &'a [Rule], does: &mut BTreeSet<String>) -> bool {
         let mut some_leave = false;
         let end = (self.end)(rules);

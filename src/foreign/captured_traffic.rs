@@ -129,8 +129,9 @@ impl CapturedTraffic {
         self.may_meet(&rule.tests())
     }
 
-    /// Whether it may match what TPROXY leaves to the rules behind ours in PREROUTING: UDP; and of TCP what arrives on lo (redirected
-    /// connections, those of the proxy to the app, their replies), and replies to the proxy at a port that is not captured.
+    /// Whether it may match what TPROXY leaves to the rules behind ours in PREROUTING: UDP; and of TCP what
+    /// arrives on lo (redirected connections, those of the proxy to the app, their replies), and replies to
+    /// the proxy at a port that is not captured.
     pub(super) fn may_match_behind_tproxy(&self, rule: &LiveRule) -> bool {
         let tests = rule.tests();
         let lo = live_rules::name_number(b"lo");
@@ -150,8 +151,8 @@ impl CapturedTraffic {
         may_meet(tests, TCP) || self.dns && may_meet(tests, UDP) && may_be_dns(tests)
     }
 
-    /// Whether a rule may match packets that our rules have taken: in the chains of the input hook, and behind
-    /// ours in those of the output hook, where a redirected packet is for loopback.
+    /// Whether a rule may match packets that our rules have taken: in the chains of the input hook, and
+    /// behind ours in those of the output hook, where a redirected packet is for loopback.
     pub(super) fn may_match_taken(&self, rule: &LiveRule, is_output: bool) -> bool {
         let tests = rule.tests();
         if !self.may_meet(&tests) {

@@ -24,8 +24,8 @@ const fn drops(effect: &Effect) -> bool {
 }
 
 impl Examined<'_> {
-    /// The rules and policies there that may decide. The tables `filter` and `security` of iptables-nft are examined with the other base
-    /// chains.
+    /// The rules and policies there that may decide. The tables `filter` and `security` of iptables-nft are
+    /// examined with the other base chains.
     pub(super) fn later(&self, observed: &Observed, backend: Backend) -> Vec<PrecedingRule> {
         let captured = CapturedTraffic::of(self.desired);
         let none = ObservedTable::default();
@@ -77,7 +77,8 @@ impl Examined<'_> {
     }
 }
 
-/// A chain that packets meet behind ours: name of the table and the chain, table, rules, whether its policy is to drop.
+/// A chain that packets meet behind ours: name of the table and the chain, table, rules, whether its policy
+/// is to drop.
 type Behind<'a> = (&'static str, &'static str, &'a ObservedTable, Vec<LiveRule>, bool);
 
 fn behind<'a>(name: &'static str, chain: &'static str, table: &'a ObservedTable) -> Behind<'a> {
@@ -98,7 +99,8 @@ pub(super) struct Search<'a> {
     may_match: &'a dyn Fn(&LiveRule) -> bool,
     chains: &'a BTreeMap<String, Vec<LiveRule>>,
     seen: BTreeSet<String>,
-    /// Which chains accept all packets of which kind, as far as that is known: chains that many rules jump to are read once.
+    /// Which chains accept all packets of which kind, as far as that is known: chains that many rules jump to
+    /// are read once.
     accepting: RefCell<BTreeMap<(String, Taken), bool>>,
 }
 
@@ -153,7 +155,8 @@ impl<'a> Search<'a> {
         accepts
     }
 
-    /// Whether the rules of a chain accept all packets of a kind, and no earlier one has led some to its end: in a shared chain, to its policy.
+    /// Whether the rules of a chain accept all packets of a kind, and no earlier one has led some to its end:
+    /// in a shared chain, to its policy.
     fn chain_accepts(&self, rules: &[LiveRule], taken: Taken, depth: usize) -> bool {
         let at = rules.iter().position(|rule| self.accepts(rule, taken, depth));
         let before = at.and_then(|at| rules.get(..at));
@@ -169,7 +172,8 @@ impl<'a> Search<'a> {
         leads && (self.may_match)(rule)
     }
 
-    /// The target that keeps a captured packet from the proxy, if the rule has such a target, or jumps to a chain with one.
+    /// The target that keeps a captured packet from the proxy, if the rule has such a target, or jumps to a
+    /// chain with one.
     fn drops(&mut self, rule: &LiveRule, depth: usize) -> Option<Targets> {
         if !(self.may_match)(rule) {
             return None;

@@ -8,8 +8,8 @@ use nfnetlink::nftables::{CtKey, Expression, Members, MetaKey, Rule, Table, Tabl
 use super::base_chains::{Ours, RuleReader, Search, hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
 
-/// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of ours test marks: in
-/// words, for `explain`.
+/// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of
+/// ours test marks: in words, for `explain`.
 #[must_use]
 pub fn find_mark_changes(
     desired: &PerFamily<FamilyRules>,

@@ -24,8 +24,8 @@ enum Marked {
 /// Chains in which the way of a packet is chosen already.
 const ROUTED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
 
-/// Warnings of foreign rules that set the mark which the desired rules look for in connections: in whatever chain, and where
-/// policy routing follows for those that set it in packets.
+/// Warnings of foreign rules that set the mark which the desired rules look for in connections: in whatever
+/// chain, and where policy routing follows for those that set it in packets.
 #[must_use]
 pub fn find_tproxy_marks(
     desired: &PerFamily<FamilyRules>,

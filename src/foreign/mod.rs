@@ -38,7 +38,8 @@ fn shown(chain: &str, text: &str) -> String {
     format!("-A {chain} {}", text.escape_debug().to_string().replace("\\\"", "\""))
 }
 
-/// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack does.
+/// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack
+/// does.
 const DEEPEST: usize = 100;
 /// The live rules in the tables of iptables.
 #[derive(Clone, Copy, Debug)]
@@ -239,8 +240,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The target that takes a captured packet away from our rules, if the rule has such a target, or jumps to a chain
-    /// with one; `depth` chains deep.
+    /// The target that takes a captured packet away from our rules, if the rule has such a target, or jumps
+    /// to a chain with one; `depth` chains deep.
     fn decides(&mut self, rule: &LiveRule, in_hook: bool, depth: usize) -> Option<Targets> {
         let is_left = !self.is_behind_tproxy || self.captured.may_match_behind_tproxy(rule);
         if !is_left || !self.captured.may_match(rule) {

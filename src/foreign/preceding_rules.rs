@@ -123,8 +123,8 @@ pub struct PrecedingRule {
     pub(super) is_by_tproxy: bool,
 }
 
-/// A translated response has another address or port than those by which our rules know responses, so it is looked up in another zone
-/// than its query.
+/// A translated response has another address or port than those by which our rules know responses, so it is
+/// looked up in another zone than its query.
 pub(super) const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no response while DNS is captured (--redirect-dns): let it \
                             translate none, or capture no DNS";
 

@@ -1,4 +1,5 @@
-//! Foreign rules of nat that give packets a loopback address which TPROXY has captured: TPROXY ends no table but its own.
+//! Foreign rules of nat that give packets a loopback address which TPROXY has captured: TPROXY ends no table
+//! but its own.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-//! Foreign rules that send the queries of a captured name server elsewhere, which conntrack zones do not survive.
+//! Foreign rules that send the queries of a captured name server elsewhere, which conntrack zones do not
+//! survive.
 //!
-//! The response comes from another address or port than the name server's, so our rules give it no zone, and the kernel looks for
-//! its query in the default zone: it is not translated back, and the resolver drops it.
+//! The response comes from another address or port than the name server's, so our rules give it no zone, and
+//! the kernel looks for its query in the default zone: it is not translated back, and the resolver drops it.
 
 use std::net::IpAddr;
 
@@ -24,8 +25,9 @@ use crate::ordered::Ordered as _;
 
 const UDP: u128 = 17;
 
-/// The name servers whose queries over UDP are sure to get no response beside the desired rules, each with the rule that translates
-/// them. A rule with a test that is not known, such as that of an owner, is none of them.
+/// The name servers whose queries over UDP are sure to get no response beside the desired rules, each with
+/// the rule that translates them. A rule with a test that is not known, such as that of an owner, is none of
+/// them.
 #[must_use]
 pub fn that_translate_queries(
     desired: &PerFamily<FamilyRules>,
@@ -101,7 +103,8 @@ fn is_of_app(rule: &Rule) -> bool {
     is_query && matcher.owners.is_empty() && matches!(rule.statement.target, Target::ConntrackZone(_))
 }
 
-/// The loopback addresses that rules of a base chain name: what they translate there is a name server in the pod.
+/// The loopback addresses that rules of a base chain name: what they translate there is a name server in the
+/// pod.
 fn loopback_servers(family: Family, base: &BaseChain) -> Vec<IpAddr> {
     let rules = base.parts.iter().flat_map(|part| &part.rules).chain(base.chains.values().flatten());
     let named = rules
@@ -116,7 +119,8 @@ fn loopback_servers(family: Family, base: &BaseChain) -> Vec<IpAddr> {
 #[derive(Debug)]
 enum Outcome {
     Translated(Place),
-    /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it continues.
+    /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it
+    /// continues.
     MayBeTranslated,
     /// The query leaves the base chain as it is, or that is not known.
     Ends,

@@ -18,7 +18,8 @@ const LINK_GET_FD_BY_ID: libc::c_int = 30;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 /// Most programs of one hook: the kernel takes 64.
 const MOST: usize = 256;
-/// Where programs see packets of an interface without a filter of tc (`BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`), and whether these leave.
+/// Where programs see packets of an interface without a filter of tc (`BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`),
+/// and whether these leave.
 const TCX: [(u32, bool); 2] = [(46, false), (47, true)];
 
 /// Where programs choose the socket for what arrives in a network namespace (`BPF_SK_LOOKUP`).
@@ -148,7 +149,8 @@ fn netfilter_links() -> io::Result<String> {
         let Ok(link) = i32::try_from(link) else { continue };
         // SAFETY: the kernel has just made it, for this process alone.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
-        // `struct bpf_link_info`: type, number, program, padding; then for this type family, hook, priority, flags.
+        // `struct bpf_link_info`: type, number, program, padding; then for this type family, hook, priority,
+        // flags.
         let mut info = [0u32; 32];
         /// The fields of `union bpf_attr`.
         #[repr(C)]

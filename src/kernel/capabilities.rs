@@ -46,7 +46,8 @@ impl Capabilities {
     pub fn current() -> io::Result<Self> {
         let mut header = Header { version: VERSION, process: 0 };
         let mut parts = [Part::default(); 2];
-        // SAFETY: both are of the layout and length that the kernel expects for this version, and outlive the call.
+        // SAFETY: both are of the layout and length that the kernel expects for this version, and outlive the
+        // call.
         let outcome = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, parts.as_mut_ptr()) };
         if outcome != 0 {
             return Err(io::Error::last_os_error());

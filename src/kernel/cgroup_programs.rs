@@ -1,5 +1,5 @@
-//! BPF programs that may choose another destination at the sockets of a process, or drop its packets: those of its cgroup, and of the
-//! ones above.
+//! BPF programs that may choose another destination at the sockets of a process, or drop its packets: those
+//! of its cgroup, and of the ones above.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,8 +15,9 @@ const HOOKS: [(u32, &str); 4] = [(10, "connect4"), (11, "connect6"), (14, "sendm
 /// Where they drop packets.
 const FILTERS: [(u32, &str); 2] = [(0, "cgroup_skb/ingress"), (1, "cgroup_skb/egress")];
 
-/// The hooks with programs at the sockets of other processes, by process: those that replace a destination and that this process's own
-/// sockets do not have, and apart from them those that drop packets. One process of each cgroup is named.
+/// The hooks with programs at the sockets of other processes, by process: those that replace a destination
+/// and that this process's own sockets do not have, and apart from them those that drop packets. One process
+/// of each cgroup is named.
 ///
 /// # Errors
 /// Cgroups are not mounted, or the kernel does not list programs.

@@ -18,8 +18,8 @@ pub fn mapped(kind: &str) -> Option<Vec<RangeInclusive<u32>>> {
     Some(map.lines().filter_map(Extent::read).filter_map(range).collect())
 }
 
-/// Ids in the user namespace that the current thread's network namespace belongs to. Rules test these. Of sockets, processes and policy
-/// rules the kernel gives a process the ids in its own user namespace.
+/// Ids in the user namespace that the current thread's network namespace belongs to. Rules test these. Of
+/// sockets, processes and policy rules the kernel gives a process the ids in its own user namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OwnerIds {
     /// `None` if it is the user namespace of this process.

@@ -13,7 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// How long a read waits for the writer of a pipe.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
+/// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller,
+/// `/dev/zero` is not.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// Reads from a file or stream, and fails beyond `LARGEST_FILE`.
@@ -70,7 +71,8 @@ impl<R: Read + AsFd + IsTerminal> TimeoutReader<R> {
         Self { source, timeout }
     }
 
-    /// Waits until reading does not block. A pipe that no process has opened for writing yet is not at its end.
+    /// Waits until reading does not block. A pipe that no process has opened for writing yet is not at its
+    /// end.
     fn wait(&self) -> io::Result<()> {
         loop {
             let mut ready = [PollFd::new(self.source.as_fd(), PollFlags::POLLIN)];

@@ -1,4 +1,5 @@
-//! Files that live in memory: no directory has to be writable, and nothing is left behind when a run is killed.
+//! Files that live in memory: no directory has to be writable, and nothing is left behind when a run is
+//! killed.
 
 use std::ffi::CStr;
 use std::fs::File;

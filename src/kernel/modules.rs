@@ -15,8 +15,8 @@ const TARGET: u32 = 1;
 /// `struct nfgenmsg`: IPv4, version 0, no resource.
 const NFGENMSG_IPV4: [u8; 4] = [2, 0, 0, 0];
 
-/// Whether a module is certainly there. The kernel lists modules in `/sys/module`, but of those that are built in only
-/// those that have parameters or a version.
+/// Whether a module is certainly there. The kernel lists modules in `/sys/module`, but of those that are
+/// built in only those that have parameters or a version.
 #[must_use]
 pub fn is_loaded(module: &str) -> bool {
     match module {
@@ -27,8 +27,8 @@ pub fn is_loaded(module: &str) -> bool {
     }
 }
 
-/// Asks `nft_compat` whether it has a target, as iptables-nft does. Where it is missing, the kernel knows no such
-/// request (`EINVAL`), whatever the target.
+/// Asks `nft_compat` whether it has a target, as iptables-nft does. Where it is missing, the kernel knows no
+/// such request (`EINVAL`), whatever the target.
 fn has_nft_compat() -> bool {
     let message = Message::new(NFNL_SUBSYS_NFT_COMPAT << 8, 0, &NFGENMSG_IPV4)
         .with_text(NFTA_COMPAT_NAME, "REDIRECT")

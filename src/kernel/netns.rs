@@ -85,8 +85,8 @@ impl NamespaceId {
     }
 }
 
-/// Whether this process is in the first PID namespace of the machine, as no process of a container is, unless the container shares the
-/// node's processes.
+/// Whether this process is in the first PID namespace of the machine, as no process of a container is, unless
+/// the container shares the node's processes.
 #[must_use]
 pub fn is_outside_of_containers() -> bool {
     /// The kernel gives the first PID namespace this inode number (`PROC_PID_INIT_INO`).
@@ -116,7 +116,8 @@ impl Namespace {
         Ok(Self { file, path: named() })
     }
 
-    /// When its file was made: not before the namespace, and for one that has a name in a directory of the runtime, with that.
+    /// When its file was made: not before the namespace, and for one that has a name in a directory of the
+    /// runtime, with that.
     ///
     /// # Errors
     /// The file system does not respond.
@@ -159,8 +160,8 @@ impl Namespace {
         Ok(NamespaceId::of(&owner.metadata()?))
     }
 
-    /// Moves the current thread, and the processes it starts from now on, into it. Sockets that are open already stay where
-    /// they were.
+    /// Moves the current thread, and the processes it starts from now on, into it. Sockets that are open
+    /// already stay where they were.
     ///
     /// # Errors
     /// See [`EnterError`].
@@ -204,7 +205,8 @@ impl LockFile {
     }
 }
 
-/// A lock file for the iptables tools that needs no file system. It excludes no other run; [`super::run_lock`] does.
+/// A lock file for the iptables tools that needs no file system. It excludes no other run;
+/// [`super::run_lock`] does.
 ///
 /// # Errors
 /// The kernel refuses to make one.
@@ -239,8 +241,9 @@ impl std::error::Error for MountError {}
 /// What names the sources of users and groups.
 const NSSWITCH: &str = "/etc/nsswitch.conf";
 
-/// Hides `/etc/nsswitch.conf` from this thread and its children, in a mount namespace of its own: the iptables tools
-/// are about to run with the host's files in a pod's network, where a look-up of a name over the network hangs.
+/// Hides `/etc/nsswitch.conf` from this thread and its children, in a mount namespace of its own: the
+/// iptables tools are about to run with the host's files in a pod's network, where a look-up of a name over
+/// the network hangs.
 ///
 /// # Errors
 /// A failed mount operation. Nothing outside this thread is changed in any case.

@@ -1,8 +1,9 @@
 //! Notices of changes in many network namespaces, by one socket.
 //!
-//! The kernel sends notices of other namespaces to a socket in whose own namespace they have an id. Ids are given in a namespace that
-//! nothing else is in, so that neither that of the node nor those of the pods change, and pods without a link to the node (SR-IOV, macvlan)
-//! are no different. An id does not keep a namespace from ending.
+//! The kernel sends notices of other namespaces to a socket in whose own namespace they have an id. Ids are
+//! given in a namespace that nothing else is in, so that neither that of the node nor those of the pods
+//! change, and pods without a link to the node (SR-IOV, macvlan) are no different. An id does not keep a
+//! namespace from ending.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -51,7 +52,8 @@ impl NodeWatch {
         })
     }
 
-    /// Adds a namespace. What changes there from now on is noticed, with this id. After the end of the namespace, another one may get it.
+    /// Adds a namespace. What changes there from now on is noticed, with this id. After the end of the
+    /// namespace, another one may get it.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,4 +1,5 @@
-//! Single reads and changes of nf_tables, and of the alias of `lo`, without a child process: counts, handles, deletions.
+//! Single reads and changes of nf_tables, and of the alias of `lo`, without a child process: counts, handles,
+//! deletions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,8 +24,8 @@ pub type IptablesTable = (TableName, Vec<Chain>, Vec<Members>);
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
 
-/// The tables of iptables-nft in one family, as nf_tables holds them, each with the members of its sets and maps; and the generation of
-/// the rules, read first.
+/// The tables of iptables-nft in one family, as nf_tables holds them, each with the members of its sets and
+/// maps; and the generation of the rules, read first.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -201,7 +202,8 @@ pub fn native_by_client() -> io::Result<(LiveTables, Option<Client>)> {
     Ok((LiveTables::new(nftables::read(&mut client, &names)?, dormant), Some(client)))
 }
 
-/// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.
+/// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from
+/// `lo`.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -219,8 +221,8 @@ pub fn delete_native_tables(names: &[String]) -> io::Result<()> {
     Nftables::open()?.delete_tables(&tables).map_err(|error| error.error)
 }
 
-/// Whether the kernel limits the length of a message to nf_tables: outside of the initial user namespace, where the send
-/// buffer cannot be made larger by force.
+/// Whether the kernel limits the length of a message to nf_tables: outside of the initial user namespace,
+/// where the send buffer cannot be made larger by force.
 #[must_use]
 pub fn is_message_limited() -> bool {
     // Without the capability nothing is sent at all: a dry run shows what a run with it would do.

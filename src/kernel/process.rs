@@ -85,8 +85,8 @@ pub struct SystemHost {
 }
 
 impl SystemHost {
-    /// Looks for programs along `path` (the variable `PATH`), or in the usual places if there is none: an image
-    /// without a shell may well have no `PATH`.
+    /// Looks for programs along `path` (the variable `PATH`), or in the usual places if there is none: an
+    /// image without a shell may well have no `PATH`.
     #[must_use]
     pub fn new(path: Option<OsString>) -> Self {
         let path = path.filter(|path| !path.is_empty());
@@ -139,8 +139,9 @@ fn all_lossily(file: File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads a file as another process sees it; `path` is relative to its root directory. Links end in that root: the process
-/// may be untrusted. Before Linux 5.6, and where `openat2` is denied, the last component must not be a link.
+/// Reads a file as another process sees it; `path` is relative to its root directory. Links end in that root:
+/// the process may be untrusted. Before Linux 5.6, and where `openat2` is denied, the last component must not
+/// be a link.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -186,8 +187,8 @@ fn run_program(command: Command) -> io::Result<Output> {
     child::output(command.spawn()?, timeout)
 }
 
-/// Runs a program while its output is recorded, or takes that from a recording: exit code, standard output, and standard error
-/// behind it.
+/// Runs a program while its output is recorded, or takes that from a recording: exit code, standard output,
+/// and standard error behind it.
 fn recorded_run(command: Command) -> io::Result<Output> {
     let line = command.line();
     let (mut command, mut complaints) = (Some(command), None);

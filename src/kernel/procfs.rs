@@ -9,8 +9,8 @@ use super::recording;
 /// More than any of the files has that are read here, so that one call reads it.
 const USUAL: usize = 4096;
 
-/// The text of a file of this thread, such as `net/sockstat`. Namespaces belong to threads: after `setns` in one,
-/// `/proc/self` still shows those of the process's first thread.
+/// The text of a file of this thread, such as `net/sockstat`. Namespaces belong to threads: after `setns` in
+/// one, `/proc/self` still shows those of the process's first thread.
 pub(super) fn read_own(path: &str) -> io::Result<String> {
     match read(Path::new("/proc/thread-self").join(path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => read(Path::new("/proc/self").join(path)),

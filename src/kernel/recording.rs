@@ -1,7 +1,8 @@
 //! Where facts of the machine come from: from the machine itself, or from an earlier recording of one.
 //!
-//! Everything that reports about live rules depend on passes here as text: replies of netlink, files of `/proc`, what the tools
-//! print. So the same code that reads a machine reads a recording, and nothing is recorded that no report needs.
+//! Everything that reports about live rules depend on passes here as text: replies of netlink, files of
+//! `/proc`, what the tools print. So the same code that reads a machine reads a recording, and nothing is
+//! recorded that no report needs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -13,7 +13,8 @@ use crate::model::{Family, Table, Tools, Variant};
 /// How long a legacy tool waits for the lock, in seconds.
 pub const LOCK_WAIT_SECONDS: u32 = 30;
 
-/// Timeout of iptables-restore: 60 s ([`super::process::TIMEOUT`]), the wait for the lock, and this much for each KiB of rules: several times what 40,000 rules take.
+/// Timeout of iptables-restore: 60 s ([`super::process::TIMEOUT`]), the wait for the lock, and this much for
+/// each KiB of rules: several times what 40,000 rules take.
 const PER_KIB: Duration = Duration::from_millis(80);
 
 /// Why a tool did not do its work.
@@ -100,7 +101,8 @@ pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -
     if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
         return run_save(host, tools, None);
     }
-    // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to show.
+    // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to
+    // show.
     let ours = Table::ALL.map(Table::name);
     let tables = legacy::by_name(family, &ours).map_err(ToolError::Tables)?;
     tables.keys().map(|table| run_save(host, tools, Some(table))).collect()
@@ -113,8 +115,8 @@ fn run_save(host: &impl Host, tools: &Tools, table: Option<&str>) -> Result<Stri
     if output.code == Some(0) { Ok(output.stdout) } else { Err(ToolError::Failed { line, output }) }
 }
 
-/// Reads the rules of one chain, in the format of the save tool. iptables-nft does that for each chain whose rules it knows,
-/// also where another chain of the table has others. `None` where it refuses.
+/// Reads the rules of one chain, in the format of the save tool. iptables-nft does that for each chain whose
+/// rules it knows, also where another chain of the table has others. `None` where it refuses.
 ///
 /// # Errors
 ///

@@ -66,8 +66,8 @@ pub fn keep(path: &Path, text: &str) -> io::Result<RulesFile> {
     Ok(RulesFile { place: path_shown(path), file })
 }
 
-/// Gives a regular file this text. Its space is reserved first: on a full disk it keeps the text it has, and a new file goes. In
-/// place, since no file can be renamed over one that is a mount point.
+/// Gives a regular file this text. Its space is reserved first: on a full disk it keeps the text it has, and
+/// a new file goes. In place, since no file can be renamed over one that is a mount point.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 fn replace(file: &mut File, (path, is_new): (&Path, bool), text: &str) -> io::Result<()> {
     reserve(file, text.len()).inspect_err(|_| {
@@ -89,9 +89,9 @@ fn reserve(file: &File, length: usize) -> io::Result<()> {
     }
 }
 
-/// Writes rules for reading: to a regular file, a terminal or a device such as `/dev/null`. Links are not followed:
-/// in a directory that others can write to, one would overwrite a file of ours. The links that stand for this process's own
-/// streams (`/dev/stdout`, `/dev/fd/3`) are.
+/// Writes rules for reading: to a regular file, a terminal or a device such as `/dev/null`. Links are not
+/// followed: in a directory that others can write to, one would overwrite a file of ours. The links that
+/// stand for this process's own streams (`/dev/stdout`, `/dev/fd/3`) are.
 ///
 /// # Errors
 /// The path cannot be written to.
@@ -115,8 +115,8 @@ pub fn show(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Writes a rules file that goes away with the run, however it ends: in memory, or without a name in a temporary directory
-/// where the kernel gives out no memory files.
+/// Writes a rules file that goes away with the run, however it ends: in memory, or without a name in a
+/// temporary directory where the kernel gives out no memory files.
 ///
 /// # Errors
 /// Neither is possible.

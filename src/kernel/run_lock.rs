@@ -1,8 +1,9 @@
 //! The lock that keeps two runs in one network namespace apart.
 //!
-//! A run binds a log group of `nfnetlink_log`. The kernel gives a group to one socket per network namespace, takes the
-//! request only with CAP_NET_ADMIN over that namespace, and frees the group when the socket is closed, however the process
-//! ends. So an unprivileged process can neither hold the lock nor leave it behind, and no file system is involved.
+//! A run binds a log group of `nfnetlink_log`. The kernel gives a group to one socket per network namespace,
+//! takes the request only with CAP_NET_ADMIN over that namespace, and frees the group when the socket is
+//! closed, however the process ends. So an unprivileged process can neither hold the lock nor leave it
+//! behind, and no file system is involved.
 
 use std::fmt;
 use std::io;
@@ -13,7 +14,8 @@ use super::netlink::{Message, Protocol, Socket};
 /// How often a busy lock is tried again.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// The log group that is the lock. No rule of ours logs; loggers number their groups from 0, and 16 bits are available.
+/// The log group that is the lock. No rule of ours logs; loggers number their groups from 0, and 16 bits are
+/// available.
 const GROUP: u16 = 61_337;
 /// A group that no process binds: unbinding it distinguishes a missing privilege from a group in use.
 const UNUSED_GROUP: u16 = GROUP + 1;
@@ -27,7 +29,8 @@ const BIND: u8 = 1;
 /// `NFULNL_CFG_CMD_UNBIND`.
 const UNBIND: u8 = 2;
 
-/// Excludes other runs from this network namespace until it is dropped and the processes started meanwhile have ended.
+/// Excludes other runs from this network namespace until it is dropped and the processes started meanwhile
+/// have ended.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub struct Lock {
@@ -61,8 +64,8 @@ impl std::error::Error for LockError {}
 /// Waits until no other run holds the lock of this thread's network namespace.
 ///
 /// # Errors
-/// The lock stayed busy for `timeout`, or cannot be taken at all: CAP_NET_ADMIN is missing, or the kernel lacks
-/// `nfnetlink_log`.
+/// The lock stayed busy for `timeout`, or cannot be taken at all: CAP_NET_ADMIN is missing, or the kernel
+/// lacks `nfnetlink_log`.
 pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
     let begin = Instant::now();
     let mut socket = Socket::open(Protocol::Netfilter).map_err(LockError::Failed)?;
@@ -92,7 +95,8 @@ fn take(socket: &mut Socket) -> io::Result<bool> {
     }
 }
 
-/// A configuration request of `nfnetlink_log`; its header is a `struct nfgenmsg` whose resource number is the group.
+/// A configuration request of `nfnetlink_log`; its header is a `struct nfgenmsg` whose resource number is the
+/// group.
 fn command(group: u16, command: u8) -> Message {
     let [high, low] = group.to_be_bytes();
     Message::new(CONFIG, 0, &[0, 0, high, low]).with(COMMAND, &[command])

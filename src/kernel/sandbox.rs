@@ -1,11 +1,13 @@
 //! Detects a sandbox kernel such as gVisor, which implements the system calls of Linux in user space.
 //!
-//! Of netfilter it has the tables of iptables-legacy and nothing else: connections can be neither listed nor changed.
+//! Of netfilter it has the tables of iptables-legacy and nothing else: connections can be neither listed nor
+//! changed.
 
 use super::netlink::{Protocol, Socket};
 use super::recording;
 
-/// Whether the kernel has netlink neither for netfilter nor for sockets. Linux has both, or loads them as modules.
+/// Whether the kernel has netlink neither for netfilter nor for sockets. Linux has both, or loads them as
+/// modules.
 #[must_use]
 pub fn is_sandbox() -> bool {
     let lacks = |protocol| {

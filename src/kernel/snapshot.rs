@@ -1,4 +1,5 @@
-//! A snapshot of the packet filter: which tables and chains there are, read without starting a process and without side effects.
+//! A snapshot of the packet filter: which tables and chains there are, read without starting a process and
+//! without side effects.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -31,9 +32,11 @@ pub struct Snapshot {
     pub native: LiveTables,
     /// The dormant tables `ip` and `ip6` of nf_tables (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, String)>,
-    /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another type, hook or priority.
+    /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another
+    /// type, hook or priority.
     pub unsuitable: Vec<(Family, Table, String)>,
-    /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change it.
+    /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change
+    /// it.
     pub owned: Option<TableName>,
     nft: PerFamily<Chains>,
     /// Every table of nf_tables but those of a native backend.
@@ -41,8 +44,8 @@ pub struct Snapshot {
     /// The families in whose tables of iptables-nft there are rules in the shared chains.
     nft_in_use: BTreeSet<Family>,
     legacy: PerFamily<BTreeMap<String, LegacyTable>>,
-    /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user namespace that
-    /// was made together with its network namespace for those outside.
+    /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user
+    /// namespace that was made together with its network namespace for those outside.
     pub legacy_unlisted: bool,
     /// Whether the kernel is a sandbox's.
     pub is_sandbox: bool,
@@ -124,8 +127,8 @@ impl Snapshot {
             .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
-    /// Whether there are rules, of ours or foreign ones, in the built-in chains that captured packets pass, or one has the policy
-    /// drop.
+    /// Whether there are rules, of ours or foreign ones, in the built-in chains that captured packets pass,
+    /// or one has the policy drop.
     #[must_use]
     pub fn hooks_in_use(&self, variant: Variant, family: Family) -> bool {
         match variant {
@@ -239,9 +242,9 @@ fn is_suitable(table: Table, chain: &ListedChain) -> bool {
     base == expected || (hook.is_none() && Chain::from_name(&chain.name).is_none())
 }
 
-/// Other programs' tables with a base chain that captured packets pass, before our rules or behind them; without the elements
-/// of sets. Dormant ones are left out, and on request those in which only the built-in chains of iptables are
-/// such.
+/// Other programs' tables with a base chain that captured packets pass, before our rules or behind them;
+/// without the elements of sets. Dormant ones are left out, and on request those in which only the built-in
+/// chains of iptables are such.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -267,7 +270,8 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     nftables::read_without_elements(foreign.into_iter().filter(|table| !dormant.contains(table)))
 }
 
-/// Whether iptables itself makes a base chain of this name. Other base chains in its tables are other programs'.
+/// Whether iptables itself makes a base chain of this name. Other base chains in its tables are other
+/// programs'.
 fn is_built_in(chain: &str) -> bool {
     ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
 }

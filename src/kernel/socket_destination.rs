@@ -1,13 +1,14 @@
-//! Where the datagrams of a socket go that is connected to an address. It is another one where a BPF program of its cgroup chooses
-//! that, as load balancing at the socket does (hooks `connect4` and `connect6`): rules see only this.
+//! Where the datagrams of a socket go that is connected to an address. It is another one where a BPF program
+//! of its cgroup chooses that, as load balancing at the socket does (hooks `connect4` and `connect6`): rules
+//! see only this.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use super::{procfs, recording};
 
-/// Connects a UDP socket, over which nothing is sent, and reads from `/proc/net/udp` where to. The socket itself may be told the first
-/// address (hook `getpeername4`), and sock_diag may load a module.
+/// Connects a UDP socket, over which nothing is sent, and reads from `/proc/net/udp` where to. The socket
+/// itself may be told the first address (hook `getpeername4`), and sock_diag may load a module.
 ///
 /// # Errors
 /// There is no route, the program refuses, or `/proc` cannot be read.

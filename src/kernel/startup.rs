@@ -1,5 +1,5 @@
-//! What has to happen before Rust's runtime starts, which aborts the process if a standard stream is closed and `/dev/null`
-//! cannot be opened in its place.
+//! What has to happen before Rust's runtime starts, which aborts the process if a standard stream is closed
+//! and `/dev/null` cannot be opened in its place.
 #![allow(
     unsafe_code,
     reason = "code that runs before `main` is named in a section, and std has no wrapper for the calls"
@@ -36,8 +36,8 @@ extern "C" fn prepare() {
             }
         }
     }
-    // SAFETY: no handler is installed. A write beyond RLIMIT_FSIZE then fails with EFBIG, which is reported, instead of
-    // ending the process without a word.
+    // SAFETY: no handler is installed. A write beyond RLIMIT_FSIZE then fails with EFBIG, which is reported,
+    // instead of ending the process without a word.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }

@@ -25,22 +25,23 @@ pub fn width() -> Option<usize> {
     (done && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Prints `text` at once; on a terminal in place of what is there, if `replaces`. Ends the process by SIGPIPE if the reader is
-/// gone (`| head`), as it ends other tools.
+/// Prints `text` at once; on a terminal in place of what is there, if `replaces`. Ends the process by SIGPIPE
+/// if the reader is gone (`| head`), as it ends other tools.
 ///
 /// # Errors
 /// Standard output is closed, or cannot take all of it.
 pub fn show(text: &str, replaces: bool) -> io::Result<()> {
     let result = write(text, replaces);
     if matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe) {
-        // SAFETY: no handler of ours is replaced, and nothing is left to be done. It returns where the process is an init process.
+        // SAFETY: no handler of ours is replaced, and nothing is left to be done. It returns where the
+        // process is an init process.
         let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.and_then(|_| raise(Signal::SIGPIPE));
     }
     result
 }
 
-/// Checks that standard output was open when the process started: what is in its place accepts everything, also from a
-/// program that this one becomes.
+/// Checks that standard output was open when the process started: what is in its place accepts everything,
+/// also from a program that this one becomes.
 ///
 /// # Errors
 /// It was closed.

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use crate::text::printable;
 
-/// Leaves the reason of a failure where Kubernetes looks for it, if that file is there. Only a regular file is: a pipe without a
-/// reader would block.
+/// Leaves the reason of a failure where Kubernetes looks for it, if that file is there. Only a regular file
+/// is: a pipe without a reader would block.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn write(text: &str) {
     let mut options = OpenOptions::new();

@@ -12,7 +12,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::write;
 
-/// Runs the program in a new network namespace. Without CAP_SYS_ADMIN that takes a new user namespace as well.
+/// Runs the program in a new network namespace. Without CAP_SYS_ADMIN that takes a new user namespace as
+/// well.
 pub(super) fn isolate(command: &mut Command) {
     // SAFETY: what runs in the child makes system calls only, and allocates nothing.
     unsafe { command.pre_exec(enter) };

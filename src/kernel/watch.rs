@@ -79,8 +79,8 @@ fn open_process(pid: u32) -> io::Result<OwnedFd> {
 }
 
 impl Watch {
-    /// Begins to watch the network namespace of this thread and, if one is given, a process. Signals that ask for the end are
-    /// no longer delivered to this thread.
+    /// Begins to watch the network namespace of this thread and, if one is given, a process. Signals that ask
+    /// for the end are no longer delivered to this thread.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -149,7 +149,8 @@ impl Watch {
         }
     }
 
-    /// The changes of other programs that were noticed so far, right after one of this program; `None` if some notices are lost.
+    /// The changes of other programs that were noticed so far, right after one of this program; `None` if
+    /// some notices are lost.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -12,14 +12,16 @@ const XFRM_MSG_GETDEFAULT: u16 = 0x28;
 const ID: usize = 64;
 const INFO: usize = 168;
 const DEFAULT: usize = 3;
-/// The offset of the direction in `xfrm_userpolicy_info`, and the first number behind those of packets: policies of single sockets.
+/// The offset of the direction in `xfrm_userpolicy_info`, and the first number behind those of packets:
+/// policies of single sockets.
 const DIRECTION: usize = 160;
 const SOCKET_DIRECTION: u8 = 3;
 const XFRM_USERPOLICY_BLOCK: u8 = 1;
 /// The number of the protocol in `/proc/net/netlink`.
 const NETLINK_XFRM: &str = "6";
 
-/// Whether this network namespace has IPsec policies, or drops packets without one; false if the kernel lacks IPsec.
+/// Whether this network namespace has IPsec policies, or drops packets without one; false if the kernel lacks
+/// IPsec.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -32,7 +32,8 @@ pub enum Effect {
         port: Option<Port>,
         /// The mark that the packet gets.
         mark: Option<MarkChange>,
-        /// Whether the packet is dropped without a socket, as by rules of iptables; by those of nftables it continues.
+        /// Whether the packet is dropped without a socket, as by rules of iptables; by those of nftables it
+        /// continues.
         drops: bool,
     },
     /// The packet goes to a transparent socket, which is there, on this port.

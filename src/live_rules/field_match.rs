@@ -36,9 +36,11 @@ pub enum Field {
     Mark,
     /// The connection's.
     Connmark,
-    /// One of the constants [`NEW`] to [`SNAT`]. A connection has several of them if its addresses are translated.
+    /// One of the constants [`NEW`] to [`SNAT`]. A connection has several of them if its addresses are
+    /// translated.
     State,
-    /// A property of the connection; whether the same extension tests the state, too: without a connection that alone decides.
+    /// A property of the connection; whether the same extension tests the state, too: without a connection
+    /// that alone decides.
     Connection(Part, bool),
     /// The flags of TCP.
     TcpFlags,
@@ -94,7 +96,8 @@ pub enum End {
     DestinationPort,
 }
 
-/// The bits of a connection's status, `IPS_*` of linux/netfilter/nf_conntrack_common.h, by their names in rules.
+/// The bits of a connection's status, `IPS_*` of linux/netfilter/nf_conntrack_common.h, by their names in
+/// rules.
 pub const STATUS: [(&str, u128); 7] = [
     ("EXPECTED", EXPECTED),
     ("SEEN_REPLY", SEEN_REPLY),
@@ -162,7 +165,8 @@ pub struct FieldMatch {
 }
 
 impl FieldMatch {
-    /// Whether the match holds for a field with this value, of which these bits are known; `None` if the others decide.
+    /// Whether the match holds for a field with this value, of which these bits are known; `None` if the
+    /// others decide.
     #[must_use]
     pub fn holds(&self, value: u128, known: u128) -> Option<bool> {
         if self.mask & !known == 0 {

@@ -1,6 +1,7 @@
 //! Rules in the kernel as data: tests and an effect, whichever program wrote them, and with which tool.
 //!
-//! `parse` makes each of them once. Warnings of a run, `check`, `explain` and `diff` ask for tests and effects, never for words.
+//! `parse` makes each of them once. Warnings of a run, `check`, `explain` and `diff` ask for tests and
+//! effects, never for words.
 
 mod effect;
 mod field_match;
@@ -26,7 +27,8 @@ pub struct LiveRule {
     pub meaning: Meaning,
     /// The words behind `-A CHAIN`, where it was read from the kernel.
     words: Option<String>,
-    /// The words from the target on: `-j NAME ...` or `-g NAME ...`; none where the model has terms for all of the rule.
+    /// The words from the target on: `-j NAME ...` or `-g NAME ...`; none where the model has terms for all
+    /// of the rule.
     target: Vec<String>,
 }
 
@@ -55,7 +57,8 @@ pub struct Reading {
 }
 
 impl LiveRule {
-    /// A rule as it was read from the kernel: its meaning, its words behind `-A CHAIN`, those of them from the target on.
+    /// A rule as it was read from the kernel: its meaning, its words behind `-A CHAIN`, those of them from
+    /// the target on.
     #[must_use]
     pub const fn read(meaning: Meaning, words: String, target: Vec<String>) -> Self {
         Self { meaning, words: Some(words), target }
@@ -67,7 +70,8 @@ impl LiveRule {
         Self { meaning: Meaning::Modelled(statement), words: Some(words), target: Vec::new() }
     }
 
-    /// The words behind `-A CHAIN`, for messages and to delete the rule. Bytes that are not UTF-8 are replaced.
+    /// The words behind `-A CHAIN`, for messages and to delete the rule. Bytes that are not UTF-8 are
+    /// replaced.
     #[must_use]
     pub fn words(&self) -> Cow<'_, str> {
         match (&self.words, &self.meaning) {

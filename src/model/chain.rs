@@ -25,7 +25,8 @@ impl Table {
         }
     }
 
-    /// The priority of its chains `PREROUTING` and `OUTPUT`, in iptables and native nftables (`NF_IP_PRI_*` in linux/netfilter_ipv4.h).
+    /// The priority of its chains `PREROUTING` and `OUTPUT`, in iptables and native nftables (`NF_IP_PRI_*`
+    /// in linux/netfilter_ipv4.h).
     #[must_use]
     pub const fn priority(self) -> i32 {
         match self {
@@ -35,7 +36,8 @@ impl Table {
         }
     }
 
-    /// The nftables type of these chains. A chain of type `route` has packets with a changed mark routed again.
+    /// The nftables type of these chains. A chain of type `route` has packets with a changed mark routed
+    /// again.
     #[must_use]
     pub const fn chain_type(self, hook: Hook) -> &'static str {
         match (self, hook) {

@@ -1,4 +1,5 @@
-//! Policy rules and routes, as plain data: what decides where a packet goes once the packet filter has let it through.
+//! Policy rules and routes, as plain data: what decides where a packet goes once the packet filter has let it
+//! through.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -102,7 +103,8 @@ impl PolicyRule {
 pub enum PolicyAction {
     /// Looks up a table.
     Table(u32),
-    /// Looks up the table of the VRF that the packet's interface belongs to, and nothing without one (`l3mdev`).
+    /// Looks up the table of the VRF that the packet's interface belongs to, and nothing without one
+    /// (`l3mdev`).
     Vrf,
     /// Goes on with the rule of this priority.
     Goto(u32),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The handles of a table of nf_tables and of what is in it. Rules and chains are numbered together, in the order in which
-/// they are added, and no other transaction gets a number between those of one.
+/// The handles of a table of nf_tables and of what is in it. Rules and chains are numbered together, in the
+/// order in which they are added, and no other transaction gets a number between those of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableHandles {
     /// Of the table.

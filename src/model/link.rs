@@ -19,8 +19,8 @@ pub struct Link {
     pub is_port: bool,
     /// What it is, where that matters.
     pub kind: LinkKind,
-    /// The network namespace of its other end, or of the interface that it is made of, by the number that the kernel gives it here; `None`
-    /// for this one.
+    /// The network namespace of its other end, or of the interface that it is made of, by the number that the
+    /// kernel gives it here; `None` for this one.
     pub peer_namespace: Option<u32>,
     /// Whether IPv4 packets that arrive on it are forwarded: `net.ipv4.conf.NAME.forwarding`.
     pub forwards_v4: bool,
@@ -28,7 +28,8 @@ pub struct Link {
     pub has_v4: bool,
     /// Whether it has an IPv6 address.
     pub has_v6: bool,
-    /// Whether what arrives on it may go to a loopback address: `net.ipv4.conf.NAME.route_localnet`, or that of `all`.
+    /// Whether what arrives on it may go to a loopback address: `net.ipv4.conf.NAME.route_localnet`, or that
+    /// of `all`.
     pub routes_to_loopback: bool,
     /// The interface's own settings of source validation.
     pub settings: SourceValidation,
@@ -37,7 +38,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Why the kernel drops what arrives here for a loopback address, if it does. `name` is the interface's, as text shows it.
+    /// Why the kernel drops what arrives here for a loopback address, if it does. `name` is the interface's,
+    /// as text shows it.
     #[must_use]
     pub fn refuses_loopback(&self, family: Family, name: &str) -> Option<String> {
         match family {
@@ -80,12 +82,14 @@ pub struct Links {
     pub each: Vec<Link>,
     /// `net.ipv4.conf.all`, which the kernel combines with the settings of each.
     pub all: SourceValidation,
-    /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first packet.
+    /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first
+    /// packet.
     pub inherits_mark: bool,
     /// Whether IPv6 packets are forwarded: `net.ipv6.conf.all.forwarding`, which counts for every interface.
     pub forwards_v6: bool,
-    /// Families whose bridged packets meet the rules in the bridge already: `net.bridge.bridge-nf-call-iptables` and
-    /// `-ip6tables`, 1 by default in each namespace where the module br_netfilter is loaded.
+    /// Families whose bridged packets meet the rules in the bridge already:
+    /// `net.bridge.bridge-nf-call-iptables` and `-ip6tables`, 1 by default in each namespace where the module
+    /// br_netfilter is loaded.
     pub filters_bridged: BTreeSet<Family>,
 }
 

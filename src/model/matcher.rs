@@ -150,10 +150,11 @@ pub enum Owner {
     Uid(u32),
 }
 
-/// Which packets a rule is for: one slot per dimension, in the order of `iptables-save`, all of which must hold.
-/// An empty slot holds for every packet. Derived equality is equality of meaning.
+/// Which packets a rule is for: one slot per dimension, in the order of `iptables-save`, all of which must
+/// hold. An empty slot holds for every packet. Derived equality is equality of meaning.
 ///
-/// Interpreters take it apart without `..`, so that a new slot does not compile until each of them handles it.
+/// Interpreters take it apart without `..`, so that a new slot does not compile until each of them handles
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Matcher<A = IpNetwork> {
     /// Source address.
@@ -220,8 +221,8 @@ impl Matcher<Address> {
     }
 }
 
-/// `None`: not in this family. `Some(None)`: any address, which is also the meaning of prefix length 0; the kernel
-/// does not keep such a test, so neither do we.
+/// `None`: not in this family. `Some(None)`: any address, which is also the meaning of prefix length 0; the
+/// kernel does not keep such a test, so neither do we.
 #[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
 fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Option<Match<IpNetwork>>> {
     let Some(test) = slot else { return Some(None) };

@@ -1,8 +1,8 @@
 //! Rules as data, with the semantics of iptables.
 //!
 //! Everything that prints, applies, compares or explains rules is a function over these types. A chain is an
-//! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs
-//! between the families is an [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
+//! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what
+//! differs between the families is an [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
 
 mod chain;
 mod constants;
@@ -174,8 +174,8 @@ impl Ruleset {
         self.table(table).hooks.entry(hook).or_default().tail.push(rule);
     }
 
-    /// Puts each of `rules` before everything in a shared chain, also before what was put there earlier: the last one is
-    /// the first that a packet sees.
+    /// Puts each of `rules` before everything in a shared chain, also before what was put there earlier: the
+    /// last one is the first that a packet sees.
     pub fn hook_heads(&mut self, table: Table, hook: Hook, rules: Vec<Rule<Address>>) {
         if !rules.is_empty() {
             self.table(table).hooks.entry(hook).or_default().head.splice(0..0, rules.into_iter().rev());

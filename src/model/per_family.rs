@@ -4,8 +4,8 @@ use super::Family;
 
 /// At most one value for each family, in the order of [`Family::ALL`]; the interface of a map.
 ///
-/// A `BTreeMap` holds the same, but the code of every map of its own type costs several kilobytes of the program, and two slots
-/// need no search.
+/// A `BTreeMap` holds the same, but the code of every map of its own type costs several kilobytes of the
+/// program, and two slots need no search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerFamily<T> {
     v4: Option<T>,

@@ -34,7 +34,8 @@ pub(super) fn tables(rules: &PerFamily<FamilyRules>) -> Vec<Combined> {
 
 fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<FamilyRule>)> {
     let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().into_set();
-    // A base chain keeps the kernel's translation up, as the tables of iptables do: it is what the rule there is for.
+    // A base chain keeps the kernel's translation up, as the tables of iptables do: it is what the rule there
+    // is for.
     let keeps = [v4, v6].iter().any(|table| table.chains.contains_key(&Chain::Established));
     let hooks: BTreeSet<_> = hooks.into_iter().chain(keeps.then_some(Hook::Output)).into_set();
     let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().into_set();
@@ -52,8 +53,8 @@ fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<FamilyRule>)>
     hooks.chain(own).collect()
 }
 
-/// Merges two lists. A rule that both have at about the same place is taken once. `reached`: whether packets of IPv4 and
-/// of IPv6 can get to the chain.
+/// Merges two lists. A rule that both have at about the same place is taken once. `reached`: whether packets
+/// of IPv4 and of IPv6 can get to the chain.
 fn merge(v4: &[&Rule], v6: &[&Rule], reached: [bool; 2]) -> Vec<FamilyRule> {
     let (mut v4, mut v6) = (Side::of(v4), Side::of(v6));
     let [by_v4, by_v6] = reached;

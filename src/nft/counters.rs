@@ -43,7 +43,8 @@ fn by_name(sets: &[Set]) -> BTreeMap<&str, &Set> {
     sets.iter().map(|set| (set.name.as_str(), set)).into_map()
 }
 
-/// A rule without its counters: its chain, its reason, and what it does. A list that has changed is the same rule.
+/// A rule without its counters: its chain, its reason, and what it does. A list that has changed is the same
+/// rule.
 fn key(chain: &str, rule: &Rule, sets: &BTreeMap<&str, &Set>) -> String {
     let expressions: Vec<String> = rule
         .expressions

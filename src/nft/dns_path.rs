@@ -117,8 +117,8 @@ fn without(mut expressions: Vec<Expression>, loads: fn(&Expression) -> bool) -> 
     expressions
 }
 
-/// Expands a rule that looks up a set into one rule per element: a comparison of two versions of the rule then shows which
-/// elements were added or removed.
+/// Expands a rule that looks up a set into one rule per element: a comparison of two versions of the rule
+/// then shows which elements were added or removed.
 fn per_element(rule: DnsRule) -> Vec<DnsRule> {
     let looks_up = |expression: &Expression| matches!(expression, Expression::Lookup { .. });
     let lookups: Vec<usize> =
@@ -152,8 +152,8 @@ fn elements(lookup: &Expression, sets: &[Set]) -> Option<Vec<Expression>> {
     Some(values.iter().map(equal).collect())
 }
 
-/// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule
-/// with exceptions.
+/// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are
+/// one rule with exceptions.
 fn without_gotos(rules: impl Iterator<Item = DnsRule>) -> Vec<DnsRule> {
     let mut joined: Vec<DnsRule> = Vec::new();
     let mut open: Option<DnsRule> = None;

@@ -1,5 +1,5 @@
-//! Rules that differ in one value only, as one rule with a list of values: the kernel looks it up in a set, whatever its
-//! length.
+//! Rules that differ in one value only, as one rule with a list of values: the kernel looks it up in a set,
+//! whatever its length.
 
 use std::collections::HashSet;
 
@@ -95,8 +95,8 @@ impl JoinedRule {
     }
 }
 
-/// Joins what can be joined. No target of ours does more when it is reached twice, so rules with the same target can be
-/// in any order.
+/// Joins what can be joined. No target of ours does more when it is reached twice, so rules with the same
+/// target can be in any order.
 pub(super) fn join(rules: Vec<FamilyRule>) -> Vec<JoinedRule> {
     let mut drafts: Vec<JoinedRule> = Vec::new();
     'rules: for guarded in rules {

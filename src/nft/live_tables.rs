@@ -90,14 +90,15 @@ impl LiveTables {
         self.tables.iter().any(|table| table.name.name == name)
     }
 
-    /// Whether this program wrote them: its rules carry their reasons. Istio's carry no comments. Tables without rules, which a
-    /// run that was killed while it loaded sets may leave, do nothing.
+    /// Whether this program wrote them: its rules carry their reasons. Istio's carry no comments. Tables
+    /// without rules, which a run that was killed while it loaded sets may leave, do nothing.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.rules().next().is_none() || self.rules().any(|rule| reason(rule).is_some())
     }
 
-    /// How many chains of ours they hold, counted once for each family whose packets get there, as iptables counts them.
+    /// How many chains of ours they hold, counted once for each family whose packets get there, as iptables
+    /// counts them.
     #[must_use]
     pub fn chains_of_ours(&self) -> usize {
         if !self.is_ours() {
@@ -191,8 +192,8 @@ impl LiveTables {
         self.rules().any(|rule| rule.expressions.windows(2).any(compares))
     }
 
-    /// What queries of a family meet in the nat table on their way to the proxy's DNS port, in order: the rules up to the
-    /// chain of DNS rules, and that chain. Empty if no query gets there. To be compared only.
+    /// What queries of a family meet in the nat table on their way to the proxy's DNS port, in order: the
+    /// rules up to the chain of DNS rules, and that chain. Empty if no query gets there. To be compared only.
     #[must_use]
     pub fn dns_path(&self, family: Family) -> Vec<DnsRule> {
         let nat = self.tables.iter().find(|table| table.name.name == NAT);
@@ -210,7 +211,8 @@ fn reason(rule: &Rule) -> Option<Why> {
     Why::ALL.iter().copied().find(|why| why.slug() == slug)
 }
 
-/// A set that was written while another one of its name was in use has a second name; here it gets the first one.
+/// A set that was written while another one of its name was in use has a second name; here it gets the first
+/// one.
 fn first_names(mut table: Table) -> Table {
     let names: BTreeSet<String> = table.sets.iter().map(|set| set.name.clone()).into_set();
     let first = |name: &mut String| {

@@ -1,12 +1,13 @@
-//! Rules of native nftables, in a form from which both the text for `nft -f` and the netlink messages are made.
+//! Rules of native nftables, in a form from which both the text for `nft -f` and the netlink messages are
+//! made.
 //!
-//! The rules of both families share tables of the family `inet`. A packet meets, in the same order, the rules that
-//! its family has with iptables:
+//! The rules of both families share tables of the family `inet`. A packet meets, in the same order, the rules
+//! that its family has with iptables:
 //!
-//! - A rule of both families exists once. A rule of a single family tests the family, unless packets of the other one
-//!   cannot reach its chain.
-//! - `! --uid-owner` of iptables matches packets without a socket, `meta skuid !=` does not: a negated owner is never
-//!   written (`owners`).
+//! - A rule of both families exists once. A rule of a single family tests the family, unless packets of the
+//!   other one cannot reach its chain.
+//! - `! --uid-owner` of iptables matches packets without a socket, `meta skuid !=` does not: a negated owner
+//!   is never written (`owners`).
 //! - `TPROXY` of iptables drops a packet if no proxy listens, `tproxy` passes it: a `drop` follows it.
 //! - Rules that differ in one port, range, interface or owner are one rule with a set (`lists`).
 
@@ -38,8 +39,8 @@ pub use types::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
 };
 
-/// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules
-/// may be absent.
+/// The tables that hold the rules of all families, in the order in which a packet meets them. Families that
+/// get no rules may be absent.
 #[must_use]
 pub fn tables(rules: &PerFamily<FamilyRules>) -> Vec<NativeTable> {
     combine::tables(rules).into_iter().map(lower::table).collect()

@@ -1,6 +1,6 @@
-//! Negated owners. `! --uid-owner 1337` of iptables also matches packets without a socket, such as resets and packets
-//! of the kernel's own NFS client; no test of nftables does. So packets of the owners leave the chain first, and the
-//! rest matches.
+//! Negated owners. `! --uid-owner 1337` of iptables also matches packets without a socket, such as resets and
+//! packets of the kernel's own NFS client; no test of nftables does. So packets of the owners leave the chain
+//! first, and the rest matches.
 
 use super::lists::JoinedRule;
 use super::types::{Action, ChainName};

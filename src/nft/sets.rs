@@ -10,8 +10,8 @@ use super::types::{Operand, Value, Values};
 use crate::model::{Family, Interface, Owner, Port, Why};
 use crate::ordered::Ordered as _;
 
-/// Longer lists get a name, so that rules stay readable. Ranges always have one: their set is loaded before the rules refer to it
-/// (see `kernel::nftables`).
+/// Longer lists get a name, so that rules stay readable. Ranges always have one: their set is loaded before
+/// the rules refer to it (see `kernel::nftables`).
 const MOST_ANONYMOUS: usize = 16;
 
 /// The named sets of a table.
@@ -143,8 +143,8 @@ impl Listed {
     }
 }
 
-/// Merges ranges. Single addresses stay single: the kernel finds them by hash, which is faster than a range and never misses
-/// while the set changes.
+/// Merges ranges. Single addresses stay single: the kernel finds them by hash, which is faster than a range
+/// and never misses while the set changes.
 fn ranges_of(first: IpNetwork, networks: Vec<IpNetwork>) -> Collected {
     let family = if first.is_ipv4() { Family::V4 } else { Family::V6 };
     let ranges: Vec<_> = networks.into_iter().map(first_and_last).collect();

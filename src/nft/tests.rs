@@ -30,7 +30,8 @@ fn to(network: &str) -> Matcher {
     Matcher { destination: Some(Match::Is(network.parse().unwrap())), ..Matcher::default() }
 }
 
-/// The lines of the rules that IPv4 and IPv6 have in nat OUTPUT and ISTIO_OUTPUT, without counter and comment.
+/// The lines of the rules that IPv4 and IPv6 have in nat OUTPUT and ISTIO_OUTPUT, without counter and
+/// comment.
 fn lines(v4: &[Rule], v6: &[Rule]) -> Vec<String> {
     let mut families = PerFamily::new();
     for (family, rules) in [(Family::V4, v4), (Family::V6, v6)] {

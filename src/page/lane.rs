@@ -1,4 +1,5 @@
-//! A drawing of one direction of traffic, from top to bottom: its source, the chains of the hook, and where it goes from there.
+//! A drawing of one direction of traffic, from top to bottom: its source, the chains of the hook, and where
+//! it goes from there.
 
 use super::markup::Markup;
 

@@ -1,5 +1,5 @@
-//! The report about a live pod as a page: one file of HTML without scripts, which loads nothing. It is a third form of the values that
-//! text and JSON have, and decides nothing itself.
+//! The report about a live pod as a page: one file of HTML without scripts, which loads nothing. It is a
+//! third form of the values that text and JSON have, and decides nothing itself.
 
 mod facts;
 mod lane;
@@ -45,7 +45,8 @@ impl Page {
         page.element("head", &[], |page| {
             page.void("meta", &[("charset", "utf-8")]);
             page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
-            // The browser refuses everything that the page does not have: a second line of defence behind escaping.
+            // The browser refuses everything that the page does not have: a second line of defence behind
+            // escaping.
             let policy = "default-src 'none'; style-src 'unsafe-inline'";
             page.void("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
             page.leaf("title", &[], &format!("{}: {}", self.subject, self.report.verdict));
@@ -152,7 +153,8 @@ fn of_family(row: &Row) -> String {
     format!("{} ({})", row.kind, row.family)
 }
 
-/// A table with the titles of its columns. On a narrow screen its rows are blocks, which are still rows of a table.
+/// A table with the titles of its columns. On a narrow screen its rows are blocks, which are still rows of a
+/// table.
 fn table(page: &mut Markup, label: &str, titles: &[(&str, &str)], rows: impl FnOnce(&mut Markup)) {
     page.element("table", &[("role", "table"), ("aria-label", label)], |page| {
         page.element("thead", &[("role", "rowgroup")], |page| {

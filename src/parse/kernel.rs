@@ -1,7 +1,7 @@
 //! The tables of iptables-nft, from what the kernel holds.
 //!
-//! What the save tool prints is not used: it leaves out tests that a later version wrote, and sets and ranges of any version, without
-//! a word.
+//! What the save tool prints is not used: it leaves out tests that a later version wrote, and sets and ranges
+//! of any version, without a word.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ pub fn tool_words(saved: &str) -> ToolWords {
     found
 }
 
-/// Reads the tables of a family. Options of extensions that only the tool has words for come from `said`; whether one is missing.
+/// Reads the tables of a family. Options of extensions that only the tool has words for come from `said`;
+/// whether one is missing.
 #[must_use]
 pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -> (Observed, bool) {
     let (mut observed, mut lacks_options) = (Observed::empty(family), false);
@@ -61,7 +62,8 @@ pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -
     (observed, lacks_options)
 }
 
-/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in the range only.
+/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in
+/// the range only.
 struct DestinationRule<'a> {
     family: Family,
     rule: &'a Rule,
@@ -195,8 +197,8 @@ pub fn kernel_counters(tables: &[KernelTable]) -> Counters {
     counters
 }
 
-/// The shared chains with a rule that some version of the tool reads without a part of it, or not at all: there the tool may fail to
-/// find a rule of ours that is to be deleted.
+/// The shared chains with a rule that some version of the tool reads without a part of it, or not at all:
+/// there the tool may fail to find a rule of ours that is to be deleted.
 #[must_use]
 pub fn chains_to_be_listed(tables: &[KernelTable]) -> Vec<(Table, Hook)> {
     let mut found = Vec::new();
@@ -209,8 +211,8 @@ pub fn chains_to_be_listed(tables: &[KernelTable]) -> Vec<(Table, Hook)> {
     found
 }
 
-/// Whether each version of iptables-nft reads all of a rule. iptables 1.8.9 and later write ports, marks and flags in a form that
-/// earlier ones do not read.
+/// Whether each version of iptables-nft reads all of a rule. iptables 1.8.9 and later write ports, marks and
+/// flags in a form that earlier ones do not read.
 fn every_version_reads(rule: &Rule) -> bool {
     rule.expressions.iter().all(|expression| match expression {
         Expression::Counter { .. } | Expression::Bitwise { .. } | Expression::Verdict(_) => true,

@@ -1,7 +1,7 @@
 //! Parses `iptables-save` output into the model.
 //!
-//! Our rules are parsed in full; foreign ones are kept as text. `iptables-save` rewrites marks, option order, TPROXY
-//! and CONNMARK, so text cannot be compared, but statements can.
+//! Our rules are parsed in full; foreign ones are kept as text. `iptables-save` rewrites marks, option order,
+//! TPROXY and CONNMARK, so text cannot be compared, but statements can.
 
 mod counters;
 mod expressions;
@@ -81,8 +81,8 @@ pub struct ObservedTable {
     pub held: BTreeMap<Chain, String>,
     /// The shared chains with the policy DROP.
     pub drops: BTreeSet<Hook>,
-    /// The chains with the policy DROP, of those that packets meet behind ours: `INPUT` and `POSTROUTING`. Their rules are those of
-    /// foreign chains.
+    /// The chains with the policy DROP, of those that packets meet behind ours: `INPUT` and `POSTROUTING`.
+    /// Their rules are those of foreign chains.
     pub drops_behind: BTreeSet<&'static str>,
     /// The rules of foreign chains, by the name of the chain.
     pub foreign: BTreeMap<String, Vec<LiveRule>>,
@@ -219,7 +219,8 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
             let name = name.trim();
-            // The legacy tool prints a table twice if another table is created while it reads the list of tables.
+            // The legacy tool prints a table twice if another table is created while it reads the list of
+            // tables.
             observed.remove(name);
             (current, earlier) = (Some(name), None);
         } else if let Some(table) = current.and_then(|name| observed.table_mut(name)) {
@@ -246,7 +247,8 @@ pub fn cut_off(text: &str) -> Option<&str> {
     open
 }
 
-/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in the range only.
+/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in
+/// the range only.
 struct DestinationLine<'a> {
     chain: &'a str,
     /// The words of the rule behind the range.

@@ -1,5 +1,5 @@
-//! Tables of native nftables as the packets of one family meet them, in the words of iptables: one line for each element of
-//! a set that a rule looks up.
+//! Tables of native nftables as the packets of one family meet them, in the words of iptables: one line for
+//! each element of a set that a rule looks up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -117,8 +117,8 @@ fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &S
     lines
 }
 
-/// The equivalent rules of a rule whose last set is one of destinations, such as that of excluded ranges: only the first is read, the
-/// others differ by the destination. `None` for any other rule.
+/// The equivalent rules of a rule whose last set is one of destinations, such as that of excluded ranges:
+/// only the first is read, the others differ by the destination. `None` for any other rule.
 fn of_addresses(
     family: Family,
     expressions: &[Expression],
@@ -170,7 +170,8 @@ fn is_in_network(register: Register, address: Vec<u8>, mask: Vec<u8>) -> [Expres
     [mask, Expression::Compare { register, operator: Operator::Equal, value: address }]
 }
 
-/// The first lookup of expressions in a set that can be listed: its place, the set, what is looked up, whether it is negated.
+/// The first lookup of expressions in a set that can be listed: its place, the set, what is looked up,
+/// whether it is negated.
 fn first_set<'a>(
     expressions: &[Expression],
     sets: &BTreeMap<&str, &'a Set>,
@@ -182,7 +183,8 @@ fn first_set<'a>(
     })
 }
 
-/// The equivalent rules of a rule with a set, one for each element; `None` without a set, or if it cannot be listed.
+/// The equivalent rules of a rule with a set, one for each element; `None` without a set, or if it cannot be
+/// listed.
 fn without_first_set(
     expressions: &[Expression],
     sets: &BTreeMap<&str, &Set>,

@@ -10,8 +10,8 @@ use crate::model::{
     Target, Transport,
 };
 
-/// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no word, a
-/// comment for instance; it is then not one of ours, at least not as we write it.
+/// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no
+/// word, a comment for instance; it is then not one of ours, at least not as we write it.
 #[must_use]
 pub fn statement(family: Family, text: &str) -> Option<Statement> {
     read(family, &words::split(text)?)
@@ -128,7 +128,8 @@ impl Reader<'_> {
     }
 }
 
-/// The match extensions that the model has words for. Others may test something without any option: `-m socket`.
+/// The match extensions that the model has words for. Others may test something without any option:
+/// `-m socket`.
 fn module(name: &str) -> Option<&'static str> {
     ["tcp", "udp", "multiport", "conntrack", "state", "mark", "connmark", "owner"]
         .into_iter()

@@ -1,7 +1,7 @@
 //! The words of a line, with quotes resolved as iptables writes them, and names as iptables has them.
 
-/// Splits at blanks; a word in double quotes may hold blanks and line feeds, and a backslash inside it makes the next
-/// character literal: iptables-save escapes `"`, `\` and `'`. `None` if a quote is not closed.
+/// Splits at blanks; a word in double quotes may hold blanks and line feeds, and a backslash inside it makes
+/// the next character literal: iptables-save escapes `"`, `\` and `'`. `None` if a quote is not closed.
 pub(super) fn split(text: &str) -> Option<Vec<String>> {
     if !text.contains('"') {
         return Some(text.split_ascii_whitespace().map(str::to_owned).collect());
@@ -32,8 +32,8 @@ pub(super) fn split(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The chain that a rule jumps or goes to, if that is what it ends with. A user chain as target takes no options, so
-/// its name is the last word; an earlier `-j` may be the value of an option, such as a comment.
+/// The chain that a rule jumps or goes to, if that is what it ends with. A user chain as target takes no
+/// options, so its name is the last word; an earlier `-j` may be the value of an option, such as a comment.
 pub(super) fn target(words: &[String]) -> Option<&str> {
     match words {
         [.., option, name] if option == "-j" || option == "-g" => Some(name),
@@ -41,7 +41,8 @@ pub(super) fn target(words: &[String]) -> Option<&str> {
     }
 }
 
-/// The words from the target on: `-j NAME ...` or `-g NAME ...`. The value of an option may look like one: a comment.
+/// The words from the target on: `-j NAME ...` or `-g NAME ...`. The value of an option may look like one: a
+/// comment.
 pub(super) fn target_of(words: &[String]) -> &[String] {
     let mut at = 0;
     while let Some(word) = words.get(at) {
@@ -72,8 +73,8 @@ pub(super) fn without_comments(text: &str) -> String {
     left.join(" ")
 }
 
-/// The records of a saved rule set: lines, of which those of rules go on as long as a quote is open. A quote that is
-/// never closed ends with its line, so that one odd rule does not hide all others.
+/// The records of a saved rule set: lines, of which those of rules go on as long as a quote is open. A quote
+/// that is never closed ends with its line, so that one odd rule does not hide all others.
 pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

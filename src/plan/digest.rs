@@ -4,8 +4,8 @@ use super::DesiredState;
 use crate::render;
 
 impl DesiredState {
-    /// FNV-1a of the rules of both families, the address and the routes. Two states with the same digest are the same to packets,
-    /// whichever backend holds them.
+    /// FNV-1a of the rules of both families, the address and the routes. Two states with the same digest are
+    /// the same to packets, whichever backend holds them.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut text = format!("{}\n", self.network.passthrough);

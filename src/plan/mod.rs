@@ -57,8 +57,8 @@ pub struct CurrentState {
     pub foreign_legacy: PerFamily<Observed>,
     /// Whether rules may be in the tables of iptables-legacy that are not seen here.
     pub legacy_unlisted: bool,
-    /// Whether the kernel is a sandbox's, such as gVisor. It tracks connections by itself, takes no alias of `lo`, and keeps no
-    /// tag of an address.
+    /// Whether the kernel is a sandbox's, such as gVisor. It tracks connections by itself, takes no alias of
+    /// `lo`, and keeps no tag of an address.
     pub is_sandbox: bool,
 }
 
@@ -143,7 +143,8 @@ impl CurrentState {
         self.native.is_empty() && !self.rules.values().any(Observed::has_ours)
     }
 
-    /// Whether rules of ours may decide about new connections of a family. What only keeps translation does not.
+    /// Whether rules of ours may decide about new connections of a family. What only keeps translation does
+    /// not.
     fn captures(&self, family: Family) -> bool {
         let decides = |table: &ObservedTable| {
             table.hooks.values().flatten().any(|line| line.jump.is_some())
@@ -320,7 +321,8 @@ fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
     observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
 }
 
-/// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.
+/// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is
+/// Istio's.
 fn evidence(current: &CurrentState) -> routing::Evidence {
     let record = current.record();
     let mut istio: PerFamily<BTreeSet<Mark>> = PerFamily::new();
@@ -343,7 +345,8 @@ pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     }
 }
 
-/// What is changed in each family, if anything: in the chosen variant towards the desired, in the other one to nothing.
+/// What is changed in each family, if anything: in the chosen variant towards the desired, in the other one
+/// to nothing.
 fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<Change> {
     let chosen = current.backend == Backend::Iptables(variant);
     let change = |family| {

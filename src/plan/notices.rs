@@ -110,8 +110,8 @@ fn kept(cause: String) -> Finding {
     Finding::new(Problem::KeptRules, cause)
 }
 
-/// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names them: a foreign rule of the
-/// same form in the same place would be among them.
+/// Rules in the shared chains that a run deletes although they jump to no chain of ours and no record names
+/// them: a foreign rule of the same form in the same place would be among them.
 fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
     if observed.record.is_some() {
         return Vec::new();
@@ -141,7 +141,8 @@ pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Findi
     foreign::that_translate_queries(&desired.rules, current.backend, live, network, &current.foreign)
 }
 
-/// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on which the kernel drops them.
+/// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on
+/// which the kernel drops them.
 fn add_foreign(
     desired: &DesiredState,
     current: &CurrentState,

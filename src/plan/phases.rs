@@ -15,8 +15,8 @@ use crate::record::{Block, Found, Record};
 
 /// The changes of a run, phase by phase: every family passes one before any family enters the next.
 ///
-/// What captures from now on is live before what captured until now goes. Where two rule sets would harm each other's
-/// connections meanwhile, both take their transitional form; a run may stop after any step.
+/// What captures from now on is live before what captured until now goes. Where two rule sets would harm each
+/// other's connections meanwhile, both take their transitional form; a run may stop after any step.
 pub(super) struct Phases {
     backend: Backend,
     /// Whether native tables take their transitional form.
@@ -232,7 +232,8 @@ impl Phases {
         if backend != Backend::Native && !current.native.is_empty() {
             steps.push(Step::DeleteNative(current.native.names()));
         }
-        // Before the last commit: a run that is killed here leaves something to change, so the next one comes here too.
+        // Before the last commit: a run that is killed here leaves something to change, so the next one comes
+        // here too.
         steps.extend(unmark.into_iter().map(Step::Conntrack));
         steps.extend(main(finish));
         steps.extend(replaced(finish_native));
@@ -277,6 +278,7 @@ fn written(variant: Variant, change: &Change) -> Vec<Step> {
         let (table, by_handle) = (table.table, table.by_handle.clone());
         Step::DeleteByHandle(DeleteByHandle { family, table, by_handle })
     });
-    // A run that is killed in between leaves a rule that an identical foreign rule makes redundant, and no part of a set of rules.
+    // A run that is killed in between leaves a rule that an identical foreign rule makes redundant, and no
+    // part of a set of rules.
     restore(before).into_iter().chain(by_handle).chain(restore(after)).collect()
 }

@@ -23,8 +23,8 @@ pub enum Step {
     Restore(Restore),
     /// Replaces the tables of native nftables whole, in one transaction.
     ReplaceNative(ReplaceNative),
-    /// Makes conntrack entries for the open TCP connections of these families, between the transitional form of the
-    /// rules and the final one.
+    /// Makes conntrack entries for the open TCP connections of these families, between the transitional form
+    /// of the rules and the final one.
     TrackConnections(BTreeSet<Family>),
     /// A change of the connection tracking table, after the last commit of rules.
     Conntrack(conntrack::Step),
@@ -76,8 +76,9 @@ impl Restore {
         render::restore(&self.change)
     }
 
-    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
-    /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
+    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may
+    /// change between reading and writing. In iptables-nft that is so only where rules are deleted by their
+    /// place.
     #[must_use]
     pub fn by_position(&self) -> bool {
         self.change.depends_on_positions()

@@ -1,5 +1,5 @@
-//! The rules that packets meet, ours and those of other programs, in the form in which they are walked; and which foreign rules a
-//! walk over all packets acquits.
+//! The rules that packets meet, ours and those of other programs, in the form in which they are walked; and
+//! which foreign rules a walk over all packets acquits.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -60,8 +60,8 @@ pub struct Walked<'a> {
 }
 
 impl Walked<'_> {
-    /// The rules without those of nat that change nothing about captured connections, whichever packet comes; `walked` makes what is walked, if
-    /// anything is to be.
+    /// The rules without those of nat that change nothing about captured connections, whichever packet comes;
+    /// `walked` makes what is walked, if anything is to be.
     #[must_use]
     pub fn deciding(walked: &dyn Fn() -> Self, mut found: Vec<PrecedingRule>) -> Vec<PrecedingRule> {
         let of = |first: &PrecedingRule| {
@@ -77,8 +77,8 @@ impl Walked<'_> {
         found
     }
 
-    /// Whether one rule changes nothing, neither with the other ones that are examined nor without them. Two that do the same are not each
-    /// harmless since the other one is there.
+    /// Whether one rule changes nothing, neither with the other ones that are examined nor without them. Two
+    /// that do the same are not each harmless since the other one is there.
     fn is_harmless(&self, (family, rule): &(Family, ForeignRule), all: &[(Family, ForeignRule)]) -> bool {
         let Some(with) = self.rules.get(family) else { return false };
         let addresses = self.fib.get(family).map(|fib| &fib.addresses);

@@ -9,8 +9,8 @@ use crate::ordered::Ordered as _;
 use crate::reconcile;
 use crate::record::{Block, Found, Record};
 
-/// The steps with the record around them: while one set of rules takes over from another, it says what either wrote,
-/// so that a run that is killed half way leaves nothing that the next one would not recognise.
+/// The steps with the record around them: while one set of rules takes over from another, it says what either
+/// wrote, so that a run that is killed half way leaves nothing that the next one would not recognise.
 pub(super) fn recorded(
     mut steps: Vec<Step>,
     current: &CurrentState,

@@ -1,8 +1,9 @@
 //! DNS capture: queries go to the proxy's DNS port.
 //!
-//! The app and the proxy may send queries from the same UDP source port to the same server. In a single conntrack
-//! zone the second query would match the entry of the first and be translated like it. So each leg is tracked in its
-//! own zone: zone 2 has app ↔ proxy, zone 1 has proxy ↔ server. Each leg needs a rule for each direction.
+//! The app and the proxy may send queries from the same UDP source port to the same server. In a single
+//! conntrack zone the second query would match the entry of the first and be translated like it. So each leg
+//! is tracked in its own zone: zone 2 has app ↔ proxy, zone 1 has proxy ↔ server. Each leg needs a rule for
+//! each direction.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -40,8 +41,8 @@ pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
     zones(config, &servers, rules);
 }
 
-/// The zones of the proxy come first: its packets fit the rules for the app's as well. CT is not the last word, but
-/// the first zone that is set stays.
+/// The zones of the proxy come first: its packets fit the rules for the app's as well. CT is not the last
+/// word, but the first zone that is set stays.
 fn zones(config: &CaptureConfig, servers: &Servers, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
         let query = when().protocol(Protocol::to(Transport::Udp, DNS_PORT)).by(Match::Is(owner));

@@ -4,8 +4,8 @@ use super::{loopback, when};
 use crate::config::{CaptureConfig, InboundPorts, Mode};
 use crate::model::{Chain, CtState, Hook, Mark, Port, Protocol, Ruleset, Table, Target, Transport, Why};
 
-/// Packets in conntrack state INVALID are not translated by nat: they would reach the app or the peer with addresses
-/// that neither knows, and be answered by a reset.
+/// Packets in conntrack state INVALID are not translated by nat: they would reach the app or the peer with
+/// addresses that neither knows, and be answered by a reset.
 pub(super) fn drop_invalid(config: &CaptureConfig, rules: &mut Ruleset) {
     if !config.traffic.drop_invalid {
         return;

@@ -4,8 +4,8 @@ use super::when;
 use crate::config::{CaptureConfig, Mode};
 use crate::model::{Hook, Ruleset, Table, Target, Why};
 
-/// Traffic of an excluded interface is never captured, in either direction. TPROXY captures in mangle, so the pair
-/// is needed there too.
+/// Traffic of an excluded interface is never captured, in either direction. TPROXY captures in mangle, so the
+/// pair is needed there too.
 pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
     let tables: &[Table] = match config.traffic.mode {
         Mode::Redirect => &[Table::Nat],
@@ -21,7 +21,8 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// Traffic from a KubeVirt guest is not inbound traffic of the pod. This rule decides only what the included ranges leave.
+/// Traffic from a KubeVirt guest is not inbound traffic of the pod. This rule decides only what the included
+/// ranges leave.
 pub(super) fn exclude_virtual_interfaces_from_inbound(config: &CaptureConfig, rules: &mut Ruleset) {
     let local =
         config.traffic.virtual_interfaces.iter().map(|interface| {

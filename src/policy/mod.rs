@@ -1,7 +1,9 @@
-//! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of Istio's binary.
+//! Turns the capture configuration into rules: those that Istio's sidecar needs, in the order of Istio's
+//! binary.
 //!
-//! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order, which is
-//! part of their meaning: within a chain the first rule that matches decides. `tests/policy.rs` fails if a rule moves.
+//! This is the only place that defines rules. Each concern has its own file; [`ruleset`] shows their order,
+//! which is part of their meaning: within a chain the first rule that matches decides. `tests/policy.rs`
+//! fails if a rule moves.
 
 mod compact;
 mod dns;
@@ -26,15 +28,16 @@ pub use from_rules::config_from;
 #[must_use]
 pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     let mut rules = Ruleset::new(config.families);
-    // PREROUTING and OUTPUT. The excluded interfaces come first: a jump before them would capture their traffic.
+    // PREROUTING and OUTPUT. The excluded interfaces come first: a jump before them would capture their
+    // traffic.
     interfaces::exclude(config, &mut rules);
-    // Heads of nat PREROUTING: those of `include_ranges` go in front. Added after them, this RETURN would be first, and no
-    // packet of a guest would be captured.
+    // Heads of nat PREROUTING: those of `include_ranges` go in front. Added after them, this RETURN would be
+    // first, and no packet of a guest would be captured.
     interfaces::exclude_virtual_interfaces_from_inbound(config, &mut rules);
     // Before TPROXY, which would hand an INVALID packet to the proxy.
     inbound::drop_invalid(config, &mut rules);
-    // ISTIO_INBOUND. The tunnel port (nat) and what the proxy has already (mangle) leave it first: after the ports to
-    // capture, the one would be redirected, and the other handed to the proxy in a loop.
+    // ISTIO_INBOUND. The tunnel port (nat) and what the proxy has already (mangle) leave it first: after the
+    // ports to capture, the one would be redirected, and the other handed to the proxy in a loop.
     inbound::redirects(config, &mut rules);
     tproxy::skip_proxied_packets(config, &mut rules);
     inbound::capture(config, &mut rules);
@@ -46,10 +49,11 @@ pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     outbound::passthrough(&mut rules);
     // After DNS or the ranges, they would capture the proxy's own traffic: a loop.
     owners::proxy(config, &mut rules);
-    // Before the proxy, "only these groups" would exempt its calls to its own pod; after DNS, an excluded group's
-    // queries would be captured.
+    // Before the proxy, "only these groups" would exempt its calls to its own pod; after DNS, an excluded
+    // group's queries would be captured.
     owners::groups(config, &mut rules);
-    // After the next two, queries to a name server on loopback or in an excluded range would bypass the proxy.
+    // After the next two, queries to a name server on loopback or in an excluded range would bypass the
+    // proxy.
     dns::capture(config, &mut rules);
     // After the included ports and ranges, neither would have an effect on what these capture.
     outbound::loopback(config, &mut rules);

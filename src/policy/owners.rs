@@ -1,5 +1,5 @@
-//! Rules with the owner match: the proxy's own traffic (uid and gid 1337 by default) is excluded, and so are groups that
-//! are not to be captured.
+//! Rules with the owner match: the proxy's own traffic (uid and gid 1337 by default) is excluded, and so are
+//! groups that are not to be captured.
 
 use super::{loopback, proxy_owners, when};
 use crate::config::{CaptureConfig, Dns, OwnerGroups};
@@ -7,9 +7,9 @@ use crate::model::{
     Chain, DNS_PORT, Interface, Match, Owner, Ports, Protocol, Ruleset, Table, Target, Transport, Why,
 };
 
-/// Three rules per user and per group of the proxy; their order is the point. Only a call of the proxy to the pod's
-/// own service (over `lo`, but not to a loopback address) is captured, and as inbound; then the app's loopback
-/// traffic leaves; then everything else of the proxy leaves.
+/// Three rules per user and per group of the proxy; their order is the point. Only a call of the proxy to the
+/// pod's own service (over `lo`, but not to a loopback address) is captured, and as inbound; then the app's
+/// loopback traffic leaves; then everything else of the proxy leaves.
 pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
         proxy_to_own_pod(config, owner, rules);
@@ -23,8 +23,8 @@ pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
 
 fn proxy_to_own_pod(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
     let tunnel = config.traffic.ports.tunnel;
-    // With DNS capture a query of the proxy to a server behind `lo` must not go to the inbound port. Istio has this
-    // for users only, and so do we.
+    // With DNS capture a query of the proxy to a server behind `lo` must not go to the inbound port. Istio
+    // has this for users only, and so do we.
     let untouched = match (&config.dns, owner) {
         (Dns::Off, _) | (_, Owner::Gid(_)) => Ports::One(tunnel),
         (Dns::All | Dns::Servers { .. }, Owner::Uid(_)) => Ports::Any(vec![DNS_PORT, tunnel]),

@@ -19,7 +19,8 @@ pub(super) fn skip_proxied_packets(config: &CaptureConfig, rules: &mut Ruleset) 
     rules.append(Table::Mangle, Chain::Inbound, other.then(Target::Return, Why::OtherLoopback));
 }
 
-/// The connection remembers the mark of its packets, so that replies, which carry none, find back to the proxy.
+/// The connection remembers the mark of its packets, so that replies, which carry none, find back to the
+/// proxy.
 pub(super) fn carry_marks(config: &CaptureConfig, rules: &mut Ruleset) {
     let Mode::Tproxy(tproxy) = config.traffic.mode else { return };
     let tcp = || when().protocol(Protocol::TCP);

@@ -34,7 +34,8 @@ pub struct RuleDifference {
     pub rule: String,
 }
 
-/// The differences of one family in the tables of iptables. `observed` is `None` where nothing of ours can be.
+/// The differences of one family in the tables of iptables. `observed` is `None` where nothing of ours can
+/// be.
 #[must_use]
 pub fn of_iptables(desired: &FamilyRules, observed: &Observed) -> Vec<ChainDifference> {
     let (none, nothing) = (TableRules::default(), ObservedTable::default());

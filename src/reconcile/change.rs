@@ -14,7 +14,8 @@ pub struct Deletion {
     pub hook: Hook,
     /// How it is named.
     pub what: Deleted,
-    /// Whether it jumps to a chain of ours. Any other rule may get an identical foreign one before it at any time.
+    /// Whether it jumps to a chain of ours. Any other rule may get an identical foreign one before it at any
+    /// time.
     pub jumps: bool,
 }
 
@@ -117,8 +118,8 @@ pub struct TableChange {
     pub by_handle: Vec<RuleByHandle>,
     /// What may be ours or foreign, is not asked for, and stays.
     pub ambiguous: Vec<Ambiguous>,
-    /// Whether rules are deleted in a shared chain that the tool cannot list: by handle, and before our chains, to which they
-    /// may jump.
+    /// Whether rules are deleted in a shared chain that the tool cannot list: by handle, and before our
+    /// chains, to which they may jump.
     pub unlisted: bool,
 }
 
@@ -191,8 +192,8 @@ impl TableChange {
 pub struct HookChange {
     /// The rules.
     pub rules: HookRules,
-    /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None` for all of
-    /// them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
+    /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None`
+    /// for all of them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
     pub behind: Option<usize>,
     /// Hashes of the rules that stay in the chain, in order.
     pub foreign: Vec<u32>,

@@ -43,7 +43,8 @@ fn limit(family: Family, observed: &ObservedTable, record: Option<&Record>) -> O
     Some(change)
 }
 
-/// The form of a save rule that matches only `lo`; `None` for every other rule, and for one that already does.
+/// The form of a save rule that matches only `lo`; `None` for every other rule, and for one that already
+/// does.
 #[must_use]
 pub(crate) fn limited_save_mark(statement: &Statement) -> Option<Statement> {
     let Statement { matcher, target } = statement;

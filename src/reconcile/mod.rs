@@ -1,4 +1,5 @@
-//! Compares desired and observed statements, in order, and returns the changes. A second run is idempotent: it has none.
+//! Compares desired and observed statements, in order, and returns the changes. A second run is idempotent:
+//! it has none.
 
 mod chains;
 mod change;
@@ -27,7 +28,8 @@ impl Change {
         Self::between(rules, &Observed::empty(rules.family), false)
     }
 
-    /// The change from `observed` to `desired`. With `rewrite`, rules that are already correct are written again.
+    /// The change from `observed` to `desired`. With `rewrite`, rules that are already correct are written
+    /// again.
     #[must_use]
     pub fn between(desired: &FamilyRules, observed: &Observed, rewrite: bool) -> Self {
         let none = TableRules::default();
@@ -44,12 +46,13 @@ impl Change {
     }
 }
 
-/// Tables commit one after the other, and packets pass in between. What captures from now on has to be live before
-/// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
+/// Tables commit one after the other, and packets pass in between. What captures from now on has to be live
+/// before what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way
+/// round.
 ///
 /// nat commits before raw, with DNS capture on or off, unless the entries created in between are deleted
-/// (`conntrack::commit_raw_first`). A query meets the nat rules only as the first packet of its
-/// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
+/// (`conntrack::commit_raw_first`). A query meets the nat rules only as the first packet of its entry, and
+/// raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
 fn commit_order(desired: &FamilyRules) -> [Table; 3] {
     let captures =
@@ -100,8 +103,8 @@ fn table_change(
         hook_change(&mut change, (family, table, hook), desired, &known, record, rewrite);
     }
     if !change.hooks.is_empty() {
-        // Their rules come last in the transaction: what else it adds is numbered right before them, which distinguishes
-        // it from whatever another program adds later.
+        // Their rules come last in the transaction: what else it adds is numbered right before them, which
+        // distinguishes it from whatever another program adds later.
         change.declare.extend(desired.chains.iter().map(|(chain, rules)| (*chain, rules.clone())));
     }
     change
@@ -141,7 +144,8 @@ struct SharedChain<'a> {
     unlisted: bool,
 }
 
-/// Our rules in a shared chain are right, or all of them are rewritten: in the right order, in the same transaction.
+/// Our rules in a shared chain are right, or all of them are rewritten: in the right order, in the same
+/// transaction.
 fn hook_change(
     change: &mut TableChange,
     place: (Family, Table, Hook),
@@ -167,7 +171,8 @@ fn hook_change(
             let statement = lines.get(*at).and_then(|line| line.statement.as_ref());
             wanted.iter().any(|rule| Some(&rule.statement) == statement)
         };
-        // A rule like one of ours is foreign, unless an earlier run wrote more of them, or a killed one had to leave some.
+        // A rule like one of ours is foreign, unless an earlier run wrote more of them, or a killed one had
+        // to leave some.
         let may_be_left = |at: &usize| {
             let left = |record: &Record| {
                 record.is_incomplete()
@@ -198,8 +203,8 @@ fn hook_change(
     }
 }
 
-/// The last of our rules, where only these differ, and what replaces them: in what a plan has written before. All others stay,
-/// so that none is deleted whose handle only the kernel knows.
+/// The last of our rules, where only these differ, and what replaces them: in what a plan has written before.
+/// All others stay, so that none is deleted whose handle only the kernel knows.
 fn differing_end(
     wanted: &HookRules,
     lines: &[Line],
@@ -224,8 +229,8 @@ fn differing_end(
     Some((wrong, HookChange { rules, behind, foreign, leaving: 0 }))
 }
 
-/// The number of foreign rules before the first of ours that is certainly in the tail, unless no foreign one comes
-/// behind it: then the end of the chain is the place, which cannot shift.
+/// The number of foreign rules before the first of ours that is certainly in the tail, unless no foreign one
+/// comes behind it: then the end of the chain is the place, which cannot shift.
 fn tail_position(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
     let first = tail(lines, ours)?;
     let before = (0..first).filter(|at| !ours.contains(at)).count();
@@ -238,8 +243,8 @@ fn tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
     ours.iter().copied().find(|at| lines.get(*at).is_some_and(ownership::is_in_tail))
 }
 
-/// By words wherever that hits ours and the tool can list the chain; else by handle, or by number: these first, from the last to the first, so that
-/// none shifts the next.
+/// By words wherever that hits ours and the tool can list the chain; else by handle, or by number: these
+/// first, from the last to the first, so that none shifts the next.
 fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<usize>, unlisted: bool) {
     change.unlisted |= unlisted && !ours.is_empty();
     // A projected line has our words, a line that was read has those of the tool: what they say is compared.

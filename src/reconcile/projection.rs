@@ -79,8 +79,8 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     }
 }
 
-/// Takes out what deletions name: first those by number, which come from the last to the first, then of each that is named by
-/// its words the first.
+/// Takes out what deletions name: first those by number, which come from the last to the first, then of each
+/// that is named by its words the first.
 fn delete<'a>(lines: &mut Vec<Line>, deletions: impl Iterator<Item = &'a Deleted>) {
     let mut words: HashMap<&str, usize> = HashMap::new();
     for deletion in deletions {

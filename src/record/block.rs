@@ -41,7 +41,8 @@ pub enum BlockLocation {
     Position(Position),
     /// Written by the run that made the record: their handles are above [`Numbering::highest`].
     New,
-    /// Found with this nf_tables handle and the ones that follow it. No other rule of the table ever gets these.
+    /// Found with this nf_tables handle and the ones that follow it. No other rule of the table ever gets
+    /// these.
     Handle(u64),
 }
 
@@ -117,8 +118,8 @@ pub(crate) fn blocks_of(
     [of(Part::Head, &rules.head, 0), of(Part::Tail, &rules.tail, tail)].concat()
 }
 
-/// The runs of rules that jump to no chain of ours, with the place of the first one. A rule that saves marks is a run of
-/// its own: it has another form while a run moves from one backend to another.
+/// The runs of rules that jump to no chain of ours, with the place of the first one. A rule that saves marks
+/// is a run of its own: it has another form while a run moves from one backend to another.
 pub(crate) fn runs(rules: &[Rule]) -> impl Iterator<Item = (usize, &[Rule])> {
     let jumps = |rule: &Rule| rule.statement.target.jump().is_some();
     let saves = |rule: &Rule| rule.statement.target == Target::SaveMark;

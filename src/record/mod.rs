@@ -1,8 +1,10 @@
-//! The record of a run in the network namespace: its rules in the shared chains that nothing else identifies as ours.
+//! The record of a run in the network namespace: its rules in the shared chains that nothing else identifies
+//! as ours.
 //!
-//! A jump to one of our chains identifies a rule as ours. `-i eth1 -j RETURN` does not: another program may have
-//! added the same rule, and some kernels do not support comments. So each run stores a digest of such rules in the
-//! alias of `lo`, which every kernel keeps per network namespace and on which no packet, rule or route depends.
+//! A jump to one of our chains identifies a rule as ours. `-i eth1 -j RETURN` does not: another program may
+//! have added the same rule, and some kernels do not support comments. So each run stores a digest of such
+//! rules in the alias of `lo`, which every kernel keeps per network namespace and on which no packet, rule or
+//! route depends.
 
 mod block;
 mod text;
@@ -21,8 +23,8 @@ const LONGEST: usize = 255;
 
 /// What one or more runs recorded.
 ///
-/// A table is written in one transaction: while a run is under way, each table holds what was found at its beginning, or one
-/// of the sets of rules that the run writes.
+/// A table is written in one transaction: while a run is under way, each table holds what was found at its
+/// beginning, or one of the sets of rules that the run writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Whose tables it covers: in those of another variant rules of ours are Istio's, or an older version's.
@@ -33,15 +35,16 @@ pub struct Record {
     unfinished: Vec<BTreeSet<Block>>,
     /// The tables of iptables-nft as the run found them.
     numbering: BTreeMap<(Family, Table), Numbering>,
-    /// Whether there may be rules of ours that it does not name: there was no room, an interrupted run found some that may be
-    /// foreign, or the record is one of another version.
+    /// Whether there may be rules of ours that it does not name: there was no room, an interrupted run found
+    /// some that may be foreign, or the record is one of another version.
     incomplete: bool,
-    /// Rules that may be ours or foreign and that finished runs left: each with the digest of its statement and the number of
-    /// identical ones.
+    /// Rules that may be ours or foreign and that finished runs left: each with the digest of its statement
+    /// and the number of identical ones.
     left: BTreeSet<Block>,
     /// Ports that earlier options redirected to, and these do not: connections to them may be open.
     pub earlier_ports: BTreeSet<u16>,
-    /// Whether `::6` on `lo` was added by us, for kernels that keep no protocol number of addresses (before 5.18).
+    /// Whether `::6` on `lo` was added by us, for kernels that keep no protocol number of addresses (before
+    /// 5.18).
     pub passthrough: bool,
 }
 
@@ -78,7 +81,8 @@ impl Record {
         }
     }
 
-    /// The record in the alias of `lo`, if there is one. One of another version says that rules of ours may be there.
+    /// The record in the alias of `lo`, if there is one. One of another version says that rules of ours may
+    /// be there.
     #[must_use]
     pub fn read(alias: Option<&str>) -> Option<Self> {
         let alias = alias?;
@@ -133,7 +137,8 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
-    /// Keeps the mark of an incomplete record (`?`) from an earlier run: rules that it had no room for still exist, and no other data names them.
+    /// Keeps the mark of an incomplete record (`?`) from an earlier run: rules that it had no room for still
+    /// exist, and no other data names them.
     #[must_use]
     pub(crate) fn with_gap_of(self, earlier: &Self) -> Self {
         let names_rules = !(earlier.variants.is_empty() && earlier.left.is_empty());
@@ -153,26 +158,28 @@ impl Record {
         Self { earlier_ports, ..self }
     }
 
-    /// Rules that may be ours or foreign and that finished runs left. Each block is one statement, however often it was there.
+    /// Rules that may be ours or foreign and that finished runs left. Each block is one statement, however
+    /// often it was there.
     pub(crate) fn left(&self) -> impl Iterator<Item = &Block> {
         self.left.iter()
     }
 
-    /// Whether it names rules that nothing else distinguishes from foreign ones, or says that there may be others.
+    /// Whether it names rules that nothing else distinguishes from foreign ones, or says that there may be
+    /// others.
     #[must_use]
     pub fn tells_of_rules(&self) -> bool {
         self.incomplete || !self.left.is_empty() || self.blocks().next().is_some()
     }
 
-    /// Whether it tells of rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
-    /// recognised by the other one.
+    /// Whether it tells of rules, tables or the address beyond what this one names: what a run that is killed
+    /// leaves would not be recognised by the other one.
     #[must_use]
     pub fn names_more_than(&self, other: &Self) -> bool {
         self.tells_of_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
     }
 
-    /// Whether rules of ours may be in these tables without a chain of ours: a run was interrupted, or another program has deleted
-    /// the chains.
+    /// Whether rules of ours may be in these tables without a chain of ours: a run was interrupted, or
+    /// another program has deleted the chains.
     #[must_use]
     pub fn may_have_left(&self, variant: Variant, family: Family) -> bool {
         let here = |block: &Block| (block.variant, block.family) == (variant, family);
@@ -184,7 +191,8 @@ impl Record {
         self.unfinished.iter().chain([&self.live]).flatten()
     }
 
-    /// The sets of rules of which one is in a table: what was there first, then what was to be written, in order.
+    /// The sets of rules of which one is in a table: what was there first, then what was to be written, in
+    /// order.
     #[must_use]
     pub fn generations(&self, family: Family, table: Table) -> Vec<Vec<Block>> {
         let here = |blocks: &BTreeSet<Block>| -> Vec<Block> {
@@ -248,8 +256,8 @@ impl Record {
             && other.live.iter().all(|block| self.has(block))
     }
 
-    /// The alias that says this. Where the kernel has no room for all of it, what matters least is left out first; that a run
-    /// was under way never is.
+    /// The alias that says this. Where the kernel has no room for all of it, what matters least is left out
+    /// first; that a run was under way never is.
     #[must_use]
     pub fn alias(&self) -> String {
         let mut record = self.clone();
@@ -261,8 +269,8 @@ impl Record {
         }
     }
 
-    /// Leaves something out: earlier ports, rules that may be foreign, transitional rules, then what was to be written, then what was
-    /// found; `false` if nothing is left.
+    /// Leaves something out: earlier ports, rules that may be foreign, transitional rules, then what was to
+    /// be written, then what was found; `false` if nothing is left.
     fn shorten(&mut self) -> bool {
         if !std::mem::take(&mut self.earlier_ports).is_empty() {
             return true;

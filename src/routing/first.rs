@@ -37,8 +37,8 @@ pub fn with_tproxy(fib: &Fib, Tproxy { mark, table, .. }: Tproxy) -> Fib {
     fib
 }
 
-/// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine, foreign routes in
-/// the table of that one, or that there is none.
+/// Foreign policy rules that may decide over packets with this mark before one delivers them to this machine,
+/// foreign routes in the table of that one, or that there is none.
 #[must_use]
 pub fn find_preceding_policy_rules(family: Family, fib: &Fib, mark: Mark) -> Vec<Finding> {
     let mut found = Vec::new();

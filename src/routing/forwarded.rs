@@ -1,4 +1,5 @@
-//! Interfaces behind which containers or virtual machines are: our rules capture what the pod forwards for them as inbound connections.
+//! Interfaces behind which containers or virtual machines are: our rules capture what the pod forwards for
+//! them as inbound connections.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,10 +14,12 @@ use crate::text::one_line;
 
 use super::links::{is_excluded, marks_replies, redirects_inbound, tproxy_mark};
 
-/// Starts of names to which programs add a number of their own: a container's network or its end of a link has another name next time.
+/// Starts of names to which programs add a number of their own: a container's network or its end of a link
+/// has another name next time.
 const GENERATED: [&str; 3] = ["br-", "cali", "veth"];
 
-/// The connections that the pod forwards and that these rules capture as inbound ones, or whose replies they take.
+/// The connections that the pod forwards and that these rules capture as inbound ones, or whose replies they
+/// take.
 #[must_use]
 pub fn captured_as_inbound(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Finding> {
     let guests = if tproxy_mark(rules).is_some() { virtual_interfaces(rules) } else { Vec::new() };
@@ -122,8 +125,8 @@ fn option(name: &str) -> String {
     generated.map_or_else(|| one_line(name).into_owned(), |start| format!("{start}+"))
 }
 
-/// Whether the interface is of a kind that connects others with the pod. A pair of interfaces connects the pod with the node, too: those
-/// whose other end is where that of the pod's uplink is.
+/// Whether the interface is of a kind that connects others with the pod. A pair of interfaces connects the
+/// pod with the node, too: those whose other end is where that of the pod's uplink is.
 fn has_others_behind(link: &Link, outside: &BTreeSet<u32>) -> bool {
     match link.kind {
         LinkKind::Bridge | LinkKind::Tap => true,

@@ -59,7 +59,8 @@ fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
     routes.filter(|route| route.kind == RouteKind::Unicast).filter_map(|route| route.interface.as_ref())
 }
 
-/// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the application's replies.
+/// Captured packets go to the proxy over `lo`: outbound ones to the loopback address, with TPROXY also the
+/// application's replies.
 fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Finding> {
     let family = rules.family;
     let redirects = jumps(rules, Chain::Output, Chain::Redirect);
@@ -115,7 +116,8 @@ pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Opti
     dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unreplied)
 }
 
-/// The rules are then evaluated in the bridge, which hands the packet on without the socket that TPROXY gave it.
+/// The rules are then evaluated in the bridge, which hands the packet on without the socket that TPROXY gave
+/// it.
 fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
     let setting = match family {
         Family::V4 => "bridge-nf-call-iptables",
@@ -138,8 +140,9 @@ fn inherits_mark(links: &Links) -> Option<String> {
     })
 }
 
-/// The source of a marked packet is looked up as the destination of a packet with this mark: the policy rule of TPROXY then says
-/// that it is an address of this machine, and such a source is a martian. IPv6 has no such check.
+/// The source of a marked packet is looked up as the destination of a packet with this mark: the policy rule
+/// of TPROXY then says that it is an address of this machine, and such a source is a martian. IPv6 has no
+/// such check.
 fn validates_by_mark(family: Family, link: &Link, all: SourceValidation) -> Option<String> {
     let own = link.settings;
     let uses_mark = own.uses_mark || all.uses_mark;
@@ -176,7 +179,8 @@ pub(super) fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
     })
 }
 
-/// Whether every later packet that arrives gets the mark, of connections that the pod makes too: where all ports are captured.
+/// Whether every later packet that arrives gets the mark, of connections that the pod makes too: where all
+/// ports are captured.
 pub(super) fn marks_replies(rules: &FamilyRules) -> bool {
     let chains = rules.tables.get(&Table::Mangle).into_iter();
     let mut marking = chains.flat_map(|table| table.rules()).map(|rule| &rule.statement);

@@ -1,11 +1,11 @@
-//! Policy routing for capture (`ip rule`, route table 133): the passthrough address, and TPROXY's policy rule and
-//! route.
+//! Policy routing for capture (`ip rule`, route table 133): the passthrough address, and TPROXY's policy rule
+//! and route.
 //!
-//! The kernel accepts duplicate policy rules, so existing ones are read first. Ours have their own protocol number.
-//! Istio's have none: without a record, they are recognised by the mark of the live TPROXY rules and by a table with
-//! nothing but `local default dev lo`. A run adopts them: it adds a tagged copy before it deletes the original, so
-//! that the next run recognises whatever a killed run leaves. A foreign route or address with the same effect as ours
-//! is used as it is.
+//! The kernel accepts duplicate policy rules, so existing ones are read first. Ours have their own protocol
+//! number. Istio's have none: without a record, they are recognised by the mark of the live TPROXY rules and
+//! by a table with nothing but `local default dev lo`. A run adopts them: it adds a tagged copy before it
+//! deletes the original, so that the next run recognises whatever a killed run leaves. A foreign route or
+//! address with the same effect as ours is used as it is.
 
 mod first;
 mod forwarded;
@@ -181,8 +181,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// The changes and their order: packets must find their route before the rules that mark them are live, and keep it until
-/// those are gone.
+/// The changes and their order: packets must find their route before the rules that mark them are live, and
+/// keep it until those are gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Before the rules change.
@@ -194,7 +194,8 @@ pub struct Steps {
 /// What is there besides the rules of this module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// The marks that live rules of Istio's own binary use, per family; a family is in it as soon as such rules are.
+    /// The marks that live rules of Istio's own binary use, per family; a family is in it as soon as such
+    /// rules are.
     pub istio: PerFamily<BTreeSet<Mark>>,
     /// Whether our record says that `::6` on `lo` is ours.
     pub passthrough: bool,
@@ -262,7 +263,8 @@ struct Adopted {
 }
 
 /// Adds a tagged copy of each rule of Istio's, and removes the untagged one. One with the copy's own priority
-/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route identifies it as ours.
+/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route identifies
+/// it as ours.
 fn adopt(observed: &Observed, marks: &PerFamily<BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
     let mut adopted: Vec<Adopted> = Vec::new();
     let untagged: Vec<_> = observed
@@ -339,7 +341,8 @@ fn passthrough(desired: &Desired, observed: &Observed, evidence: &Evidence, step
     }
 }
 
-/// Tagged; or, on kernels before 4.17, which keep no tag of rules, with our priority and to a table with our route.
+/// Tagged; or, on kernels before 4.17, which keep no tag of rules, with our priority and to a table with our
+/// route.
 fn is_our_rule(rule: &MarkRule, observed: &Observed) -> bool {
     let to_our_route = || {
         let same = |route: &&Route| (route.family, route.table) == (rule.family, rule.table);

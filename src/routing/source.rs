@@ -13,7 +13,8 @@ const ON_LINK: u8 = 2;
 const SITE: u8 = 5;
 const GLOBAL: u8 = 14;
 
-/// The source of a packet with this destination, which IPv6 chooses without a route, too; `None` if none is known.
+/// The source of a packet with this destination, which IPv6 chooses without a route, too; `None` if none is
+/// known.
 #[must_use]
 pub fn source(fib: &Fib, found: &Lookup<'_>, destination: IpAddr) -> Option<IpAddr> {
     let Some(Found::Route(route)) = found.decisive.map(|tried| tried.found) else {
@@ -45,7 +46,8 @@ fn is_in(own: &SourceAddress, address: IpAddr) -> bool {
     ipnetwork::IpNetwork::new(own.address, own.prefix).is_ok_and(|network| network.contains(address))
 }
 
-/// RFC 6724, as `ipv6_dev_get_saddr` in net/ipv6/addrconf.c has it, without temporary addresses. Of equal ones the first is taken.
+/// RFC 6724, as `ipv6_dev_get_saddr` in net/ipv6/addrconf.c has it, without temporary addresses. Of equal
+/// ones the first is taken.
 fn v6(fib: &Fib, interface: Option<&str>, destination: Ipv6Addr) -> Option<IpAddr> {
     let is_of_link = scope(destination) <= ON_LINK;
     let is_by = |own: &SourceAddress| interface.is_none_or(|name| name == own.interface);

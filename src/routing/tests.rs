@@ -13,8 +13,8 @@ fn istio(families: &[Family]) -> Evidence {
     Evidence { istio: marks, passthrough: false }
 }
 
-/// What a kernel reports once the steps are done. One that keeps no tag reports rules without it, and takes no copy of
-/// a rule with the same priority.
+/// What a kernel reports once the steps are done. One that keeps no tag reports rules without it, and takes
+/// no copy of a rule with the same priority.
 fn after(steps: &Steps, observed: &Observed, keeps_tags: bool) -> Observed {
     let mut observed = observed.clone();
     let tag = if keeps_tags { ROUTE_PROTOCOL } else { 0 };

@@ -1,4 +1,5 @@
-//! Bad options as a user types them: each error names the option, the value and what is accepted, in one line.
+//! Bad options as a user types them: each error names the option, the value and what is accepted, in one
+//! line.
 
 use std::process::Command;
 

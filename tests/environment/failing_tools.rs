@@ -9,7 +9,8 @@ use crate::pod::{Ended, Pod, SIDECAR};
 const DNS: [&str; 2] = ["--redirect-dns", "--capture-all-dns"];
 const USUAL: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A run in which the restore tool of a variant prints `complaint` and exits with `code`; nothing may be applied.
+/// A run in which the restore tool of a variant prints `complaint` and exits with `code`; nothing may be
+/// applied.
 fn with_failing(variant: &str, complaint: &str, code: i32) -> Ended {
     let pod = Pod::new();
     fs::write(pod.path("complaint"), complaint).unwrap();
@@ -401,7 +402,8 @@ fn the_save_tool_is_not_asked() {
     }
 }
 
-/// A save tool whose output ends in the middle: it prints this many of the lines that the real one prints, and ends as if all was well.
+/// A save tool whose output ends in the middle: it prints this many of the lines that the real one prints,
+/// and ends as if all was well.
 fn cut_save_tool(pod: &Pod, tool: &str, lines: &str) {
     pod.program("bin", tool, &format!("/usr/sbin/{tool} \"$@\" | head -n {lines}"));
 }

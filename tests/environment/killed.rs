@@ -9,8 +9,8 @@ const ONE: [&str; 9] =
     ["-b", "*", "-i", "*", "--dual-stack", "-m", "TPROXY", "--redirect-dns", "--capture-all-dns"];
 const OTHER: [&str; 9] = ["-b", "80", "-i", "10.0.0.0/8,fd00::/8", "--dual-stack", "-o", "25", "-c", "eth1"];
 
-/// Kills runs at moments spread over `rounds`: changes to and fro, and clean-ups. Now and then, checks that one more
-/// run makes what it makes in a fresh pod.
+/// Kills runs at moments spread over `rounds`: changes to and fro, and clean-ups. Now and then, checks that
+/// one more run makes what it makes in a fresh pod.
 fn killed_then_run(first: &str, second: &str, rounds: u32) {
     let one = [&ONE[..], &["--force-iptables-binary", first]].concat();
     let other = [&OTHER[..], &["--force-iptables-binary", second]].concat();

@@ -1,7 +1,7 @@
 //! The binary as a process, where things are missing, forbidden, broken or in use by another process.
 //!
-//! Every test makes a network and a mount namespace of its own (see [`pod`]); that takes root, util-linux, iproute2,
-//! both variants of iptables, and nft.
+//! Every test makes a network and a mount namespace of its own (see [`pod`]); that takes root, util-linux,
+//! iproute2, both variants of iptables, and nft.
 
 #![allow(
     clippy::unwrap_used,

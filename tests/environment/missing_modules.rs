@@ -1,5 +1,5 @@
-//! Kernels that lack modules for one backend: the next one is taken, where the choice is open. The fakes print what the
-//! tools print on such a kernel.
+//! Kernels that lack modules for one backend: the next one is taken, where the choice is open. The fakes
+//! print what the tools print on such a kernel.
 
 use std::fs;
 use std::path::Path;

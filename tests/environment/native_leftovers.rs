@@ -2,8 +2,8 @@
 
 use crate::pod::{DUAL, Pod, SIDECAR};
 
-/// What Istio's binary wrote with `--native-nftables --dual-stack -m TPROXY -b '*' -i '*'`, as far as rules refer to marks
-/// and addresses, and the routes that came with it, from two runs.
+/// What Istio's binary wrote with `--native-nftables --dual-stack -m TPROXY -b '*' -i '*'`, as far as rules
+/// refer to marks and addresses, and the routes that came with it, from two runs.
 const NATIVE_TPROXY: &str = "nft 'add table inet istio-proxy-nat; add chain inet istio-proxy-nat istio-output; \
      add rule inet istio-proxy-nat istio-output oifname lo ip6 saddr ::6 counter return; \
      add table inet istio-proxy-mangle; \

@@ -81,7 +81,8 @@ fn report_program_takes_a_bundle_and_the_options_of_explain() {
     }
 }
 
-/// Rust opens `/dev/null` in the place of a closed standard output: the program that follows must not take it for a file.
+/// Rust opens `/dev/null` in the place of a closed standard output: the program that follows must not take it
+/// for a file.
 #[test]
 fn page_for_closed_output_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,8 @@ use netlab::{Holder, Kinds};
 pub(crate) use crate::run::Ended;
 use crate::run::Run;
 
-/// The binary under test, as every pod has it: where it was built may be hidden by what a test mounts over it.
+/// The binary under test, as every pod has it: where it was built may be hidden by what a test mounts over
+/// it.
 pub(crate) const BINARY: &str = "/mnt/istio-iptables";
 /// The binary under test, for runs outside of a pod.
 pub(crate) static BUILT: LazyLock<String> =
@@ -61,8 +62,8 @@ impl Pod {
         Self::with(DUAL)
     }
 
-    /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable. The directory is there even if it is
-    /// below a folder that `setup` hides, such as `/tmp`.
+    /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable. The directory
+    /// is there even if it is below a folder that `setup` hides, such as `/tmp`.
     pub(crate) fn with(setup: &str) -> Self {
         require();
         let directory =
@@ -112,7 +113,8 @@ impl Pod {
         path
     }
 
-    /// A folder in the test's directory with links to system programs: `("iptables-restore", "iptables-nft-restore")`.
+    /// A folder in the test's directory with links to system programs:
+    /// `("iptables-restore", "iptables-nft-restore")`.
     pub(crate) fn links(&self, folder: &str, links: &[(&str, &str)]) -> PathBuf {
         let folder = self.path(folder);
         fs::create_dir_all(&folder).unwrap();
@@ -142,8 +144,9 @@ impl Pod {
         text
     }
 
-    /// Everything the binary may change in the kernel: rules, tables, policy rules, routes and addresses. Legacy
-    /// tables are read only if they exist. Routes of the links do not count: they come when the link is ready.
+    /// Everything the binary may change in the kernel: rules, tables, policy rules, routes and addresses.
+    /// Legacy tables are read only if they exist. Routes of the links do not count: they come when the link
+    /// is ready.
     pub(crate) fn state(&self) -> String {
         self.sh("for ip in ip ip6; do echo \"== $ip nft\"; ${ip}tables-nft-save; \
              names=/proc/net/${ip}_tables_names; echo \"== $ip legacy\"; [ -e $names ] || continue; \
@@ -154,8 +157,8 @@ impl Pod {
              echo '== lo'; ip -o addr show lo")
     }
 
-    /// The rules and chains ours and foreign, in [`Self::state`]; tables and built-in chains that are empty do
-    /// not count.
+    /// The rules and chains ours and foreign, in [`Self::state`]; tables and built-in chains that are empty
+    /// do not count.
     pub(crate) fn rules(&self) -> String {
         let state = self.state();
         let counts = |line: &&str| {

@@ -165,7 +165,8 @@ fn ports(number: u16) -> String {
     ports.join(",")
 }
 
-/// Runs a script in a network namespace as container runtimes make it: first the ids are mapped, then the network is made.
+/// Runs a script in a network namespace as container runtimes make it: first the ids are mapped, then the
+/// network is made.
 fn in_a_pod_with_its_own_users(script: &str) -> (String, String) {
     let script = format!("ip link set lo up; ip addr add 10.4.4.4/32 dev lo; {script}; :");
     let output =

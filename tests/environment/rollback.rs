@@ -16,8 +16,8 @@ fn whole(pod: &Pod) -> String {
     pod.rules() + &pod.sh("nft list ruleset | grep -i istio || :; ip -d link show dev lo | grep alias || :")
 }
 
-/// A restore tool that carries out as many commits of the run as the file `left` says, and refuses the next one. Later
-/// calls find one that works. Its files are in `dir`.
+/// A restore tool that carries out as many commits of the run as the file `left` says, and refuses the next
+/// one. Later calls find one that works. Its files are in `dir`.
 pub(crate) fn limited_tool(dir: &str, name: &str) -> String {
     let tool = real(name).display().to_string();
     format!(

@@ -1,5 +1,5 @@
-//! A kernel that has no more of netlink and of system calls than gVisor's, with Linux's legacy tables. `make gvisor` runs the rest in
-//! gVisor itself.
+//! A kernel that has no more of netlink and of system calls than gVisor's, with Linux's legacy tables.
+//! `make gvisor` runs the rest in gVisor itself.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -10,7 +10,8 @@ use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered,
 /// The pod's options for every run.
 const CAPTURE: [&str; 9] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u", "1337", "--dual-stack"];
 
-/// The binary in such a sandbox: netlink has neither netfilter nor sockets, and there are no ids of the file system.
+/// The binary in such a sandbox: netlink has neither netfilter nor sockets, and there are no ids of the file
+/// system.
 fn sandboxed(args: &[&str]) -> Command {
     let error = |errno: i32| 0x0005_0000 | u32::try_from(errno).unwrap();
     let word = |number: i32| u32::try_from(number).unwrap();

@@ -60,8 +60,8 @@ fn without_netlink(args: &[&str]) -> Output {
     filtered(args, filter).output().unwrap()
 }
 
-/// The binary with a filter under which the kernel has no netlink for netfilter: neither nf_tables nor the locks and
-/// dumps that go by it.
+/// The binary with a filter under which the kernel has no netlink for netfilter: neither nf_tables nor the
+/// locks and dumps that go by it.
 fn without_nf_tables(args: &[&str]) -> Command {
     let absent = 0x0005_0000 | u32::try_from(libc::EPROTONOSUPPORT).unwrap();
     let filter = [
@@ -77,8 +77,8 @@ fn without_nf_tables(args: &[&str]) -> Command {
     filtered(args, filter)
 }
 
-/// The binary with a filter under which no send buffer can be made larger than `net.core.wmem_default`: as in a user
-/// namespace on a node that limits it to that.
+/// The binary with a filter under which no send buffer can be made larger than `net.core.wmem_default`: as in
+/// a user namespace on a node that limits it to that.
 fn with_default_send_buffer(args: &[&str]) -> Command {
     let word = |number: libc::c_int| u32::try_from(number).unwrap();
     let filter = [

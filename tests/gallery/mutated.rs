@@ -1,5 +1,5 @@
-//! A rule of a scenario is dropped, swapped or changed: `diff` names a packet with which the walk of `explain` agrees, or says
-//! that nothing differs, and then it does not with random packets.
+//! A rule of a scenario is dropped, swapped or changed: `diff` names a packet with which the walk of
+//! `explain` agrees, or says that nothing differs, and then it does not with random packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -208,8 +208,8 @@ fn addresses(family: Family, words: &[&str]) -> Vec<IpAddr> {
     addresses
 }
 
-/// Policy routing sends a packet of the pod with the mark of TPROXY to `lo` before any rule sees it; no machine has the unspecified
-/// address.
+/// Policy routing sends a packet of the pod with the mark of TPROXY to `lo` before any rule sees it; no
+/// machine has the unspecified address.
 fn can_be_sent(packet: &Packet, sides: [&Saved; 2]) -> bool {
     let is_routed = sides.iter().all(|side| side.routed_mark == Some(packet.mark));
     let goes_out = !packet.is_inbound && packet.interface != "lo";

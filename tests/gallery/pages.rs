@@ -144,7 +144,8 @@ fn temporary(made: &Made, why: Why) -> Option<(String, String)> {
     })
 }
 
-/// A rule with this reason: out of the plain sidecar if that has one, else out of the first scenario that does.
+/// A rule with this reason: out of the plain sidecar if that has one, else out of the first scenario that
+/// does.
 fn example(scenarios: &[(Scenario, Made)], why: Why) -> Option<(&str, Family, Placed<'_>)> {
     let plain = scenarios.iter().filter(|(scenario, _)| scenario.name == "plain-sidecar");
     plain.chain(scenarios).find_map(|(scenario, made)| {

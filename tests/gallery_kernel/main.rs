@@ -1,4 +1,5 @@
-//! Every file of the gallery is read by the real tools, in a namespace of its own, and reads back as what was meant.
+//! Every file of the gallery is read by the real tools, in a namespace of its own, and reads back as what was
+//! meant.
 
 #![allow(
     clippy::disallowed_methods,
@@ -95,7 +96,8 @@ fn every_routing_file_leaves_the_program_nothing_to_do() {
         let made = scenario.make();
         let Some(commands) = made.commands() else { continue };
         let path = scenario::root().join(&scenario.name).join("routing.sh");
-        // iproute2 knows `proto` for addresses since 6.3 only; the tag is not needed for what is looked at here.
+        // iproute2 knows `proto` for addresses since 6.3 only; the tag is not needed for what is looked at
+        // here.
         let text = fs::read_to_string(&path).expect("the file can be read");
         let text = text.replace("/128 dev lo proto 150", "/128 dev lo");
         let observed = in_new_namespace(|| {

@@ -1,5 +1,5 @@
-//! A rule of a scenario is dropped, swapped or changed: the kernel treats the packet that `diff` names as it says, with the rules as
-//! they were and with the changed ones, in every form of the rules.
+//! A rule of a scenario is dropped, swapped or changed: the kernel treats the packet that `diff` names as it
+//! says, with the rules as they were and with the changed ones, in every form of the rules.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -31,8 +31,9 @@ const POD_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 1, 0, 0, 0, 7);
 /// Where the proxy listens.
 const PROXY: [u16; 3] = [15001, 15006, 15053];
 
-/// A form of the rules, and the scenarios of which packets are sent. Those of TPROXY are in [`super::mutated_tproxy`]: a difference is
-/// about one packet, and with changed rules the later ones of its connection may take another way.
+/// A form of the rules, and the scenarios of which packets are sent. Those of TPROXY are in
+/// [`super::mutated_tproxy`]: a difference is about one packet, and with changed rules the later ones of its
+/// connection may take another way.
 pub(super) struct Form {
     pub(super) family: Family,
     pub(super) file: &'static str,
@@ -265,7 +266,8 @@ fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, 
     }
 }
 
-/// Where the first datagram goes: with changed rules the reply may be lost in another zone of connection tracking.
+/// Where the first datagram goes: with changed rules the reply may be lost in another zone of connection
+/// tracking.
 fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
     let packet = format!("udp sport {}", flow.source.port());
     pod.run(|| run_with_input("nft", &["-f", "-"], &observer::table(&packet, "")));

@@ -1,8 +1,9 @@
-//! A rule of a TPROXY scenario is dropped, swapped or changed: the kernel does with the packet that `diff` names what it says, with
-//! the rules as they were and with the changed ones.
+//! A rule of a TPROXY scenario is dropped, swapped or changed: the kernel does with the packet that `diff`
+//! names what it says, with the rules as they were and with the changed ones.
 //!
-//! With changed rules the later packets of a connection may go another way than the first one, and what differs may be a mark only.
-//! So chains of the test's own, behind all others, note where this one packet goes and which marks it has.
+//! With changed rules the later packets of a connection may go another way than the first one, and what
+//! differs may be a mark only. So chains of the test's own, behind all others, note where this one packet
+//! goes and which marks it has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -102,7 +103,8 @@ impl Packet {
         is_sendable.then_some(found)
     }
 
-    /// The test's own chains: they give a packet the marks that it has before our rules, and note where it goes.
+    /// The test's own chains: they give a packet the marks that it has before our rules, and note where it
+    /// goes.
     fn observer(&self) -> String {
         let packet = if self.is_established {
             "tcp flags & psh == psh ct direction original"
@@ -214,8 +216,8 @@ impl Packet {
     }
 }
 
-/// A socket of a user that has sent its first packet. The rules see the user of the file system, without whom the thread stays
-/// root, which alone may set marks.
+/// A socket of a user that has sent its first packet. The rules see the user of the file system, without whom
+/// the thread stays root, which alone may set marks.
 fn client(namespace: &Namespace, (uid, gid): (u32, u32), to: SocketAddr, binding: Binding) -> TcpStream {
     namespace.run(|| {
         setfsgid(Gid::from_raw(gid));
@@ -224,7 +226,8 @@ fn client(namespace: &Namespace, (uid, gid): (u32, u32), to: SocketAddr, binding
     })
 }
 
-/// The routes of a scenario, with rules of which some may be missing: without TPROXY there are none for its mark.
+/// The routes of a scenario, with rules of which some may be missing: without TPROXY there are none for its
+/// mark.
 fn routes_with(rules: &str, routes: &str) -> String {
     let has_tproxy = rules.contains("-j TPROXY") || rules.contains(" tproxy ");
     let lines = routes.lines().filter(|line| has_tproxy || line.contains(" addr "));

@@ -1,4 +1,5 @@
-//! The native form of every scenario: its text loaded by `nft`, and its netlink messages, make the same tables.
+//! The native form of every scenario: its text loaded by `nft`, and its netlink messages, make the same
+//! tables.
 
 use istio_iptables::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Matcher, Owner, PerFamily, Port, Protocol, Rule,

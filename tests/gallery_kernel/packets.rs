@@ -1,4 +1,5 @@
-//! `rules/*/packets.json`: packets with what happens to them, checked against `explain` and against the kernel.
+//! `rules/*/packets.json`: packets with what happens to them, checked against `explain` and against the
+//! kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -63,7 +64,8 @@ fn explained(scenario: &Scenario, packet: &Packet) -> (Option<u64>, CaptureConfi
     (report.get("port").and_then(Value::as_u64), config)
 }
 
-/// A pod with the scenario's addresses and rules, and a neighbour that has every other address of IPv4, and those of IPv6 in the files.
+/// A pod with the scenario's addresses and rules, and a neighbour that has every other address of IPv4, and
+/// those of IPv6 in the files.
 fn pod(scenario: &Scenario) -> (Namespace, Namespace) {
     let [pod, neighbour] = [(); 2].map(|()| Namespace::with_loopback());
     for namespace in [&pod, &neighbour] {

@@ -1,4 +1,5 @@
-//! Rules of ours without our chains, which nothing distinguishes from foreign ones: they stay, and every run names them.
+//! Rules of ours without our chains, which nothing distinguishes from foreign ones: they stay, and every run
+//! names them.
 
 use crate::lab::kill::When;
 use crate::lab::program::tool;
@@ -144,7 +145,8 @@ fn rule_that_a_finished_run_left_is_named_until_it_is_deleted(fixture: Fixture) 
     }
 }
 
-/// `eth1` is excluded and a virtual interface, and a foreign rule for it is in between; then it is only one of the two.
+/// `eth1` is excluded and a virtual interface, and a foreign rule for it is in between; then it is only one
+/// of the two.
 fn rule_of_earlier_options_like_one_of_the_present_ones_is_deleted_or_named(fixture: Fixture) {
     let (virtual_ones, excluded) = (["-b", "*", "-k", "docker0,net9"], ["-b", "*", "-c", "net9"]);
     let both = [&virtual_ones[..], &["-c", "net9"]].concat();
@@ -184,8 +186,9 @@ fn rule_of_earlier_options_like_one_of_the_present_ones_is_deleted_or_named(fixt
     }
 }
 
-/// Without chains of ours it may have ended before it wrote anything: an identical foreign rule is not called ours, and no record stays
-/// beside it. The limit that the README names: if another program has deleted the chains, what is left of the run is not named.
+/// Without chains of ours it may have ended before it wrote anything: an identical foreign rule is not called
+/// ours, and no record stays beside it. The limit that the README names: if another program has deleted the
+/// chains, what is left of the run is not named.
 fn what_a_first_run_may_not_have_written_is_not_named(fixture: Fixture) {
     for (when, is_written) in [(When::Before, false), (When::After, true)] {
         let pod = fixture.pod();

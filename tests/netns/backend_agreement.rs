@@ -1,7 +1,7 @@
 //! Random configurations: the three backends decide alike about the same packets, and as `explain` says.
 //!
-//! Ranges overlap, touch and contain each other, which one rule each (iptables) and merged interval sets (native nftables)
-//! must treat alike; packets go to their first and last addresses and just beyond.
+//! Ranges overlap, touch and contain each other, which one rule each (iptables) and merged interval sets
+//! (native nftables) must treat alike; packets go to their first and last addresses and just beyond.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -309,7 +309,8 @@ fn inbound(outside: &User) -> Vec<(SocketAddr, Outcome)> {
     targets.map(|target| (target, outside.call(target))).collect()
 }
 
-/// Which server responded on which port, for which destination, and the address that it saw; the caller's port is of no interest.
+/// Which server responded on which port, for which destination, and the address that it saw; the caller's
+/// port is of no interest.
 fn verdict(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Responded(response) => {

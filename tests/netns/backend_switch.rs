@@ -45,8 +45,9 @@ for_these_fixtures!(
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 /// OpenConnections inbound connections of each family.
 const HELD: usize = 3;
-/// Restore processes of a move in both families: the old rules are prepared, the new ones come, the old ones leave,
-/// the new ones take their final form. To or from native nftables, which needs no process, half of them.
+/// Restore processes of a move in both families: the old rules are prepared, the new ones come, the old ones
+/// leave, the new ones take their final form. To or from native nftables, which needs no process, half of
+/// them.
 const fn steps(fixture: Fixture) -> usize {
     match fixture.backend {
         Backend::IptablesNft | Backend::IptablesLegacy => 8,
@@ -216,7 +217,8 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(fixtur
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
     for (flow, conversation) in &mut held {
         match (flow.name.starts_with(INBOUND), flow.to) {
-            // The kernel replied to the misrouted reply with a reset. Nothing of it is left for the next connection.
+            // The kernel replied to the misrouted reply with a reset. Nothing of it is left for the next
+            // connection.
             (true, SocketAddr::V6(_)) => {
                 conversation.hear("first").expect_err("a reset");
                 let source = conversation.greeting.source;
@@ -234,7 +236,8 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(fixtur
     assert_eq!(rules_of_ours(&pod, other(fixture.backend)), "");
 }
 
-/// Makes a second set live, as an earlier version did, and waits until each held inbound connection carries the mark.
+/// Makes a second set live, as an earlier version did, and waits until each held inbound connection carries
+/// the mark.
 fn stop_inbound(pod: &Pod, held: &mut [(&Flow, Conversation)]) {
     for family in [Family::V4, Family::V6] {
         let (from, to) = (pod.fixture.backend, other(pod.fixture.backend));
@@ -350,8 +353,8 @@ fn rules_of_ours(pod: &Pod, backend: Backend) -> String {
         .join("\n")
 }
 
-/// Restore tools that count how often they are run; instead of run number `step`, `script` is executed, in which `real`
-/// is the tool itself.
+/// Restore tools that count how often they are run; instead of run number `step`, `script` is executed, in
+/// which `real` is the tool itself.
 fn counting_tools(step: usize, script: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let count = folder.path().join("count");
@@ -378,8 +381,8 @@ fn traffic(pod: &Pod) -> Traffic {
     Traffic::start(held, new)
 }
 
-/// The proxy picks a port of its own for the caller's address, which may be that of one of the caller's connections: a limit
-/// of TPROXY mode (docs/tproxy.md) that slow machines meet more often.
+/// The proxy picks a port of its own for the caller's address, which may be that of one of the caller's
+/// connections: a limit of TPROXY mode (docs/tproxy.md) that slow machines meet more often.
 fn separate_ports(pod: &Pod) {
     for (namespace, range) in [(&pod.namespace, "20000 39999"), (pod.outside().namespace(), "44000 60999")] {
         namespace.run(|| fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("set the range"));

@@ -1,4 +1,5 @@
-//! Eight pods, each broken in one way that users report: the first command names the cause as the first problem and the only one.
+//! Eight pods, each broken in one way that users report: the first command names the cause as the first
+//! problem and the only one.
 
 use std::net::TcpListener;
 

@@ -186,7 +186,8 @@ fn validation_accepts_what_keeps_connections(fixture: Fixture) {
     drop(held);
 }
 
-/// The rules capture until the first restore begins, however many connections there were when the run counted them.
+/// The rules capture until the first restore begins, however many connections there were when the run counted
+/// them.
 fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
     let reduction = [&REDIRECT[..], &["--ip-family", "ipv6"]].concat();
     for change in [&["--cleanup-only", "--keep-connections"][..], &reduction] {
@@ -249,8 +250,8 @@ fn connections_of_earlier_ports_are_kept_too(fixture: Fixture) {
     held.all_alive();
 }
 
-/// Inbound connections keep their addresses in TPROXY mode: the proxy's socket has the addresses of the packets, and needs
-/// no rule.
+/// Inbound connections keep their addresses in TPROXY mode: the proxy's socket has the addresses of the
+/// packets, and needs no rule.
 fn cleanup_of_tproxy_resets_outbound_connections_only(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
@@ -292,7 +293,8 @@ fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
     }
 }
 
-/// The proxy of a TPROXY pod calls the application under the client's address; the replies find back by a mark.
+/// The proxy of a TPROXY pod calls the application under the client's address; the replies find back by a
+/// mark.
 fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

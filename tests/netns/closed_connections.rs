@@ -91,7 +91,8 @@ impl Caller {
         );
     }
 
-    /// One connection from each port, and what the server has of each: it is in the test's hands when which side ends.
+    /// One connection from each port, and what the server has of each: it is in the test's hands when which
+    /// side ends.
     pub(crate) fn pairs(&self, listener: &TcpListener) -> Vec<(TcpStream, TcpStream)> {
         let accepted = |client| (client, listener.accept().expect("a connection").0);
         self.begin_all().into_iter().map(accepted).collect()
@@ -158,7 +159,8 @@ fn from_a_list_of_ports_and_ranges_to_all(fixture: Fixture) {
     through(&pod, &REDIRECT);
 }
 
-/// The entry of a connection that outlives the change does not make the next one on the same ports bypass the proxy.
+/// The entry of a connection that outlives the change does not make the next one on the same ports bypass the
+/// proxy.
 fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
     for (before, after) in
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
@@ -176,7 +178,8 @@ fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
     }
 }
 
-/// Connection tracking makes entries of its own for connections that are busy at the moment of the first capture.
+/// Connection tracking makes entries of its own for connections that are busy at the moment of the first
+/// capture.
 fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
@@ -250,7 +253,8 @@ fn connections_that_begin_during_first_capture(fixture: Fixture) {
     }
 }
 
-/// The pod's packets on their way out of it, past its rules: they wait for the link address of their next hop.
+/// The pod's packets on their way out of it, past its rules: they wait for the link address of their next
+/// hop.
 struct HeldBack<'a>(&'a Pod);
 
 impl<'a> HeldBack<'a> {
@@ -317,7 +321,8 @@ fn entries_that_began_with_a_reply(fixture: Fixture) {
     }
 }
 
-/// The kernel takes a closed entry into use again when the SYN that it let through gets a reply, and forgets its flags.
+/// The kernel takes a closed entry into use again when the SYN that it let through gets a reply, and forgets
+/// its flags.
 fn a_reply_after_the_change_to_a_syn_before_it(fixture: Fixture) {
     for (before, after) in
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]

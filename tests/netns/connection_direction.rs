@@ -1,4 +1,5 @@
-//! Connections of which the listeners of the pod do not tell which side began them, while the pod is captured for the first time.
+//! Connections of which the listeners of the pod do not tell which side began them, while the pod is captured
+//! for the first time.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -74,7 +75,8 @@ impl Connection {
     }
 }
 
-/// Ends a listener at once. To close it would not: a program that another thread starts keeps it open until it has been loaded.
+/// Ends a listener at once. To close it would not: a program that another thread starts keeps it open until
+/// it has been loaded.
 fn stop(listener: &TcpListener) {
     shutdown(listener.as_raw_fd(), Shutdown::Read).expect("stop listening");
 }

@@ -1,4 +1,5 @@
-//! How often a run walks the connection tracking table: a walk costs as much as the table of the whole node is large.
+//! How often a run walks the connection tracking table: a walk costs as much as the table of the whole node
+//! is large.
 
 use crate::established::{REDIRECT, TPROXY};
 use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
@@ -9,7 +10,8 @@ for_each_backend_and_native!(
     runs_without_connections_walk_nothing
 );
 
-/// How often a run walks the table that finds these options in a pod with others, and connections in both families.
+/// How often a run walks the table that finds these options in a pod with others, and connections in both
+/// families.
 fn walks(pod: &Pod, args: &[&str]) -> usize {
     let debug = [args, &["--log_output_level", "default:debug"]].concat();
     pod.apply(&debug).output().matches("conntrack table walked").count()
@@ -19,7 +21,8 @@ fn one_walk_serves_both_families_and_every_purpose(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let direct = OpenConnections::open(&pod, fixture.families(), 2, "app", "outside");
-    // Entries are made, flagged and cleared of ended connections; those are flagged that begin until the last commit.
+    // Entries are made, flagged and cleared of ended connections; those are flagged that begin until the last
+    // commit.
     assert_eq!(walks(&pod, &REDIRECT), 2, "first capture");
     direct.all_alive();
     let proxied = OpenConnections::open(&pod, fixture.families(), 2, "proxy", "proxy");

@@ -1,4 +1,5 @@
-//! DNS capture, over UDP and TCP, and the conntrack zones that keep the app's and the proxy's questions apart.
+//! DNS capture, over UDP and TCP, and the conntrack zones that keep the app's and the proxy's questions
+//! apart.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -118,8 +119,8 @@ fn proxy_queries_reach_the_name_server(fixture: Fixture) {
     }
 }
 
-/// The app's question is open while the proxy asks the same server from the same address and port: two flows that
-/// look the same, kept apart by zones.
+/// The app's question is open while the proxy asks the same server from the same address and port: two flows
+/// that look the same, kept apart by zones.
 fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));

@@ -1,4 +1,5 @@
-//! Connections that begin and end while a pod is captured for the first time with `--drop-invalid`, and those after them.
+//! Connections that begin and end while a pod is captured for the first time with `--drop-invalid`, and those
+//! after them.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,8 +28,8 @@ const COUNTERS: &str = "table inet syns {
     chain behind { type filter hook input priority 310; tcp flags & (fin|syn|rst|ack) == syn counter; }
 }";
 
-/// While entries are made and corrected, connections from the same ports are open in between, reset, and open again: tracking
-/// knows some of them in the wrong direction, and takes their next SYN for invalid.
+/// While entries are made and corrected, connections from the same ports are open in between, reset, and open
+/// again: tracking knows some of them in the wrong direction, and takes their next SYN for invalid.
 fn no_syn_is_dropped_at_any_message_of_a_first_capture(fixture: Fixture) {
     for seed in 0..RUNS {
         let [mut turns, mut random] = [0, 1].map(|number| Random::new(seed, number));

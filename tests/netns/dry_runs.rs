@@ -1,4 +1,5 @@
-//! What another program has put into a pod, and a run cannot overcome: a dry run ends with the exit code of the run.
+//! What another program has put into a pod, and a run cannot overcome: a dry run ends with the exit code of
+//! the run.
 
 use crate::foreign_preserved::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;

@@ -1,5 +1,5 @@
-//! Conntrack entries of captured connections that have ended, after capture has ended too: the direct connections that then use
-//! their ports outlive the next capture.
+//! Conntrack entries of captured connections that have ended, after capture has ended too: the direct
+//! connections that then use their ports outlive the next capture.
 
 use std::net::SocketAddr;
 

@@ -132,8 +132,8 @@ fn half_closed_connections_survive_first_capture(fixture: Fixture) {
     }
 }
 
-/// A client acknowledged what the application had sent before connection tracking began: an entry without a reply, whose next
-/// packet would be that of a new connection.
+/// A client acknowledged what the application had sent before connection tracking began: an entry without a
+/// reply, whose next packet would be that of a new connection.
 fn connections_of_which_only_acknowledgements_were_seen_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
@@ -170,8 +170,8 @@ fn connections_of_which_only_acknowledgements_were_seen_survive_first_capture(fi
 #[derive(Clone, Copy, Debug)]
 struct DeferAccept;
 
-/// A listener with `TCP_DEFER_ACCEPT`, as web servers have it: the client is connected, and the socket is made with the first
-/// data.
+/// A listener with `TCP_DEFER_ACCEPT`, as web servers have it: the client is connected, and the socket is
+/// made with the first data.
 fn connections_of_a_deferred_accept_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY, &[&TPROXY[..], &["--drop-invalid"]].concat()] {
         let pod = fixture.pod();
@@ -198,7 +198,8 @@ fn connections_of_a_deferred_accept_survive_first_capture(fixture: Fixture) {
     }
 }
 
-/// A foreign rule has switched connection tracking on before; idle connections that it has not seen have no entry.
+/// A foreign rule has switched connection tracking on before; idle connections that it has not seen have no
+/// entry.
 fn connections_that_other_rules_track_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();

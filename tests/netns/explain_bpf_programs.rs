@@ -105,7 +105,8 @@ fn programs_that_drop_what_a_process_sends_are_named(fixture: Fixture) {
     app.wait().expect("it ends");
 }
 
-/// A program of type netfilter would be seen by other tests, too: the kernel does not say in which network namespace one is.
+/// A program of type netfilter would be seen by other tests, too: the kernel does not say in which network
+/// namespace one is.
 fn netfilter_programs_of_a_bundle_are_named(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = pod.proxy_listens();

@@ -35,7 +35,8 @@ fn query_to(user: &User, family: Family, to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Whether a query that a foreign rule sends to the name server gets a response before that server's response to a later one.
+/// Whether a query that a foreign rule sends to the name server gets a response before that server's response
+/// to a later one.
 fn gets_response(pod: &Pod, family: Family) -> bool {
     let socket = query(&pod.app(), family);
     pod.proxy().ask(at(family.name_server(), 53)).served_by("outside");
@@ -126,7 +127,8 @@ fn queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_response(fixt
     }
 }
 
-/// Responses of servers that are not in `/etc/resolv.conf` are tracked in another zone than the proxy's query, so their state is NEW.
+/// Responses of servers that are not in `/etc/resolv.conf` are tracked in another zone than the proxy's
+/// query, so their state is NEW.
 fn stateful_firewall_drops_responses_of_unlisted_servers_to_the_proxy(fixture: Fixture) {
     const FIREWALL: &str = "table inet firewall {
         chain in { type filter hook input priority 0; ct state established,related accept; udp sport 53 counter drop; }

@@ -1,4 +1,5 @@
-//! `explain --live` and rules of iptables-legacy beside ours, which another backend holds: each verdict against the kernel.
+//! `explain --live` and rules of iptables-legacy beside ours, which another backend holds: each verdict
+//! against the kernel.
 
 use std::net::SocketAddr;
 

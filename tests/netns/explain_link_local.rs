@@ -23,7 +23,8 @@ fn router(pod: &Pod) -> impl Fn(u16) -> SocketAddr + use<> {
     move |port| SocketAddrV6::new(ROUTER, port, 0, index).into()
 }
 
-/// A socket for such an address is bound to its interface, by which the kernel then sends the redirected packet.
+/// A socket for such an address is bound to its interface, by which the kernel then sends the redirected
+/// packet.
 fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) {
     for is_excluded in [false, true] {
         let pod = fixture.pod();

@@ -108,7 +108,8 @@ fn listeners_on_one_interface_take_what_arrives_there(fixture: Fixture) {
     }
 }
 
-/// The proxy hands captured connections to the app over lo, from an address of lo: replies by another interface do not reach it.
+/// The proxy hands captured connections to the app over lo, from an address of lo: replies by another
+/// interface do not reach it.
 fn an_app_that_listens_on_one_interface_is_named_while_it_is_captured(fixture: Fixture) {
     let words = "the listener on TCP port 8080 is bound to eth0";
     for (mode, excluded) in [("REDIRECT", "7000"), ("TPROXY", "7000"), ("REDIRECT", "7000,8080")] {
@@ -234,7 +235,8 @@ fn proxy_has_the_user_of_its_listener(fixture: Fixture) {
     }
 }
 
-/// Until the connection is accepted, the kernel replies with the listening socket, whatever user the proxy has become.
+/// Until the connection is accepted, the kernel replies with the listening socket, whatever user the proxy
+/// has become.
 fn first_reply_has_the_user_of_a_listener_that_root_has_made(fixture: Fixture) {
     const AS_PROXY: &str = "setpriv --reuid=1337 --regid=1337 --clear-groups cat";
     let pod = with_second_address(fixture, &REDIRECT);

@@ -136,7 +136,8 @@ fn rules_that_cannot_be_evaluated_are_named(fixture: Fixture) {
     }
 }
 
-/// What the kernel does with a connection beside each of these rules is what `explain` reports, or a rule is named that may decide.
+/// What the kernel does with a connection beside each of these rules is what `explain` reports, or a rule is
+/// named that may decide.
 fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
     for mode in ["REDIRECT", "TPROXY"] {
         let pod = fixture.pod();
@@ -311,7 +312,8 @@ fn base_chains_that_change_packets_are_named(fixture: Fixture) {
     }
 }
 
-/// Rules of our native tables are walked as the kernel holds them: each change made by `nft` is seen in the traffic and in the report.
+/// Rules of our native tables are walked as the kernel holds them: each change made by `nft` is seen in the
+/// traffic and in the report.
 fn changed_native_rules_change_the_verdict(fixture: Fixture) {
     for mode in ["REDIRECT", "TPROXY"] {
         let pod = fixture.pod();

@@ -1,4 +1,5 @@
-//! `explain --live` of IPv4 packets that the kernel drops because of their addresses: whether it replies to them, by a counter.
+//! `explain --live` of IPv4 packets that the kernel drops because of their addresses: whether it replies to
+//! them, by a counter.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
@@ -17,7 +18,8 @@ const MARKERS: u16 = 6000;
 /// How long the kernel may take to reply to the marker, which it always does.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Settings of `eth0`, source, destination, and whether the packet is dropped with REDIRECT and with TPROXY. 8080 is captured, 7000 is not.
+/// Settings of `eth0`, source, destination, and whether the packet is dropped with REDIRECT and with TPROXY.
+/// 8080 is captured, 7000 is not.
 const PACKETS: [(&str, &str, &str, [bool; 2]); 19] = [
     ("", "10.1.0.1", "10.1.0.2:8080", [false, false]),
     ("", "10.66.0.9", "10.1.0.2:8080", [true, true]),

@@ -1,5 +1,5 @@
-//! The problems in the first line of `explain --live` without a packet are those that it names when asked about the packet, which the
-//! kernel confirms.
+//! The problems in the first line of `explain --live` without a packet are those that it names when asked
+//! about the packet, which the kernel confirms.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! Sockets of the proxy by which captured connections end: what `explain --live`, `check` and the validation say of them.
+//! Sockets of the proxy by which captured connections end: what `explain --live`, `check` and the validation
+//! say of them.
 
 use std::net::{IpAddr, TcpListener};
 
@@ -19,7 +20,8 @@ fn any(family: Family) -> IpAddr {
     if family == Family::V4 { "0.0.0.0" } else { "::" }.parse().expect("an address")
 }
 
-/// The first line of `explain --live`, and whether `check` finds the rules equal and nothing else, with its report.
+/// The first line of `explain --live`, and whether `check` finds the rules equal and nothing else, with its
+/// report.
 fn reports(pod: &Pod, options: &[&str]) -> (String, Option<String>) {
     let explain = pod.istio_iptables(&[&["explain", "--live"], options].concat()).run().succeeded().stdout();
     let check = pod.istio_iptables(&[&["check"], options].concat()).run();

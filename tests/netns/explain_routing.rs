@@ -1,4 +1,5 @@
-//! `explain --live` and `check` beside foreign policy rules and routes, with TPROXY: each verdict against connections.
+//! `explain --live` and `check` beside foreign policy rules and routes, with TPROXY: each verdict against
+//! connections.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -30,8 +31,8 @@ for_each_backend_and_native!(
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
-/// Commands of `ip`, and whether they keep packets with our mark from the proxy: the app's replies, and calls to an address that
-/// is only routed to the pod.
+/// Commands of `ip`, and whether they keep packets with our mark from the proxy: the app's replies, and calls
+/// to an address that is only routed to the pod.
 const COMMANDS: [(&str, bool, bool); 19] = [
     ("rule add pref 50 fwmark 0x539 lookup 200", false, false),
     (
@@ -270,7 +271,8 @@ fn packets_to_a_local_route_stay_in_the_pod(fixture: Fixture) {
             let app = pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]);
             let said = app.run().succeeded().stdout();
             assert!(said.starts_with("not captured: ") && said.contains("leaving by lo"), "{mode}: {said}");
-            // In IPv6 the kernel chooses ::6 on lo as the source, which is the proxy's for requests to the app.
+            // In IPv6 the kernel chooses ::6 on lo as the source, which is the proxy's for requests to the
+            // app.
             if *family == Family::V6 {
                 continue;
             }

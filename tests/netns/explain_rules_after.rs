@@ -1,4 +1,5 @@
-//! `explain --live` and what packets meet beside and after our rules: `filter`, `security`, other tables, devices.
+//! `explain --live` and what packets meet beside and after our rules: `filter`, `security`, other tables,
+//! devices.
 
 use netlab::socket::{self, Binding};
 use netlab::{DeviceHookKind, DeviceProgram};
@@ -35,8 +36,8 @@ fn gets_reply(pod: &Pod, from: &str, to: std::net::SocketAddr) -> bool {
     attempt.peer_addr().is_ok()
 }
 
-/// Rules, as those of a table of nftables or a command for both programs of iptables; flows that they drop, and that they do
-/// not.
+/// Rules, as those of a table of nftables or a command for both programs of iptables; flows that they drop,
+/// and that they do not.
 fn what_drops_packets_behind_our_rules_is_the_verdict(fixture: Fixture) {
     let excluded = ["-i", "*", "-o", "443,80", "-b", "*", "-d", "7000,15020"];
     for (rules, named, drops_out, drops_in) in [
@@ -206,7 +207,8 @@ fn negated_owner_does_not_match_without_a_socket(fixture: Fixture) {
     }
 }
 
-/// Chain, test of a rule, the flag and its value by which a question says what decides, and the condition in words.
+/// Chain, test of a rule, the flag and its value by which a question says what decides, and the condition in
+/// words.
 const OPEN_FIELDS: [(&str, &str, &str, &str, &str); 6] = [
     ("PREROUTING", "--sport 40022", "--src", "port", "its source port is 40022"),
     ("PREROUTING", "-s {outside}", "--src", "address", "its source address is {outside}"),

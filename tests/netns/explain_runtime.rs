@@ -1,4 +1,5 @@
-//! `explain --live` without a packet: the proxy's listeners, processes that are exempt, connections that are older than capture.
+//! `explain --live` without a packet: the proxy's listeners, processes that are exempt, connections that are
+//! older than capture.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -211,7 +212,8 @@ fn connections_that_began_before_capture_are_named(fixture: Fixture) {
     }
 }
 
-/// The conntrack entry of a half-closed connection ends before it, and the kernel lists sockets without their group.
+/// The conntrack entry of a half-closed connection ends before it, and the kernel lists sockets without their
+/// group.
 fn connections_of_which_that_is_not_known_are_not_named(fixture: Fixture) {
     let none = |pod: &Pod| {
         let said = overview(pod);

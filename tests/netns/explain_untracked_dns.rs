@@ -1,4 +1,5 @@
-//! DNS queries that a foreign rule exempts from connection tracking, and what `explain --live` says about them.
+//! DNS queries that a foreign rule exempts from connection tracking, and what `explain --live` says about
+//! them.
 
 use crate::dns::{resolved_through_the_proxy, with_name_server};
 use crate::explain_live::{Question, report};

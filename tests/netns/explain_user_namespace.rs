@@ -1,4 +1,5 @@
-//! A pod with a user namespace of its own (`hostUsers: false`): `explain --live` from the node has the uids of the rules, as inside.
+//! A pod with a user namespace of its own (`hostUsers: false`): `explain --live` from the node has the uids
+//! of the rules, as inside.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};

@@ -29,7 +29,8 @@ fn foreign(pod: &Pod) -> Vec<String> {
     lines.to_vec()
 }
 
-/// The rules that are deleted by their handles have none when the run begins: the rest is planned once they have.
+/// The rules that are deleted by their handles have none when the run begins: the rest is planned once they
+/// have.
 fn rules_file_keeps_every_part_of_a_run(fixture: Fixture) {
     let pod = fixture.pod();
     let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();

@@ -1,4 +1,5 @@
-//! Foreign rules by which captured connections end: every run and `check` name them, wherever they are. Those that end none are not named.
+//! Foreign rules by which captured connections end: every run and `check` name them, wherever they are. Those
+//! that end none are not named.
 
 use std::fs;
 
@@ -23,7 +24,8 @@ fn options(mode: &'static str) -> Vec<&'static str> {
     [&OPTIONS[..], &["-m", mode]].concat()
 }
 
-/// A pod with a foreign rule before or after ours, and the output of each run and of `check`, with its exit code.
+/// A pod with a foreign rule before or after ours, and the output of each run and of `check`, with its exit
+/// code.
 struct Beside {
     pod: Pod,
     runs: Vec<String>,

@@ -1,4 +1,5 @@
-//! Foreign rules that decide about no captured connection are not named, however they are written; their like that do are.
+//! Foreign rules that decide about no captured connection are not named, however they are written; their like
+//! that do are.
 
 use crate::foreign_preserved::{EVERYTHING, insert};
 use crate::lab::fixture::at;
@@ -134,7 +135,8 @@ fn a_foreign_zone_is_a_difference(fixture: Fixture) {
     drop(diff().ended_with(1));
 }
 
-/// The proxy's endpoints have other addresses and ports than services, and clients ports of any number; a set that rules fill is empty now.
+/// The proxy's endpoints have other addresses and ports than services, and clients ports of any number; a set
+/// that rules fill is empty now.
 fn what_may_meet_packets_of_the_proxy_or_of_clients_is_named(fixture: Fixture) {
     let pod = fixture.pod();
     let options = ["-b", "8080", "-i", "10.96.0.0/12", "--redirect-dns", "--capture-all-dns"];

@@ -1,4 +1,5 @@
-//! Foreign nftables chains that write addresses or ports into packets that our rules capture: a run and `check` name them.
+//! Foreign nftables chains that write addresses or ports into packets that our rules capture: a run and
+//! `check` name them.
 
 use std::net::SocketAddr;
 
@@ -42,7 +43,8 @@ fn is_named(pod: &Pod, options: &[&str], words: &str) {
     assert!(exit == 1 && checked.len() == 1 && checked[0].contains(words), "{exit}: {checked:?}");
 }
 
-/// The reply has another source than the client expects. A later connection, whose packets are not changed, is captured.
+/// The reply has another source than the client expects. A later connection, whose packets are not changed,
+/// is captured.
 #[track_caller]
 fn is_lost(user: &User, to: SocketAddr, port: u16) {
     let attempt = user.run(|| socket::start_connect(to, Binding::default()).expect("start to connect"));

@@ -1,4 +1,5 @@
-//! Foreign rules that change marks which TPROXY needs: which of them do harm is decided by packets, and just these are named.
+//! Foreign rules that change marks which TPROXY needs: which of them do harm is decided by packets, and just
+//! these are named.
 
 use netlab::socket::{self, Binding};
 
@@ -83,7 +84,8 @@ fn servers(pod: &Pod) -> (netlab::Server, netlab::Server) {
     (pod.proxy_listens(), pod.app_listens(&[8080, 15020]))
 }
 
-/// The harms of a rule that is before ours, of one that is behind in the same chain, and in another one, of the same priority.
+/// The harms of a rule that is before ours, of one that is behind in the same chain, and in another one, of
+/// the same priority.
 fn rules_of_iptables_that_change_marks_are_named_where_they_do_harm(fixture: Fixture) {
     for (rules, before, behind, beside) in [
         ("-t mangle -A PREROUTING -p tcp -j MARK --set-mark 0x100", "oa", "", ""),

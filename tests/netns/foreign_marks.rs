@@ -141,8 +141,8 @@ fn rules_of_iptables_legacy_that_mark_connections_are_named(fixture: Fixture) {
     in_every_run_are_named(&pod, 2, "iptables-legacy");
 }
 
-/// The mark of TPROXY in the entry of a client's connection, as an interrupted run or a foreign rule leaves it: without the rules it
-/// routes nothing.
+/// The mark of TPROXY in the entry of a client's connection, as an interrupted run or a foreign rule leaves
+/// it: without the rules it routes nothing.
 fn marked_connections_of_clients_are_not_counted_as_those_of_the_proxy(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

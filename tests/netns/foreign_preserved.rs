@@ -152,7 +152,8 @@ fn foreign_route_rule_and_address_are_not_changed(fixture: Fixture) {
             ]
             .map(|args| {
                 let shown = tool("ip", args, "");
-                // The record is the one thing that may differ; whether the kernel is done with checking a new address is not ours.
+                // The record is the one thing that may differ; whether the kernel is done with checking a new
+                // address is not ours.
                 shown
                     .lines()
                     .filter(|line| !line.trim_start().starts_with("alias "))
@@ -242,7 +243,8 @@ fn unprivileged_validation_says_that_rules_are_not_compared(fixture: Fixture) {
     pod.istio_iptables(&validate).under_user(1337).run().succeeded().output_contains("not compared");
 }
 
-/// Another program inserts rules all the time at the head of the chain in which ours have an identical foreign rule before them.
+/// Another program inserts rules all the time at the head of the chain in which ours have an identical
+/// foreign rule before them.
 fn rule_inserted_between_reading_and_writing_survives(fixture: Fixture) {
     const INSERTED: usize = 150;
     let pod = fixture.pod();
@@ -276,8 +278,8 @@ fn rule_inserted_between_reading_and_writing_survives(fixture: Fixture) {
     assert!(identical.is_some() && identical < fixed, "{rules:?}");
 }
 
-/// Another program inserts a copy of a rule of ours after the run has read the rules. With iptables-legacy it has to wait
-/// for the lock of the tools; a rule that it could insert stays.
+/// Another program inserts a copy of a rule of ours after the run has read the rules. With iptables-legacy it
+/// has to wait for the lock of the tools; a rule that it could insert stays.
 #[test]
 fn identical_rule_inserted_between_reading_and_writing_survives() {
     let fixture = Fixture { backend: Backend::IptablesLegacy, stack: Stack::Dual };

@@ -1,4 +1,5 @@
-//! Warnings about foreign rules that captured packets meet on their way to the proxy, and about those in nftables tables.
+//! Warnings about foreign rules that captured packets meet on their way to the proxy, and about those in
+//! nftables tables.
 
 use netlab::socket::{self, Binding};
 
@@ -41,7 +42,8 @@ fn nft(pod: &Pod, commands: &str) {
     pod.namespace.run(|| tool("nft", &["-f", "-"], commands));
 }
 
-/// Commands, whether DNS is captured, a word of the warning, and whether a client's packets are taken, or the app's.
+/// Commands, whether DNS is captured, a word of the warning, and whether a client's packets are taken, or the
+/// app's.
 const TAKING: [(&str, bool, &str, bool); 12] = [
     ("-t filter -A INPUT -p tcp --dport 15006 -j DROP", false, "drop", true),
     ("-t filter -P INPUT DROP", false, "drop", true),

@@ -208,7 +208,8 @@ fn rules_of_iptables_legacy_beside_another_backend_are_named(fixture: Fixture) {
     }
 }
 
-/// A connection that is in another zone in one direction gets no reply: the rule is named, and the kernel shows it.
+/// A connection that is in another zone in one direction gets no reply: the rule is named, and the kernel
+/// shows it.
 fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
     for backend in [Backend::IptablesNft, Backend::IptablesLegacy] {
         let pod = fixture.pod();
@@ -240,7 +241,8 @@ fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
     }
 }
 
-/// Responses come from where the foreign rule sends the queries: that is another conntrack zone than that of the query.
+/// Responses come from where the foreign rule sends the queries: that is another conntrack zone than that of
+/// the query.
 fn dns_that_another_program_translates_gets_no_response_and_is_named(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
@@ -275,7 +277,8 @@ fn dns_that_another_program_translates_gets_no_response_and_is_named(fixture: Fi
     assert!(fixture.families().iter().all(|family| gets_response(*family)));
     let run = pod.apply(&[&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat()).output();
     assert!(run.contains(words), "{run}");
-    // Ours decide first in native nftables, whose chains are newer; then the queries of the proxy are translated.
+    // Ours decide first in native nftables, whose chains are newer; then the queries of the proxy are
+    // translated.
     let is_captured = fixture.backend == Backend::Native;
     assert!(fixture.families().iter().all(|family| gets_response(*family) == is_captured));
 }

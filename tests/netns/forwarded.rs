@@ -77,8 +77,8 @@ fn cleanup_counts_captured_connections_of_a_guest(fixture: Fixture) {
     }
 }
 
-/// TPROXY hands the proxy what the pod was to forward. Without its rules those packets go on to a host that knows no such
-/// connection.
+/// TPROXY hands the proxy what the pod was to forward. Without its rules those packets go on to a host that
+/// knows no such connection.
 fn connections_to_other_hosts_that_tproxy_takes_are_counted(fixture: Fixture) {
     let everything = ["-b", "*", "-i", "*"];
     for leave in [

@@ -1,5 +1,5 @@
-//! Connections that the pod forwards for containers and virtual machines are captured as inbound ones unless an option excludes their
-//! interface: each such interface is named, and no other.
+//! Connections that the pod forwards for containers and virtual machines are captured as inbound ones unless
+//! an option excludes their interface: each such interface is named, and no other.
 
 use std::fs;
 
@@ -30,7 +30,8 @@ enum Call {
     Silent,
 }
 
-/// The reports of a run, a check, `explain --live` of the pod and of the container's packets name the interface for just these families.
+/// The reports of a run, a check, `explain --live` of the pod and of the container's packets name the
+/// interface for just these families.
 #[track_caller]
 fn reports_name(pod: &Pod, options: &[&str], interface: &str, port: u16, families: &[Family]) {
     let run = pod.apply(options).output();
@@ -169,8 +170,8 @@ fn routed(fixture: Fixture, name: &str) -> Pod {
     pod
 }
 
-/// An ordinary pod, with a second interface to the node, the interfaces of VPNs, and a bridge to the outside: all of them in a network
-/// namespace that forwards, as those of IPv4 do on a node.
+/// An ordinary pod, with a second interface to the node, the interfaces of VPNs, and a bridge to the outside:
+/// all of them in a network namespace that forwards, as those of IPv4 do on a node.
 fn interfaces_without_others_behind_them_are_not_named(fixture: Fixture) {
     for topology in [Topology::Plain, Topology::SecondNic] {
         let pod = fixture.pod_in(topology);

@@ -1,5 +1,5 @@
-//! Settings and addresses of interfaces with which the kernel drops what our rules capture: each is named, and what is named is
-//! dropped.
+//! Settings and addresses of interfaces with which the kernel drops what our rules capture: each is named,
+//! and what is named is dropped.
 
 use std::fs;
 
@@ -104,7 +104,8 @@ fn connections_of_an_interface_without_carrier_are_lost(fixture: Fixture) {
     }
 }
 
-/// VPN clients such as wg-quick set `src_valid_mark`: the policy rule of TPROXY then makes each client an address of the pod.
+/// VPN clients such as wg-quick set `src_valid_mark`: the policy rule of TPROXY then makes each client an
+/// address of the pod.
 fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
@@ -209,7 +210,8 @@ fn sockets_that_inherit_the_mark_of_tproxy_do_not_reply(fixture: Fixture) {
     }
 }
 
-/// With br_netfilter a bridge evaluates the rules itself, and hands the packet on without the socket that TPROXY gave it: to the app.
+/// With br_netfilter a bridge evaluates the rules itself, and hands the packet on without the socket that
+/// TPROXY gave it: to the app.
 fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::Guest);
     // The guest calls the pod only.
@@ -251,8 +253,9 @@ fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
     }
 }
 
-/// The acknowledgement of a SYN cookie is of an established connection without a socket: rules of TPROXY as Istio's do not hand it to
-/// the proxy's listener. That of the application takes it, if it has sent cookies of its own.
+/// The acknowledgement of a SYN cookie is of an established connection without a socket: rules of TPROXY as
+/// Istio's do not hand it to the proxy's listener. That of the application takes it, if it has sent cookies
+/// of its own.
 fn connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -1,5 +1,5 @@
-//! Firewalls of VPN clients that drop what they do not list: they drop captured packets until they accept the ports of the proxy, and are
-//! named until then.
+//! Firewalls of VPN clients that drop what they do not list: they drop captured packets until they accept the
+//! ports of the proxy, and are named until then.
 
 use std::time::Duration;
 
@@ -152,8 +152,8 @@ fn policies_are_named_while_some_captured_packets_are_not_accepted(fixture: Fixt
     }
 }
 
-/// The ports are accepted in another form: by a set, in a chain that the shared one jumps to, before a rule that drops other new
-/// connections there.
+/// The ports are accepted in another form: by a set, in a chain that the shared one jumps to, before a rule
+/// that drops other new connections there.
 fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) {
     for (how, rules) in [
         ("table", "insert rule inet vpn out tcp dport { 15001, 15006 } accept"),

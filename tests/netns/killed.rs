@@ -41,8 +41,9 @@ const TPROXY: [&str; 10] =
     ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
 const LISTS: [&str; 8] = ["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-o", "25", "-k", "br0"];
 
-/// Moments at which a run and its tools are killed, from before the first write until after the last: in the middle of a tool's
-/// work, too. Between messages and tools it is killed exactly (`killed_at_any_message_of_…`).
+/// Moments at which a run and its tools are killed, from before the first write until after the last: in the
+/// middle of a tool's work, too. Between messages and tools it is killed exactly
+/// (`killed_at_any_message_of_…`).
 fn moments() -> impl Iterator<Item = Duration> {
     (0..20).map(|step| Duration::from_micros(step * step * 100))
 }
@@ -142,8 +143,8 @@ fn killed_cleanup_is_completed_by_next_run(fixture: Fixture) {
     }
 }
 
-/// In iptables-nft, rules of ours behind identical foreign ones are deleted one by one, by handle. A run that is killed
-/// at a restore leaves the others recognizable.
+/// In iptables-nft, rules of ours behind identical foreign ones are deleted one by one, by handle. A run that
+/// is killed at a restore leaves the others recognizable.
 fn killed_beside_identical_foreign_rules_leaves_no_part_of_a_set(fixture: Fixture) {
     let (ours, next) = (["-b", "*", "-i", "*", "-c", "eth1,net9"], ["-b", "*", "-i", "*"]);
     for when in ["before", "after"] {
@@ -190,8 +191,8 @@ fn identical(pod: &Pod, rules: &[&str]) {
     }
 }
 
-/// What is left of the rules before the killed run is named by its handle: an identical foreign rule right before the new ones
-/// is not taken for it.
+/// What is left of the rules before the killed run is named by its handle: an identical foreign rule right
+/// before the new ones is not taken for it.
 fn foreign_rule_before_those_of_a_killed_run_stays(fixture: Fixture) {
     for (table, mode) in [("nat", "REDIRECT"), ("mangle", "TPROXY")] {
         let pod = fixture.pod();

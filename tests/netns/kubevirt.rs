@@ -1,5 +1,5 @@
-//! Chains of KubeVirt in the tables of iptables-nft: it writes them by `nft`, with expressions that iptables does not
-//! list.
+//! Chains of KubeVirt in the tables of iptables-nft: it writes them by `nft`, with expressions that iptables
+//! does not list.
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;

@@ -1,4 +1,5 @@
-//! The lab must be able to tell captured from not captured; without these, a broken lab would pass every test.
+//! The lab must be able to tell captured from not captured; without these, a broken lab would pass every
+//! test.
 
 use crate::lab::fixture::at;
 use crate::lab::segment::stray_fin_is_reset;

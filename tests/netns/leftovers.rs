@@ -166,7 +166,8 @@ fn foreign_rules_added_later_survive(fixture: Fixture) {
     }
 }
 
-/// A foreign rule excludes eth1, identical to ours. Ours are appended, so the foreign ones keep their position.
+/// A foreign rule excludes eth1, identical to ours. Ours are appended, so the foreign ones keep their
+/// position.
 fn foreign_rules_with_our_shape_keep_their_position(fixture: Fixture) {
     let alike = "\
 *nat
@@ -342,7 +343,8 @@ fn ambiguous_rules_are_kept_and_reported(fixture: Fixture) {
     assert!(!pod.state().chain("ip4 nat OUTPUT").iter().any(|rule| rule.contains("eth7")), "{output}");
 }
 
-/// The pair of an excluded interface beside our jumps is that of Istio's `-c`, which records nothing: a foreign one is named at least.
+/// The pair of an excluded interface beside our jumps is that of Istio's `-c`, which records nothing: a
+/// foreign one is named at least.
 fn rules_that_are_deleted_without_a_record_are_named(fixture: Fixture) {
     let pod = fixture.pod();
     for family in [Family::V4, Family::V6] {

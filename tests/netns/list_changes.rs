@@ -1,5 +1,5 @@
-//! Lists of ranges while options change: connections to an included range are captured, and connections to an excluded one
-//! are direct, at every moment of a change.
+//! Lists of ranges while options change: connections to an included range are captured, and connections to an
+//! excluded one are direct, at every moment of a change.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -19,13 +19,14 @@ for_each_backend_and_native!(
 
 /// Threads that connect without a pause, for each family.
 const CALLERS: usize = 2;
-/// Changes of options. A set of ranges that is created together with its rule misses connections in one of 2 to 10.
+/// Changes of options. A set of ranges that is created together with its rule misses connections in one of 2
+/// to 10.
 const CHANGES: usize = 50;
 /// Ranges of both families with the services of the lab in them.
 const RANGES: &str = "192.0.2.0/24,203.0.113.0/25,2001:db8:2::/48,2001:db8:7::/48";
 
-/// An included destination, in calls without a pause: nothing listens on the proxy's port, so that a captured call is
-/// refused, and a direct one reaches the server outside.
+/// An included destination, in calls without a pause: nothing listens on the proxy's port, so that a captured
+/// call is refused, and a direct one reaches the server outside.
 fn included_ranges_are_captured_while_other_options_change(fixture: Fixture) {
     let options: [&[&str]; 2] = [&["-b", "*", "-i", RANGES], &["-b", "*", "-i", RANGES, "-o", "9999"]];
     included(fixture, &options);

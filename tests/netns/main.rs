@@ -1,8 +1,8 @@
 //! The capture rules under real packets, on the real kernel.
 //!
-//! Each test makes its own pod: network namespaces joined by veth pairs, a stub proxy, an app and a world outside, each
-//! with its own user. Nothing touches the caller's namespaces. Needs root, iproute2 and both iptables variants; a test
-//! that lacks one of them fails and names it.
+//! Each test makes its own pod: network namespaces joined by veth pairs, a stub proxy, an app and a world
+//! outside, each with its own user. Nothing touches the caller's namespaces. Needs root, iproute2 and both
+//! iptables variants; a test that lacks one of them fails and names it.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -108,7 +108,8 @@ fn from_owner_groups(fixture: Fixture) {
     from(fixture, 11);
 }
 
-/// Goes from one set to every other, each time in a new pod, and compares with a pod that knew only the other.
+/// Goes from one set to every other, each time in a new pod, and compares with a pod that knew only the
+/// other.
 fn from(fixture: Fixture, first: usize) {
     let wrong: Vec<_> = (0..SETS.len())
         .filter(|&second| second != first)

@@ -1,4 +1,5 @@
-//! Connections go on, or end, while nothing tracks them: the packets in between are missing from their entries.
+//! Connections go on, or end, while nothing tracks them: the packets in between are missing from their
+//! entries.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -30,8 +31,8 @@ fn end(stream: &TcpStream, peer: &mut TcpStream) {
     assert_eq!(peer.read(&mut [0]).expect("the end of the connection"), 0);
 }
 
-/// One side of each connection is closed before the rules come, the other one after: later connections on the same ports are
-/// captured.
+/// One side of each connection is closed before the rules come, the other one after: later connections on the
+/// same ports are captured.
 fn half_closed(fixture: Fixture, first: Side, was_tracked: bool) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();

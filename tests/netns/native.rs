@@ -1,4 +1,5 @@
-//! Native nftables beside iptables: rules for which the two kernels' matches differ, and what the tables look like.
+//! Native nftables beside iptables: rules for which the two kernels' matches differ, and what the tables look
+//! like.
 
 use istio_iptables::model::{
     Family as ModelFamily, FamilyRules, Hook, HookRules, Match, Matcher, Owner, Port, Protocol, Rule,
@@ -95,7 +96,8 @@ fn nft_negation_of_an_owner_misses_packets_without_a_socket() {
     assert!(ports.contains(&CLOSED) && !ports.contains(&OF_APP), "{ports:?}");
 }
 
-/// A packet that TPROXY finds no listener for is dropped, as with iptables: the app must not get what the proxy has to see.
+/// A packet that TPROXY finds no listener for is dropped, as with iptables: the app must not get what the
+/// proxy has to see.
 #[test]
 fn without_a_listening_proxy_tproxy_hands_nothing_to_the_app() {
     for backend in [Backend::IptablesNft, Backend::IptablesLegacy, Backend::Native] {

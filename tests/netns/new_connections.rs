@@ -1,4 +1,5 @@
-//! New connections while a pod enters the mesh or changes its options: none bypasses the proxy, none is refused.
+//! New connections while a pod enters the mesh or changes its options: none bypasses the proxy, none is
+//! refused.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -31,7 +32,8 @@ for_these_fixtures!(
 /// Time between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Calls are direct, and from some moment on captured; none is refused, and none that begins after the run is direct.
+/// Calls are direct, and from some moment on captured; none is refused, and none that begins after the run is
+/// direct.
 fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         for _ in 0..5 {
@@ -65,8 +67,8 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
     }
 }
 
-/// Until the run has turned the entries round that began with a reply, the proxy would ask one of them where a new
-/// connection was for.
+/// Until the run has turned the entries round that began with a reply, the proxy would ask one of them where
+/// a new connection was for.
 fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
@@ -190,8 +192,9 @@ fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixtur
     held.all_alive();
 }
 
-/// The family that is captured already stays so while the first capture of the other one exempts TCP: at each point of the run
-/// up to the one where that begins, and, where the run was killed there, at each point of the run that completes it.
+/// The family that is captured already stays so while the first capture of the other one exempts TCP: at each
+/// point of the run up to the one where that begins, and, where the run was killed there, at each point of
+/// the run that completes it.
 fn first_capture_of_a_second_family_leaves_no_gap_in_the_first_one(fixture: Fixture) {
     let dual = |pod: &Pod| pod.bare_istio_iptables(&[&REDIRECT[..], &["--ip-family", "dual"]].concat());
     // Where the first of two runs is killed.

@@ -10,7 +10,8 @@ use crate::lab::fixture::at;
 use crate::lab::user::Conversation;
 use crate::lab::{Family, Pod};
 
-/// How long an echo may take. A connection that is reset fails at once; one whose packets are dropped fails then.
+/// How long an echo may take. A connection that is reset fails at once; one whose packets are dropped fails
+/// then.
 pub(crate) const ECHO_LIMIT: Duration = Duration::from_secs(30);
 /// Lost connections after which a test need not wait for more.
 const ENOUGH: usize = 5;

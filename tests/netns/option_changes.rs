@@ -1,4 +1,5 @@
-//! Options change under traffic: connections that are captured before and after a change are captured during it, too.
+//! Options change under traffic: connections that are captured before and after a change are captured during
+//! it, too.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;

@@ -63,12 +63,14 @@ fn proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     for family in fixture.families() {
         let own = at(family.pod(), 8080);
         pod.proxy().call(own).captured(15006, own);
-        // The rule for the uid exempts all other users' loopback calls before the rule for the gid is reached.
+        // The rule for the uid exempts all other users' loopback calls before the rule for the gid is
+        // reached.
         pod.user(1000, 1337).call(own).served_by("app");
     }
 }
 
-/// Istio's behaviour, kept: the first uid's rules exempt all other users' loopback calls, the second uid's too.
+/// Istio's behaviour, kept: the first uid's rules exempt all other users' loopback calls, the second uid's
+/// too.
 fn second_proxy_uid_call_to_own_pod_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -1,5 +1,5 @@
-//! A port that rules of the user send to another one, as behind `docker run --publish`, and a proxy that shares its uid with the app: what
-//! docs/pods.md says about both.
+//! A port that rules of the user send to another one, as behind `docker run --publish`, and a proxy that
+//! shares its uid with the app: what docs/pods.md says about both.
 
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;

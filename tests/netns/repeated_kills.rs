@@ -184,7 +184,8 @@ fn rules_of_a_killed_run_before_a_new_base_chain_are_deleted(fixture: Fixture) {
     }
 }
 
-/// The record of a run without rules that only it names: the tables that the run before wrote into are ours all the same.
+/// The record of a run without rules that only it names: the tables that the run before wrote into are ours
+/// all the same.
 fn foreign_passthrough_address_survives_a_killed_move(fixture: Fixture) {
     const DUAL: [&str; 4] = ["-b", "*", "--ip-family", "dual"];
     for number in 1.. {

@@ -228,8 +228,8 @@ fn the_iptables_crate_reads_the_same_rules(fixture: Fixture) {
         Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
     };
     let reader = IPTables { cmd, has_check: true, has_wait: true, is_numeric: false };
-    // To ask for a chain it lists it, and without numbers that asks a name server for each address; to list it
-    // numerically fails.
+    // To ask for a chain it lists it, and without numbers that asks a name server for each address; to list
+    // it numerically fails.
     let numeric = IPTables { is_numeric: true, ..reader };
     let listed = pod.namespace.run(|| {
         assert!(numeric.chain_exists("nat", "ISTIO_OUTPUT").expect("ask for a chain"), "ISTIO_OUTPUT exists");

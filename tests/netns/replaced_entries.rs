@@ -1,4 +1,5 @@
-//! Open connections that have no conntrack entry for a moment, as while a run replaces the entry by one in the right direction.
+//! Open connections that have no conntrack entry for a moment, as while a run replaces the entry by one in
+//! the right direction.
 
 use crate::established::{REDIRECT, TPROXY, captures};
 use crate::lab::program::{tool, try_tool};
@@ -7,7 +8,8 @@ use crate::open_connections::OpenConnections;
 
 for_each_backend_and_native!(connections_without_an_entry_survive_until_the_last_change_of_entries);
 
-/// At each message of a first capture until its last change of entries, each entry is deleted, and each connection sends data.
+/// At each message of a first capture until its last change of entries, each entry is deleted, and each
+/// connection sends data.
 fn connections_without_an_entry_survive_until_the_last_change_of_entries(fixture: Fixture) {
     for options in [&[&REDIRECT[..], &["--drop-invalid"]].concat(), &TPROXY[..]] {
         let pod = fixture.pod();

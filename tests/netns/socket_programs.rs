@@ -1,5 +1,5 @@
-//! Name servers whose address a BPF program at the pod's sockets replaces before any rule sees a packet: load balancing of Cilium or
-//! Calico.
+//! Name servers whose address a BPF program at the pod's sockets replaces before any rule sees a packet: load
+//! balancing of Cilium or Calico.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -91,7 +91,8 @@ fn an_address_that_is_not_translated_is_not_named(fixture: Fixture) {
     }
 }
 
-/// The sockets of `explain` are in another cgroup than those of the app: that of a pod, to which a program is attached.
+/// The sockets of `explain` are in another cgroup than those of the app: that of a pod, to which a program is
+/// attached.
 fn programs_of_another_cgroup_are_named(fixture: Fixture) {
     const CALL: &str = "setpriv --reuid=1000 --regid=1000 --clear-groups bash -c";
     for &family in fixture.families() {

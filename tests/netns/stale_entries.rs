@@ -1,4 +1,5 @@
-//! Conntrack entries of captured connections after a clean-up: what tracks again, ours or foreign, gives them to no later connection.
+//! Conntrack entries of captured connections after a clean-up: what tracks again, ours or foreign, gives them
+//! to no later connection.
 
 use std::net::SocketAddr;
 

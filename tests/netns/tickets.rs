@@ -1,4 +1,5 @@
-//! Reports of users, as pods: the first line of `explain --live` names the cause. One file each, in `tests/tickets/`.
+//! Reports of users, as pods: the first line of `explain --live` names the cause. One file each, in
+//! `tests/tickets/`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -99,8 +99,8 @@ fn an_open_connection_survives_a_second_run(fixture: Fixture) {
     }
 }
 
-/// The way through: outside → proxy by TPROXY, proxy → app from the caller's own address under the mark. The app's
-/// replies find back to the proxy, although they are addressed to the caller.
+/// The way through: outside → proxy by TPROXY, proxy → app from the caller's own address under the mark. The
+/// app's replies find back to the proxy, although they are addressed to the caller.
 fn the_app_sees_the_real_caller_through_the_proxy(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
@@ -125,7 +125,8 @@ fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(fixture: Fixt
     }
 }
 
-/// The proxy of a TPROXY pod is root with the proxy's group: nat lets its loopback calls go, the mark brings them back.
+/// The proxy of a TPROXY pod is root with the proxy's group: nat lets its loopback calls go, the mark brings
+/// them back.
 fn root_proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -219,7 +219,8 @@ fn rules_from_netlink_read_like_rules_of_iptables_save(fixture: Fixture) {
     assert!(compared > 40, "{compared}");
 }
 
-/// iptables-nft-save prints these rules without sets, verdict maps and ranges: as rules that accept everything, or nothing at all.
+/// iptables-nft-save prints these rules without sets, verdict maps and ranges: as rules that accept
+/// everything, or nothing at all.
 fn tests_that_iptables_does_not_print_are_seen(fixture: Fixture) {
     let (outside, app) = (Family::V4.outside(), Family::V4.pod());
     let service = at(Family::V4.service(), 80);
@@ -280,7 +281,8 @@ fn tests_that_iptables_does_not_print_are_seen(fixture: Fixture) {
     }
 }
 
-/// iptables-nft-save prints it like ours, without the set. Our own jump is deleted: without it only the members of the set are captured.
+/// iptables-nft-save prints it like ours, without the set. Our own jump is deleted: without it only the
+/// members of the set are captured.
 fn foreign_jump_with_a_set_is_not_taken_for_ours(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));

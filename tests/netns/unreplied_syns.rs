@@ -1,4 +1,5 @@
-//! Connection attempts without a reply leave an entry for two minutes, which a later attempt on the same ports would follow.
+//! Connection attempts without a reply leave an entry for two minutes, which a later attempt on the same
+//! ports would follow.
 
 use std::net::TcpStream;
 use std::thread;

@@ -1,4 +1,5 @@
-//! From a node into a pod with a user namespace of its own (`hostUsers: false`): the kernel refuses iptables' match of users there.
+//! From a node into a pod with a user namespace of its own (`hostUsers: false`): the kernel refuses iptables'
+//! match of users there.
 
 use netlab::{Holder, Kinds, Listen, Namespace, User};
 

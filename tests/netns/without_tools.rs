@@ -1,4 +1,5 @@
-//! Questions about live rules in an image without iptables: the kernel answers them. Runs are refused, as they have to write.
+//! Questions about live rules in an image without iptables: the kernel answers them. Runs are refused, as
+//! they have to write.
 
 use std::fs;
 

@@ -1,8 +1,10 @@
-//! A stand-in for Istio's proxy (`pilot-agent` and Envoy), for tests and the quick start: accepts captured connections, reads their
-//! original destination (`SO_ORIGINAL_DST`) and forwards them as they are. One line of log for each. Listens where Istio's proxy
-//! does, and responds to its readiness probe; no configuration, no mTLS, no policy.
+//! A stand-in for Istio's proxy (`pilot-agent` and Envoy), for tests and the quick start: accepts captured
+//! connections, reads their original destination (`SO_ORIGINAL_DST`) and forwards them as they are. One line
+//! of log for each. Listens where Istio's proxy does, and responds to its readiness probe; no configuration,
+//! no mTLS, no policy.
 //!
-//! `pilot-agent proxy ...` runs it. Other commands (`wait`, `request ... drain`, in the injected hooks) succeed and do nothing.
+//! `pilot-agent proxy ...` runs it. Other commands (`wait`, `request ... drain`, in the injected hooks)
+//! succeed and do nothing.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! What holds when rules move from one iptables variant to the other, with whatever options, stopped anywhere.
+//! What holds when rules move from one iptables variant to the other, with whatever options, stopped
+//! anywhere.
 
 use std::collections::BTreeMap;
 
@@ -231,7 +232,8 @@ proptest! {
         both.fill(&new, from.other());
         both.1 = None;
         let states = both.states(&both.steps(&desired(&new), from.other()));
-        // A run that is killed before the marks are cleared has something to change the next time, and clears them then.
+        // A run that is killed before the marks are cleared has something to change the next time, and clears
+        // them then.
         let steps = both.steps(&desired(&new), from.other());
         let last = steps.iter().rposition(|step| matches!(step, Step::Restore(_)));
         for family in Family::ALL {

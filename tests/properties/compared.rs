@@ -1,4 +1,5 @@
-//! `diff` over any configuration: its rules of iptables and of native nftables are equal for all packets, and two configurations differ in both directions or in none.
+//! `diff` over any configuration: its rules of iptables and of native nftables are equal for all packets, and
+//! two configurations differ in both directions or in none.
 
 use istio_iptables::config::{CaptureConfig, Output};
 use istio_iptables::diff::{self, Conclusion, Side};

@@ -52,7 +52,8 @@ fn current(namespace: &Namespace, untracked: &BTreeSet<Family>) -> CurrentState 
     CurrentState { rules, connections, ..CurrentState::empty(VARIANT.into()) }
 }
 
-/// Carries out the steps up to a commit; `seen` gets the number of commits before and the state after each step.
+/// Carries out the steps up to a commit; `seen` gets the number of commits before and the state after each
+/// step.
 fn run(namespace: &mut Namespace, steps: &[Step], commits: usize, mut seen: impl FnMut(&Step, &Namespace)) {
     let mut left = commits;
     for step in steps {
@@ -96,8 +97,8 @@ const fn corrects_entries(step: &Step) -> bool {
 }
 
 proptest! {
-    /// Before connections are tracked every chain that captures exempts them; before the last change of entries it exempts their
-    /// segments, and the one that drops exempts all TCP; afterwards none does.
+    /// Before connections are tracked every chain that captures exempts them; before the last change of
+    /// entries it exempts their segments, and the one that drops exempts all TCP; afterwards none does.
     #[test]
     fn connections_are_exempt_until_they_are_tracked(config in config()) {
         let desired = desired(&config);
@@ -128,8 +129,8 @@ proptest! {
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
 
-    /// The run after an interrupted one knows that it has to track connections, unless nothing captured yet, and ends
-    /// where an uninterrupted one does.
+    /// The run after an interrupted one knows that it has to track connections, unless nothing captured yet,
+    /// and ends where an uninterrupted one does.
     #[test]
     fn an_interrupted_first_capture_is_completed(config in config(), other in config(), commits in 0usize..8) {
         let untracked: BTreeSet<Family> = config.families.iter().collect();
@@ -180,7 +181,8 @@ proptest! {
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
 
-    /// What keeps translation up is ours: the next run, with whatever options, takes it out, and so does clean-up.
+    /// What keeps translation up is ours: the next run, with whatever options, takes it out, and so does
+    /// clean-up.
     #[test]
     fn rule_that_keeps_translation_is_removed_later(config in config(), next in config()) {
         let mut namespace = foreign();

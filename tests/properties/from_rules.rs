@@ -61,7 +61,8 @@ fn resolved(options: &[(Key, String)], servers: &str) -> CaptureConfig {
     resolved.intent.decide(&Network { addresses: Vec::new(), ipv6: true }).0
 }
 
-/// Whether options can say it: they refuse reserved numbers and drop what is there twice, and glibc reads three servers.
+/// Whether options can say it: they refuse reserved numbers and drop what is there twice, and glibc reads
+/// three servers.
 fn can_be_asked_for(config: &CaptureConfig) -> bool {
     let is_table =
         !matches!(config.traffic.mode, Mode::Tproxy(tproxy) if (253..=255).contains(&tproxy.table));
@@ -87,8 +88,9 @@ fn can_be_asked_for(config: &CaptureConfig) -> bool {
         && v6.iter().all(|server| !server.is_unspecified() && server.to_ipv4_mapped().is_none())
 }
 
-/// Whether the two rules for a list of ranges, the set and the one for all addresses, stand in an order for guests and in another
-/// for the pod, which no other list gives: the range of all addresses was between others.
+/// Whether the two rules for a list of ranges, the set and the one for all addresses, stand in an order for
+/// guests and in another for the pod, which no other list gives: the range of all addresses was between
+/// others.
 fn has_unordered_ranges(traffic: &Traffic) -> bool {
     let OutboundRanges::Only(ranges) = &traffic.outbound.ranges else { return false };
     !traffic.virtual_interfaces.is_empty()

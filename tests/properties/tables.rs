@@ -1,5 +1,5 @@
-//! A stand-in for the kernel's tables: executes rules files as `iptables-restore --noflush` does, and prints what
-//! `iptables-save` would. It knows nothing about what rules mean.
+//! A stand-in for the kernel's tables: executes rules files as `iptables-restore --noflush` does, and prints
+//! what `iptables-save` would. It knows nothing about what rules mean.
 
 use std::collections::BTreeMap;
 

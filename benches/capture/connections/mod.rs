@@ -1,7 +1,8 @@
 //! What a new outbound TCP connection costs through the rules, by the length of the lists of exclusions.
 //!
-//! The destination is outside every range and port of the lists, so a chain of iptables rules is walked to its end, and the
-//! connection is captured: one process connects, accepts at the proxy's port and resets. Nothing leaves the namespace.
+//! The destination is outside every range and port of the lists, so a chain of iptables rules is walked to
+//! its end, and the connection is captured: one process connects, accepts at the proxy's port and resets.
+//! Nothing leaves the namespace.
 
 mod plot;
 mod table;
@@ -213,8 +214,8 @@ impl Case {
         Spread { median: median * 1000.0, least: least * 1000.0, most: most * 1000.0 }
     }
 
-    /// Time of a connection as a multiple of `other`'s: the median over the rounds, each compared with the round of `other`
-    /// that was run in the same turn.
+    /// Time of a connection as a multiple of `other`'s: the median over the rounds, each compared with the
+    /// round of `other` that was run in the same turn.
     pub(crate) fn ratio(&self, other: &Self) -> f64 {
         let mut ratios: Vec<f64> =
             self.rounds.iter().zip(&other.rounds).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64()).collect();

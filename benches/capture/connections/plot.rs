@@ -44,8 +44,8 @@ impl Scale {
     }
 }
 
-/// Length of the list from left to right, microseconds per connection upward; both logarithmic, with a place of its own for no
-/// list. Colours are backends, dashes are lists.
+/// Length of the list from left to right, microseconds per connection upward; both logarithmic, with a place
+/// of its own for no list. Colours are backends, dashes are lists.
 pub(crate) fn svg(cases: &[Case]) -> String {
     let mut lines = Vec::new();
     for backend in Backend::WITH_RULES {

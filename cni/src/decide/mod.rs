@@ -68,8 +68,8 @@ pub enum Refusal {
     Unknown(String),
 }
 
-/// Decides. The order of the questions is that of Istio's plugin; what a source does not report is taken from the
-/// annotation in which injection says what it added.
+/// Decides. The order of the questions is that of Istio's plugin; what a source does not report is taken from
+/// the annotation in which injection says what it added.
 #[must_use]
 pub fn decide(pod: &Pod, defaults: &Defaults) -> Decision {
     let passed = match &pod.containers {
@@ -120,7 +120,8 @@ fn by_containers(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     })
 }
 
-/// From annotations alone. Istio's sidecar template adds `istio-validation` to each pod that a CNI plugin is to capture.
+/// From annotations alone. Istio's sidecar template adds `istio-validation` to each pod that a CNI plugin is
+/// to capture.
 fn by_status(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     let Some(text) = pod.annotations.get(STATUS) else {
         return if pod.annotations.contains_key(CAPTURE_ANNOTATION) {
@@ -182,8 +183,8 @@ fn mode_none(pod: &Pod) -> Option<NotCaptured> {
         .then_some(NotCaptured::ModeNone)
 }
 
-/// What changes capture and has its value elsewhere: without the proxy's environment, proxy configuration in an annotation; of the
-/// proxy's variables, those of `valueFrom`.
+/// What changes capture and has its value elsewhere: without the proxy's environment, proxy configuration in
+/// an annotation; of the proxy's variables, those of `valueFrom`.
 fn unresolved(pod: &Pod) -> Option<String> {
     const BY: &str = "only the annotation";
     if let Some(containers) = &pod.containers {

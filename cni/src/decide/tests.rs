@@ -1,5 +1,5 @@
-//! The cases of Istio's own plugin tests, as facts: pods with containers, what happens to them, and with which options. Then
-//! what annotations alone say.
+//! The cases of Istio's own plugin tests, as facts: pods with containers, what happens to them, and with
+//! which options. Then what annotations alone say.
 
 use istio_iptables::cli::Key;
 use istio_iptables::config::Mode;

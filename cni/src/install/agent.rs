@@ -23,7 +23,8 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     if options.once {
         return Installed::default().reconcile(options, host, program).map(drop);
     }
-    // Before any thread starts, as each inherits the mask: the kernel hands a signal to any thread that does not block it.
+    // Before any thread starts, as each inherits the mask: the kernel hands a signal to any thread that does
+    // not block it.
     let events = Events::new()?;
     let mut options = options.clone();
     let pods = options.pods.as_ref().map(|wanted| connect(wanted, program)).transpose()?;

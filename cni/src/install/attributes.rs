@@ -1,4 +1,5 @@
-//! What a file has besides its bytes: owner, permissions, security label, ACL. A file that replaces another one takes them over.
+//! What a file has besides its bytes: owner, permissions, security label, ACL. A file that replaces another
+//! one takes them over.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -7,8 +8,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use nix::errno::Errno;
 use xattr::FileExt as _;
 
-/// Extended attributes that are kept, by the beginning of their name. Others belong to the bytes (`security.ima`,
-/// `security.evm`) or to the file system (`trusted.overlay.`).
+/// Extended attributes that are kept, by the beginning of their name. Others belong to the bytes
+/// (`security.ima`, `security.evm`) or to the file system (`trusted.overlay.`).
 const KEPT: [&str; 4] = ["security.selinux", "security.SMACK64", "system.posix_acl_access", "user."];
 
 /// Gives `new` what `old` has.

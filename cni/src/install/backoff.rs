@@ -25,15 +25,16 @@ impl RewriteBackoff {
         *self = Self { last: Some((now, delay)), ..Self::default() };
     }
 
-    /// What was written is not there any more: since the file was changed, if that was after it was written; it may have
-    /// taken a while to find that out. Returns whether that is new.
+    /// What was written is not there any more: since the file was changed, if that was after it was written;
+    /// it may have taken a while to find that out. Returns whether that is new.
     pub fn lost(&mut self, now: Instant, changed: Option<Instant>) -> bool {
         let after = |at: &Instant| self.last.is_none_or(|(last, _)| *at > last);
         let at = changed.filter(after).unwrap_or(now);
         self.lost.replace(self.lost.unwrap_or(at)).is_none()
     }
 
-    /// Another file became the first at this time. The entry is still in the old one, so no program reacted to it.
+    /// Another file became the first at this time. The entry is still in the old one, so no program reacted
+    /// to it.
     pub fn moved(&mut self, now: Instant, changed: Option<Instant>) {
         self.lost(now, changed);
         self.moved = true;

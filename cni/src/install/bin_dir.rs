@@ -1,4 +1,5 @@
-//! Checks that the directory of programs (`--bin-dir`) is the runtime's plugin directory: it has the plugins that the list names.
+//! Checks that the directory of programs (`--bin-dir`) is the runtime's plugin directory: it has the plugins
+//! that the list names.
 
 use istio_iptables::text::path_shown;
 
@@ -7,8 +8,9 @@ use super::net_dir;
 use super::options::{Dirs, Install, InstallMode};
 use super::splice::TYPE;
 
-/// Refuses the platform's directory of programs if it has none of those that the runtime's configuration names: the runtime would not find
-/// ours, and no pod could start. Returns a warning if it is one that was given: a runtime may have several.
+/// Refuses the platform's directory of programs if it has none of those that the runtime's configuration
+/// names: the runtime would not find ours, and no pod could start. Returns a warning if it is one that was
+/// given: a runtime may have several.
 ///
 /// # Errors
 /// It is refused; or there is no configuration, or it cannot be read.

@@ -23,8 +23,8 @@ const CALL: Duration = Duration::from_secs(250);
 /// Timeout of `VERSION`. It takes milliseconds; a node that has just booted is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Puts the plugin's program into the directory, by a temporary file that has run VERSION. Returns its path, and whether it was
-/// written: the same bytes are not written again.
+/// Puts the plugin's program into the directory, by a temporary file that has run VERSION. Returns its path,
+/// and whether it was written: the same bytes are not written again.
 ///
 /// # Errors
 /// It cannot be written, or does not run there.

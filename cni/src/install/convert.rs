@@ -1,4 +1,5 @@
-//! Configurations of a single plugin: converted into a list of that plugin and ours, and restored by uninstall.
+//! Configurations of a single plugin: converted into a list of that plugin and ours, and restored by
+//! uninstall.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,8 +18,8 @@ const CONVERTED: &str = "-istio.conflist";
 /// The single configuration that a list was made of. With a number, if another program's file has the name.
 const BACKUP: &str = ".istio-cni-backup";
 
-/// The single configuration that a list of ours was made of, if it is there again: another program wrote it, or this one was
-/// killed before it renamed it.
+/// The single configuration that a list of ours was made of, if it is there again: another program wrote it,
+/// or this one was killed before it renamed it.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -99,11 +100,12 @@ fn backups(dir: &LockedDir, single: &Path) -> Result<Vec<PathBuf>, InstallError>
     Ok((0..names.len()).map(|number| backup(single, number)).filter(is_there).collect())
 }
 
-/// Writes the list, in place of `old` if that is ours already, then renames the single configuration: at every instant one of both is the
-/// first valid file. `None`: a file changed meanwhile.
+/// Writes the list, in place of `old` if that is ours already, then renames the single configuration: at
+/// every instant one of both is the first valid file. `None`: a file changed meanwhile.
 ///
 /// # Errors
-/// The configuration cannot be a list, another program's file has the list's name, or a file cannot be written.
+/// The configuration cannot be a list, another program's file has the list's name, or a file cannot be
+/// written.
 pub(super) fn convert(
     dir: &LockedDir,
     single: &ConfigFile,

@@ -1,5 +1,5 @@
-//! A test run of ADD by the installed program in a temporary network namespace: it shows that rules of the kind that pods
-//! get can be written here.
+//! A test run of ADD by the installed program in a temporary network namespace: it shows that rules of the
+//! kind that pods get can be written here.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -18,7 +18,8 @@ use crate::netconf::POD_ANNOTATIONS;
 use crate::pod::{PROXY, STATUS, VALIDATION};
 use crate::source::CONFIG_SOURCE;
 
-/// What names the pod and, with the inode of its namespace, the attachment: two agents may try at the same time.
+/// What names the pod and, with the inode of its namespace, the attachment: two agents may try at the same
+/// time.
 const CONTAINER: &str = "istio-cni-dry-add";
 const INTERFACE: &str = "eth0";
 /// The pod, as the plugin logs it.

@@ -16,7 +16,8 @@ use super::splice::{Owner, Single, TYPE};
 /// Beside the configurations of other networks that multus calls.
 const STANDALONE: &str = "istio-cni.conf";
 
-/// Puts the entry in its place, and reads it back. Nothing is written if it is there. With `istio`, Istio's is replaced.
+/// Puts the entry in its place, and reads it back. Nothing is written if it is there. With `istio`, Istio's
+/// is replaced.
 ///
 /// # Errors
 /// It cannot be put there.
@@ -38,7 +39,8 @@ pub fn insert(dirs: &Dirs, mode: InstallMode, entry: &Value, istio: bool) -> Res
             (own_file(&LockedDir::lock(parent)?, &path, &text, istio)?, None)
         }
     };
-    // Libcni would load both; and a plugin that delegates to another list, as multus does, passes no annotations.
+    // Libcni would load both; and a plugin that delegates to another list, as multus does, passes no
+    // annotations.
     let mut removed = net_dir::remove(&dir, istio, kept.as_deref())?;
     if mode == InstallMode::List {
         removed.extend(remove_drop_ins(&dir)?);
@@ -51,8 +53,8 @@ pub fn insert(dirs: &Dirs, mode: InstallMode, entry: &Value, istio: bool) -> Res
     Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
 }
 
-/// Refuses a list of a version that the plugin does not have, and takes the entry out of it: every ADD on the node would fail. Returns
-/// why it is refused.
+/// Refuses a list of a version that the plugin does not have, and takes the entry out of it: every ADD on the
+/// node would fail. Returns why it is refused.
 ///
 /// # Errors
 /// There is no list, or the entry cannot be removed.
@@ -88,7 +90,8 @@ pub fn is_in_place(dirs: &Dirs, mode: InstallMode, entry: &Value) -> Result<bool
     }
 }
 
-/// Whether a file has the entry, in a list or as a single configuration, even if the runtime does not use the file.
+/// Whether a file has the entry, in a list or as a single configuration, even if the runtime does not use the
+/// file.
 ///
 /// # Errors
 /// It cannot be read.
@@ -212,7 +215,8 @@ pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(changed)
 }
 
-/// Makes the runtime read a drop-in file that may have been written by an agent that was killed before it did that.
+/// Makes the runtime read a drop-in file that may have been written by an agent that was killed before it did
+/// that.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -259,8 +263,8 @@ pub fn users(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(users)
 }
 
-/// The files of a directory that name the plugin: configurations, and former configurations. Other programs rename
-/// configurations, and rename them back.
+/// The files of a directory that name the plugin: configurations, and former configurations. Other programs
+/// rename configurations, and rename them back.
 fn users_in(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let mut users = Vec::new();
     for name in files::names(dir)? {

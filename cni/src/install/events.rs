@@ -21,9 +21,11 @@ pub(super) const RESYNC: Duration = Duration::from_secs(30);
 /// The interval of a full reconciliation where changes cause no events.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The average time between failed attempts, beyond a burst: an attempt may cause events itself, and another program may cause many.
+/// The average time between failed attempts, beyond a burst: an attempt may cause events itself, and another
+/// program may cause many.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Failed attempts that may follow each other without delay: a program that replaces a file causes several events.
+/// Failed attempts that may follow each other without delay: a program that replaces a file causes several
+/// events.
 const BURST: u32 = 30;
 
 /// Signals and, where the node has inotify instances left, changes.
@@ -121,7 +123,8 @@ fn is_own(event: &InotifyEvent) -> bool {
     event.name.as_ref().is_some_and(|name| is_temporary(name))
 }
 
-/// A directory that appears later is watched from then on; watching one twice is watching it once. Returns whether all are.
+/// A directory that appears later is watched from then on; watching one twice is watching it once. Returns
+/// whether all are.
 fn watch(inotify: &Inotify, options: &Install) -> bool {
     let flags = AddWatchFlags::IN_CLOSE_WRITE
         | AddWatchFlags::IN_CREATE

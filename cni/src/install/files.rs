@@ -55,7 +55,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether something other than a file of bytes is there: a directory, FIFO, socket or device, links followed.
+/// Whether something other than a file of bytes is there: a directory, FIFO, socket or device, links
+/// followed.
 #[must_use]
 pub fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
@@ -109,7 +110,8 @@ fn read_start(path: &Path, length: u64) -> Result<Option<Vec<u8>>, InstallError>
     }
 }
 
-/// The names in a directory, sorted by bytes, without those of directories. Links count whatever they lead to, as in libcni.
+/// The names in a directory, sorted by bytes, without those of directories. Links count whatever they lead
+/// to, as in libcni.
 ///
 /// # Errors
 /// It cannot be read.

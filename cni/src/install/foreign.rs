@@ -86,8 +86,8 @@ pub fn find(dirs: &Dirs) -> Result<Vec<Foreign>, InstallError> {
     Ok(found)
 }
 
-/// Whether a program is not ours: ours, in whatever version, reads the annotation. A file without bytes is not a program. Istio's is
-/// too large to be read as a whole.
+/// Whether a program is not ours: ours, in whatever version, reads the annotation. A file without bytes is
+/// not a program. Istio's is too large to be read as a whole.
 fn is_foreign(path: &Path) -> io::Result<bool> {
     let file = match files::open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -121,7 +121,8 @@ fn configurations(dir: &Path, found: &mut Vec<Foreign>) -> Result<(), InstallErr
     Ok(())
 }
 
-/// Refuses to install next to a foreign plugin, or to replace it without `--replace-istio`. Returns what will be replaced.
+/// Refuses to install next to a foreign plugin, or to replace it without `--replace-istio`. Returns what will
+/// be replaced.
 ///
 /// # Errors
 /// What was found, and what to do.

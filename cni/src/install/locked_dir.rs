@@ -82,8 +82,8 @@ impl LockedDir {
         &self.path
     }
 
-    /// Writes a whole file of this directory, synchronized to disk. An existing file's owner, permissions and label stay; a
-    /// new one has those of `like`.
+    /// Writes a whole file of this directory, synchronized to disk. An existing file's owner, permissions and
+    /// label stay; a new one has those of `like`.
     ///
     /// # Errors
     /// The file system's.
@@ -208,8 +208,8 @@ impl LockedDir {
         }
     }
 
-    /// Makes runtimes read the directory again, which watch no directory in it: containerd reacts to a file of any name that is
-    /// written or removed, CRI-O to one that is made.
+    /// Makes runtimes read the directory again, which watch no directory in it: containerd reacts to a file
+    /// of any name that is written or removed, CRI-O to one that is made.
     ///
     /// # Errors
     /// The file system's.

@@ -1,5 +1,5 @@
-//! The node agent `install-cni`: puts the plugin's program and its entry of the network configuration on the node, keeps
-//! them there, and takes them out again.
+//! The node agent `install-cni`: puts the plugin's program and its entry of the network configuration on the
+//! node, keeps them there, and takes them out again.
 
 pub mod agent;
 pub mod attributes;
@@ -52,8 +52,8 @@ use uninstall::Report;
 /// The commands of the agent.
 pub const COMMANDS: [&str; 4] = ["install", "status", "audit", "uninstall"];
 
-/// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
-/// argument is one of [`COMMANDS`].
+/// The agent's command line, if this is not a call by a container runtime: the program is called
+/// `install-cni`, or its first argument is one of [`COMMANDS`].
 #[must_use]
 pub fn requested(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -103,7 +103,8 @@ pub fn configs(dir: &Path) -> Result<Vec<OsString>, InstallError> {
     Ok(files::names(dir)?.into_iter().filter(|name| is_config(name)).collect())
 }
 
-/// Puts our entry into the list that the runtime uses, with `istio` in place of Istio's. Nothing is written if it is there.
+/// Puts our entry into the list that the runtime uses, with `istio` in place of Istio's. Nothing is written
+/// if it is there.
 ///
 /// # Errors
 /// There is no list, it cannot be written, or another process keeps changing it.
@@ -169,8 +170,8 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
     Ok((written == WriteOutcome::Written).then(|| Placed { path: file.path.clone(), changed: true }))
 }
 
-/// Takes our entry out of every list of the directory but one, with `istio` Istio's too; a single configuration that was
-/// converted comes back as it was. Returns the files that were changed.
+/// Takes our entry out of every list of the directory but one, with `istio` Istio's too; a single
+/// configuration that was converted comes back as it was. Returns the files that were changed.
 ///
 /// # Errors
 /// One cannot be changed; those before are.

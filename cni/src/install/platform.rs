@@ -13,7 +13,8 @@ pub struct Platform {
     pub bin_dir: &'static str,
     /// Where it looks for configurations.
     pub net_dir: &'static str,
-    /// Whether the plugin is part of the cluster network's list. Multus calls it by a configuration of its own.
+    /// Whether the plugin is part of the cluster network's list. Multus calls it by a configuration of its
+    /// own.
     pub chained: bool,
     /// Directories of other versions, for `--help`.
     pub note: Option<&'static str>,
@@ -78,7 +79,8 @@ pub const PLATFORMS: &[Platform] = &[
 ];
 
 impl Platform {
-    /// The platform of this name, in whatever case; without one, the default, as with Istio's `global.platform`.
+    /// The platform of this name, in whatever case; without one, the default, as with Istio's
+    /// `global.platform`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let is_named = |platform: &Self| platform.names().any(|one| one.eq_ignore_ascii_case(name));

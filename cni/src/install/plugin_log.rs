@@ -1,4 +1,5 @@
-//! `log.sock`: log lines of the plugin become lines of the agent's log. Runtimes discard the plugin's standard error.
+//! `log.sock`: log lines of the plugin become lines of the agent's log. Runtimes discard the plugin's
+//! standard error.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
@@ -12,8 +13,8 @@ use super::metrics::Metrics;
 use super::socket::{self, Unlocked};
 use crate::log_sink::SOCKET;
 
-/// Copies log lines to standard error until the process ends. A socket on which another agent listens, Istio's too, is left to it
-/// until that one ends.
+/// Copies log lines to standard error until the process ends. A socket on which another agent listens,
+/// Istio's too, is left to it until that one ends.
 ///
 /// # Errors
 /// The socket cannot be made.
@@ -54,7 +55,8 @@ fn respond(mut stream: &UnixStream) {
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// Each line is an object already, and is counted; it gets the source, so that it is not taken for one of the agent.
+/// Each line is an object already, and is counted; it gets the source, so that it is not taken for one of the
+/// agent.
 fn print(lines: &[String], metrics: &Metrics) {
     let mut text = String::new();
     for line in lines {

@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What has happened to the rules of a captured pod, for its events and its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodNotice {
-    /// Its namespace and name.
+    /// The pod's namespace and name.
     pub pod: String,
-    /// Its uid; may be empty.
+    /// The pod's uid; may be empty.
     pub uid: String,
     /// Whether its traffic is captured as it should be.
     pub is_captured: bool,

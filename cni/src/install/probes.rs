@@ -92,7 +92,8 @@ pub fn serve(address: SocketAddr, readiness: &Readiness, metrics: &Arc<Metrics>)
     Ok(bound)
 }
 
-/// Takes all addresses of IPv4 where all of both families are wanted and the node has no IPv6 (`ipv6.disable=1`).
+/// Takes all addresses of IPv4 where all of both families are wanted and the node has no IPv6
+/// (`ipv6.disable=1`).
 fn bind<T>(address: SocketAddr, listen: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     match listen(address) {

@@ -1,4 +1,5 @@
-//! Reconciliation: compares the program and the entry with the desired state, and handles changes by other programs.
+//! Reconciliation: compares the program and the entry with the desired state, and handles changes by other
+//! programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,7 +106,8 @@ impl Installed {
         Ok(None)
     }
 
-    /// Whether another program has changed what was written. Returns how long the next write is delayed, if it is.
+    /// Whether another program has changed what was written. Returns how long the next write is delayed, if
+    /// it is.
     fn conflict(&mut self, options: &Install) -> Result<Option<Duration>, InstallError> {
         let (dirs, mode, entry) = (&options.dirs, options.mode, &options.entry);
         let Some(old) = self.placed.clone() else { return Ok(None) };
@@ -133,8 +135,8 @@ impl Installed {
         Ok(self.delay(&old, message))
     }
 
-    /// Waits for the next attempt. Returns whether the agent shall end. Attempts that follow a change by another program do not lengthen
-    /// the delay, and the same failure is logged once.
+    /// Waits for the next attempt. Returns whether the agent shall end. Attempts that follow a change by
+    /// another program do not lengthen the delay, and the same failure is logged once.
     pub(super) fn failed(
         &mut self,
         failure: &str,

@@ -17,7 +17,8 @@ use crate::lookup::LARGEST;
 
 /// Timeout of a client for its request, and for each part of the response that it reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Requests that are read at a time. With more, the oldest connection is closed; others wait in the socket's queue.
+/// Requests that are read at a time. With more, the oldest connection is closed; others wait in the socket's
+/// queue.
 const CONNECTIONS: usize = 256;
 /// The interval at which the owner of the socket is checked.
 const OWNED: Duration = Duration::from_secs(2);
@@ -31,8 +32,8 @@ struct Connection {
     since: Instant,
 }
 
-/// Reads requests as long as `is_owned`, and hands each over with its connection, which blocks, with limits, from then on.
-/// `is_complete` gets the data received so far, and whether the client has closed its side.
+/// Reads requests as long as `is_owned`, and hands each over with its connection, which blocks, with limits,
+/// from then on. `is_complete` gets the data received so far, and whether the client has closed its side.
 pub(super) fn receive(
     listener: &UnixListener,
     is_owned: impl Fn() -> bool,
@@ -73,8 +74,8 @@ pub(super) fn receive(
     }
 }
 
-/// Waits for clients, for what they send, or until the oldest has taken too long, [`OWNED`] at most. Returns whether there are new ones, and which
-/// of the others have sent something.
+/// Waits for clients, for what they send, or until the oldest has taken too long, [`OWNED`] at most. Returns
+/// whether there are new ones, and which of the others have sent something.
 fn wait(listener: &UnixListener, open: &VecDeque<Connection>) -> (bool, Vec<bool>) {
     let left = open.front().map(|oldest| TIMEOUT.saturating_sub(oldest.since.elapsed()));
     let left = left.unwrap_or(OWNED).min(OWNED);

@@ -3,8 +3,9 @@
 /// The first versions whose libcni does (1.3.0 and later), by their `go.mod`.
 const SINCE: [(&str, [u64; 3]); 2] = [("containerd", [2, 1, 0]), ("cri-o", [1, 33, 0])];
 
-/// Whether a runtime loads drop-in files, by the Node's `containerRuntimeVersion`: `containerd://2.1.4-k3s1`. `None` for what is not known:
-/// another runtime, a version without numbers, and the pre-releases before the first version.
+/// Whether a runtime loads drop-in files, by the Node's `containerRuntimeVersion`: `containerd://2.1.4-k3s1`.
+/// `None` for what is not known: another runtime, a version without numbers, and the pre-releases before the
+/// first version.
 #[must_use]
 pub fn loads_drop_in_files(runtime: &str) -> Option<bool> {
     let (name, version) = runtime.split_once("://")?;

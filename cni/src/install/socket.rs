@@ -1,7 +1,8 @@
 //! Sockets of the run directory.
 //!
-//! Each has one owner, which holds the lock of a file next to it. The kernel releases the lock whenever the owner
-//! exits, and another waiting agent takes over. A socket that another program removes or replaces is created again.
+//! Each has one owner, which holds the lock of a file next to it. The kernel releases the lock whenever the
+//! owner exits, and another waiting agent takes over. A socket that another program removes or replaces is
+//! created again.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -20,10 +21,12 @@ use super::requests;
 use crate::state::is_at;
 use crate::unix_socket::connect_nonblocking;
 
-/// The interval at which a socket is checked on which a process without our lock listens, or that cannot be created or read.
+/// The interval at which a socket is checked on which a process without our lock listens, or that cannot be
+/// created or read.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// What happens to a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
+/// What happens to a socket on which a process listens that has no lock: Istio's agent, or an earlier version
+/// of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlocked {
     /// The socket is left to that process until it ends.
@@ -88,7 +91,8 @@ impl Owned {
         }
     }
 
-    /// Waits until this process is the owner. An error is logged once: the directory may be missing, or full, for a while.
+    /// Waits until this process is the owner. An error is logged once: the directory may be missing, or full,
+    /// for a while.
     fn wait(path: &Path, unlocked: Unlocked) -> Self {
         let mut failure = String::new();
         loop {
@@ -121,8 +125,8 @@ impl Owned {
         }
     }
 
-    /// By another name first: at each moment the socket is one that is listened on, and for this user alone. Only the owner uses
-    /// that name.
+    /// By another name first: at each moment the socket is one that is listened on, and for this user alone.
+    /// Only the owner uses that name.
     fn bind(path: &Path, lock: Flock<File>) -> io::Result<Self> {
         let temporary = beside(path, "tmp");
         remove(&temporary)?;

@@ -62,8 +62,8 @@ fn version(host: &SystemHost, path: &Path) -> Result<String, String> {
     Ok(host.run(command).map_err(|error| error.to_string())?.stdout.trim().to_owned())
 }
 
-/// The file with the entry that the runtime uses, and the entry as the runtime passes it. `Err`: there is none, or no runtime
-/// configuration.
+/// The file with the entry that the runtime uses, and the entry as the runtime passes it. `Err`: there is
+/// none, or no runtime configuration.
 fn find_entry(dirs: &Dirs) -> Result<(PathBuf, Value), String> {
     let (path, text) = entry::find(dirs).map_err(|error| error.to_string())?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;

@@ -140,8 +140,8 @@ fn blockers(dirs: &Dirs, results: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(blockers)
 }
 
-/// Whether a cached result names the plugin: libcni keeps the configuration in Base64. One that cannot be read counts if its
-/// text does.
+/// Whether a cached result names the plugin: libcni keeps the configuration in Base64. One that cannot be
+/// read counts if its text does.
 fn names_plugin(bytes: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Cached {

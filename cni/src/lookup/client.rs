@@ -1,5 +1,5 @@
-//! The plugin's side of the agent's socket. Nothing blocks: neither an agent that does not accept nor one that does not respond
-//! is waited for longer than its time.
+//! The plugin's side of the agent's socket. Nothing blocks: neither an agent that does not accept nor one
+//! that does not respond is waited for longer than its time.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -132,7 +132,8 @@ impl Session<'_> {
                 Err(error) => return Err(problem(error)),
             }
             let retry = (self.deadline.elapsed() + RETRY).min(self.end);
-            // Nothing becomes readable on a socket that is not connected: this waits, or is ended by a signal.
+            // Nothing becomes readable on a socket that is not connected: this waits, or is ended by a
+            // signal.
             self.deadline.pause(retry)?;
             if self.deadline.elapsed() >= self.end {
                 return Err(self.late());

@@ -1,5 +1,5 @@
-//! The protocol of the agent's socket: the plugin asks for one pod, the agent responds. One JSON object each way, then the end
-//! of the stream.
+//! The protocol of the agent's socket: the plugin asks for one pod, the agent responds. One JSON object each
+//! way, then the end of the stream.
 
 mod client;
 

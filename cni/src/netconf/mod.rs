@@ -1,5 +1,5 @@
-//! The network configuration on standard input. Each key is read when it is needed, so that pods that are not captured do
-//! not depend on the others.
+//! The network configuration on standard input. Each key is read when it is needed, so that pods that are not
+//! captured do not depend on the others.
 
 mod settings;
 #[cfg(test)]
@@ -26,8 +26,8 @@ pub const LARGEST: usize = 8 << 20;
 /// The run directory of the node agent, as in Istio.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
 
-/// Timeout of a command: several times as long as each of all ADDs of a node needs that starts its pods at once, and far
-/// less than kubelet (4 minutes) and CRI-O (5) wait for a sandbox.
+/// Timeout of a command: several times as long as each of all ADDs of a node needs that starts its pods at
+/// once, and far less than kubelet (4 minutes) and CRI-O (5) wait for a sandbox.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The longest deadline that is accepted: kubelet gives up on a sandbox after 4 minutes.
@@ -125,7 +125,8 @@ impl<'a> NetConf<'a> {
         Ok(self.value(key, "true or false")?.unwrap_or_default())
     }
 
-    /// A value that the parser of the init binary's options reads, and refuses: what is not a string is not accepted in any form.
+    /// A value that the parser of the init binary's options reads, and refuses: what is not a string is not
+    /// accepted in any form.
     fn option(&self, key: Key, name: &str) -> Option<OptionValue> {
         let raw = self.raw(name)?.get();
         let text = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
@@ -270,7 +271,8 @@ impl<'a> NetConf<'a> {
     /// The attachments of this network that are there. Libcni writes `null` if there are none.
     ///
     /// # Errors
-    /// Code 7: the runtime does not list them, or one has names that no attachment can have: the state of the one that is meant must stay.
+    /// Code 7: the runtime does not list them, or one has names that no attachment can have: the state of the
+    /// one that is meant must stay.
     pub fn valid_attachments(&self) -> Result<Vec<AttachmentId>, CniError> {
         const KEY: &str = "cni.dev/valid-attachments";
         const ACCEPTED: &str = "a list of objects with containerID and ifname";

@@ -20,8 +20,8 @@ use crate::{loopback, namespace};
 
 /// Sets up a pod; returns the result of the plugins before, byte for byte.
 ///
-/// Rules that are in place when something fails later stay: the runtime deletes the sandbox, and until then nothing bypasses
-/// the proxy.
+/// Rules that are in place when something fails later stay: the runtime deletes the sandbox, and until then
+/// nothing bypasses the proxy.
 pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<String, CniError> {
     let conf = context.conf;
     let result = match conf.prev_result()? {
@@ -52,7 +52,8 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
     Ok(result)
 }
 
-/// The pod; `Err`: why this is not captured, whatever sources say of it: it is not a pod of Kubernetes, or excluded.
+/// The pod; `Err`: why this is not captured, whatever sources say of it: it is not a pod of Kubernetes, or
+/// excluded.
 pub(super) fn included<'a>(
     conf: &NetConf<'_>,
     attachment: &'a Attachment,
@@ -61,8 +62,8 @@ pub(super) fn included<'a>(
     Ok(conf.excludes(pod)?.map_or(Ok(pod), |reason| Err(reason.to_owned())))
 }
 
-/// Why what `CNI_ARGS` do not name is not captured. Annotations are those of a pod of Kubernetes, whatever `CNI_ARGS` lack: without its
-/// namespace and name it may start only if they say that it is not captured.
+/// Why what `CNI_ARGS` do not name is not captured. Annotations are those of a pod of Kubernetes, whatever
+/// `CNI_ARGS` lack: without its namespace and name it may start only if they say that it is not captured.
 fn unnamed(conf: &NetConf<'_>) -> Result<String, CniError> {
     if conf.pod_annotations()?.is_none() {
         return Ok("CNI_ARGS name no pod of Kubernetes".to_owned());
@@ -92,8 +93,8 @@ fn log_excluded(attachment: &Attachment, reason: &str) {
     }
 }
 
-/// The result for what is not captured, where the version is not supported: the one of the plugins before is of that version.
-/// The agent takes its entry out of such a list; its own pod has to start for that.
+/// The result for what is not captured, where the version is not supported: the one of the plugins before is
+/// of that version. The agent takes its entry out of such a list; its own pod has to start for that.
 pub(super) fn excluded_in_any_version(conf: &NetConf<'_>, attachment: &Attachment) -> Option<String> {
     let result = conf.prev_result().ok()??;
     let reason = included(conf, attachment).ok()?.err()?;
@@ -141,7 +142,8 @@ pub(super) fn options(
     }
 }
 
-/// The message is the pod's event, which is all that its owner sees. For an error in the list, annotations are no remedy.
+/// The message is the pod's event, which is all that its owner sees. For an error in the list, annotations
+/// are no remedy.
 fn invalid_option(problem: &str) -> CniError {
     const MORE: &str = "; `sidecar-injector check -f pod.yaml` lists all problems";
     if problem.starts_with(KEY) {
@@ -243,8 +245,8 @@ fn capture(
     Ok(())
 }
 
-/// Writes the rules, natively where the pod has a user namespace of its own (`hostUsers: false`): the kernel refuses iptables' match
-/// of users and groups to processes of another one, as the plugin is.
+/// Writes the rules, natively where the pod has a user namespace of its own (`hostUsers: false`): the kernel
+/// refuses iptables' match of users and groups to processes of another one, as the plugin is.
 fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<AppliedState, Failure> {
     let Resolved { intent, run, .. } = resolved;
     if namespace.is_of_own_user_namespace() {

@@ -13,7 +13,8 @@ use crate::error::{CniError, Code};
 use crate::namespace;
 use crate::state::{State, StateDir};
 
-/// Compares the rules with the options of the state file, or, without one, with those that ADD would find now.
+/// Compares the rules with the options of the state file, or, without one, with those that ADD would find
+/// now.
 pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<(), CniError> {
     let conf = context.conf;
     if conf.prev_result()?.is_none() && !conf.standalone()? {

@@ -163,8 +163,8 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
     done.map(|()| String::new())
 }
 
-/// Log lines are JSON, and name the pod: the agent's log has those of many. Where they go besides standard error depends on the run
-/// directory.
+/// Log lines are JSON, and name the pod: the agent's log has those of many. Where they go besides standard
+/// error depends on the run directory.
 fn start_log(conf: Option<&NetConf<'_>>, pod: Option<&PodName>) {
     let run_dir = conf.and_then(|conf| conf.run_dir().ok());
     log_sink::set_run_dir(run_dir.unwrap_or_else(|| RUN_DIR.into()));
@@ -197,7 +197,8 @@ fn versions(asked: Option<&str>) -> String {
     serde_json::to_string(&versions).unwrap_or_default()
 }
 
-/// Forgets an attachment. The rules go with the network namespace; nothing that is wrong here keeps a pod from being deleted.
+/// Forgets an attachment. The rules go with the network namespace; nothing that is wrong here keeps a pod
+/// from being deleted.
 fn del(id: Option<&AttachmentId>, conf: Option<&NetConf<'_>>) {
     let Some(id) = id else {
         log::warn!("DEL without a valid CNI_CONTAINERID and CNI_IFNAME: nothing to remove");

@@ -96,8 +96,8 @@ impl StateDir {
         remove(&self.path(id)).and(remove(&self.temporary(id)))
     }
 
-    /// Removes the files of attachments of this network that are not listed, and temporary files that no process writes.
-    /// Returns how many.
+    /// Removes the files of attachments of this network that are not listed, and temporary files that no
+    /// process writes. Returns how many.
     ///
     /// # Errors
     /// Code 5: the first file that cannot be removed; the others are.
@@ -178,7 +178,8 @@ impl StateDir {
         entries.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json")).count()
     }
 
-    /// Whether files can be written: writes one as ADD does, and removes it. Permissions do not say whether there is space.
+    /// Whether files can be written: writes one as ADD does, and removes it. Permissions do not say whether
+    /// there is space.
     ///
     /// # Errors
     /// Code 50.
@@ -193,14 +194,14 @@ impl StateDir {
     }
 }
 
-/// The name of an attachment's files: behind the last dot is the interface, with `:` for its own dots, which no interface has in its
-/// name.
+/// The name of an attachment's files: behind the last dot is the interface, with `:` for its own dots, which
+/// no interface has in its name.
 fn name(id: &AttachmentId) -> String {
     format!("{}.{}", id.container, id.interface.replace('.', ":"))
 }
 
-/// Makes a file, or takes one that a killed process has left, and locks it: GC removes it only without its lock, which the
-/// kernel gives up when the process ends.
+/// Makes a file, or takes one that a killed process has left, and locks it: GC removes it only without its
+/// lock, which the kernel gives up when the process ends.
 fn lock_new(path: &Path) -> io::Result<Flock<File>> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);

@@ -98,7 +98,8 @@ fn add_with(node: &Node, pod: &Pod, more: &[(&str, &str)]) -> PluginOutput {
     call(plugin(), &[&variables[..], more].concat(), input.to_string().as_bytes())
 }
 
-/// As `cnitool` does with the name: the plugin is itself a process of its parent for `lo` then, and waits for no other.
+/// As `cnitool` does with the name: the plugin is itself a process of its parent for `lo` then, and waits for
+/// no other.
 #[test]
 fn add_for_the_loopback_interface_does_not_wait_for_itself() {
     let mut node = Node::new("nftables");

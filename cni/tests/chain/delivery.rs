@@ -9,7 +9,8 @@ use crate::runtime::Node;
 const TPROXY: (&str, &str) = ("sidecar.istio.io/interceptionMode", "TPROXY");
 const BACKENDS: [&str; 3] = ["nftables", "iptables-nft", "iptables-legacy"];
 
-/// A node with a VPN, or a network plugin that works with marks, has such a setting, and a new namespace inherits it.
+/// A node with a VPN, or a network plugin that works with marks, has such a setting, and a new namespace
+/// inherits it.
 #[test]
 fn pod_whose_interface_drops_marked_packets_or_their_replies_does_not_start() {
     for (setting, what) in [

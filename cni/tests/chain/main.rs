@@ -1,5 +1,6 @@
 //! The chain bridge → host-local → portmap → istio-cni in real network namespaces, with Debian's plugins
-//! (containernetworking-plugins): what happens to packets, repeated commands, and many pods at once. Needs root.
+//! (containernetworking-plugins): what happens to packets, repeated commands, and many pods at once. Needs
+//! root.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

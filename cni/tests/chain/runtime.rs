@@ -1,5 +1,5 @@
-//! A node with a list of plugins, run in their order as libcni does: each gets the result of the one before, and the
-//! capabilities that its entry names.
+//! A node with a list of plugins, run in their order as libcni does: each gets the result of the one before,
+//! and the capabilities that its entry names.
 
 use std::path::Path;
 

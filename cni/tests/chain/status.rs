@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::common::plugin;
 
-/// STATUS in a mount namespace, in which the run directory is a file system that a script prepares. Returns what it prints, and what
-/// is in the directory `state` afterwards.
+/// STATUS in a mount namespace, in which the run directory is a file system that a script prepares. Returns
+/// what it prints, and what is in the directory `state` afterwards.
 fn status(options: &str, prepare: &str) -> (bool, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().display();

@@ -1,4 +1,5 @@
-//! Pods with `hostUsers: false`: their processes have users of a user namespace of their own, which the network namespace belongs to.
+//! Pods with `hostUsers: false`: their processes have users of a user namespace of their own, which the
+//! network namespace belongs to.
 
 use std::net::SocketAddr;
 

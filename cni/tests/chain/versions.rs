@@ -1,4 +1,5 @@
-//! CHECK of pods that another version of the plugin has captured: what counts is what happens to packets, not the form of the rules.
+//! CHECK of pods that another version of the plugin has captured: what counts is what happens to packets, not
+//! the form of the rules.
 
 use netlab::process::run;
 use serde_json::{Value, json};

@@ -41,7 +41,8 @@ fn is_open((client, server): &mut (TcpStream, TcpStream)) -> bool {
         && client.read_exact(&mut byte).is_ok()
 }
 
-/// An agent that starts when a connection has begun without rules; and one that began before them, under rules.
+/// An agent that starts when a connection has begun without rules; and one that began before them, under
+/// rules.
 fn escaped(options: &[&str]) -> (Node, Agent, Pod, Namespace, (TcpStream, TcpStream)) {
     let node = Node::new();
     let (outside, pod) = connected(&node, "escaped");

@@ -1,8 +1,8 @@
-//! The guard of all captured pods of a node, with the plugin, the agent and real network namespaces. Needs root, nftables and both
-//! variants of iptables.
+//! The guard of all captured pods of a node, with the plugin, the agent and real network namespaces. Needs
+//! root, nftables and both variants of iptables.
 //!
-//! `GUARD_PODS=100 GUARD_CHANGES=1000` makes the soak test as large as the figures of docs/performance.md; `ISTIO_CNI_PROGRAM` names
-//! the program, as it ships.
+//! `GUARD_PODS=100 GUARD_CHANGES=1000` makes the soak test as large as the figures of docs/performance.md;
+//! `ISTIO_CNI_PROGRAM` names the program, as it ships.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

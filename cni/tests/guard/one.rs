@@ -49,7 +49,8 @@ fn changes_are_reported_with_their_program_and_repaired() {
     }
 }
 
-/// Nothing announces a change of iptables-legacy, and to an agent without the capability nothing is announced at all.
+/// Nothing announces a change of iptables-legacy, and to an agent without the capability nothing is announced
+/// at all.
 #[test]
 fn changes_that_are_not_announced_are_found_by_the_audit() {
     let node = Node::new();

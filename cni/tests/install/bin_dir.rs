@@ -1,5 +1,5 @@
-//! `--bin-dir` is the runtime's plugin directory: programs of the network plugins are in it. Elsewhere the runtime
-//! would not find ours, and no pod could start.
+//! `--bin-dir` is the runtime's plugin directory: programs of the network plugins are in it. Elsewhere the
+//! runtime would not find ours, and no pod could start.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -45,8 +45,8 @@ fn writers_that_fight_are_delayed_and_named() {
     agent.end();
 }
 
-/// A network plugin that has a template, and writes its list from that whenever the list is another, as Cilium does with
-/// `cni.exclusive`.
+/// A network plugin that has a template, and writes its list from that whenever the list is another, as
+/// Cilium does with `cni.exclusive`.
 struct Template {
     ended: Arc<AtomicBool>,
     writer: Option<JoinHandle<u32>>,
@@ -130,7 +130,8 @@ fn writer_that_restores_its_list_at_every_change_is_met_with_growing_delays() {
     agent.end();
 }
 
-/// A network plugin that writes its list now and then, whatever is in it: each time it is restarted, for instance.
+/// A network plugin that writes its list now and then, whatever is in it: each time it is restarted, for
+/// instance.
 #[test]
 fn writer_that_does_not_react_is_corrected_at_once_however_often() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
@@ -215,7 +216,8 @@ fn file_that_becomes_first_is_never_a_conflict() {
     assert!(names.iter().all(|name| node.read(name) == if name.ends_with("list") { LIST } else { SINGLE }));
 }
 
-/// A network plugin that is reinstalled deletes its list and writes it again. That is not a conflict, so there is no back-off.
+/// A network plugin that is reinstalled deletes its list and writes it again. That is not a conflict, so
+/// there is no back-off.
 #[test]
 fn list_that_is_removed_and_written_again_gets_the_entry_without_delay() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
@@ -281,7 +283,8 @@ fn two_versions_of_the_agent_do_not_overwrite_each_other_without_delay() {
     let second = Agent::spawn(command);
     second.logged("program written");
     let (begin, mut writes) = (Instant::now(), 0);
-    // Delays of 1, 2, 4 and 8 s each; of 1 s, where a busy machine takes 2 s to notice the other's write. Without them there are hundreds.
+    // Delays of 1, 2, 4 and 8 s each; of 1 s, where a busy machine takes 2 s to notice the other's write.
+    // Without them there are hundreds.
     while begin.elapsed() < Duration::from_secs(10) {
         for agent in [&first, &second] {
             let lines = agent.log.try_iter();

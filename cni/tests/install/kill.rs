@@ -75,7 +75,8 @@ impl Calls {
     }
 }
 
-/// Runs `command`, and kills it before its `number`-th call, counted from 1. What it has started ends by itself.
+/// Runs `command`, and kills it before its `number`-th call, counted from 1. What it has started ends by
+/// itself.
 pub(crate) fn run_and_kill(command: &Command, calls: Calls, number: usize) -> End {
     let mut gated = Command::new("/bin/sh");
     gated.args(["-c", "read -r line; exec \"$0\" \"$@\" < /dev/null"]);

@@ -1,4 +1,5 @@
-//! `kill -9` before each system call that changes a file (`INSTALL_KILLS=all`: before each one), while a runtime reads.
+//! `kill -9` before each system call that changes a file (`INSTALL_KILLS=all`: before each one), while a
+//! runtime reads.
 
 use super::kill::{Calls, End, run_and_kill};
 use super::node::{LIST, Node, SINGLE};

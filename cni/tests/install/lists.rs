@@ -187,7 +187,8 @@ fn drop_in_file_leaves_the_list_as_it_is() {
     }
 }
 
-/// A runtime with libcni 1.3 uses such a list, an earlier one the next file: the entry in that would be in none.
+/// A runtime with libcni 1.3 uses such a list, an earlier one the next file: the entry in that would be in
+/// none.
 #[test]
 fn list_whose_plugins_are_drop_in_files_is_not_passed_over() {
     let list = r#"{"cniVersion": "1.0.0", "name": "dropped"}"#;
@@ -260,8 +261,8 @@ fn runtimes_read_the_configuration_again_after_a_change_of_the_drop_in_file() {
     is_read_again();
 }
 
-/// Multus makes its configuration of the first other one, to which it delegates: with the entry there, `istio-cni` would be called
-/// twice, by multus without annotations.
+/// Multus makes its configuration of the first other one, to which it delegates: with the entry there,
+/// `istio-cni` would be called twice, by multus without annotations.
 #[test]
 fn entry_moves_to_the_configuration_of_multus() {
     let multus = |network: &str| {

@@ -1,4 +1,5 @@
-//! The node agent: installation, upgrade and removal in directories of a node, with another reader and other writers beside it.
+//! The node agent: installation, upgrade and removal in directories of a node, with another reader and other
+//! writers beside it.
 //!
 //! Needs root: the test run of ADD makes a network namespace.
 

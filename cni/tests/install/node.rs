@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-/// A network's list as network plugins write it, with what a JSON library would change: order, spaces, escapes, numbers.
+/// A network's list as network plugins write it, with what a JSON library would change: order, spaces,
+/// escapes, numbers.
 pub(crate) const LIST: &str = "{\r\n  \"cniVersion\": \"1.0.0\",\n\t\"plugins\" : [\n    { \"type\":\"bridge\", \"mtu\": 1.50e3, \
      \"\\u0061\": \"\u{e4}\" },\n    {\"type\": \"portmap\",\"capabilities\":{\"portMappings\":true}}\n  ], \"name\": \"cluster\"}\n\n";
 

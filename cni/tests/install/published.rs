@@ -1,5 +1,5 @@
-//! Configurations in the form in which network plugins write them: ours comes last, all other bytes stay, and removal leaves the
-//! file as it was.
+//! Configurations in the form in which network plugins write them: ours comes last, all other bytes stay, and
+//! removal leaves the file as it was.
 
 use serde_json::Value;
 

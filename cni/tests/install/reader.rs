@@ -1,5 +1,5 @@
-//! A container runtime that reads the configurations again and again, as fast as it can while they change: the first file must be
-//! valid at every instant.
+//! A container runtime that reads the configurations again and again, as fast as it can while they change:
+//! the first file must be valid at every instant.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,7 +21,8 @@ pub(crate) fn wanted() -> usize {
     std::env::var("INSTALL_READINGS").map_or(1_000, |text| text.parse().expect("INSTALL_READINGS: a number"))
 }
 
-/// Readings after the last change, one after the other; later ones have a pause before them, which the next change ends.
+/// Readings after the last change, one after the other; later ones have a pause before them, which the next
+/// change ends.
 const BURST: usize = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -191,7 +191,8 @@ fn full_and_read_only_file_systems_are_reported_and_nothing_is_left() {
     assert!(done && text.contains("istio-cni"), "{text}");
 }
 
-/// The runtime, which takes names and texts for bytes, would use these files, and our entry would be in another one.
+/// The runtime, which takes names and texts for bytes, would use these files, and our entry would be in
+/// another one.
 #[test]
 fn file_that_is_not_utf_8_is_not_passed_over() {
     let name = OsStr::from_bytes(b"05-\xff.conflist");

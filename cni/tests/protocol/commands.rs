@@ -120,7 +120,8 @@ fn excluded_pods_do_not_depend_on_the_rest_of_the_configuration() {
     assert!(as_pod("K8S_POD_NAMESPACE=other;K8S_POD_NAME=istio-cni-node-x1").error(7).contains("ambient"));
 }
 
-/// Podman names a container by `K8S_POD_NAME`, and passes no annotations. Annotations are those of a pod of Kubernetes.
+/// Podman names a container by `K8S_POD_NAME`, and passes no annotations. Annotations are those of a pod of
+/// Kubernetes.
 #[test]
 fn what_has_no_name_starts_only_if_nothing_says_that_it_is_to_be_captured() {
     const INJECTED: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;

@@ -1,5 +1,6 @@
-//! The plugin as a process, where no network namespace is needed: every command with good and bad variables and standard
-//! input. It never panics, and prints one JSON document, or nothing where the command has no result.
+//! The plugin as a process, where no network namespace is needed: every command with good and bad variables
+//! and standard input. It never panics, and prints one JSON document, or nothing where the command has no
+//! result.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A pod of which annotations, the agent or the API server say nothing does not start, and the error names each source with its
-//! reason.
+//! A pod of which annotations, the agent or the API server say nothing does not start, and the error names
+//! each source with its reason.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

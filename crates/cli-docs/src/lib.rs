@@ -13,7 +13,8 @@ pub const SHELLS: [&str; 3] = ["bash", "fish", "zsh"];
 /// All texts that can be generated.
 pub const TEXTS: [&str; 4] = ["bash", "fish", "zsh", "man"];
 
-/// The completion script of a program for a shell, or its man page in roff; `None` for a name that is not one of [`TEXTS`].
+/// The completion script of a program for a shell, or its man page in roff; `None` for a name that is not one
+/// of [`TEXTS`].
 ///
 /// `command` is the definition as it was made: options that are global are listed with the program.
 #[must_use]
@@ -73,7 +74,8 @@ pub(crate) fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|argument| !argument.is_hide_set())
 }
 
-/// The options of the program that a sub-command accepts: the global ones that it does not define itself, and those that it hides.
+/// The options of the program that a sub-command accepts: the global ones that it does not define itself, and
+/// those that it hides.
 pub(crate) fn inherited<'a>(program: &'a Command, sub: &'a Command) -> impl Iterator<Item = &'a Arg> {
     let is_defined = move |argument: &&Arg| sub.get_arguments().any(|own| own.get_id() == argument.get_id());
     arguments(program)

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
-/// Go's `time.ParseDuration`, in nanoseconds: an optional sign, then decimal numbers, each with an optional fraction and a unit
-/// (`ns`, `us`, `µs`, `ms`, `s`, `m`, `h`). `0` needs no unit.
+/// Go's `time.ParseDuration`, in nanoseconds: an optional sign, then decimal numbers, each with an optional
+/// fraction and a unit (`ns`, `us`, `µs`, `ms`, `s`, `m`, `h`). `0` needs no unit.
 #[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {

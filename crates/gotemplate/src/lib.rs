@@ -1,15 +1,18 @@
 //! Go's `text/template` with the functions of [sprig](https://masterminds.github.io/sprig/).
 //!
-//! A [`Template`] is parsed once with the [`Functions`] that it may call, is immutable, `Send` and `Sync`, and renders any
-//! number of times. Values are Go's: see [`Value`], and [`Schema`] for structs over JSON. Strings may have an [`Origin`]:
-//! where the output contains such a string, [`Rendered::spans`] has the bytes.
+//! A [`Template`] is parsed once with the [`Functions`] that it may call, is immutable, `Send` and `Sync`,
+//! and renders any number of times. Values are Go's: see [`Value`], and [`Schema`] for structs over JSON.
+//! Strings may have an [`Origin`]: where the output contains such a string, [`Rendered::spans`] has the
+//! bytes.
 //!
-//! - [`Functions::builtin`] has Go's functions, [`Functions::add_sprig`] sprig's; [`Functions::add`] adds or replaces one.
-//! - [`Template::parse`] (an [`Error`] names template, line, column), then [`Template::render`] with a [`Value`] and
-//!   [`Limits`] gives [`Rendered`]: the text and its [`Span`]s.
-//! - Data: [`Value::record`] for the root (fields by their Go names), [`Value::any`] for values (`map[string]any`),
-//!   [`Value::str_map`] for `map[string]string`, [`Value::of_struct`] for JSON with a [`Schema`]. All of them borrow
-//!   the JSON and look at it only where a template does. [`Kind`] says what a field is in Go.
+//! - [`Functions::builtin`] has Go's functions, [`Functions::add_sprig`] sprig's; [`Functions::add`] adds or
+//!   replaces one.
+//! - [`Template::parse`] (an [`Error`] names template, line, column), then [`Template::render`] with a
+//!   [`Value`] and [`Limits`] gives [`Rendered`]: the text and its [`Span`]s.
+//! - Data: [`Value::record`] for the root (fields by their Go names), [`Value::any`] for values
+//!   (`map[string]any`), [`Value::str_map`] for `map[string]string`, [`Value::of_struct`] for JSON with a
+//!   [`Schema`]. All of them borrow the JSON and look at it only where a template does. [`Kind`] says what a
+//!   field is in Go.
 //! - Origins: [`Field::from`]`("annotation")` in a schema, the last argument of `of_struct` and `str_map`, or
 //!   [`Value::user_text`]. In a map the origin's key is the entry's; in a struct it is the field's JSON key.
 //!   Functions that encode (`toJson`, checksums) clear it, all others pass it on.

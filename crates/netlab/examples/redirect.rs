@@ -1,4 +1,5 @@
-//! A REDIRECT rule between two network namespaces, and where a connection arrives without and with it. Needs root.
+//! A REDIRECT rule between two network namespaces, and where a connection arrives without and with it. Needs
+//! root.
 
 use netlab::{Listen, Namespace, User, process};
 

@@ -74,8 +74,8 @@ fn in_namespace(cookie: u64, body: &[Instruction]) -> Vec<Instruction> {
     program
 }
 
-/// Attaches `body`, which finds the context in register 6, to sockets of `namespace` whose processes are in `cgroup`. What it is run for is
-/// allowed. `kind` is the type of the program and its hook.
+/// Attaches `body`, which finds the context in register 6, to sockets of `namespace` whose processes are in
+/// `cgroup`. What it is run for is allowed. `kind` is the type of the program and its hook.
 pub(crate) fn attach(
     cgroup: &File,
     (kind, hook): (u32, u32),

@@ -62,7 +62,8 @@ impl Holder {
         self.child.id()
     }
 
-    /// `nsenter` into all of the namespaces, for what is to be run there; as root, if there is a user namespace.
+    /// `nsenter` into all of the namespaces, for what is to be run there; as root, if there is a user
+    /// namespace.
     #[must_use]
     pub fn enter(&self) -> Command {
         let Kinds { user, net, mount } = self.kinds;

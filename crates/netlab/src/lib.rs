@@ -1,12 +1,12 @@
 //! Network namespaces for tests.
 //!
-//! A [`Namespace`] has no name and disappears with its last handle; closures, commands and sockets run inside it, and
-//! the caller's own namespace is never changed. A [`Holder`] is a process that also holds namespaces of other kinds,
-//! for programs that enter them from outside. [`User`]s are clients and servers with their own uid; a [`Server`]
-//! responds with the facts of the call: see [`Response`].
+//! A [`Namespace`] has no name and disappears with its last handle; closures, commands and sockets run inside
+//! it, and the caller's own namespace is never changed. A [`Holder`] is a process that also holds namespaces
+//! of other kinds, for programs that enter them from outside. [`User`]s are clients and servers with their
+//! own uid; a [`Server`] responds with the facts of the call: see [`Response`].
 //!
-//! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. A panic names what
-//! is missing: a test without it must fail.
+//! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. A panic
+//! names what is missing: a test without it must fail.
 
 #![allow(
     clippy::disallowed_methods,

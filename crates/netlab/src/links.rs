@@ -1,5 +1,5 @@
-//! Links, addresses and routes over rtnetlink. A process of `ip` for each would take a millisecond or two, and tests make many
-//! thousands of them.
+//! Links, addresses and routes over rtnetlink. A process of `ip` for each would take a millisecond or two,
+//! and tests make many thousands of them.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
@@ -63,9 +63,10 @@ impl Links {
 
     /// Adds a link whose other end is `peer` in the namespace `other`.
     ///
-    /// The indices of both ends differ. Where they are equal, as those of the first links of two namespaces are, the kernel does not know
-    /// that the link has another end: it handles its carrier with that of all other links once a second, and packets to its addresses
-    /// are lost until then (`linkwatch_urgent_event`).
+    /// The indices of both ends differ. Where they are equal, as those of the first links of two namespaces
+    /// are, the kernel does not know that the link has another end: it handles its carrier with that of all
+    /// other links once a second, and packets to its addresses are lost until then
+    /// (`linkwatch_urgent_event`).
     pub fn add_veth(&self, name: &str, other: &Namespace, peer: &str) {
         /// Above those that the kernel gives by itself.
         static NEXT: AtomicU32 = AtomicU32::new(1000);

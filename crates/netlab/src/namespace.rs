@@ -24,7 +24,8 @@ pub struct Namespace(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     network: File,
-    /// Mounts with a `/run/xtables.lock` of their own, as in a pod; `None` for the namespace of a process that was found.
+    /// Mounts with a `/run/xtables.lock` of their own, as in a pod; `None` for the namespace of a process
+    /// that was found.
     mounts: Option<File>,
 }
 
@@ -34,8 +35,9 @@ impl Default for Namespace {
     }
 }
 
-/// Packets that wait for a processor. All namespaces share its queue, and what `veth` hands over goes through it: on a busy
-/// machine the usual 1,000 are too few, and the kernel drops packets, which UDP does not repeat.
+/// Packets that wait for a processor. All namespaces share its queue, and what `veth` hands over goes through
+/// it: on a busy machine the usual 1,000 are too few, and the kernel drops packets, which UDP does not
+/// repeat.
 const BACKLOG: u32 = 20_000;
 
 /// Buckets of a namespace's own table of TCP sockets; half as many may be in `TIME_WAIT`.
@@ -52,14 +54,15 @@ fn give_backlog_room() {
 
 const XTABLES_LOCK: &str = "/run/xtables.lock";
 
-/// Mounts a file of its own over the lock of iptables-legacy, for this thread and its children. Tests that run at a time would
-/// wait for each other otherwise, on a busy machine for longer than the program does.
+/// Mounts a file of its own over the lock of iptables-legacy, for this thread and its children. Tests that
+/// run at a time would wait for each other otherwise, on a busy machine for longer than the program does.
 fn mount_own_lock() -> io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let bind =
         |source: Option<&Path>, target, flags| mount(source, target, None::<&str>, flags, None::<&str>);
     bind(None, "/", MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
-    // In a namespace that was made inside another one, that one's file is there, which has no name to mount over.
+    // In a namespace that was made inside another one, that one's file is there, which has no name to mount
+    // over.
     let _ = umount2(XTABLES_LOCK, MntFlags::MNT_DETACH);
     let lock_file = |path: &Path| File::options().append(true).create(true).mode(0o600).open(path);
     lock_file(Path::new(XTABLES_LOCK))?;
@@ -73,8 +76,9 @@ fn mount_own_lock() -> io::Result<()> {
 }
 
 impl Namespace {
-    /// Makes an empty namespace with `lo` down, and with a lock for iptables-legacy of its own, as a pod has one. The first one of a
-    /// process gives the machine's queue for received packets room for 20,000 of them.
+    /// Makes an empty namespace with `lo` down, and with a lock for iptables-legacy of its own, as a pod has
+    /// one. The first one of a process gives the machine's queue for received packets room for 20,000 of
+    /// them.
     #[must_use]
     pub fn new() -> Self {
         static ROOM: Once = Once::new();
@@ -189,8 +193,8 @@ impl Namespace {
         &self.0.network
     }
 
-    /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route for that in its own time
-    /// after the address and the carrier, on a busy machine seconds later.
+    /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route
+    /// for that in its own time after the address and the carrier, on a busy machine seconds later.
     pub fn await_ipv6_addresses(&self) {
         let end = Instant::now() + PATIENCE;
         self.run(|| {

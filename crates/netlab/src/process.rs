@@ -14,8 +14,8 @@ pub fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The program under test: the one that the environment variable names, for instance as it is shipped, or the one that cargo has built
-/// for the tests.
+/// The program under test: the one that the environment variable names, for instance as it is shipped, or the
+/// one that cargo has built for the tests.
 #[must_use]
 pub fn under_test(variable: &str, built: &str) -> String {
     let Some(named) = env::var_os(variable) else { return built.to_owned() };

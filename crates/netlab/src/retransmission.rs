@@ -18,7 +18,8 @@ pub struct NoRetransmission(
 );
 
 impl NoRetransmission {
-    /// In these namespaces. Sockets that are open already are not covered. Data is, from Linux 6.11 on; handshakes are, from 5.15 on.
+    /// In these namespaces. Sockets that are open already are not covered. Data is, from Linux 6.11 on;
+    /// handshakes are, from 5.15 on.
     #[must_use]
     pub fn within(namespaces: &[&Namespace]) -> Self {
         let program = [

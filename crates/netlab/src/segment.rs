@@ -19,11 +19,11 @@ const RST: u8 = 0x04;
 /// How long a host may take to reply to the marker, which it always does.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Sends a lone FIN, which belongs to no connection and carries flags that no connection has: conntrack calls it
-/// INVALID. A host that gets it replies with RST; true if it did.
+/// Sends a lone FIN, which belongs to no connection and carries flags that no connection has: conntrack calls
+/// it INVALID. A host that gets it replies with RST; true if it did.
 ///
-/// A SYN from the next port follows as a marker: the reply to it shows that the one to the FIN would have arrived. Must run
-/// as root, on a thread of its own.
+/// A SYN from the next port follows as a marker: the reply to it shows that the one to the FIN would have
+/// arrived. Must run as root, on a thread of its own.
 pub fn stray_fin_is_reset(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
     // Packets of one processor keep their order.
     socket::pin_to_current_cpu()?;
@@ -46,7 +46,8 @@ pub fn stray_fin_is_reset(from: SocketAddr, to: SocketAddr) -> io::Result<bool> 
     Err(io::Error::other("the marker got no reply"))
 }
 
-/// Sends a SYN over IPv4 with these ends, whichever addresses they have, to the host with the address `by`. Must run as root.
+/// Sends a SYN over IPv4 with these ends, whichever addresses they have, to the host with the address `by`.
+/// Must run as root.
 pub fn send_syn(from: SocketAddrV4, to: SocketAddrV4, by: Ipv4Addr) -> io::Result<()> {
     let fd = nix_socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
     // The kernel fills in lengths and the checksum.

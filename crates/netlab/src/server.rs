@@ -29,8 +29,9 @@ pub enum Listen {
     TcpAt(SocketAddr),
     /// UDP on one address, so that the response leaves from it.
     Udp(SocketAddr),
-    /// UDP on one address; each question is passed on to the second address, as a DNS proxy does, from the very port
-    /// that the caller used if the caller shares it. What the server there says comes back with `proxy+` before it.
+    /// UDP on one address; each question is passed on to the second address, as a DNS proxy does, from the
+    /// very port that the caller used if the caller shares it. What the server there says comes back with
+    /// `proxy+` before it.
     UdpForward(SocketAddr, SocketAddr),
 }
 

@@ -1,4 +1,5 @@
-//! The few system calls that neither std nor nix offers safely: a user per thread, transparent and bound sockets.
+//! The few system calls that neither std nor nix offers safely: a user per thread, transparent and bound
+//! sockets.
 #![allow(unsafe_code, reason = "credentials of one thread, and socket options, are raw system calls")]
 
 use std::io;
@@ -26,7 +27,8 @@ pub fn become_user(uid: u32, gid: u32) {
             libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()),
             libc::syscall(libc::SYS_setresgid, gid, gid, gid),
             libc::syscall(libc::SYS_setresuid, uid, uid, uid),
-            // A change of user makes /proc/<pid>/fd unreadable for our own children; they need it to find namespaces.
+            // A change of user makes /proc/<pid>/fd unreadable for our own children; they need it to find
+            // namespaces.
             libc::syscall(libc::SYS_prctl, libc::PR_SET_DUMPABLE, 1usize, 0usize, 0usize, 0usize),
         ]
     };
@@ -43,7 +45,8 @@ pub fn bind_to_interface(socket: &impl AsFd, name: &str) {
     setsockopt(&socket.as_fd(), sockopt::BindToDevice, &name.into()).expect("SO_BINDTODEVICE");
 }
 
-/// A listening socket. One on an IPv6 address takes no IPv4 connections, so that both families can have the same port.
+/// A listening socket. One on an IPv6 address takes no IPv4 connections, so that both families can have the
+/// same port.
 ///
 /// # Errors
 /// The address or port is in use, or not this user's.
@@ -116,8 +119,8 @@ pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     found.or_else(|_| stream.local_addr())
 }
 
-/// Resets a connection at once. To close its socket would not: a program that another thread starts keeps the sockets of the process open
-/// until it has been loaded.
+/// Resets a connection at once. To close its socket would not: a program that another thread starts keeps the
+/// sockets of the process open until it has been loaded.
 pub fn reset(stream: &TcpStream) {
     let family = libc::sa_family_t::try_from(libc::AF_UNSPEC).expect("a small number");
     let none = libc::sockaddr { sa_family: family, sa_data: [0; 14] };

@@ -1,5 +1,6 @@
-//! Load balancing at sockets, as Cilium and Calico do it with eBPF: a program of the cgroup replaces the address of a service when a
-//! socket is connected, or a datagram is sent, and puts it back when a response is read. No packet ever has it.
+//! Load balancing at sockets, as Cilium and Calico do it with eBPF: a program of the cgroup replaces the
+//! address of a service when a socket is connected, or a datagram is sent, and puts it back when a response
+//! is read. No packet ever has it.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::Namespace;
 use crate::bpf::{self, CGROUP_SOCK_ADDR, Instruction, instruction};
 
-/// Where programs are attached, for each family: connect and sendmsg, which send; recvmsg and getpeername, which tell.
+/// Where programs are attached, for each family: connect and sendmsg, which send; recvmsg and getpeername,
+/// which tell.
 const SENDING: [[u32; 2]; 2] = [[10, 14], [11, 15]];
 const TELLING: [[u32; 2]; 2] = [[19, 29], [20, 30]];
 
@@ -21,8 +23,8 @@ pub struct SocketProgram(
 );
 
 impl SocketProgram {
-    /// Sockets of `namespace` that are connected to `service`, or send to it, get `backend` instead. What asks a socket for its peer,
-    /// or reads a response, gets `service`. Both are of one family.
+    /// Sockets of `namespace` that are connected to `service`, or send to it, get `backend` instead. What
+    /// asks a socket for its peer, or reads a response, gets `service`. Both are of one family.
     #[must_use]
     pub fn translating(namespace: &Namespace, service: IpAddr, backend: IpAddr) -> Self {
         Self::of(&bpf::root_cgroup(), namespace, service, backend)

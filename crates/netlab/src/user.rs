@@ -82,8 +82,8 @@ impl User {
         self.run(|| Conversation::open(socket::connect_tcp(to, binding, CALL_LIMIT)?))
     }
 
-    /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to `marker` on the
-    /// same path, which must get one, shows when a reply would have arrived.
+    /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to
+    /// `marker` on the same path, which must get one, shows when a reply would have arrived.
     pub fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
         self.run(|| {
             let attempt = socket::start_connect(to, Binding::default()).expect("start to connect");

@@ -99,8 +99,8 @@ impl Socket {
     /// where one is given.
     ///
     /// # Errors
-    /// The first message that was refused; `ERESTART` if the rules are of another generation (since Linux 4.12; older
-    /// kernels do not look at it).
+    /// The first message that was refused; `ERESTART` if the rules are of another generation (since Linux
+    /// 4.12; older kernels do not look at it).
     pub fn transaction_at(
         &mut self,
         messages: &[Message],
@@ -123,13 +123,14 @@ impl Socket {
         })
     }
 
-    /// Reads replies until the acknowledgement of the last message, or the first error; with the offset of the
-    /// attribute at fault.
+    /// Reads replies until the acknowledgement of the last message, or the first error; with the offset of
+    /// the attribute at fault.
     fn batch_outcome(&mut self, begin: u32, last: u32) -> Result<(), (BatchError, Option<usize>)> {
         let mut wait = MsgFlags::empty();
         loop {
             let length = match self.receive_with(wait) {
-                // More errors than the buffer holds. Those that came first are there, and nothing comes after them.
+                // More errors than the buffer holds. Those that came first are there, and nothing comes after
+                // them.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && wait.is_empty() => {
                     wait = MsgFlags::MSG_DONTWAIT;
                     continue;
@@ -161,8 +162,8 @@ impl Socket {
         }
     }
 
-    /// A transaction has to fit into one send call. Raising the buffer above the system's limit takes CAP_NET_ADMIN
-    /// in the initial user namespace; without it the limit is as much as can be had.
+    /// A transaction has to fit into one send call. Raising the buffer above the system's limit takes
+    /// CAP_NET_ADMIN in the initial user namespace; without it the limit is as much as can be had.
     fn raise_send_buffer(&self, length: usize) {
         let wanted = length.saturating_mul(2).saturating_add(64 * 1024);
         let present = getsockopt(&self.descriptor, sockopt::SndBuf).unwrap_or(0);
@@ -172,7 +173,8 @@ impl Socket {
         }
     }
 
-    /// The length of a send call beyond which it fails with `EMSGSIZE`, with a buffer as large as the limit of the system allows.
+    /// The length of a send call beyond which it fails with `EMSGSIZE`, with a buffer as large as the limit
+    /// of the system allows.
     pub(crate) fn send_limit(&self) -> usize {
         self.raise_send_buffer(LARGEST_BUFFER);
         getsockopt(&self.descriptor, sockopt::SndBuf).unwrap_or(0)
@@ -190,8 +192,8 @@ impl Socket {
     }
 }
 
-/// The bytes of a batch. Only the last message asks for an acknowledgement: one for each would overflow the receive
-/// buffer, and errors are reported unasked.
+/// The bytes of a batch. Only the last message asks for an acknowledgement: one for each would overflow the
+/// receive buffer, and errors are reported unasked.
 fn batch(messages: &[Message], begin: u32, generation: Option<u32>) -> io::Result<Vec<u8>> {
     const NFNL_BATCH_GENID: u16 = 1;
     let mut bytes =

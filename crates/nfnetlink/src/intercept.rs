@@ -5,16 +5,17 @@ use std::io;
 
 use crate::{HEADER, Protocol, Reply, aligned};
 
-/// Replies to a query or a dump in place of the kernel. It gets the request with sequence number 0, empty where a socket is
-/// opened, and what asks the kernel; it returns the messages of the reply one behind the other.
+/// Replies to a query or a dump in place of the kernel. It gets the request with sequence number 0, empty
+/// where a socket is opened, and what asks the kernel; it returns the messages of the reply one behind the
+/// other.
 pub type Interceptor = fn(Protocol, &[u8], &mut dyn FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>>;
 
 thread_local! {
     static INTERCEPTOR: Cell<Option<Interceptor>> = const { Cell::new(None) };
 }
 
-/// Lets `interceptor` reply to the queries and dumps of the sockets that this thread opens from now on; with `None` the kernel
-/// replies again. What changes something always goes to the kernel.
+/// Lets `interceptor` reply to the queries and dumps of the sockets that this thread opens from now on; with
+/// `None` the kernel replies again. What changes something always goes to the kernel.
 pub fn intercept(interceptor: Option<Interceptor>) {
     INTERCEPTOR.set(interceptor);
 }

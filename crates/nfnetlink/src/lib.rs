@@ -1,11 +1,11 @@
 //! nf_tables and other netfilter subsystems over netlink, synchronously, without a child process.
 //!
-//! Two layers. The lower one is a small netlink socket ([`Socket`]): requests, queries, dumps and the batches of
-//! nfnetlink. The upper one, [`nftables`], is typed: tables, chains, rules, sets and expressions are values that are
-//! written in one transaction ([`nftables::Batch`]) and read back as the same types.
+//! Two layers. The lower one is a small netlink socket ([`Socket`]): requests, queries, dumps and the batches
+//! of nfnetlink. The upper one, [`nftables`], is typed: tables, chains, rules, sets and expressions are
+//! values that are written in one transaction ([`nftables::Batch`]) and read back as the same types.
 //!
-//! What the kernel sends is read with bounds checks only: a short or garbled message ends an iteration, it never
-//! panics.
+//! What the kernel sends is read with bounds checks only: a short or garbled message ends an iteration, it
+//! never panics.
 
 mod batch;
 mod intercept;

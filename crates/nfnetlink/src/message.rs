@@ -9,7 +9,8 @@ use crate::{ATTRIBUTE_HEADER, HEADER, aligned};
 /// Marks an attribute that holds attributes.
 const NLA_F_NESTED: u16 = 1 << 15;
 
-/// A message to the kernel: its type, its flags, and its body, which is a fixed header followed by attributes.
+/// A message to the kernel: its type, its flags, and its body, which is a fixed header followed by
+/// attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     kind: u16,
@@ -19,7 +20,8 @@ pub struct Message {
     too_long: bool,
 }
 
-/// An attribute that is open for attributes within it; from [`Message::begin`], to be given to [`Message::end`].
+/// An attribute that is open for attributes within it; from [`Message::begin`], to be given to
+/// [`Message::end`].
 #[derive(Debug)]
 #[must_use = "an attribute that is not ended has no length"]
 pub struct OpenAttribute(usize);

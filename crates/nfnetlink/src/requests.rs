@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use crate::reply::{replies, status};
 use crate::{Message, Socket, request_flags};
 
-/// How many requests one send call carries. The kernel replies to each refused one with a message of about 1 KiB in the
-/// receive buffer, whose default size is 208 KiB.
+/// How many requests one send call carries. The kernel replies to each refused one with a message of about 1
+/// KiB in the receive buffer, whose default size is 208 KiB.
 const CHUNK: usize = 100;
 
 /// The outcome of many requests.
@@ -48,8 +48,8 @@ impl Socket {
         Ok(outcome)
     }
 
-    /// Reads replies up to that of the last message: an acknowledgement or an error. The others get a reply only if they
-    /// are refused.
+    /// Reads replies up to that of the last message: an acknowledgement or an error. The others get a reply
+    /// only if they are refused.
     fn chunk_outcome(
         &mut self,
         first: u32,

@@ -21,8 +21,9 @@ const DUMP_ATTEMPTS: usize = 16;
 /// Timeout of a reply. The kernel replies within the send call, so this only turns a lost reply into an
 /// error rather than a hang.
 const REPLY_SECONDS: i64 = 30;
-/// What the buffer holds at least, in bytes. For a list, the kernel makes datagrams as large as the buffer, up to 32 KiB: fewer of them.
-/// Most other replies fit into little, and memory costs time where it is first used.
+/// What the buffer holds at least, in bytes. For a list, the kernel makes datagrams as large as the buffer,
+/// up to 32 KiB: fewer of them. Most other replies fit into little, and memory costs time where it is first
+/// used.
 const LIST_BUFFER: usize = 32 * 1024;
 const REPLY_BUFFER: usize = 4 * 1024;
 
@@ -122,8 +123,8 @@ impl Socket {
             .is_ok()
     }
 
-    /// Lets processes that are started from now on inherit the socket: the kernel keeps what belongs to it until the last
-    /// of them has ended.
+    /// Lets processes that are started from now on inherit the socket: the kernel keeps what belongs to it
+    /// until the last of them has ended.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -161,8 +162,8 @@ impl Socket {
         result.ok_or_else(|| Errno::ENODATA.into())
     }
 
-    /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins again
-    /// with a fresh `S`.
+    /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins
+    /// again with a fresh `S`.
     ///
     /// # Errors
     /// The kernel's errno; or a list that changed during every attempt.
@@ -265,8 +266,8 @@ impl Socket {
         loop {
             let length = match self.receive_once_only(wait) {
                 Ok(Some(length)) => length,
-                // Part of the dump is lost, perhaps its end: the rest is thrown away. The kernel makes it within this call,
-                // so what is not there does not come.
+                // Part of the dump is lost, perhaps its end: the rest is thrown away. The kernel makes it
+                // within this call, so what is not there does not come.
                 Ok(None) => {
                     consistent = false;
                     wait = MsgFlags::MSG_DONTWAIT;
@@ -347,8 +348,8 @@ impl Socket {
         }))
     }
 
-    /// Receives one datagram of the kernel with one system call; `None` for one that the buffer cannot hold. It is lost,
-    /// and the buffer grows to hold the next one.
+    /// Receives one datagram of the kernel with one system call; `None` for one that the buffer cannot hold.
+    /// It is lost, and the buffer grows to hold the next one.
     fn receive_once_only(&mut self, flags: MsgFlags) -> io::Result<Option<usize>> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_TRUNC)?;

@@ -1,6 +1,7 @@
 //! Tables on the real kernel: written by this crate and by `nft`, and read back by both.
 //!
-//! Needs root and the program `nft` (Debian's package `nftables`). Each test has a network namespace of its own.
+//! Needs root and the program `nft` (Debian's package `nftables`). Each test has a network namespace of its
+//! own.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

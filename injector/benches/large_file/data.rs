@@ -20,7 +20,8 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes the files, document by document: a process starts with the peak memory of the one that starts it.
+    /// Writes the files, document by document: a process starts with the peak memory of the one that starts
+    /// it.
     pub(crate) fn write(folder: &Path) -> std::io::Result<Self> {
         let mut data = Self { one: folder.join("large.yaml"), parts: Vec::new(), bytes: 0 };
         let mut one = BufWriter::new(File::create(&data.one)?);

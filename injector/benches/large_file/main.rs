@@ -1,4 +1,5 @@
-//! What the injection of one large file costs: documents per second and peak memory of `sidecar-injector inject -f FILE`.
+//! What the injection of one large file costs: documents per second and peak memory of
+//! `sidecar-injector inject -f FILE`.
 //!
 //! `make bench-injector` runs it; with `BASELINE=PATH` an earlier build takes its turn in every round.
 #![allow(

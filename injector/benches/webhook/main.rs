@@ -1,7 +1,8 @@
-//! A load test of the webhook over TLS, from another process: figures for `docs/performance.md`, and a long soak.
+//! A load test of the webhook over TLS, from another process: figures for `docs/performance.md`, and a long
+//! soak.
 //!
-//! `make bench-webhook` takes the figures, `make soak` mixes good and bad input for a given time. Client and server
-//! share the machine's processors, so the server alone is faster than the figures.
+//! `make bench-webhook` takes the figures, `make soak` mixes good and bad input for a given time. Client and
+//! server share the machine's processors, so the server alone is faster than the figures.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,

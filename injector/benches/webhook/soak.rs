@@ -1,5 +1,5 @@
-//! Good and bad input mixed, for a long time, while config and certificate change: every response is the expected one, and
-//! memory does not grow.
+//! Good and bad input mixed, for a long time, while config and certificate change: every response is the
+//! expected one, and memory does not grow.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -162,7 +162,8 @@ fn bad(server: &Server, end: &AtomicBool, counts: &Counts) -> Result<(), String>
                     return Err(format!("{name}: expected a refusal, got {review}"));
                 }
             }
-            // The response may be lost when the server ends the connection while the body is still on its way.
+            // The response may be lost when the server ends the connection while the body is still on its
+            // way.
             Err(_) if *status == 413 => {}
             Ok(response) => {
                 let text = String::from_utf8_lossy(&response.body).into_owned();

@@ -41,8 +41,8 @@ pub enum Syntax {
     EnvoyLevels,
     /// A JSON object.
     JsonObject,
-    /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says; each with this
-    /// text, if any.
+    /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says; each
+    /// with this text, if any.
     JsonNamed(Option<&'static str>),
     /// An integer, not negative.
     Number,
@@ -87,8 +87,8 @@ pub fn row(key: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.key == key)
 }
 
-/// The rows, and a constant for the key of each: `NAME "key": place, syntax, default, effect`, and `templates` if nothing
-/// but templates reads it.
+/// The rows, and a constant for the key of each: `NAME "key": place, syntax, default, effect`, and
+/// `templates` if nothing but templates reads it.
 macro_rules! table {
     (@flag) => { false };
     (@flag templates) => { true };

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 use crate::file_watcher::FILE_TIMEOUT;
 use crate::files;
 
-/// The file. Its file system may be unresponsive: each write has a thread of its own, and the next one waits for it.
+/// The file. Its file system may be unresponsive: each write has a thread of its own, and the next one waits
+/// for it.
 #[derive(Debug)]
 pub(super) struct CaFile {
     path: PathBuf,

@@ -73,7 +73,8 @@ pub(crate) struct WatchedCert {
 }
 
 impl WatchedCert {
-    /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the last valid one stays active.
+    /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the last valid one
+    /// stays active.
     pub(crate) async fn watch(self, interval: Duration, stopping: CancellationToken) {
         let Self { files, serving, found } = self;
         let apply = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {

@@ -1,4 +1,5 @@
-//! Self-signed certificates without a cluster, and the publication of a bundle: what is served and what is trusted.
+//! Self-signed certificates without a cluster, and the publication of a bundle: what is served and what is
+//! trusted.
 
 use std::path::PathBuf;
 use std::sync::Arc;

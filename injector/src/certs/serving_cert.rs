@@ -40,7 +40,8 @@ impl ServingCert {
     ///
     /// # Errors
     ///
-    /// What is missing, cannot be read, or does not belong together; `cert_source` and `key_source` name the two.
+    /// What is missing, cannot be read, or does not belong together; `cert_source` and `key_source` name the
+    /// two.
     pub fn parse(cert_source: &str, cert: &[u8], key_source: &str, key: &[u8]) -> Result<Self, CertError> {
         let bad_cert = |problem: String| CertError { subject: cert_source.to_owned(), problem };
         let bad_key = |problem: String| CertError { subject: key_source.to_owned(), problem };

@@ -40,7 +40,8 @@ pub(super) struct CheckArgs {
     pub(super) recursive: bool,
     #[command(flatten)]
     pub(super) injection: InjectionArgs,
-    /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the revision
+    /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the
+    /// revision
     #[arg(long, value_name = "FILE")]
     pub(super) webhooks: Vec<String>,
     /// One line for each object

@@ -61,7 +61,8 @@ impl ClusterArgs {
         ConfigMapName { namespace, name: format!("istio-sidecar-injector{suffix}") }
     }
 
-    /// Config, values and mesh config of the installation if no file has them; only the files, unless a cluster is requested.
+    /// Config, values and mesh config of the installation if no file has them; only the files, unless a
+    /// cluster is requested.
     pub(super) fn beside(&self, files: Sources, revision: &Revision) -> Result<Sources, Failure> {
         if self.kubeconfig.is_none() && self.context.is_none() {
             return Ok(files);

@@ -23,8 +23,8 @@ const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespa
 #[derive(ClapArgs, Clone, Debug)]
 #[command(after_help = format!("To save the objects of a cluster that cannot be reached from here: {SAVE}"))]
 pub(super) struct DoctorArgs {
-    /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated.
-    /// Default: read from the cluster
+    /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be
+    /// repeated. Default: read from the cluster
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<String>,
     /// Kubeconfig; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config

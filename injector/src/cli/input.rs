@@ -20,7 +20,8 @@ pub(super) fn open(input: &InputArgs) -> Result<Vec<Input>, Failure> {
 }
 
 /// Passes each document of a file to `visit`, until it returns false.
-/// Errors: the file cannot be read. A document that cannot be split off is passed as a problem, and is the last one.
+/// Errors: the file cannot be read. A document that cannot be split off is passed as a problem, and is the
+/// last one.
 pub(super) fn each_part(
     input: &mut Input,
     visit: &mut dyn FnMut(Result<Part, String>) -> Result<bool, Failure>,

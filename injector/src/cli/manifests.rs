@@ -30,7 +30,8 @@ const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects ha
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct ManifestsArgs {
-    /// Print the node agent of istio-cni instead, a DaemonSet for all revisions; --set KEY=VALUE sets a key of its ConfigMap
+    /// Print the node agent of istio-cni instead, a DaemonSet for all revisions; --set KEY=VALUE sets a key
+    /// of its ConfigMap
     #[arg(long, conflicts_with_all = [
         "revision", "replace_istiod", "replicas", "failure_policy", "enable_namespaces_by_default", "cert_manager",
         "validating_policy", "inject_config", "values", "mesh_config", "init_image",
@@ -72,10 +73,12 @@ pub(super) struct ManifestsArgs {
     /// Print the objects of the cluster that belong to this installation, for kubectl delete -f -
     #[arg(long, group = "live", conflicts_with = "create_namespace")]
     uninstall: bool,
-    /// Instead list foreign objects of the same names in the cluster, and foreign webhooks for the same pods; exit 1 if there are any
+    /// Instead list foreign objects of the same names in the cluster, and foreign webhooks for the same pods;
+    /// exit 1 if there are any
     #[arg(long, group = "live")]
     check: bool,
-    /// Kubeconfig for --check and --uninstall; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
+    /// Kubeconfig for --check and --uninstall; default: the pod's service account, then $KUBECONFIG, then
+    /// ~/.kube/config
     #[arg(long, value_name = "FILE", requires = "live")]
     kubeconfig: Option<String>,
     /// Context of the kubeconfig; default: its current context

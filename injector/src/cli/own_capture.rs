@@ -57,7 +57,8 @@ pub(super) struct OwnCapture {
     pub(super) by: String,
     /// Options that differ from their defaults.
     pub(super) options: Vec<OwnOption>,
-    /// What happens to each kind of traffic, as `istio-iptables explain` prints it; empty if that cannot be followed.
+    /// What happens to each kind of traffic, as `istio-iptables explain` prints it; empty if that cannot be
+    /// followed.
     pub(super) table: String,
     /// What happens to each kind of traffic, as JSON.
     pub(super) traffic: Value,

@@ -1,4 +1,5 @@
-//! Works on several documents of a file at a time: this thread reads and writes, two others do what is between.
+//! Works on several documents of a file at a time: this thread reads and writes, two others do what is
+//! between.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,8 +24,8 @@ type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 type Work<'w, T> = dyn Fn(Job) -> T + Sync + 'w;
 type Done<'d, T> = dyn FnMut(T) -> Result<bool, Failure> + 'd;
 
-/// Passes each document of a file to `work`, and the results in the order of the documents to `done`, until that returns false.
-/// Errors: the file cannot be read; those of `done`.
+/// Passes each document of a file to `work`, and the results in the order of the documents to `done`, until
+/// that returns false. Errors: the file cannot be read; those of `done`.
 pub(super) fn each_in_order<T: Send>(
     input: &mut Input,
     work: &Work<'_, T>,
@@ -110,7 +111,8 @@ impl<T: Send> Pipeline<T> {
         })
     }
 
-    /// Sends a document, and delivers results until there is room for the next one; false if no more are wanted.
+    /// Sends a document, and delivers results until there is room for the next one; false if no more are
+    /// wanted.
     fn push(&mut self, job: Job, done: &mut Done<'_, T>) -> Result<bool, Failure> {
         let length = job.as_ref().map_or(0, |part| part.body.len());
         if let Some(jobs) = &self.jobs

@@ -34,8 +34,8 @@ enum OutputFormat {
     Yaml,
 }
 
-/// Passes every object with a pod to `change`, and replaces it by the result; `done` is what a changed one is then. All
-/// problems are reported; with one, nothing is written. Two documents are changed at a time.
+/// Passes every object with a pod to `change`, and replaces it by the result; `done` is what a changed one is
+/// then. All problems are reported; with one, nothing is written. Two documents are changed at a time.
 pub(super) fn rewrite(
     inputs: &mut [Input],
     output: &OutputArgs,

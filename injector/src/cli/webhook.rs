@@ -21,8 +21,8 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         |error: io::Error| Failure::one(Exit::Unavailable, format!("cannot start threads: {error}"));
     let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
     istio_iptables::logging::init_to(options.log, Box::new(log), serde_json::Map::new());
-    // Background tasks and the monitoring port; the workers have runtimes of their own. Blocking threads do what may take long:
-    // files, name resolution.
+    // Background tasks and the monitoring port; the workers have runtimes of their own. Blocking threads do
+    // what may take long: files, name resolution.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(16)

@@ -73,7 +73,8 @@ pub(super) struct CertificateArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config comes from ConfigMap `istio` (`istio-REVISION`) of the same namespace
+    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config comes from ConfigMap
+    /// `istio` (`istio-REVISION`) of the same namespace
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(super) watch_configmap: Option<ConfigMapName>,
     /// MutatingWebhookConfiguration whose caBundle is patched with the CA of --self-signed; may be repeated

@@ -1,10 +1,11 @@
 //! Patches the caBundle of webhook configurations: the CAs that API servers trust.
 //!
-//! `webhooks[*].clientConfig.caBundle` is written with a JSON patch and no other field. It tests the `resourceVersion` and
-//! the names that were read: nothing is created, nothing newer is overwritten, and only one of several replicas
-//! succeeds. It is no server-side apply: a field manager that applies the `name` of a list item owns the item too, and an installer
-//! that uses server-side apply (Helm 4, kubectl, GitOps) could not remove the webhook any more. The entry that earlier
-//! versions of this program have left in `managedFields` is removed.
+//! `webhooks[*].clientConfig.caBundle` is written with a JSON patch and no other field. It tests the
+//! `resourceVersion` and the names that were read: nothing is created, nothing newer is overwritten, and only
+//! one of several replicas succeeds. It is no server-side apply: a field manager that applies the `name` of a
+//! list item owns the item too, and an installer that uses server-side apply (Helm 4, kubectl, GitOps) could
+//! not remove the webhook any more. The entry that earlier versions of this program have left in
+//! `managedFields` is removed.
 
 use std::time::{Duration, Instant};
 
@@ -156,7 +157,8 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     }
 }
 
-/// Webhooks and the CAs that they had when they were last read or written: when one of them has others, another writer changed it.
+/// Webhooks and the CAs that they had when they were last read or written: when one of them has others,
+/// another writer changed it.
 #[derive(Clone, Debug)]
 struct Settled {
     uid: String,
@@ -294,7 +296,8 @@ impl Reconciler<'_> {
         let Err(failed) = ask(self.client.request::<MutatingWebhookConfiguration>(request)).await else {
             return Ok(());
         };
-        // A test that fails is an invalid request to API servers, like an object that is not valid: the version tells.
+        // A test that fails is an invalid request to API servers, like an object that is not valid: the
+        // version tells.
         if failed.code == INVALID {
             let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
             let now = ask(api.get_metadata(self.name)).await.map_err(|failed| Some(failed.problem))?;
@@ -339,7 +342,8 @@ mod tests {
         assert!(hooks.have("pem"));
     }
 
-    /// The watch returns a write a little later, and the old state until then: this must not count as another change.
+    /// The watch returns a write a little later, and the old state until then: this must not count as another
+    /// change.
     #[tokio::test]
     async fn the_version_before_our_write_is_not_repaired() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));

@@ -18,9 +18,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.
 const RESPONSE: Duration = Duration::from_secs(15);
 
-/// The rate limit: five requests per second, the default of Kubernetes' own client (`rest.Config.QPS`), counted over
-/// [`RATE_PERIOD`] so that a start, or `doctor`, waits for nothing. It bounds what the client cannot pace itself: a watch
-/// that the API server ends without an error is restarted at once.
+/// The rate limit: five requests per second, the default of Kubernetes' own client (`rest.Config.QPS`),
+/// counted over [`RATE_PERIOD`] so that a start, or `doctor`, waits for nothing. It bounds what the client
+/// cannot pace itself: a watch that the API server ends without an error is restarted at once.
 const RATE_LIMIT: u64 = 50;
 const RATE_PERIOD: Duration = Duration::from_secs(10);
 
@@ -34,8 +34,8 @@ pub struct ClientError {
     pub problem: String,
 }
 
-/// A client for the cluster of that kubeconfig; without one for the cluster that this runs in, and outside of any for
-/// the one that kubectl would use. It does not connect yet. Needs a tokio runtime.
+/// A client for the cluster of that kubeconfig; without one for the cluster that this runs in, and outside of
+/// any for the one that kubectl would use. It does not connect yet. Needs a tokio runtime.
 ///
 /// # Errors
 ///
@@ -198,7 +198,8 @@ fn beginning(message: &str) -> String {
     message.lines().next().unwrap_or_default().chars().take(LONGEST).collect()
 }
 
-/// An error and what caused it, each once; of either the first line, as the others quote the file, keys and all.
+/// An error and what caused it, each once; of either the first line, as the others quote the file, keys and
+/// all.
 fn chain(error: &dyn std::error::Error) -> String {
     let first = |error: &dyn std::error::Error| {
         error.to_string().lines().next().unwrap_or_default().trim_end().to_owned()

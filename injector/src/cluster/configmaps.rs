@@ -25,7 +25,8 @@ pub struct ConfigMapName {
 }
 
 impl ConfigMapName {
-    /// The ConfigMap with the mesh config, beside it: `istio`, and the revision at its end that this one's name has.
+    /// The ConfigMap with the mesh config, beside it: `istio`, and the revision at its end that this one's
+    /// name has.
     #[must_use]
     pub fn mesh(&self) -> String {
         let revision = self.name.strip_prefix("istio-sidecar-injector-");
@@ -181,8 +182,8 @@ impl Loader {
     }
 }
 
-/// The whole ConfigMap as a source. In a file an empty key may be truncated; here it was written as it is, and counts as
-/// `{}`, as in Istio.
+/// The whole ConfigMap as a source. In a file an empty key may be truncated; here it was written as it is,
+/// and counts as `{}`, as in Istio.
 fn source(namespace: &str, name: &str, data: &Data) -> Source {
     let mut data = data.clone();
     for key in ["mesh", "values"] {

@@ -20,16 +20,18 @@ pub(super) struct List {
     params: ListParams,
 }
 
-/// Reads webhook configurations, policies and namespaces of the cluster, the injector's own objects, and the API
-/// servers' pods where they can be seen; an empty list of a kind of which there is none. Lists that cannot be read are
-/// named beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
+/// Reads webhook configurations, policies and namespaces of the cluster, the injector's own objects, and the
+/// API servers' pods where they can be seen; an empty list of a kind of which there is none. Lists that
+/// cannot be read are named beside the objects. Of Secrets, only those with certificates are read, and only
+/// their certificates are kept.
 pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = read_all(client, lists(namespace)).await;
     owners(client, &mut objects, &mut notes).await;
     (objects, notes)
 }
 
-/// The pods of one more namespace or of all, and the ConfigMaps with CAs, which show whether a control plane serves it.
+/// The pods of one more namespace or of all, and the ConfigMaps with CAs, which show whether a control plane
+/// serves it.
 pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>, Vec<String>) {
     let kinds = ["Pod", "ConfigMap"];
     let (mut objects, notes) =
@@ -42,7 +44,8 @@ pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>
     (objects, notes)
 }
 
-/// A pod, its Namespace and the webhook configurations that may be called for pods; and what, except the pod, cannot be read.
+/// A pod, its Namespace and the webhook configurations that may be called for pods; and what, except the pod,
+/// cannot be read.
 ///
 /// # Errors
 ///
@@ -66,8 +69,8 @@ pub(super) async fn webhook_configurations(client: &Client) -> Result<Vec<Value>
     read(client, &list).await.map_err(|failed| failed.problem)
 }
 
-/// The pods of these namespaces, else of all; and what prescribes their sidecars: webhook configurations, ProxyConfig resources where
-/// there are any, and namespaces where they count.
+/// The pods of these namespaces, else of all; and what prescribes their sidecars: webhook configurations,
+/// ProxyConfig resources where there are any, and namespaces where they count.
 pub async fn fetch_sidecars(
     client: &Client,
     namespaces: &[&str],

@@ -1,13 +1,14 @@
 //! Reads from and writes to the API server.
 //!
-//! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that replicas
-//! share, caBundles in webhook configurations, kubelet versions, ProxyConfig resources, and the user ranges of namespaces.
-//! No request waits for it; while the API server cannot be reached, the last valid state stays active. [`fetch()`] reads once
-//! what `doctor` checks.
+//! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that
+//! replicas share, caBundles in webhook configurations, kubelet versions, ProxyConfig resources, and the user
+//! ranges of namespaces. No request waits for it; while the API server cannot be reached, the last valid
+//! state stays active. [`fetch()`] reads once what `doctor` checks.
 //!
-//! A service account needs: `get list watch` on nodes and proxyconfigs, on OpenShift on namespaces too; `get list watch
-//! patch` on the MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
-//! `get list watch update` on the Secret by name, and `create` on Secrets.
+//! A service account needs: `get list watch` on nodes and proxyconfigs, on OpenShift on namespaces too;
+//! `get list watch patch` on the MutatingWebhookConfigurations by name; in the injector's namespace
+//! `get list watch` on the two ConfigMaps by name, `get list watch update` on the Secret by name, and
+//! `create` on Secrets.
 
 mod ca_bundle;
 mod client;
@@ -61,7 +62,8 @@ pub struct ClusterOptions {
     pub proxy_configs: bool,
 }
 
-/// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations whose caBundle they are written to.
+/// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations whose caBundle they are
+/// written to.
 #[derive(Debug)]
 pub enum CertificateSource {
     /// The certificate is in files, or managed by another program.
@@ -121,9 +123,9 @@ impl Cluster {
         (Self { client, wanted, reporter: StatusReporter::new(status, events) }, receiver)
     }
 
-    /// Watches until `stopping`. Each part runs on its own, and tries again when it fails, after pauses of up to half a
-    /// minute. `publish` gets every state of the cluster that differs from the one before, beginning with `initial`;
-    /// `configure` loads a config, or returns its problems.
+    /// Watches until `stopping`. Each part runs on its own, and tries again when it fails, after pauses of up
+    /// to half a minute. `publish` gets every state of the cluster that differs from the one before,
+    /// beginning with `initial`; `configure` loads a config, or returns its problems.
     pub async fn run<P, C>(self, initial: ClusterState, publish: P, configure: C, stopping: CancellationToken)
     where
         P: Fn(ClusterState),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 
-/// Sidecar containers are generally available, and cannot be switched off, from this version of Kubernetes on.
+/// Sidecar containers are generally available, and cannot be switched off, from this version of Kubernetes
+/// on.
 const NATIVE: (u32, u32) = (1, 33);
 
 /// All that is kept of a node.
@@ -13,8 +14,8 @@ pub(super) fn kubelet_version(node: Node) -> String {
     info.map(|info| info.kubelet_version).unwrap_or_default()
 }
 
-/// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one, and other
-/// proxies run everywhere. A node whose kubelet has not registered yet is ignored.
+/// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one,
+/// and other proxies run everywhere. A node whose kubelet has not registered yet is ignored.
 pub(super) fn native_sidecars(versions: &BTreeMap<String, String>) -> (bool, String) {
     let known: Vec<_> = versions.iter().filter(|(_, version)| !version.is_empty()).collect();
     let old = known.iter().find(|(_, version)| parse(version).is_none_or(|version| version < NATIVE));

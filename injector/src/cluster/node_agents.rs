@@ -11,7 +11,8 @@ use crate::object;
 use crate::path::text;
 use crate::pod::security;
 
-/// Other agents that install a plugin `istio-cni` on the same nodes, and a namespace that rejects the agent's pods.
+/// Other agents that install a plugin `istio-cni` on the same nodes, and a namespace that rejects the agent's
+/// pods.
 ///
 /// # Errors
 ///

@@ -52,8 +52,8 @@ pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String
     Ok(found)
 }
 
-/// Webhook configurations of others that are called for pods of this revision, with their owners: such pods would be
-/// injected twice.
+/// Webhook configurations of others that are called for pods of this revision, with their owners: such pods
+/// would be injected twice.
 ///
 /// # Errors
 ///

@@ -24,8 +24,8 @@ use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::timeout::{TimeoutBody, TimeoutError};
 
-/// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of `HTTPS_PROXY`, unless
-/// `NO_PROXY` covers the server or it is on this machine.
+/// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of
+/// `HTTPS_PROXY`, unless `NO_PROXY` covers the server or it is on this machine.
 ///
 /// # Errors
 ///
@@ -67,12 +67,13 @@ pub(super) fn shown(proxy: &Intercept) -> String {
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
-/// For the head of a response, that of a watch included: the API server sends it at once. hyper's client can lose a request
-/// that it assigns to a connection just as the server closes it, and a watcher that awaits its response would miss every later
-/// change. For each further part of a list, too.
+/// For the head of a response, that of a watch included: the API server sends it at once. hyper's client can
+/// lose a request that it assigns to a connection just as the server closes it, and a watcher that awaits its
+/// response would miss every later change. For each further part of a list, too.
 const RESPONSE: Duration = Duration::from_secs(30);
 
-/// A client whose connections the proxy, if there is one, tunnels. It has the layers of kube's own but for its traces.
+/// A client whose connections the proxy, if there is one, tunnels. It has the layers of kube's own but for
+/// its traces.
 pub(super) fn client(
     config: &Config,
     proxy: Option<&Intercept>,
@@ -94,7 +95,8 @@ pub(super) fn client(
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).with_layer(rate).build())
 }
 
-/// Sends a request. A watch is silent for as long as nothing changes: `kube::runtime` restarts one that is so for 295 s.
+/// Sends a request. A watch is silent for as long as nothing changes: `kube::runtime` restarts one that is so
+/// for 295 s.
 async fn exchange<C>(
     http: HttpClient<C, Body>,
     request: Request<Body>,

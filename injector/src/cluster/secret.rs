@@ -1,7 +1,7 @@
 //! The self-signed bundle in a Secret that the replicas share, without leader election.
 //!
-//! The first replica issues or renews it; because of the API server's resource versions only one write succeeds, and the
-//! other replicas use its result.
+//! The first replica issues or renews it; because of the API server's resource versions only one write
+//! succeeds, and the other replicas use its result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -167,8 +167,8 @@ impl Reconciler<'_> {
 
     /// Uses what is stored, or writes what should be; `None` if another replica wrote meanwhile.
     ///
-    /// A deleted Secret is a request for another CA: it is announced, and the old one keeps signing until clients know
-    /// the new one. A damaged Secret is restored.
+    /// A deleted Secret is a request for another CA: it is announced, and the old one keeps signing until
+    /// clients know the new one. A damaged Secret is restored.
     async fn attempt(&self, stored: Option<Secret>, last: Option<&Bundle>) -> Result<Option<Bundle>, String> {
         let now = SystemTime::now();
         let text = |error: CertError| error.to_string();

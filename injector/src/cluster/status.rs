@@ -1,4 +1,5 @@
-//! The status of everything that is read from the cluster and written to it, for readiness, metrics and the log.
+//! The status of everything that is read from the cluster and written to it, for readiness, metrics and the
+//! log.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,8 @@ impl Status {
         ]
     }
 
-    /// What is not available yet and keeps the webhook from being ready, each with the reason. Empty when ready.
+    /// What is not available yet and keeps the webhook from being ready, each with the reason. Empty when
+    /// ready.
     ///
     /// A caBundle is not among it: an API server whose caBundle is not written yet cannot call in any case.
     #[must_use]
@@ -124,8 +126,8 @@ impl StatusReporter {
         Self { status, events }
     }
 
-    /// Logs a change before it is published: what a reader of the status sees is in the log already. Each part has one
-    /// task that reports it.
+    /// Logs a change before it is published: what a reader of the status sees is in the log already. Each
+    /// part has one task that reports it.
     pub(super) fn report(&self, component: &'static str, of: impl Fn(&mut Status) -> &mut Part, part: &Part) {
         let old = of(&mut self.status.borrow().clone()).clone();
         if old == *part {

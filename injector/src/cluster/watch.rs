@@ -1,7 +1,8 @@
-//! An informer: a cache of objects of one kind, kept up to date by `kube::runtime`'s watcher (as its reflector does).
+//! An informer: a cache of objects of one kind, kept up to date by `kube::runtime`'s watcher (as its
+//! reflector does).
 //!
-//! After an error the watcher restarts with a list, with exponential backoff: so the cache is current as soon as the
-//! API server responds again. The watched objects are few.
+//! After an error the watcher restarts with a list, with exponential backoff: so the cache is current as soon
+//! as the API server responds again. The watched objects are few.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

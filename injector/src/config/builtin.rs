@@ -10,7 +10,8 @@ pub const CONFIG: &str = concat!(
     include_str!("../../builtin/common.yaml"),
     include_str!("../../builtin/gateway.yaml"),
 );
-/// The default image of `istio-init`: the one that `make image` and `make image-local` build from this version.
+/// The default image of `istio-init`: the one that `make image` and `make image-local` build from this
+/// version.
 pub const INIT_IMAGE: &str = concat!("localhost/istio-iptables:", env!("CARGO_PKG_VERSION"));
 /// Values: every key that Istio's templates read, and [`INIT_IMAGE`].
 pub const VALUES: &str = concat!(

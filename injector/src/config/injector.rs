@@ -79,8 +79,8 @@ impl InjectorConfig {
         }
     }
 
-    /// The templates of a name in `inject.istio.io/templates` or `defaultTemplates`, if it is known. Aliases are expanded
-    /// once.
+    /// The templates of a name in `inject.istio.io/templates` or `defaultTemplates`, if it is known. Aliases
+    /// are expanded once.
     #[must_use]
     pub fn resolve(&self, name: &str) -> Option<Vec<String>> {
         let alias = self.aliases.get(name).cloned();

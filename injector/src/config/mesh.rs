@@ -60,8 +60,8 @@ impl Mesh {
         })
     }
 
-    /// Merges a mesh config (key `mesh` of ConfigMap `istio`) with this one: top-level fields replace, `defaultConfig`
-    /// is merged like an annotation, extension providers are added by name.
+    /// Merges a mesh config (key `mesh` of ConfigMap `istio`) with this one: top-level fields replace,
+    /// `defaultConfig` is merged like an annotation, extension providers are added by name.
     ///
     /// # Errors
     ///
@@ -88,8 +88,8 @@ impl Mesh {
         if errors.is_empty() { Ok(result) } else { Err(errors) }
     }
 
-    /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields replace,
-    /// proxyMetadata is merged by key, proxyHeaders one level deep.
+    /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields
+    /// replace, proxyMetadata is merged by key, proxyHeaders one level deep.
     /// Errors: each field, its value and what is accepted.
     pub(crate) fn with_proxy_config(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
         if value.is_null() {
@@ -98,7 +98,8 @@ impl Mesh {
         let normal = message::normal(value, &PROXY_CONFIG).map_err(|error| vec![error])?;
         // As in Istio by itself, over the defaults: a mesh config is not the fault of a pod.
         let mut errors = check::proxy(&Self::default().over(normal.clone()).proxy);
-        // They become environment variables: Kubernetes would refuse the pod, and not say where the name comes from.
+        // They become environment variables: Kubernetes would refuse the pod, and not say where the name
+        // comes from.
         let names = normal.get("proxyMetadata").and_then(Value::as_object).into_iter().flatten();
         let usable = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')

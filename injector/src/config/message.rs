@@ -14,9 +14,9 @@ const ONE_OF: [&[&str]; 5] = [
     &["cryptomb", "qat"],
 ];
 
-/// Brings an object into the form in which Istio writes this message: field names in camel case, enums by name,
-/// durations in seconds. Unknown fields and those that are null are dropped; null in a list or map is the empty value.
-/// Errors: the field, its value and what is accepted.
+/// Brings an object into the form in which Istio writes this message: field names in camel case, enums by
+/// name, durations in seconds. Unknown fields and those that are null are dropped; null in a list or map is
+/// the empty value. Errors: the field, its value and what is accepted.
 pub(crate) fn normal(value: &Value, schema: &'static Schema) -> Result<Map<String, Value>, FieldError> {
     message(value, schema, "")
 }

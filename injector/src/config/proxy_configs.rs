@@ -1,4 +1,5 @@
-//! ProxyConfig resources (`networking.istio.io`): proxy config of a mesh, a namespace, or some workloads of one.
+//! ProxyConfig resources (`networking.istio.io`): proxy config of a mesh, a namespace, or some workloads of
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,8 @@ impl FromIterator<(String, ProxyConfig)> for ProxyConfigs {
     }
 }
 
-/// What applies to a pod: the first is below the second, and that below what the pod itself says; the last is above it.
+/// What applies to a pod: the first is below the second, and that below what the pod itself says; the last is
+/// above it.
 pub(crate) type Layers<'a> = [Option<&'a Map<String, Value>>; 3];
 
 impl ProxyConfigs {

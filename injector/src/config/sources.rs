@@ -83,7 +83,8 @@ impl SourceKind {
 /// The files of the flags; what is missing is built in.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFiles {
-    /// Injector config: the `config` of the ConfigMap, the whole ConfigMap, or a bare template; default: built in
+    /// Injector config: the `config` of the ConfigMap, the whole ConfigMap, or a bare template; default:
+    /// built in
     #[arg(long, alias = "injectConfigFile", value_name = "FILE")]
     pub(crate) inject_config: Option<String>,
     /// Values (YAML or JSON), or the whole ConfigMap; default: built in
@@ -121,8 +122,8 @@ impl ConfigFiles {
 
 impl Source {
     /// What was read from a file.
-    /// Errors: when there is nothing in it, or only comments: it may be on its way, or have been cut off, and is not
-    /// taken for the wish to have what is built in, or nothing.
+    /// Errors: when there is nothing in it, or only comments: it may be on its way, or have been cut off, and
+    /// is not taken for the wish to have what is built in, or nothing.
     pub(crate) fn of_file(holds: SourceKind, name: &str, text: String) -> Result<Self, ConfigError> {
         if !is_blank(&text) {
             return Ok(Self { name: name.to_owned(), text });
@@ -170,8 +171,8 @@ pub struct Settings {
 }
 
 impl Sources {
-    /// The texts of injector config and mesh config, out of their ConfigMaps. [`load`](Self::load) says what is wrong
-    /// with them.
+    /// The texts of injector config and mesh config, out of their ConfigMaps. [`load`](Self::load) says what
+    /// is wrong with them.
     #[must_use]
     pub fn texts(&self) -> (String, String) {
         let text = |given: &Option<Source>, key: &str, builtin: &str| match given {
@@ -315,8 +316,8 @@ fn blank_key(source: &Source) -> Option<ConfigError> {
     is_blank(&source.text).then(|| ConfigError::new(&source.name, "", Problem::BlankKey))
 }
 
-/// Whether it begins as a ConfigMap that is printed by the API server, which writes the kind behind the data. A template
-/// has a spec.
+/// Whether it begins as a ConfigMap that is printed by the API server, which writes the kind behind the data.
+/// A template has a spec.
 fn is_cut_off(object: &Value) -> bool {
     let has = |key: &str| object.get(key).is_some_and(|value| !value.is_null());
     has("apiVersion") && !has("kind") && object.get("spec").is_none()

@@ -140,8 +140,8 @@ impl ValuesFrom {
     }
 }
 
-/// The paths at which something else replaces a map with content: templates that read below it fail. Helm warns of it
-/// (`cannot overwrite table with non table`).
+/// The paths at which something else replaces a map with content: templates that read below it fail. Helm
+/// warns of it (`cannot overwrite table with non table`).
 fn replaced_maps(below: &Value, given: &Value, path: &str, found: &mut dyn FnMut(String)) {
     let Some(old) = below.as_object().filter(|old| !old.is_empty()) else { return };
     match given {
@@ -156,8 +156,9 @@ fn replaced_maps(below: &Value, given: &Value, path: &str, found: &mut dyn FnMut
     }
 }
 
-/// Values that the built-in templates do not read, each as a sentence. A problem is added for each that is a known one,
-/// misspelt, or no boolean where one is expected. What is empty or as it is built in has no effect to miss.
+/// Values that the built-in templates do not read, each as a sentence. A problem is added for each that is a
+/// known one, misspelt, or no boolean where one is expected. What is empty or as it is built in has no effect
+/// to miss.
 pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<ConfigError>) -> Vec<String> {
     let known = yaml::read(builtin::VALUES).unwrap_or_default();
     let mut found = Vec::new();
@@ -229,8 +230,9 @@ fn misspelt(path: &str, known: &Value) -> Option<String> {
     beside.keys().find(|known| strsim::osa_distance(known, key) == 1).cloned()
 }
 
-/// Values in the syntax of Helm's `--set`: `global.tag=1.28.0,global.imagePullSecrets={a,b}`. A backslash takes the meaning
-/// from the character behind it; `true`, `false`, `null` and whole numbers have their types.
+/// Values in the syntax of Helm's `--set`: `global.tag=1.28.0,global.imagePullSecrets={a,b}`. A backslash
+/// takes the meaning from the character behind it; `true`, `false`, `null` and whole numbers have their
+/// types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetValues(pub Value);
 

@@ -6,7 +6,8 @@ use super::webhook::Webhooks;
 use crate::annotations::keys::{INJECT, NAMESPACE_INJECTION, REVISION};
 
 impl Webhooks {
-    /// The configurations of `others` that are called where one of these is, each with the first labels for which both are.
+    /// The configurations of `others` that are called where one of these is, each with the first labels for
+    /// which both are.
     pub(crate) fn overlaps<'a>(&self, others: &'a Self, revision: &str) -> Vec<(&'a str, String)> {
         let named = if revision.is_empty() { "default" } else { revision };
         let label = |key: &str, value: &str| Map::from_iter([(key.to_owned(), json!(value))]);

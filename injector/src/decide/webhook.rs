@@ -148,7 +148,8 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
         .collect()
 }
 
-/// Whether a webhook is called when a pod is created. One without rules counts: saved objects are often cut down.
+/// Whether a webhook is called when a pod is created. One without rules counts: saved objects are often cut
+/// down.
 #[must_use]
 pub fn is_for_pods(webhook: &Value) -> bool {
     let Some(rules) = webhook.get("rules").and_then(Value::as_array) else {

@@ -1,5 +1,5 @@
-//! The selectors of the webhooks of an installation: which pods are injected by the labels `istio.io/rev` (a revision) and
-//! `istio-injection`, `sidecar.istio.io/inject`. The one place where they are written.
+//! The selectors of the webhooks of an installation: which pods are injected by the labels `istio.io/rev` (a
+//! revision) and `istio-injection`, `sidecar.istio.io/inject`. The one place where they are written.
 
 use serde_json::{Value, json};
 

@@ -57,7 +57,8 @@ impl<'a> Cluster<'a> {
         self.within(kind, namespace).find(|object| name(object) == wanted)
     }
 
-    /// Whether one is missing in a namespace that has others of its kind; with none of them, they were not read.
+    /// Whether one is missing in a namespace that has others of its kind; with none of them, they were not
+    /// read.
     pub(super) fn lacks(&self, kind: &str, namespace: &str, wanted: &str) -> bool {
         self.within(kind, namespace).next().is_some() && self.find(kind, namespace, wanted).is_none()
     }

@@ -96,7 +96,8 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// The command that installs what `names` says. Without the flags of an installation it would reset image and config.
+/// The command that installs what `names` says. Without the flags of an installation it would reset image and
+/// config.
 pub(super) fn install(names: &str) -> String {
     format!(
         "sidecar-injector manifests{names} FLAGS | kubectl apply -f -   # FLAGS: those of the installation, such as --image, \

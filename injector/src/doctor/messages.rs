@@ -12,7 +12,8 @@ use super::{Context, Finding, Problem, serving};
 use crate::decide::Labels as _;
 use crate::decide::webhook_selectors::{INJECTION, REVISION, SUFFIX};
 
-/// Texts, what they come from, and what to do about them; `{ns}`, `{service}`, `{selector}` and `{configuration}` are filled in.
+/// Texts, what they come from, and what to do about them; `{ns}`, `{service}`, `{selector}` and
+/// `{configuration}` are filled in.
 struct KnownMessage {
     texts: &'static [&'static str],
     cause: &'static str,
@@ -211,7 +212,8 @@ fn messages<'a>(cluster: &Cluster<'a>) -> Vec<Message<'a>> {
     all
 }
 
-/// Whether a workload has the pods that it wants by now, or is gone. One whose kind was not read is not known to.
+/// Whether a workload has the pods that it wants by now, or is gone. One whose kind was not read is not known
+/// to.
 fn has_its_pods(cluster: &Cluster<'_>, kind: &str, namespace: &str, name: &str) -> bool {
     let counted =
         matches!(kind, "DaemonSet" | "Job" | "ReplicaSet" | "ReplicationController" | "StatefulSet");

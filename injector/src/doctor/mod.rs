@@ -1,9 +1,9 @@
-//! Finds out why pods are not injected, or not created: takes saved objects of a cluster and returns findings. No
-//! I/O.
+//! Finds out why pods are not injected, or not created: takes saved objects of a cluster and returns
+//! findings. No I/O.
 //!
 //! Each file checks one thing, in the order in which a request passes them: the API server, the webhook
-//! configuration, the certificates, the Service and its endpoints, the config, the namespaces, the pods. `messages`
-//! reads the cluster's own reports of failed calls.
+//! configuration, the certificates, the Service and its endpoints, the config, the namespaces, the pods.
+//! `messages` reads the cluster's own reports of failed calls.
 
 mod apiserver;
 mod cluster;
@@ -136,7 +136,8 @@ pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
     diagnosis
 }
 
-/// Who owns the objects of an installation: they may be managed by Helm, by istiod or by this program, and changes by hand do not last.
+/// Who owns the objects of an installation: they may be managed by Helm, by istiod or by this program, and
+/// changes by hand do not last.
 fn owners(cluster: &Cluster<'_>) -> BTreeMap<String, String> {
     const KINDS: [&str; 5] =
         ["MutatingWebhookConfiguration", "ConfigMap", "Service", "Deployment", "NetworkPolicy"];

@@ -38,7 +38,8 @@ pub(super) fn examine(context: &mut Context<'_>) {
     }
 }
 
-/// How to choose one. A configuration is not deleted by itself: its installation makes it again, or is left without.
+/// How to choose one. A configuration is not deleted by itself: its installation makes it again, or is left
+/// without.
 fn fix(context: &Context<'_>, configurations: &[&str], namespaces: &[&str]) -> String {
     let named = |configuration: &&str| {
         context.installations.iter().find(|one| name(one.configuration) == *configuration)

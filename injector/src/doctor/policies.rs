@@ -1,5 +1,5 @@
-//! NetworkPolicies in front of the injector. API servers call from the network of their node, which no selector of pods
-//! or namespaces names.
+//! NetworkPolicies in front of the injector. API servers call from the network of their node, which no
+//! selector of pods or namespaces names.
 
 use serde_json::Value;
 

@@ -156,7 +156,8 @@ fn served<'a>(
     })
 }
 
-/// Without the certificate: an istiod's root is also in a ConfigMap, and a bundle that has expired cannot be right.
+/// Without the certificate: an istiod's root is also in a ConfigMap, and a bundle that has expired cannot be
+/// right.
 fn unknown(
     context: &mut Context<'_>,
     called: ServiceRef<'_>,

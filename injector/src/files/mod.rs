@@ -81,8 +81,8 @@ pub fn readable(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a file that is looked at again and again while others wait: a regular one, since whatever else has a name may
-/// never come to an end.
+/// Reads a file that is looked at again and again while others wait: a regular one, since whatever else has a
+/// name may never come to an end.
 /// Errors: what the system says, or what is there instead.
 pub(crate) fn read_regular(name: &str) -> io::Result<Vec<u8>> {
     // Without it, opening a pipe waits for a writer; on regular files it has no effect.
@@ -113,8 +113,8 @@ fn kind_name(kind: FileType) -> &'static str {
     }
 }
 
-/// The files of a name: itself, or the YAML and JSON files of a directory, sorted; with `recursive` those of the directories
-/// in it, too, but not of links to some.
+/// The files of a name: itself, or the YAML and JSON files of a directory, sorted; with `recursive` those of
+/// the directories in it, too, but not of links to some.
 pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     if name == "-" || !Path::new(name).is_dir() {
         return Ok(vec![name.to_owned()]);
@@ -140,7 +140,8 @@ pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
-/// Writes a file, or standard output for `-`. A reader that has gone away ends the process, as it ends other programs.
+/// Writes a file, or standard output for `-`. A reader that has gone away ends the process, as it ends other
+/// programs.
 ///
 /// # Errors
 ///

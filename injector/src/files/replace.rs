@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Writes a file so that readers see the old content or the new one, never a part. Links are followed; a FIFO or a
-/// character device is written into, without waiting for a reader; `-` and `/dev/stdout` are standard output.
+/// Writes a file so that readers see the old content or the new one, never a part. Links are followed; a FIFO
+/// or a character device is written into, without waiting for a reader; `-` and `/dev/stdout` are standard
+/// output.
 ///
 /// # Errors
 ///

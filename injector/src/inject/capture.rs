@@ -1,4 +1,5 @@
-//! What the init container of an injected pod will reject or warn about, with the annotation or variable that set it.
+//! What the init container of an injected pod will reject or warn about, with the annotation or variable that
+//! set it.
 
 use std::cell::LazyCell;
 

@@ -1,5 +1,5 @@
-//! The capture options of a pod that a CNI plugin captures, as an annotation: the plugin then needs neither the pod's
-//! containers nor an API server.
+//! The capture options of a pod that a CNI plugin captures, as an annotation: the plugin then needs neither
+//! the pod's containers nor an API server.
 
 use istio_iptables::cli::Key;
 use istio_iptables::config::{CAPTURE_ANNOTATION, proxy_id, write_capture_annotation};
@@ -15,7 +15,8 @@ use crate::pod::list::{self, metadata_mut};
 const VALUE: &str = "/pilot/cni/captureAnnotation";
 
 impl Injector {
-    /// Writes the annotation where `istio-validation` shows that a CNI plugin captures the pod. Returns warnings.
+    /// Writes the annotation where `istio-validation` shows that a CNI plugin captures the pod. Returns
+    /// warnings.
     pub(super) fn write_capture_options(&self, pod: &mut Value, init: &InitOptions) -> Vec<String> {
         if init.container != VALIDATION || !self.flag(VALUE) {
             return Vec::new();

@@ -33,7 +33,8 @@ impl Injector {
     }
 }
 
-/// Apps of an injected pod that escape capture because they pass for the proxy: by their user, and by their group.
+/// Apps of an injected pod that escape capture because they pass for the proxy: by their user, and by their
+/// group.
 pub(crate) fn exempt_apps(
     pod: &Value,
     init: Option<&InitOptions>,

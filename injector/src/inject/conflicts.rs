@@ -92,7 +92,8 @@ pub(super) fn warnings(
     warnings
 }
 
-/// Containers with names of Istio's, and an image of their own: they may be customized ones, or have the name by accident.
+/// Containers with names of Istio's, and an image of their own: they may be customized ones, or have the name
+/// by accident.
 fn own_containers<'a>(pod: &'a Value, overlays: &'a [Overlay]) -> impl Iterator<Item = String> + 'a {
     let own = |container: &&Value| is_istio_container(name(container)) && defines(overlays, name(container));
     list::all_containers(pod).filter(own).filter_map(|container| {

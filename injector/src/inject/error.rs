@@ -118,8 +118,8 @@ impl InjectError {
         self
     }
 
-    /// Whether both say the same of the same template: the line or the list in which it shows may differ with what the
-    /// template was rendered for.
+    /// Whether both say the same of the same template: the line or the list in which it shows may differ with
+    /// what the template was rendered for.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Yaml { template, error, .. }, Self::Yaml { template: same, error: other, .. }) => {

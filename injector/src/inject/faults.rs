@@ -61,7 +61,8 @@ pub(super) fn added(before: &Value, faults: Vec<Fault>, overlays: &[Overlay]) ->
     added.filter(|fault| !overlays.iter().any(|overlay| is_meant(fault, &overlay.patch))).collect()
 }
 
-/// `emptyDir:` without a value, as Istio's templates have it: what the API server makes of it is what they mean.
+/// `emptyDir:` without a value, as Istio's templates have it: what the API server makes of it is what they
+/// mean.
 fn is_meant(fault: &Fault, patch: &Value) -> bool {
     let volume = fault.location.find(patch).filter(|_| fault.outcome == validity::EMPTY_DIR);
     volume.is_some_and(|volume| volume.get("emptyDir").is_some_and(Value::is_null))

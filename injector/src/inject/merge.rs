@@ -24,8 +24,8 @@ pub(super) struct Merged {
     pub(super) asked: Ids,
 }
 
-/// Merges the templates with the pod, which is left without its content. `own` are containers of the user's that the status
-/// lists.
+/// Merges the templates with the pod, which is left without its content. `own` are containers of the user's
+/// that the status lists.
 pub(super) fn merge_templates(
     stripped: &mut Stripped,
     overlays: Vec<Overlay>,

@@ -12,9 +12,10 @@ use crate::pod::{PROXY, env, probes};
 use crate::schema;
 use crate::strategic_merge;
 
-/// Merges each fresh container with the existing one: a field or list item that only the old one has stays. A proxy that the
-/// same templates had added, and that has got more arguments since, counts as the user's: there
-/// the old one wins. `before` is the pod as it came; of its fields, those win that others changed since the injection.
+/// Merges each fresh container with the existing one: a field or list item that only the old one has stays. A
+/// proxy that the same templates had added, and that has got more arguments since, counts as the user's:
+/// there the old one wins. `before` is the pod as it came; of its fields, those win that others changed since
+/// the injection.
 pub(super) fn merge_existing(
     injected: &mut Injected,
     before: &Value,
@@ -61,7 +62,8 @@ pub(super) fn merge_existing(
     Ok(())
 }
 
-/// Fields that the API server does not store when they are zero: added again, they would be a patch without effect.
+/// Fields that the API server does not store when they are zero: added again, they would be a patch without
+/// effect.
 const OMITTED: [&str; 8] = [
     "failureThreshold",
     "hostPort",
@@ -83,8 +85,8 @@ fn drop_zeros(old: &Value, fresh: &mut Value) {
     each_pair(old, fresh, &mut drop_zeros);
 }
 
-/// Keeps what only the old volume has: defaults of the API server, and what other webhooks added to a volume of the same
-/// kind.
+/// Keeps what only the old volume has: defaults of the API server, and what other webhooks added to a volume
+/// of the same kind.
 pub(super) fn keep_volumes(pod: &mut Value, before: &Value, previous: &Status) {
     let old = before.pointer("/spec/volumes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let old = by_name(old);
@@ -113,7 +115,8 @@ fn by_name(items: &[Value]) -> HashMap<&str, &Value> {
     items.iter().rev().map(|item| (name(item), item)).collect()
 }
 
-/// The values that two have in common: of maps by key, of lists by name, or by position in lists of one length.
+/// The values that two have in common: of maps by key, of lists by name, or by position in lists of one
+/// length.
 fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut Value)) {
     match (old, fresh) {
         (Value::Object(old), Value::Object(fresh)) => {
@@ -139,8 +142,8 @@ fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut 
     }
 }
 
-/// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone prove nothing: they
-/// follow from annotations and values, which may have changed since.
+/// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone prove
+/// nothing: they follow from annotations and values, which may have changed since.
 fn has_more_arguments(old: &Value, fresh: &Value) -> bool {
     let arguments =
         |container: &Value| container.get("args").and_then(Value::as_array).cloned().unwrap_or_default();

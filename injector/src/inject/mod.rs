@@ -52,7 +52,8 @@ pub use uninject::Uninjected;
 /// Settings for every pod.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The revision, as templates see it: `default` for the default one; empty counts as that in what is written.
+    /// The revision, as templates see it: `default` for the default one; empty counts as that in what is
+    /// written.
     pub revision: String,
     /// `COMPLIANCE_POLICY`.
     pub compliance_policy: String,
@@ -60,8 +61,8 @@ pub struct Options {
     pub init_image: Option<String>,
     /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
     pub reject_proxy_uid: bool,
-    /// Whether the fields of injected containers are noted in an annotation, so that a second injection keeps what others
-    /// changed in them.
+    /// Whether the fields of injected containers are noted in an annotation, so that a second injection keeps
+    /// what others changed in them.
     pub note_fields: bool,
 }
 
@@ -165,7 +166,8 @@ impl Injector {
         validate::inject(self)
     }
 
-    /// Finds what Kubernetes would refuse. Only for a pod with a fault its templates are rendered again, to name the origin.
+    /// Finds what Kubernetes would refuse. Only for a pod with a fault its templates are rendered again, to
+    /// name the origin.
     fn check_validity(&self, injected: &mut Injected, request: Request<'_>, native: bool) {
         let found = validity::faults(&injected.pod);
         if found.is_empty() {
@@ -173,7 +175,8 @@ impl Injector {
         }
         let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
         let before = &stripped.pod;
-        // A pod with versions of the templates' containers of its own may have caused what only a template shows.
+        // A pod with versions of the templates' containers of its own may have caused what only a template
+        // shows.
         let customized = stripped.previous.is_some()
             || list::all_containers(before)
                 .any(|container| render::defines(&overlays, list::name(container)));
@@ -308,8 +311,8 @@ impl Injector {
         own_mesh.map_or_else(|_| self.settings.mesh.status_port(), |own_mesh| own_mesh.status_port())
     }
 
-    /// The mesh config with the proxy config of ProxyConfig resources and of the pod, in Istio's order: root namespace,
-    /// namespace, annotation, workload.
+    /// The mesh config with the proxy config of ProxyConfig resources and of the pod, in Istio's order: root
+    /// namespace, namespace, annotation, workload.
     fn own_mesh(
         &self,
         request: &Request<'_>,

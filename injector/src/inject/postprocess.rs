@@ -16,8 +16,8 @@ use crate::pod::{env, order, pod_resources, probes};
 use crate::pod::{prometheus, proxy_resources};
 
 impl Injector {
-    /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
-    /// Returns the names of ports in probes that are numbers now.
+    /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order
+    /// of containers. Returns the names of ports in probes that are numbers now.
     pub(super) fn postprocess(
         &self,
         injected: &mut Injected,
@@ -46,7 +46,8 @@ impl Injector {
         prometheus::announce_secure_port(pod);
         let port = annotation(pod, keys::STATUS_PORT).and_then(|port| port.parse().ok());
         let port = port.unwrap_or(status_port);
-        // Port 0 means that the agent has none: nothing would respond there, and Kubernetes rejects such a probe.
+        // Port 0 means that the agent has none: nothing would respond there, and Kubernetes rejects such a
+        // probe.
         let rewrites = port != 0 && self.rewrites_probes(pod);
         let rewritten = if rewrites { probes::rewrite(pod, port, status_port) } else { Default::default() };
         injected.warnings.extend(rewritten.warnings);
@@ -114,8 +115,8 @@ impl Injector {
     }
 }
 
-/// Keys that the pod had before keep their position; new ones follow. A second injection changes no byte, and a diff shows
-/// only what is new.
+/// Keys that the pod had before keep their position; new ones follow. A second injection changes no byte, and
+/// a diff shows only what is new.
 pub(super) fn preserve_order(value: &mut Value, before: &Value) {
     match (value, before) {
         (Value::Object(object), Value::Object(before)) => {

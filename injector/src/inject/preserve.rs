@@ -1,9 +1,10 @@
 //! A template adds to a pod: it removes a container or a volume only with a patch directive.
 //!
-//! In a strategic merge, `null` deletes. In a template it is usually what remains of a list or map whose items were
-//! all conditional (`initContainers:` with interception mode `NONE`), or of a file that was truncated after `spec:`.
-//! Kubernetes and Istio then delete the pod's own items, even its app containers. No template intends that; one that
-//! does can use `$patch: delete`. So `null` is ignored here for everything that templates add to.
+//! In a strategic merge, `null` deletes. In a template it is usually what remains of a list or map whose
+//! items were all conditional (`initContainers:` with interception mode `NONE`), or of a file that was
+//! truncated after `spec:`. Kubernetes and Istio then delete the pod's own items, even its app containers. No
+//! template intends that; one that does can use `$patch: delete`. So `null` is ignored here for everything
+//! that templates add to.
 
 use std::collections::HashSet;
 

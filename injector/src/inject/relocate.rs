@@ -1,5 +1,5 @@
-//! Containers of an earlier injection that the templates now define in the other list, as when the proxy becomes a
-//! native sidecar.
+//! Containers of an earlier injection that the templates now define in the other list, as when the proxy
+//! becomes a native sidecar.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ use crate::pod::{env, is_istio_container, probes, prometheus};
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
 impl Injector {
-    /// Records them as moved, with their additions to what the templates give in the former list. Returns those that are the
-    /// user's: the status lists them, but no template would have put them there.
+    /// Records them as moved, with their additions to what the templates give in the former list. Returns
+    /// those that are the user's: the status lists them, but no template would have put them there.
     pub(super) fn relocate(
         &self,
         request: &Request<'_>,
@@ -75,7 +75,8 @@ fn elsewhere(previous: &Previous, overlays: &[Overlay]) -> Vec<(List, Value)> {
     all.cloned().collect()
 }
 
-/// The fields and list items of `value` that `reference` lacks, whatever the values of the others; null if there are none.
+/// The fields and list items of `value` that `reference` lacks, whatever the values of the others; null if
+/// there are none.
 fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) -> Value {
     match (value, reference, pointee(kind), merge) {
         (Value::Object(value), Value::Object(reference), Kind::Struct(of), _) => {

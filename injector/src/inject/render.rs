@@ -143,7 +143,8 @@ fn contained(name: &str, rendered: &Rendered<'_>, scalars: &[Range<usize>]) -> R
     rendered.spans.iter().find(outside).map_or(Ok(()), |span| Err(escapes(name, span)))
 }
 
-/// What a value of the pod has broken, if one has: it reaches beyond its scalar, or holds what ends or begins one.
+/// What a value of the pod has broken, if one has: it reaches beyond its scalar, or holds what ends or begins
+/// one.
 fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
     if let Ok(scalars) = yaml::scalar_spans(&rendered.text) {
         return contained(name, rendered, &scalars).err();

@@ -71,8 +71,8 @@ impl Fault {
     }
 }
 
-/// Injects a sample pod: reports values that templates miss, output that is not a pod, and pods that cannot work. What is wrong
-/// both with native sidecars and without is reported once.
+/// Injects a sample pod: reports values that templates miss, output that is not a pod, and pods that cannot
+/// work. What is wrong both with native sidecars and without is reported once.
 pub(crate) fn inject(injector: &Injector) -> Vec<String> {
     let pod = json!({
         "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
@@ -95,8 +95,8 @@ fn in_either_list(message: &str) -> String {
     message.replace("spec.initContainers", "spec.containers")
 }
 
-/// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add to the default
-/// ones: what is wrong in every way in which a pod can use one is the template's.
+/// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add
+/// to the default ones: what is wrong in every way in which a pod can use one is the template's.
 fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     let config = &injector.settings.injector;
     let by_default: HashSet<String> =

@@ -29,7 +29,8 @@ pub struct ImageError {
 /// The longest host and path.
 const LONGEST: usize = 255;
 
-/// The grammar of distribution's references, which all container runtimes follow. Digests are those that are registered.
+/// The grammar of distribution's references, which all container runtimes follow. Digests are those that are
+/// registered.
 static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let host = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])";
     let part = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";

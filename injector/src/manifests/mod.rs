@@ -86,9 +86,9 @@ pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The annotation of a Secret that cert-manager makes.
 pub(crate) const CERTIFICATE: &str = "cert-manager.io/certificate-name";
 
-/// What an uninstallation deletes if it belongs to the installation, in this order: first the webhook configuration, so that no pod is
-/// rejected, and last the Secrets, which nothing writes again without its roles. The namespace and the mesh config of the default
-/// revision stay: a control plane may use them.
+/// What an uninstallation deletes if it belongs to the installation, in this order: first the webhook
+/// configuration, so that no pod is rejected, and last the Secrets, which nothing writes again without its
+/// roles. The namespace and the mesh config of the default revision stay: a control plane may use them.
 ///
 /// # Errors
 ///

@@ -19,8 +19,8 @@ pub(crate) struct Exempt {
 }
 
 impl Exempt {
-    /// What a finished pod exempts: what its init container says, else the user of its proxy container, else the user
-    /// that the namespace prescribes. Without groups of their own the users' numbers are groups too.
+    /// What a finished pod exempts: what its init container says, else the user of its proxy container, else
+    /// the user that the namespace prescribes. Without groups of their own the users' numbers are groups too.
     pub(crate) fn of(pod: &Value, init: Option<&InitOptions>, ids: Ids) -> Self {
         let resolved = init.and_then(|init| init.resolved.as_ref());
         let given = resolved.map_or(&[][..], |resolved| &resolved.given);
@@ -41,8 +41,8 @@ impl Exempt {
         Self { uids, gids }
     }
 
-    /// The app containers with such a user. Init containers that end are not apps: it is a known way to reach the
-    /// network before the proxy runs.
+    /// The app containers with such a user. Init containers that end are not apps: it is a known way to reach
+    /// the network before the proxy runs.
     pub(crate) fn by_user(&self, pod: &Value) -> Vec<(String, i64)> {
         sharing(pod, "runAsUser", &self.uids)
     }

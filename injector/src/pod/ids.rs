@@ -19,8 +19,8 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The last user of the namespace's range and the last group of its first block, far from what its apps get. A
-    /// namespace without groups of its own has those of its users.
+    /// The last user of the namespace's range and the last group of its first block, far from what its apps
+    /// get. A namespace without groups of its own has those of its users.
     ///
     /// # Errors
     ///
@@ -38,7 +38,8 @@ impl Ids {
     }
 }
 
-/// `1000620000/10000` and `1000620000-1000629999` both end at 1000629999; of several blocks the first one counts.
+/// `1000620000/10000` and `1000620000-1000629999` both end at 1000629999; of several blocks the first one
+/// counts.
 fn last_of_range(text: &str) -> Option<i64> {
     let block = text.split(',').next()?.trim();
     let number = |text: &str| text.trim().parse::<i64>().ok().filter(|number| (0..1 << 32).contains(number));
@@ -56,8 +57,9 @@ pub(crate) fn of_container(container: &Value) -> Ids {
     Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
-/// Takes user and group from a customized proxy that has an app's user: OpenShift assigns the same one to every container,
-/// which would exempt the app from capture. Istio compares the last app, unset as 0; here every app with that user counts.
+/// Takes user and group from a customized proxy that has an app's user: OpenShift assigns the same one to
+/// every container, which would exempt the app from capture. Istio compares the last app, unset as 0; here
+/// every app with that user counts.
 pub(crate) fn drop_assigned(pod: &mut Value) {
     let uid = |container: &Value| of_container(container).uid;
     let Some(proxy) = list::proxy(pod).map(uid) else { return };
@@ -65,7 +67,8 @@ pub(crate) fn drop_assigned(pod: &mut Value) {
     let apps: Vec<i64> = apps.filter_map(uid).collect();
     let same = match proxy {
         Some(user) => apps.contains(&user) || apps.is_empty() && user == 0,
-        // Without a user, only values that Istio considers the same are removed: the author's group stays with other users.
+        // Without a user, only values that Istio considers the same are removed: the author's group stays
+        // with other users.
         None => apps.last().is_none_or(|user| *user == 0),
     };
     if same {
@@ -77,9 +80,9 @@ pub(crate) fn drop_assigned(pod: &mut Value) {
     }
 }
 
-/// Carries the user and group that the user gave the proxy to what must agree with it: the user whose traffic is not captured,
-/// and the validation container where there is no init container. With TPROXY the proxy needs root, whatever the user
-/// sets, and the validation container stays as it is.
+/// Carries the user and group that the user gave the proxy to what must agree with it: the user whose traffic
+/// is not captured, and the validation container where there is no init container. With TPROXY the proxy
+/// needs root, whatever the user sets, and the validation container stays as it is.
 pub fn apply_proxy_ids(pod: &mut Value, given: Ids, tproxy: bool) {
     if given == Ids::default() {
         return;
@@ -104,8 +107,8 @@ pub fn apply_proxy_ids(pod: &mut Value, given: Ids, tproxy: bool) {
     }
 }
 
-/// Lets injected containers whose own user is 0 start where the pod has `runAsNonRoot: true`. What a container says of
-/// `runAsNonRoot` itself stays.
+/// Lets injected containers whose own user is 0 start where the pod has `runAsNonRoot: true`. What a
+/// container says of `runAsNonRoot` itself stays.
 pub(crate) fn allow_root(pod: &mut Value, is_added: impl Fn(List, &str) -> bool) {
     for list in List::BOTH {
         let needs = |container: &Value| {

@@ -9,11 +9,13 @@ use crate::path::at;
 /// The default proxy image, where the values name none.
 const DEFAULT_IMAGE: &str = "proxyv2";
 
-/// Chooses the image of the proxy (`global.proxy.image`) or of the init container (`global.proxy_init.image`).
+/// Chooses the image of the proxy (`global.proxy.image`) or of the init container
+/// (`global.proxy_init.image`).
 ///
-/// A value with a slash is a whole image name. Otherwise hub, name, tag and variant are put together; the variant is
-/// the `sidecar.istio.io/proxyImageType` annotation, else (for the proxy) the proxy config's `image.imageType`, else
-/// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
+/// A value with a slash is a whole image name. Otherwise hub, name, tag and variant are put together; the
+/// variant is the `sidecar.istio.io/proxyImageType` annotation, else (for the proxy) the proxy config's
+/// `image.imageType`, else `global.variant`; `default` means none, and a tag that ends in a variant has it
+/// replaced.
 pub(crate) fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, which: Which) -> String {
     let global = |key: &str| values.get("global").and_then(|global| global.get(key)).map(text);
     let name = at(values, which.pointer())

@@ -22,7 +22,8 @@ pub struct InitOptions {
     pub refused: Vec<ConfigError>,
     /// Errors before values are parsed.
     pub unreadable: Vec<UsageError>,
-    /// What it refuses, and one of another version may take: flags and words, and backends that are not available here.
+    /// What it refuses, and one of another version may take: flags and words, and backends that are not
+    /// available here.
     pub foreign: Vec<String>,
     /// What depends on the container's own files.
     pub elsewhere: Vec<Elsewhere>,
@@ -51,8 +52,8 @@ const OFF: [(Key, &str); 5] = [
     (Key::SkipRuleApply, "applies no rules"),
 ];
 
-/// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is
-/// captured has no destination.
+/// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run:
+/// what is captured has no destination.
 pub(crate) fn without_proxy(pod: &Value) -> Option<&'static str> {
     let has_image = |container: &Value| {
         container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())

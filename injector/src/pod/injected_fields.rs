@@ -1,8 +1,8 @@
 //! `istio-iptables/injected-fields`: a digest of each field that the webhook wrote into the containers of an
 //! injection.
 //!
-//! The API server calls the webhook again if other webhooks have changed the pod. If the templates still give the
-//! recorded value and the field differs, another writer has changed it, and its value stays.
+//! The API server calls the webhook again if other webhooks have changed the pod. If the templates still give
+//! the recorded value and the field differs, another writer has changed it, and its value stays.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,8 @@ const DIGEST_BYTES: usize = 4;
 pub(crate) struct InjectedFields(BTreeMap<String, BTreeMap<String, String>>);
 
 impl InjectedFields {
-    /// Reads the annotation; `None` if there is none or it cannot be read: then the templates take precedence.
+    /// Reads the annotation; `None` if there is none or it cannot be read: then the templates take
+    /// precedence.
     pub(crate) fn noted(pod: &Value) -> Option<Self> {
         serde_json::from_str(annotation(pod, keys::INJECTED_FIELDS)?).ok().map(Self)
     }
@@ -46,7 +47,8 @@ impl InjectedFields {
         self.0.contains_key(container)
     }
 
-    /// Takes over what others changed in a container. `written` is what the templates give now, `current` what the pod has.
+    /// Takes over what others changed in a container. `written` is what the templates give now, `current`
+    /// what the pod has.
     pub(crate) fn keep_changes(&self, container: &mut Value, written: &Value, current: &Value) {
         let noted = self.0.get(name(written)).into_iter().flatten();
         let same =
@@ -79,7 +81,8 @@ fn digest(value: &Value) -> String {
     text
 }
 
-/// JSON with the keys in order, without a sorted copy of the value: every field of every injected container is written so.
+/// JSON with the keys in order, without a sorted copy of the value: every field of every injected container
+/// is written so.
 fn write_sorted(value: &Value, to: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {

@@ -7,9 +7,10 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 
 /// Puts Istio's containers where they belong; the others keep their order.
 ///
-/// The proxy comes last, so that `kubectl exec` keeps going to the app, or first if the app has to wait for it. As a
-/// native sidecar it comes before the user's init containers, after the one that sets up capture. Without native
-/// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
+/// The proxy comes last, so that `kubectl exec` keeps going to the app, or first if the app has to wait for
+/// it. As a native sidecar it comes before the user's init containers, after the one that sets up capture.
+/// Without native sidecars capture is set up last: the proxy does not run yet while the user's init
+/// containers do.
 pub(crate) fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
     let position = if hold_application { Position::First } else { Position::Last };

@@ -1,7 +1,9 @@
-//! `istio-iptables/uninject`: what the user wrote where the injected pod does not show it, so that `uninject` restores it.
+//! `istio-iptables/uninject`: what the user wrote where the injected pod does not show it, so that `uninject`
+//! restores it.
 //!
-//! It holds only what `uninject` would guess wrong: a default container that a template would set to the same name, a port
-//! of a probe given by its name, a quantity that is not in canonical form. A value that has changed since is not restored.
+//! It holds only what `uninject` would guess wrong: a default container that a template would set to the same
+//! name, a port of a probe given by its name, a quantity that is not in canonical form. A value that has
+//! changed since is not restored.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +27,8 @@ pub(crate) struct OriginalForms {
     pub annotations: Vec<String>,
     /// Names of ports, by the path of the rewritten probe or hook.
     pub ports: BTreeMap<String, String>,
-    /// Quantities, by the place in the pod: a JSON pointer in which items of lists go by their name, and containers of both
-    /// lists are below `/containers`.
+    /// Quantities, by the place in the pod: a JSON pointer in which items of lists go by their name, and
+    /// containers of both lists are below `/containers`.
     pub quantities: BTreeMap<String, Value>,
 }
 
@@ -45,8 +47,8 @@ impl OriginalForms {
         })
     }
 
-    /// The default containers of a pod that was not injected, where templates would choose the same: `patches` renders them for
-    /// the pod without its own.
+    /// The default containers of a pod that was not injected, where templates would choose the same:
+    /// `patches` renders them for the pod without its own.
     pub(crate) fn default_containers(pod: &Value, patches: impl Fn(Value) -> Vec<Value>) -> Vec<String> {
         let own: Vec<&str> = DEFAULTS.into_iter().filter(|key| annotation(pod, key).is_some()).collect();
         if own.is_empty() {

@@ -72,8 +72,8 @@ impl Overrides {
     }
 }
 
-/// The user's container in the pod that has the same name as a template's: one of `spec.containers`, and for an init
-/// container of the template also one of `spec.initContainers`.
+/// The user's container in the pod that has the same name as a template's: one of `spec.containers`, and for
+/// an init container of the template also one of `spec.initContainers`.
 pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option<&'a Value> {
     let own = find(list::containers(pod, List::Containers), container);
     own.or_else(|| match list {
@@ -82,8 +82,8 @@ pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) ->
     })
 }
 
-/// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are not pointers in
-/// Go, are left out.
+/// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are not
+/// pointers in Go, are left out.
 pub(crate) fn overlay_of(container: &Value) -> Value {
     let mut overlay = container.as_object().cloned().unwrap_or_default();
     if overlay.get("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {

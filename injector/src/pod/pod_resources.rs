@@ -9,8 +9,8 @@ use crate::validity::{request, requested};
 
 const KINDS: [&str; 2] = ["requests", "limits"];
 
-/// Raises the pod's requests and limits by those of the containers that `is_added` accepts, if the pod asks for it; notes what
-/// they were. A container without a limit counts with its request.
+/// Raises the pod's requests and limits by those of the containers that `is_added` accepts, if the pod asks
+/// for it; notes what they were. A container without a limit counts with its request.
 pub(crate) fn raise(pod: &mut Value, is_added: impl Fn(&str) -> bool) {
     if annotation(pod, keys::RAISE_POD_RESOURCES) != Some("true") {
         return;

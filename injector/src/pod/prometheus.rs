@@ -1,5 +1,5 @@
-//! Metrics merging (`enablePrometheusMerge`): the scrape annotations point to the agent; `ISTIO_PROMETHEUS_ANNOTATIONS` has the
-//! app's.
+//! Metrics merging (`enablePrometheusMerge`): the scrape annotations point to the agent;
+//! `ISTIO_PROMETHEUS_ANNOTATIONS` has the app's.
 
 use istio_iptables::config::parse_bool;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 
 /// Points scrapers to the agent's `port` and passes the previous annotations to the agent.
 ///
-/// Does nothing if the app must not be scraped, or if the annotations name the agent's port already, and no targets:
-/// then the user decided, or an earlier injection.
+/// Does nothing if the app must not be scraped, or if the annotations name the agent's port already, and no
+/// targets: then the user decided, or an earlier injection.
 pub(crate) fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
     let named = own.targets.is_empty() && own.port == port.to_string();
@@ -41,7 +41,8 @@ pub(crate) fn merge(pod: &mut Value, port: i64) {
     annotations.insert(keys::PROMETHEUS_SCRAPE.to_owned(), json!("true"));
 }
 
-/// What the agent at `port` cannot scrape when metrics are merged: an invalid port, or one of the proxy's own.
+/// What the agent at `port` cannot scrape when metrics are merged: an invalid port, or one of the proxy's
+/// own.
 pub(crate) fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
     let own = Scrape::of(pod);
     let given = Some(own.port.clone()).filter(|port| own.targets.is_empty() && !port.is_empty());
@@ -67,7 +68,8 @@ pub(crate) fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
     refused.collect()
 }
 
-/// The user's scheme, which stays beside the agent's port, where only HTTP is spoken. Called before [`merge`].
+/// The user's scheme, which stays beside the agent's port, where only HTTP is spoken. Called before
+/// [`merge`].
 pub(crate) fn unserved_scheme(pod: &Value, port: i64) -> Option<String> {
     const KEY: &str = "prometheus.io/scheme";
     let scheme = annotation(pod, KEY).filter(|scheme| scheme.eq_ignore_ascii_case("https"))?;
@@ -135,8 +137,8 @@ pub(crate) fn unrecorded(pod: &Value, port: i64) -> Option<String> {
     })
 }
 
-/// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are its own then
-/// only if metrics are merged.
+/// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are
+/// its own then only if metrics are merged.
 pub(crate) fn restore(pod: &mut Value, port: i64, merges: bool) {
     let before = noted(pod);
     if !merged(pod, port) || before.is_none() && !merges {
@@ -182,7 +184,8 @@ struct Target {
 }
 
 impl Scrape {
-    /// Of several spellings the usual one wins, else the last in alphabetical order: the order of a JSON object says nothing.
+    /// Of several spellings the usual one wins, else the last in alphabetical order: the order of a JSON
+    /// object says nothing.
     fn of(pod: &Value) -> Self {
         const USUAL: [&str; 3] = [keys::PROMETHEUS_PATH, keys::PROMETHEUS_PORT, keys::PROMETHEUS_SCRAPE];
         let annotations = metadata(pod, "annotations").into_iter().flatten();

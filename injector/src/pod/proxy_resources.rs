@@ -14,7 +14,8 @@ const FIELDS: [(&str, &str, &str); 4] = [
     (keys::PROXY_MEMORY_LIMIT, "limits", "memory"),
 ];
 
-/// What the config gives every proxy and this one does not have, because one annotation replaces all resources, as in Istio.
+/// What the config gives every proxy and this one does not have, because one annotation replaces all
+/// resources, as in Istio.
 pub(crate) fn replaced(pod: &Value, values: &Value) -> Option<String> {
     let (given, _, _) = FIELDS.into_iter().find(|(key, _, _)| annotation(pod, key).is_some())?;
     let config = at(values, "/global/proxy/resources")?;

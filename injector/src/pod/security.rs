@@ -66,7 +66,8 @@ use Accepts::{Has, Keys, Not, Set, Unset};
 use Level::{Baseline, Restricted};
 use Scope::{Container, Either, Pod};
 
-/// One field: the level from which on it counts, where it is, its path with `*` for every item of a list, what is accepted.
+/// One field: the level from which on it counts, where it is, its path with `*` for every item of a list,
+/// what is accepted.
 pub type Field = (Level, Scope, &'static str, Accepts);
 
 const FALSE: Accepts = Unset(&["false"]);
@@ -188,8 +189,8 @@ pub(crate) fn enforced(namespace: &Value) -> Option<Level> {
     [Baseline, Restricted].into_iter().find(|level| level.name() == label)
 }
 
-/// What a level does not accept of a pod as the API server gets it: of the pod itself, and of the containers that injection
-/// adds.
+/// What a level does not accept of a pod as the API server gets it: of the pod itself, and of the containers
+/// that injection adds.
 pub(crate) fn of_injection(pod: &Value, level: Level) -> Vec<String> {
     let is_own = |one: &Violation| one.container.as_deref().is_none_or(is_istio_container);
     violations(pod, level).iter().filter(|one| is_own(one)).map(ToString::to_string).collect()

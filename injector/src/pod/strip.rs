@@ -1,8 +1,9 @@
 //! Removes an earlier injection from a pod, so that it can be injected again.
 //!
-//! Labels, annotations and volumes stay: the templates do not change existing ones. Containers of the injection are
-//! removed, the user's own versions of them are restored, and so are probes and Prometheus annotations. The removed
-//! parts are kept ([`Previous`]): additions of other programs to those containers survive the new injection.
+//! Labels, annotations and volumes stay: the templates do not change existing ones. Containers of the
+//! injection are removed, the user's own versions of them are restored, and so are probes and Prometheus
+//! annotations. The removed parts are kept ([`Previous`]): additions of other programs to those containers
+//! survive the new injection.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,11 +55,11 @@ pub(crate) struct Moved {
     pub additions: Value,
 }
 
-/// Takes an earlier injection out. `status_port` is the one that the mesh config names, `merges` whether metrics of this
-/// pod are merged.
+/// Takes an earlier injection out. `status_port` is the one that the mesh config names, `merges` whether
+/// metrics of this pod are merged.
 ///
-/// Overrides count with or without an injection that noted them, as in Istio: a pod that carries them is the pod that it is
-/// after the first injection.
+/// Overrides count with or without an injection that noted them, as in Istio: a pod that carries them is the
+/// pod that it is after the first injection.
 /// Errors: an annotation that says what to restore, and cannot be read.
 pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Stripped, AnnotationError> {
     let mut pod = injected.clone();
@@ -102,8 +103,9 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
 }
 
 impl Stripped {
-    /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod defines: any client can
-    /// write a status, and an app container is never removed because of one. Whether there are any.
+    /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod
+    /// defines: any client can write a status, and an app container is never removed because of one. Whether
+    /// there are any.
     pub(crate) fn keep_undefined(&mut self, injected: &Value, defined: impl Fn(&str) -> bool) -> bool {
         let Some(previous) = &mut self.previous else { return false };
         let foreign = |(_, container): &(List, Value)| {
@@ -170,9 +172,10 @@ impl Previous {
         }
     }
 
-    /// The list in which the user wrote the proxy, and its position. A native sidecar of their own restarts always; else
-    /// the ports of the app containers, listed in the proxy's environment, show whether and where it was among them. Of
-    /// several positions the last one: users write the proxy behind their own containers.
+    /// The list in which the user wrote the proxy, and its position. A native sidecar of their own restarts
+    /// always; else the ports of the app containers, listed in the proxy's environment, show whether and
+    /// where it was among them. Of several positions the last one: users write the proxy behind their own
+    /// containers.
     fn home(&self, pod: &Value, proxy: &Value) -> (List, usize) {
         let ports = |container: &Value| -> Vec<Value> {
             let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
@@ -197,8 +200,8 @@ impl Previous {
         }
     }
 
-    /// What the status lists although no template defines it, with what happens to it: `known` is what the templates define.
-    /// Containers stay, volumes and secrets that are not in `after` were removed.
+    /// What the status lists although no template defines it, with what happens to it: `known` is what the
+    /// templates define. Containers stay, volumes and secrets that are not in `after` were removed.
     pub(crate) fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
         let mut found = Vec::new();
         for (key, listed) in [

@@ -34,8 +34,8 @@ impl Workload {
         }
     }
 
-    /// The workload of a bare pod. One that a controller made, with a generated name, belongs to that controller, or
-    /// to the controller's own owner where its name identifies it.
+    /// The workload of a bare pod. One that a controller made, with a generated name, belongs to that
+    /// controller, or to the controller's own owner where its name identifies it.
     #[must_use]
     pub fn of_pod(pod: &Value, namespace: &str) -> Self {
         let own_name = text(pod, "/metadata/name");

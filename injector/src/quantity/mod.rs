@@ -7,8 +7,10 @@
 //! # Ok::<(), quantity::QuantityError>(())
 //! ```
 //!
-//! [`canonical_quantities`] does it for every quantity of a pod. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
-//! taken; what has that scale already stays as it is spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a fraction become decimal.
+//! [`canonical_quantities`] does it for every quantity of a pod. The suffix's family (`k M G`, `Ki Mi Gi`,
+//! `e3`) is kept; the largest suffix without a fraction is taken; what has that scale already stays as it is
+//! spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a
+//! fraction become decimal.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
@@ -122,7 +124,8 @@ fn parts(trimmed: &str) -> Option<(bool, &str, &str, Family)> {
     (!empty && !fraction.contains('.')).then_some((negative, whole, fraction, family(suffix)?))
 }
 
-/// The amount of a quantity in billionths, rounded up and capped, for comparisons and sums; `None` if it is not a quantity.
+/// The amount of a quantity in billionths, rounded up and capped, for comparisons and sums; `None` if it is
+/// not a quantity.
 pub(crate) fn nanos(text: &str) -> Option<i128> {
     const MOST: i128 = i128::MAX >> 20;
     let (negative, whole, fraction, family) = parts(text.trim())?;
@@ -168,8 +171,8 @@ pub(crate) fn of_nanos(amount: i128) -> String {
     canonical(&text).unwrap_or(text)
 }
 
-/// Kubernetes remembers the text of a quantity whose digits and scale are those of the canonical form already, and writes
-/// it back as it came: `1.001k`, `+5`, `1E3`.
+/// Kubernetes remembers the text of a quantity whose digits and scale are those of the canonical form
+/// already, and writes it back as it came: `1.001k`, `+5`, `1E3`.
 fn stays_as_given(whole: &str, fraction: &str, family: Family) -> bool {
     let whole = whole.trim_start_matches('0');
     let digits = i32::try_from(whole.len() + fraction.len()).unwrap_or(i32::MAX);

@@ -19,7 +19,8 @@ pub struct Malformed {
     pub expected: &'static str,
 }
 
-/// The fields that injection reads. Others are not looked at: a newer Kubernetes may have other types for them.
+/// The fields that injection reads. Others are not looked at: a newer Kubernetes may have other types for
+/// them.
 const READ: [(&Schema, &[&str]); 3] = [
     (&OBJECT_META, &["annotations", "labels"]),
     (&POD_SPEC, &["containers", "imagePullSecrets", "initContainers", "securityContext", "volumes"]),
@@ -43,7 +44,8 @@ const READ: [(&Schema, &[&str]); 3] = [
     ),
 ];
 
-/// Checks the metadata and the spec of a pod. `metadata` and `spec` are the JSON pointers to them in `object`.
+/// Checks the metadata and the spec of a pod. `metadata` and `spec` are the JSON pointers to them in
+/// `object`.
 pub(crate) fn pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> {
     const MAP: Kind = Kind::Map(&Kind::Any);
     let mut found = Vec::new();

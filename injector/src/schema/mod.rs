@@ -1,11 +1,13 @@
-//! The types of the Kubernetes API that injection touches: one table for the strategic merge ([`crate::strategic_merge`]: merge keys),
-//! the YAML reader ([`crate::yaml`]: types), the shape check ([`check`]) and templates (Go's names, pointers, zero values).
+//! The types of the Kubernetes API that injection touches: one table for the strategic merge
+//! ([`crate::strategic_merge`]: merge keys), the YAML reader ([`crate::yaml`]: types), the shape check
+//! ([`check`]) and templates (Go's names, pointers, zero values).
 //!
-//! It does not validate pods: fields that it does not have stay in a user's pod, because newer versions of Kubernetes have
-//! more of them. A row is `"jsonName" GoName: kind, attributes`:
+//! It does not validate pods: fields that it does not have stay in a user's pod, because newer versions of
+//! Kubernetes have more of them. A row is `"jsonName" GoName: kind, attributes`:
 //!
 //! - `always`: Go's JSON tag has no `omitempty`.
-//! - `merge("key")`: the list merges by this field of its items; `merge("set")`: scalars are united. Lists without it are replaced.
+//! - `merge("key")`: the list merges by this field of its items; `merge("set")`: scalars are united. Lists
+//!   without it are replaced.
 //! - `from("annotation")`: what a template prints of it is user input of this sort.
 
 pub(crate) mod check;
@@ -139,7 +141,8 @@ pub(crate) const fn pointee(kind: Kind) -> Kind {
     if let Kind::Ptr(to) = kind { *to } else { kind }
 }
 
-/// Calls `visit` for every value of a known type that is not a struct, map or list of its type; stops at the first error.
+/// Calls `visit` for every value of a known type that is not a struct, map or list of its type; stops at the
+/// first error.
 pub(crate) fn for_each_scalar<E>(
     value: &mut Value,
     kind: Kind,

@@ -1,4 +1,5 @@
-//! `Volume` and its sources. In-tree sources that no current cluster serves share one struct: their fields do not clash.
+//! `Volume` and its sources. In-tree sources that no current cluster serves share one struct: their fields do
+//! not clash.
 
 use super::meta::*;
 use super::*;

@@ -2,22 +2,25 @@
 //!
 //! Example: `tests::module_example`.
 //!
-//! [`merge_over`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
-//! [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with `&schema::CONTAINER` for a user's
-//! container over the template's.
+//! [`merge_over`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys
+//! come from [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with
+//! `&schema::CONTAINER` for a user's container over the template's.
 //!
 //! The rules of [`merge_into`] are those of `k8s.io/apimachinery/pkg/util/strategicpatch`:
-//! - Maps merge; scalars, and lists without a merge key, are replaced; `null` deletes the key, in new items too.
-//! - Lists with a merge key merge by item. Order: the patch's items in the patch's order; every other item comes, in its
-//!   own order, before the first patch item that the original has after it.
+//! - Maps merge; scalars, and lists without a merge key, are replaced; `null` deletes the key, in new items
+//!   too.
+//! - Lists with a merge key merge by item. Order: the patch's items in the patch's order; every other item
+//!   comes, in its own order, before the first patch item that the original has after it.
 //! - An item without its merge key is an error. Of several items with one key only the first merges.
-//! - Directives: `$patch: replace|delete|merge`, `$deleteFromPrimitiveList/x`, `$setElementOrder/x`, `$retainKeys`.
+//! - Directives: `$patch: replace|delete|merge`, `$deleteFromPrimitiveList/x`, `$setElementOrder/x`,
+//!   `$retainKeys`.
 //!
 //! Different on purpose:
 //! - `$patch: merge` is accepted and means the default.
 //! - Deletions from a primitive list come before additions to it (Kubernetes: in random order).
-//! - Directives in items and maps that are new are carried out: `delete` leaves nothing, `replace` the map itself.
-//!   (Kubernetes leaves deleted items of a new item's lists in the pod and drops a new map with `$patch: replace`.)
+//! - Directives in items and maps that are new are carried out: `delete` leaves nothing, `replace` the map
+//!   itself. (Kubernetes leaves deleted items of a new item's lists in the pod and drops a new map with
+//!   `$patch: replace`.)
 //! - `$setElementOrder` with deletions in the same list orders by the original list as it was.
 //! - An empty list in the patch leaves a merged list alone, duplicates included.
 //!
@@ -46,8 +49,8 @@ use crate::path::{Path, type_name};
 const MAX_DEPTH: usize = 200;
 
 /// [`merge_into`] of copies.
-/// Errors: when the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error
-/// names the path within the object.
+/// Errors: when the patch (or a list of the original that it touches) breaks the rules of strategic merge;
+/// the error names the path within the object.
 #[cfg(test)]
 pub(crate) fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
     let mut merged = original.clone();
@@ -55,7 +58,8 @@ pub(crate) fn merge(original: &Value, patch: &Value, schema: &'static Schema) ->
     Ok(merged)
 }
 
-/// Merges `patch` with `original`, both of type `schema`, in place; what the original lacks is moved, not copied. After an error `original` is half merged.
+/// Merges `patch` with `original`, both of type `schema`, in place; what the original lacks is moved, not
+/// copied. After an error `original` is half merged.
 fn merge_into(original: &mut Value, patch: Value, schema: &'static Schema) -> Result<(), MergeError> {
     let root = Path::root();
     if original.is_null() {

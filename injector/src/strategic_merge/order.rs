@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Puts `merged` in order: items that are in `first` as `first` orders them, the others as `live` orders them; each of
-/// the others goes before the first item, scanning on from the last insertion, that `live` has after it, else to the end.
+/// Puts `merged` in order: items that are in `first` as `first` orders them, the others as `live` orders
+/// them; each of the others goes before the first item, scanning on from the last insertion, that `live` has
+/// after it, else to the end.
 ///
 /// Items are identified by their field `key`, or are their own key.
 pub(super) fn weave<'v>(

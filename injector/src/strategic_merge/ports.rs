@@ -1,8 +1,9 @@
-//! Ports of containers, which are one only with the same number and protocol: DNS listens on 53/UDP and 53/TCP. Kubernetes'
-//! own merge matches them by number alone; this is a step around it.
+//! Ports of containers, which are one only with the same number and protocol: DNS listens on 53/UDP and
+//! 53/TCP. Kubernetes' own merge matches them by number alone; this is a step around it.
 //!
-//! A port without a protocol is TCP. If the original has no such port of the other protocol, a port without a protocol also
-//! matches that of another one: a template that says only `53`, or `53/UDP` over the user's `53`, means the same port.
+//! A port without a protocol is TCP. If the original has no such port of the other protocol, a port without a
+//! protocol also matches that of another one: a template that says only `53`, or `53/UDP` over the user's
+//! `53`, means the same port.
 
 use std::collections::HashMap;
 
@@ -15,8 +16,8 @@ use crate::schema;
 const KEY: &str = "containerPort";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Makes numbers of ports texts like `53/UDP` where a merge by number would join ports of two protocols. Returns whether it
-/// has changed anything: [`restore`] is needed then.
+/// Makes numbers of ports texts like `53/UDP` where a merge by number would join ports of two protocols.
+/// Returns whether it has changed anything: [`restore`] is needed then.
 pub(super) fn distinguish(original: &mut Value, patch: &mut Value, of: &'static Schema) -> bool {
     let mut changed = false;
     if std::ptr::eq(of, &schema::CONTAINER) {

@@ -81,9 +81,9 @@ proptest! {
         prop_assert_eq!(merge(&container, &empty, &schema::CONTAINER), Ok(container));
     }
 
-    /// Where no key occurs twice in one of the patch's lists: on a list that was not there the items are taken as they
-    /// are, and merge with each other only the second time. Nor with `$retainKeys` or `$setElementOrder` in new items,
-    /// which take effect only on what is there.
+    /// Where no key occurs twice in one of the patch's lists: on a list that was not there the items are
+    /// taken as they are, and merge with each other only the second time. Nor with `$retainKeys` or
+    /// `$setElementOrder` in new items, which take effect only on what is there.
     #[test]
     fn merging_twice_is_merging_once(original in any_container(false), patch in any_container(true)) {
         let once = merge(&original, &patch, &schema::CONTAINER).expect("a merge");

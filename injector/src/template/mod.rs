@@ -47,8 +47,9 @@ const PROXY_DEFAULTS: [(&str, &str); 10] = [
     ("statusPort", "15020"),
 ];
 
-/// What injection templates may call: Go's built-in functions, sprig's, Istio's. `env` looks up an environment variable for the
-/// template function of that name; dates are those of the system's clock, until another one is added.
+/// What injection templates may call: Go's built-in functions, sprig's, Istio's. `env` looks up an
+/// environment variable for the template function of that name; dates are those of the system's clock, until
+/// another one is added.
 #[must_use]
 pub fn functions(env: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Functions {
     let mut functions = Functions::builtin();

@@ -1,7 +1,8 @@
 //! Kubernetes' own rules of pods, as data: what the API server would refuse, or kubelet would not start.
 //!
-//! [`rules`] is the table: fields with what they accept, objects with what their fields must be together. [`relations`] has the
-//! rules that one field cannot tell by itself. This module walks a pod through it, and knows nothing of injection.
+//! [`rules`] is the table: fields with what they accept, objects with what their fields must be together.
+//! [`relations`] has the rules that one field cannot tell by itself. This module walks a pod through it, and
+//! knows nothing of injection.
 
 mod checks;
 mod containers;

@@ -1,4 +1,5 @@
-//! Where in a pod something is: with names of containers, variables and mounts, which stay the same when lists change.
+//! Where in a pod something is: with names of containers, variables and mounts, which stay the same when
+//! lists change.
 
 use std::fmt;
 

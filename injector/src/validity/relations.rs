@@ -208,7 +208,8 @@ pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-/// Whether kubelet refuses to start a container: as user 0 where its own `runAsNonRoot`, or else the pod's, is true.
+/// Whether kubelet refuses to start a container: as user 0 where its own `runAsNonRoot`, or else the pod's,
+/// is true.
 pub(crate) fn breaks_non_root(pod: &Value, container: &Map<String, Value>) -> bool {
     let own = container.get("securityContext");
     let of_pod = pod.get("spec").and_then(|spec| spec.get("securityContext"));

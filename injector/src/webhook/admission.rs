@@ -23,7 +23,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// The response, and what is logged and counted of it. The strings are cut where they are too long for a line.
+/// The response, and what is logged and counted of it. The strings are cut where they are too long for a
+/// line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     /// The `AdmissionReview`, as JSON.

@@ -1,5 +1,5 @@
-//! Background tasks: a self-signed certificate without a cluster, or everything that is read from a cluster and
-//! written to it.
+//! Background tasks: a self-signed certificate without a cluster, or everything that is read from a cluster
+//! and written to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(super) struct Tasks {
     pub stopping: CancellationToken,
 }
 
-/// Starts the tasks; the status of the cluster, if there is one. Nothing here waits for a cluster: what is missing keeps
-/// the webhook from being ready, and is tried again.
+/// Starts the tasks; the status of the cluster, if there is one. Nothing here waits for a cluster: what is
+/// missing keeps the webhook from being ready, and is tried again.
 /// Errors: every problem that a retry does not solve.
 pub(super) async fn start(tasks: Tasks) -> Result<Option<watch::Receiver<Status>>, Vec<ServeError>> {
     tasks.config.set_cluster_state(ClusterState {
@@ -60,8 +60,8 @@ fn publisher(tasks: &Tasks, ca_out: Option<&PathBuf>) -> Publisher {
     Publisher::new(Arc::clone(&tasks.serving), ca_out.cloned())
 }
 
-/// The option, or the environment, because of which a cluster is needed. A kubeconfig in its default place is not a
-/// reason.
+/// The option, or the environment, because of which a cluster is needed. A kubeconfig in its default place is
+/// not a reason.
 fn needs_cluster(options: &ServeOptions) -> Option<&'static str> {
     let in_pod = options.environment.iter().any(|(key, _)| key == "KUBERNETES_SERVICE_HOST");
     let reasons = [

@@ -1,4 +1,5 @@
-//! The config and the state of the cluster, on which reviews depend. Hot reload replaces them as a whole while serving.
+//! The config and the state of the cluster, on which reviews depend. Hot reload replaces them as a whole
+//! while serving.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -116,8 +117,8 @@ impl ConfigStore {
         self.cluster_state.store(Arc::new(cluster_state));
     }
 
-    /// Replaces the config by a valid one: it can be read, and a sample pod can be injected with it. An invalid one is
-    /// logged and counted, and the last valid one stays active. The active generation.
+    /// Replaces the config by a valid one: it can be read, and a sample pod can be injected with it. An
+    /// invalid one is logged and counted, and the last valid one stays active. The active generation.
     ///
     /// # Errors
     ///

@@ -65,7 +65,8 @@ impl Health {
         (parts.iter().all(|(_, result)| result.is_ok()), text)
     }
 
-    /// Probes the admission port, or returns the result of a moment ago. Requests at the same time share one probe.
+    /// Probes the admission port, or returns the result of a moment ago. Requests at the same time share one
+    /// probe.
     async fn probe(&self) -> Result<(), String> {
         let mut last = self.last_probe.lock().await;
         if let Some((when, result)) = &*last

@@ -1,8 +1,8 @@
 //! Metrics for Prometheus.
 //!
-//! Our own names begin with `sidecar_injector_`; those that begin with `sidecar_injection_` are Istio's, so that
-//! its dashboards and alerts keep working. `sidecar_injector_config_load_errors_total` is registered as `config_load_errors`:
-//! the prefix and, for counters, the suffix `_total` are added.
+//! Our own names begin with `sidecar_injector_`; those that begin with `sidecar_injection_` are Istio's, so
+//! that its dashboards and alerts keep working. `sidecar_injector_config_load_errors_total` is registered as
+//! `config_load_errors`: the prefix and, for counters, the suffix `_total` are added.
 
 use std::fmt::Write as _;
 use std::time::Duration;

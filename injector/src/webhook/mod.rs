@@ -1,8 +1,8 @@
 //! The admission webhook: takes an `AdmissionReview` and returns a JSON patch.
 //!
-//! `admission` reviews one request without I/O; `config_store` holds the config and the state that reviews depend on,
-//! and is replaced while serving (hot reload). `server` is the admission port, `monitoring` the other one; `serve`
-//! combines them, from start to shutdown.
+//! `admission` reviews one request without I/O; `config_store` holds the config and the state that reviews
+//! depend on, and is replaced while serving (hot reload). `server` is the admission port, `monitoring` the
+//! other one; `serve` combines them, from start to shutdown.
 
 pub mod admission;
 mod background;

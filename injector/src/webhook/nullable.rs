@@ -1,4 +1,5 @@
-//! JSON as Go reads it: treats null as absent; rejects arrays where objects are expected, which derived readers accept.
+//! JSON as Go reads it: treats null as absent; rejects arrays where objects are expected, which derived
+//! readers accept.
 
 use std::fmt;
 use std::marker::PhantomData;

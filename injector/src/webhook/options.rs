@@ -115,7 +115,8 @@ pub(crate) struct Limits {
     /// Connection limit: maximum number of open connections; further ones wait
     #[arg(long, default_value_t = 2048, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub max_connections: u32,
-    /// How long connections are still accepted after SIGTERM, until the endpoint is removed (5s, or a number of seconds)
+    /// How long connections are still accepted after SIGTERM, until the endpoint is removed (5s, or a number
+    /// of seconds)
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = time)]
     pub drain_delay: Duration,
     /// Maximum time from SIGTERM to exit

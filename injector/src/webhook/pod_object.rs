@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 pub const MAX_BODY_BYTES: usize = 6 << 20;
 /// The longest uid, in bytes: it is part of each response. Those of Kubernetes have 36.
 pub(crate) const MAX_UID_BYTES: usize = 256;
-/// The most values of a pod: maps, lists and their items. A value takes up to 1.5 KB during the injection. Pods that fit
-/// into etcd have fewer.
+/// The most values of a pod: maps, lists and their items. A value takes up to 1.5 KB during the injection.
+/// Pods that fit into etcd have fewer.
 pub(crate) const MAX_POD_VALUES: usize = 50_000;
 
 const MANAGED_FIELDS: &str = "managedFields";
@@ -73,7 +73,8 @@ impl<'de> Visitor<'de> for Object {
     }
 }
 
-/// Whether an object has more than [`MAX_POD_VALUES`], `managedFields` left out. They are counted by their separators.
+/// Whether an object has more than [`MAX_POD_VALUES`], `managedFields` left out. They are counted by their
+/// separators.
 pub(crate) fn has_too_many_values(json: &str) -> bool {
     // Each takes two bytes at least, with its separator.
     json.len() >= 2 * MAX_POD_VALUES && count_values(json) - count_managed_fields(json) > MAX_POD_VALUES

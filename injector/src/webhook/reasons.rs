@@ -1,5 +1,5 @@
-//! The values of the label `reason` of requests, in metrics, log lines and audit annotations: one table, from which the one in
-//! docs/webhook.md is generated.
+//! The values of the label `reason` of requests, in metrics, log lines and audit annotations: one table, from
+//! which the one in docs/webhook.md is generated.
 
 use crate::decide::Reason;
 

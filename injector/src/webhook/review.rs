@@ -75,8 +75,8 @@ struct Envelope<'a> {
 
 impl<'a> AdmissionReview<'a> {
     /// Reads a review. The object in it is only scanned, however deep it is.
-    /// Errors: a body that is not a review, of another version, without a request or its uid, or with a uid that is
-    /// too long.
+    /// Errors: a body that is not a review, of another version, without a request or its uid, or with a uid
+    /// that is too long.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
         let text =
             std::str::from_utf8(body).map_err(|error| RequestError::Utf8 { valid: error.valid_up_to() })?;
@@ -108,8 +108,8 @@ impl<'a> AdmissionReview<'a> {
 }
 
 impl AdmissionRequest<'_> {
-    /// The verdict on a request that is about something else than the creation of a pod. Fields that are missing count as
-    /// a pod's.
+    /// The verdict on a request that is about something else than the creation of a pod. Fields that are
+    /// missing count as a pod's.
     pub(super) fn not_a_pod_creation(&self) -> Option<Verdict> {
         let (kind, resource) = (&self.kind, &self.resource);
         let other_kind = !kind.kind.is_empty() && (kind.kind != "Pod" || !kind.group.is_empty());

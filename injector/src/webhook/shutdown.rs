@@ -14,7 +14,8 @@ pub(super) struct Shutdown {
     pub stopping: CancellationToken,
 }
 
-/// SIGTERM and SIGINT. SIGHUP, with which other programs reload their files, is ignored: files are watched anyway.
+/// SIGTERM and SIGINT. SIGHUP, with which other programs reload their files, is ignored: files are watched
+/// anyway.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,

@@ -18,10 +18,10 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// Environment variables of the proxy, as name and value.
 pub(crate) type Variables = Vec<(String, String)>;
 
-/// Reads `/inject/<key>/<value>/...`, or the older `/inject/:ENV:<key>=<value>...`. As in Istio, percent escapes are
-/// decoded before anything else, and a slash in a value is written `--slash--`.
-/// Errors: another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of a
-/// variable.
+/// Reads `/inject/<key>/<value>/...`, or the older `/inject/:ENV:<key>=<value>...`. As in Istio, percent
+/// escapes are decoded before anything else, and a slash in a value is written `--slash--`.
+/// Errors: another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of
+/// a variable.
 pub(crate) fn variables(path: &str) -> Result<Variables, RequestError> {
     let decoded = decode(path)?;
     let rest = decoded.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));

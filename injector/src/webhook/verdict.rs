@@ -238,8 +238,8 @@ fn subject(pod: &Value, workload: &Workload, namespace: &str) -> String {
     }
 }
 
-/// The webhook is only called where injection is wanted: a pod that is not injected gets a warning, unless the pod asks
-/// for that itself or the config makes it plain.
+/// The webhook is only called where injection is wanted: a pod that is not injected gets a warning, unless
+/// the pod asks for that itself or the config makes it plain.
 fn unexpected(pod: &Value, decision: &Decision) -> Option<String> {
     let asks = label(pod, INJECT).or_else(|| annotation(pod, INJECT)) == Some("true");
     let unexpected = match decision.reason().map(|step| step.reason) {

@@ -1,8 +1,8 @@
 //! A fast reader for the plain block style that templates render. All other YAML is left to the parser.
 //!
-//! The parser takes half of an injection's time for texts in which almost every line is `key: value` or `- key:
-//! value`. This reader handles those, and gives up (`None`) at the first byte that could mean anything else: then the
-//! parser reads the text, and reports errors. A property test compares the two.
+//! The parser takes half of an injection's time for texts in which almost every line is `key: value` or
+//! `- key: value`. This reader handles those, and gives up (`None`) at the first byte that could mean
+//! anything else: then the parser reads the text, and reports errors. A property test compares the two.
 
 use std::ops::Range;
 
@@ -247,8 +247,8 @@ impl<'t> Reader<'t> {
         Some((value, at + length))
     }
 
-    /// The offset of the next byte from `at` on that is neither a blank nor a line break. The lines that begin there are indented
-    /// at least by `indent`.
+    /// The offset of the next byte from `at` on that is neither a blank nor a line break. The lines that
+    /// begin there are indented at least by `indent`.
     fn skip(&self, at: usize, indent: usize) -> Option<usize> {
         let (mut end, mut column) = (at, usize::MAX);
         while let Some(byte @ (b' ' | b'\n')) = self.text.as_bytes().get(end) {
@@ -359,8 +359,8 @@ fn plain_text(text: &str) -> Option<&str> {
     (begins && !key).then_some(text)
 }
 
-/// The text in quotes at the start of `text`, and how many bytes it takes with them. Escapes that are not in JSON too are left
-/// to the parser.
+/// The text in quotes at the start of `text`, and how many bytes it takes with them. Escapes that are not in
+/// JSON too are left to the parser.
 fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let body = text.get(1..)?;
     let end = body.find([quote, '\\'])?;

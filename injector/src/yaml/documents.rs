@@ -14,10 +14,12 @@ use crate::schema;
 /// The most scalars of a document that are looked up in its text.
 const MOST_SURPRISES: usize = 1000;
 
-/// One document of a file. The separators and bodies of a file's documents, one after the other, are the file.
+/// One document of a file. The separators and bodies of a file's documents, one after the other, are the
+/// file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// The `---` line in front of the body, with its line break and comment; empty in front of the first, if it has none.
+    /// The `---` line in front of the body, with its line break and comment; empty in front of the first, if
+    /// it has none.
     pub separator: String,
     /// The exact text of the document.
     pub body: String,
@@ -106,7 +108,8 @@ fn is_read_as(plain: &str, text: &str) -> bool {
     }
 }
 
-/// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what the cluster gets.
+/// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what the
+/// cluster gets.
 fn surprise(body: &str, path: &str, text: &str) -> Option<String> {
     let key = format!("{}:", path.rsplit('.').next()?);
     let given = body.lines().find_map(|line| {

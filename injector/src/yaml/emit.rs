@@ -1,13 +1,14 @@
 //! A fast writer for values whose texts are plain or simple blocks. All others are left to the serializer.
 //!
-//! The serializer examines each text several times. This writer decides with one look at most of them that they need no quotes,
-//! and gives up (`None`) at what it does not know. A property test compares the two.
+//! The serializer examines each text several times. This writer decides with one look at most of them that
+//! they need no quotes, and gives up (`None`) at what it does not know. A property test compares the two.
 
 use serde_json::{Map, Value};
 
 use super::serialize::serialize;
 
-/// The value as block-style YAML; `None` for keys and texts that the serializer has to look at in their place.
+/// The value as block-style YAML; `None` for keys and texts that the serializer has to look at in their
+/// place.
 pub(super) fn emit(value: &Value) -> Option<String> {
     let mut emitter = Emitter { out: String::with_capacity(4096) };
     match value {
@@ -89,7 +90,8 @@ impl Emitter {
         Some(())
     }
 
-    /// A text of several lines as a `|` block; `None` if its first line is empty or begins with a blank, or if a byte needs an escape.
+    /// A text of several lines as a `|` block; `None` if its first line is empty or begins with a blank, or
+    /// if a byte needs an escape.
     fn block(&mut self, text: &str, indent: usize) -> Option<()> {
         let content = text.trim_end_matches('\n');
         let simple = |byte: u8| matches!(byte, b' '..=b'~' | b'\n');

@@ -1,16 +1,20 @@
 //! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
 //!
-//! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
-//! - `read_overlay`: a template's output as a strategic merge patch for a pod, typed strictly, and where its scalars are.
-//! - [`Parts`], [`Part::read`]: an input file of any size, document by document, with coercion; unchanged documents keep
-//!   their bytes. [`read_documents`]: the same for a file in memory.
+//! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh
+//!   config, configs.
+//! - `read_overlay`: a template's output as a strategic merge patch for a pod, typed strictly, and where its
+//!   scalars are.
+//! - [`Parts`], [`Part::read`]: an input file of any size, document by document, with coercion; unchanged
+//!   documents keep their bytes. [`read_documents`]: the same for a file in memory.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
 //! - [`check`], [`coerce`]: the typing alone, on JSON.
 //!
-//! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`, `0b1`, `1_000`
-//! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
-//! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are not strings become strings.
+//! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`,
+//! `0b1`, `1_000` integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no
+//! base 60. Of duplicate keys the last wins, in the place of the first; [`Document::duplicate`] and
+//! [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are not strings become
+//! strings.
 //!
 //! Bounds: `MAX_BYTES` of text a document, `MAX_NODES` nodes with aliases expanded, `MAX_DEPTH` levels.
 
@@ -52,11 +56,11 @@ pub(crate) const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.
 pub(crate) const MAX_DEPTH: usize = 100;
 
-/// Reads a template's output as a strategic merge patch for a pod (`metadata`, `spec`), and where its scalars are, as
-/// [`scalar_spans`] gives them, in one pass.
+/// Reads a template's output as a strategic merge patch for a pod (`metadata`, `spec`), and where its scalars
+/// are, as [`scalar_spans`] gives them, in one pass.
 ///
-/// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that pods do not
-/// have are dropped, and returned, as is the first duplicate key; patch directives stay.
+/// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that
+/// pods do not have are dropped, and returned, as is the first duplicate key; patch directives stay.
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.

@@ -50,8 +50,8 @@ impl PartError {
     }
 }
 
-/// Splits a file at `---` at the start of a line, and between JSON texts that follow each other. A separator reaches to the end of
-/// its line, unless content follows on it.
+/// Splits a file at `---` at the start of a line, and between JSON texts that follow each other. A separator
+/// reaches to the end of its line, unless content follows on it.
 #[derive(Debug)]
 pub struct Parts<R> {
     reader: R,
@@ -190,7 +190,8 @@ enum Json {
 }
 
 impl Json {
-    /// Where the next JSON text begins, if the body is one with another one behind it. YAML in one document is never that.
+    /// Where the next JSON text begins, if the body is one with another one behind it. YAML in one document
+    /// is never that.
     fn find_end(&mut self, body: &[u8], scanned: &mut usize) -> Option<usize> {
         while !matches!(self, Self::No) {
             let at = *scanned;

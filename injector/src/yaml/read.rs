@@ -75,7 +75,8 @@ pub(super) fn parse(most: usize, text: &str) -> Result<Raw, YamlError> {
         at: (0, 0),
     };
     let value = reader.document()?.unwrap_or_default();
-    // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
+    // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get
+    // lost.
     while let Some(extra) = reader.document()? {
         if !extra.is_null() {
             return Err(reader.error(Problem::ManyDocuments));
@@ -234,7 +235,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `<<`: later keys overwrite it and it overwrites earlier ones, as in Go; of a list's maps the first wins.
+    /// `<<`: later keys overwrite it and it overwrites earlier ones, as in Go; of a list's maps the first
+    /// wins.
     fn merge(&mut self, fields: &mut Map<String, Value>, value: Value) -> Result<(), YamlError> {
         match value {
             Value::Object(more) => {
@@ -295,8 +297,8 @@ fn is_yaml_tag(tag: &Tag, name: &str) -> bool {
     tag.suffix_in_namespace("tag:yaml.org,2002:").is_some_and(|suffix| suffix == name)
 }
 
-/// The byte ranges of all scalars of `text`, keys included, in order; quotes and block headers belong to them, empty
-/// scalars are left out.
+/// The byte ranges of all scalars of `text`, keys included, in order; quotes and block headers belong to
+/// them, empty scalars are left out.
 ///
 /// Comments, anchors, tags, aliases and punctuation lie in no scalar.
 ///
@@ -314,8 +316,8 @@ pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
     Ok(spans)
 }
 
-/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`]. An empty range always does:
-/// nothing was printed there.
+/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`]. An empty range
+/// always does: nothing was printed there.
 #[must_use]
 pub fn within_one_scalar(spans: &[Range<usize>], range: &Range<usize>) -> bool {
     if range.is_empty() {

@@ -14,7 +14,8 @@ pub(super) fn serialize(value: &Value) -> String {
     serde_saphyr::to_string_with_options(&Styled(value), options).unwrap_or_default()
 }
 
-/// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need no escape.
+/// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need
+/// no escape.
 struct Styled<'a>(&'a Value);
 
 impl Serialize for Styled<'_> {

@@ -177,8 +177,8 @@ const fn expected(kind: Kind) -> &'static str {
     }
 }
 
-/// Coerces `value` to the types of `schema`: numbers and bools in string fields become the strings that Go makes of them; everything
-/// else, unknown fields included, stays.
+/// Coerces `value` to the types of `schema`: numbers and bools in string fields become the strings that Go
+/// makes of them; everything else, unknown fields included, stays.
 pub fn coerce(value: &mut Value, schema: &'static Schema) {
     coerce_each(value, schema, &mut |_, _| {});
 }

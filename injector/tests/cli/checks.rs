@@ -48,7 +48,8 @@ fn a_file_without_webhooks_is_refused() {
     assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
 }
 
-/// Webhooks for pods without selectors, such as those of autoscalers and policy engines, are in most clusters.
+/// Webhooks for pods without selectors, such as those of autoscalers and policy engines, are in most
+/// clusters.
 #[test]
 fn webhooks_of_other_programs_inject_nothing() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! `check` on a pod that is injected already: what its own options do, not those of an injection that could be.
+//! `check` on a pod that is injected already: what its own options do, not those of an injection that could
+//! be.
 
 use serde_json::{Value, json};
 use sidecar_injector::cli::Exit;

@@ -196,7 +196,8 @@ async fn check_reads_a_pod_of_the_cluster() {
     let mut pod = pod_of(&injected);
     pod["status"] = json!({"podIPs": [{"ip": "10.9.8.7"}]});
     fake.put("kubectl", pod);
-    // The config in force says nothing about an injected pod: without it the pod's own options are still there.
+    // The config in force says nothing about an injected pod: without it the pod's own options are still
+    // there.
     let found = run(&fake, &arguments).await.expect("a pod");
     assert!(
         found.text.starts_with(

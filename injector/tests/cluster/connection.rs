@@ -166,7 +166,8 @@ async fn a_server_that_is_no_api_server_is_reported_as_such() {
     }
 }
 
-/// The time is a lower bound, which a slow machine does not change: without a limit the requests take milliseconds.
+/// The time is a lower bound, which a slow machine does not change: without a limit the requests take
+/// milliseconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_end_at_once_are_not_restarted_in_a_tight_loop() {
     let fake = Fake::start().await;

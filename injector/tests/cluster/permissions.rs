@@ -30,7 +30,8 @@ fn roles() -> Vec<Value> {
     objects(&options).expect("rendered").into_iter().filter(roles).collect()
 }
 
-/// Whether a rule allows the request. Lists and watches count as being of one name where a field selector names one.
+/// Whether a rule allows the request. Lists and watches count as being of one name where a field selector
+/// names one.
 fn allowed(roles: &[Value], received: &Received) -> bool {
     let (path, query) = received.path.split_once('?').unwrap_or((&received.path, ""));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -66,7 +66,8 @@ async fn sidecars_are_native_once_all_nodes_support_them() {
     replica.end().await;
 }
 
-/// Once the webhook is ready, admission requests are answered with the current cluster state, not with the initial one.
+/// Once the webhook is ready, admission requests are answered with the current cluster state, not with the
+/// initial one.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_state_is_published_before_its_parts_are_ready() {
     let parts =

@@ -95,8 +95,8 @@ fn merged(base: &Value, over: &Value) -> Value {
     }
 }
 
-/// A pod without what cannot be reported apart or restored: empty values, the writing of quantities, names of ports in
-/// probes, the place of the user's proxy container.
+/// A pod without what cannot be reported apart or restored: empty values, the writing of quantities, names of
+/// ports in probes, the place of the user's proxy container.
 pub(crate) fn comparable(pod: &Value) -> Value {
     let mut pod = pod.clone();
     quantity::canonical_quantities(&mut pod).unwrap();

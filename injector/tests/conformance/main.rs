@@ -1,8 +1,8 @@
-//! Properties over Istio's own config and cases, where they are at hand: `CONFORMANCE_DATA` names the folder above
-//! `istio/`, which holds `inject-config.yaml`, `inject-values.json`, `mesh-config.yaml` and `inject/`.
+//! Properties over Istio's own config and cases, where they are at hand: `CONFORMANCE_DATA` names the folder
+//! above `istio/`, which holds `inject-config.yaml`, `inject-values.json`, `mesh-config.yaml` and `inject/`.
 //!
-//! The first test compares with Istio's own results, by the conformance runner that lies beside the data; the others
-//! check what must hold whatever the result is.
+//! The first test compares with Istio's own results, by the conformance runner that lies beside the data; the
+//! others check what must hold whatever the result is.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -176,7 +176,8 @@ fn no_text_changes_what_a_pod_may_do() {
             for value in NASTY {
                 match inject(&pod(kind, row.key, value)) {
                     Err(_) => refused += 1,
-                    // Where even plain text is refused, something that is not is of the syntax that is asked for.
+                    // Where even plain text is refused, something that is not is of the syntax that is asked
+                    // for.
                     Ok(found) => {
                         if let Some(plain) = &plain {
                             assert_eq!(powers(&found), powers(plain), "{kind} {}: {value:?}", row.key);

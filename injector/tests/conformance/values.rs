@@ -1,4 +1,5 @@
-//! Every value of Istio's chart, changed by itself: the built-in templates do with it what Istio's templates do.
+//! Every value of Istio's chart, changed by itself: the built-in templates do with it what Istio's templates
+//! do.
 
 use serde_json::{Value, json};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_VALUES, Source, Sources};
@@ -8,8 +9,8 @@ use sidecar_injector::yaml;
 
 use crate::common::{comparable, read};
 
-/// Values of which not every text or map is accepted, or that have an effect only beside others; and what the charts
-/// leave out.
+/// Values of which not every text or map is accepted, or that have an effect only beside others; and what the
+/// charts leave out.
 const SPECIAL: [(&str, &str); 27] = [
     ("/global/caName", r#""GkeWorkloadCertificate""#),
     ("/global/imagePullPolicy", r#""Always""#),
@@ -110,8 +111,8 @@ fn injector(config: &str, values: &Value) -> Injector {
     Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default())
 }
 
-/// The injected pod, or how it is refused. The order of environment variables is not compared. Istio leaves the hardening
-/// of a gateway's container to its chart.
+/// The injected pod, or how it is refused. The order of environment variables is not compared. Istio leaves
+/// the hardening of a gateway's container to its chart.
 fn injected(injector: &Injector, pod: &Value) -> Value {
     let workload = Workload {
         api_version: "apps/v1".to_owned(),

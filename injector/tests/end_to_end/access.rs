@@ -55,7 +55,8 @@ pub(crate) fn the_service_account_may_do_no_more(cluster: &Cluster) {
     }
 }
 
-/// As the audit log shows, over a life of the injector: first start, certificate, caBundle repaired, config changed.
+/// As the audit log shows, over a life of the injector: first start, certificate, caBundle repaired, config
+/// changed.
 pub(crate) fn every_granted_verb_is_used(cluster: &Cluster) {
     if !cluster.is_own() {
         return println!(

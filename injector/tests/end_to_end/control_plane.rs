@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, until};
 
-/// An address for documentation, which the network namespace has on its loopback interface: API servers accept no
-/// endpoint in 127.0.0.0/8.
+/// An address for documentation, which the network namespace has on its loopback interface: API servers
+/// accept no endpoint in 127.0.0.0/8.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Set in the network namespace.
 const INSIDE: &str = "END_TO_END_NAMESPACE";

@@ -332,8 +332,8 @@ impl<'c> Setup<'c> {
         message
     }
 
-    /// As a controller reports that it cannot create the pods of a ReplicaSet. Where there are controllers, they try: the pod must be one
-    /// that cannot be created as long as this lasts.
+    /// As a controller reports that it cannot create the pods of a ReplicaSet. Where there are controllers,
+    /// they try: the pod must be one that cannot be created as long as this lasts.
     fn with_failed_create(&self, namespace: &str, message: &str, mut template: Value) -> Vec<String> {
         let labels = json!({"app": "web"});
         template["metadata"] = json!({"labels": labels});

@@ -1,7 +1,8 @@
-//! The Helm chart with Helm 3 (three-way patches) and Helm 4 (server-side apply), and GitOps controllers, while the
-//! injector runs and writes the caBundle into the same objects.
+//! The Helm chart with Helm 3 (three-way patches) and Helm 4 (server-side apply), and GitOps controllers,
+//! while the injector runs and writes the caBundle into the same objects.
 //!
-//! The programs are `HELM3` and `HELM4`, else `helm3` and `helm4` of `KUBEBUILDER_ASSETS` or of the search path.
+//! The programs are `HELM3` and `HELM4`, else `helm3` and `helm4` of `KUBEBUILDER_ASSETS` or of the search
+//! path.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -90,7 +91,8 @@ fn expected(installation: &Installation<'_>, flags: &[&str]) -> Vec<Value> {
     manifests(&[installation.own_flags().as_slice(), &images, flags].concat())
 }
 
-/// The webhooks are those of the manifests with these flags, complete and with a caBundle, and pods are injected.
+/// The webhooks are those of the manifests with these flags, complete and with a caBundle, and pods are
+/// injected.
 fn check_webhooks(installation: &Installation<'_>, flags: &[&str], what: &str) {
     let objects = expected(installation, flags);
     let configuration = objects.iter().find(|one| one["kind"] == "MutatingWebhookConfiguration").expect("it");

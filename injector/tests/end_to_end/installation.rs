@@ -45,8 +45,8 @@ impl<'c> Installation<'c> {
         installation
     }
 
-    /// Only its namespace: the test makes the objects, which end with it. In a control plane of our own they are those of the
-    /// default revision, which has the most webhooks.
+    /// Only its namespace: the test makes the objects, which end with it. In a control plane of our own they
+    /// are those of the default revision, which has the most webhooks.
     pub(crate) fn without_objects(cluster: &'c Cluster) -> Self {
         let mut installation = Self::with_flags(cluster, &[]);
         if cluster.is_own() {
@@ -166,8 +166,8 @@ impl<'c> Installation<'c> {
         self.cluster.api.dry_run(&pod(namespace))
     }
 
-    /// Waits until pods are injected: the API server learns of the configuration, the caBundle and the endpoints in its
-    /// own time.
+    /// Waits until pods are injected: the API server learns of the configuration, the caBundle and the
+    /// endpoints in its own time.
     pub(crate) fn until_injecting(&self, namespace: &str) {
         let mut last = String::new();
         for _ in 0..1200 {

@@ -1,5 +1,5 @@
-//! A webhook of another program, which is called after the injector and not again: it changes images and resources of all
-//! containers.
+//! A webhook of another program, which is called after the injector and not again: it changes images and
+//! resources of all containers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,8 +1,9 @@
-//! The injector against a real API server: the cluster of `KUBECONFIG`, where `CLUSTER_CONTEXT` names its current
-//! context, or a control plane made from `KUBEBUILDER_ASSETS` (kube-apiserver and etcd) in a network namespace.
+//! The injector against a real API server: the cluster of `KUBECONFIG`, where `CLUSTER_CONTEXT` names its
+//! current context, or a control plane made from `KUBEBUILDER_ASSETS` (kube-apiserver and etcd) in a network
+//! namespace.
 //!
-//! Every test makes namespaces and a revision of its own, and deletes them. Pods are created as dry runs: admission is
-//! the same, and nothing is scheduled. All tests are ignored unless asked for (`make cluster`).
+//! Every test makes namespaces and a revision of its own, and deletes them. Pods are created as dry runs:
+//! admission is the same, and nothing is scheduled. All tests are ignored unless asked for (`make cluster`).
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -117,7 +117,8 @@ pub(crate) fn applying_again_changes_nothing(cluster: &Cluster) {
     let items = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(list.path(), items.to_string()).expect("written");
     let apply = || {
-        // Validation is a test of its own, and needs schemas that an API server has some time after its start.
+        // Validation is a test of its own, and needs schemas that an API server has some time after its
+        // start.
         let mut kubectl = cluster.kubectl();
         let output = kubectl.args(["apply", "--validate=false", "-f"]).arg(list.path()).output();
         let output = output.expect("kubectl");

@@ -1,4 +1,5 @@
-//! What policies in CEL, of the kinds that clusters have, find in injected pods: the table of docs/injection.md.
+//! What policies in CEL, of the kinds that clusters have, find in injected pods: the table of
+//! docs/injection.md.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

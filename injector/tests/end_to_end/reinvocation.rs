@@ -41,7 +41,8 @@ pub(crate) fn a_second_call_has_an_empty_patch(cluster: &Cluster) {
     }
 }
 
-/// A mirror of images, an autoscaler: called after the injector, which is then called again, and they are not.
+/// A mirror of images, an autoscaler: called after the injector, which is then called again, and they are
+/// not.
 pub(crate) fn changes_of_a_later_webhook_are_kept(cluster: &Cluster) {
     let mut installation = Installation::new(cluster, &[]);
     let namespace = installation.injected_namespace("mirrored");

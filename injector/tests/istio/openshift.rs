@@ -1,5 +1,5 @@
-//! OpenShift assigns the first user of the namespace's range to every container, also to a customized proxy: kept, it
-//! would make the app the proxy's equal, and exempt it from capture.
+//! OpenShift assigns the first user of the namespace's range to every container, also to a customized proxy:
+//! kept, it would make the app the proxy's equal, and exempt it from capture.
 
 use serde_json::{Value, json};
 use sidecar_injector::cluster::ClusterState;

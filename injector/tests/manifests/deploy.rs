@@ -1,4 +1,5 @@
-//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests` writes it.
+//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test injector manifests`
+//! writes it.
 //!
 //! Overlays hold only what differs from the base, object by object, as JSON patches.
 

@@ -1,4 +1,5 @@
-//! The Helm chart in `deploy/helm/` installs what `manifests` prints. `UPDATE_DEPLOY=1` writes its generated files.
+//! The Helm chart in `deploy/helm/` installs what `manifests` prints. `UPDATE_DEPLOY=1` writes its generated
+//! files.
 
 use std::path::Path;
 use std::process::Command;

@@ -110,7 +110,8 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         let mounted = |mount: &Value| {
             let volumes = pod(&objects)["spec"]["volumes"].as_array().unwrap();
             let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
-            // The plugin reads the run directory by its path on the node, so it has the same one in the agent.
+            // The plugin reads the run directory by its path on the node, so it has the same one in the
+            // agent.
             assert_eq!(volume["hostPath"]["path"], mount["mountPath"]);
             mount["mountPath"].as_str().unwrap().to_owned()
         };

@@ -1,4 +1,5 @@
-//! Every object is of the type that Kubernetes has for it: it goes through that type without losing or changing a field.
+//! Every object is of the type that Kubernetes has for it: it goes through that type without losing or
+//! changing a field.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,

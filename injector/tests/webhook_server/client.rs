@@ -149,9 +149,10 @@ impl Client {
     }
 }
 
-/// Whether the server ends an HTTP/2 connection and this request is not among those that it still answers. `hyper` ends requests
-/// with this error alone where GOAWAY arrives between its check of the connection and the request: as the API server's client does,
-/// the caller repeats it on another connection. Which requests a server must answer is tested frame by frame (`shutdown`).
+/// Whether the server ends an HTTP/2 connection and this request is not among those that it still answers.
+/// `hyper` ends requests with this error alone where GOAWAY arrives between its check of the connection and
+/// the request: as the API server's client does, the caller repeats it on another connection. Which requests
+/// a server must answer is tested frame by frame (`shutdown`).
 fn goes_away(error: &hyper::Error) -> bool {
     let http2 = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
     http2.is_some_and(|error| {

@@ -83,7 +83,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A review on a stream.
 pub(crate) fn request(stream: u32, uid: &str) -> Vec<u8> {
-    // `:method: POST` and `:scheme: https` of the static table; then names from there with values as they are (RFC 7541).
+    // `:method: POST` and `:scheme: https` of the static table; then names from there with values as they are
+    // (RFC 7541).
     let mut head = vec![0x83, 0x87];
     for (name, value) in
         [([4].as_slice(), "/inject?timeout=10s"), (&[1], "localhost"), (&[0x0f, 0x10], "application/json")]

@@ -62,8 +62,9 @@ impl Load {
     }
 }
 
-/// Until it is stopped, or connections are no longer accepted. What fails after a connection was made and a request
-/// was sent counts as a failure; what the server does not process because it ends the connection is sent on another one.
+/// Until it is stopped, or connections are no longer accepted. What fails after a connection was made and a
+/// request was sent counts as a failure; what the server does not process because it ends the connection is
+/// sent on another one.
 async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, result: Arc<LoadResult>) {
     let protocols: &[&[u8]] = match kind {
         Use::KeepHttp1 => &[b"http/1.1"],

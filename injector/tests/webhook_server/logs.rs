@@ -68,7 +68,8 @@ async fn control_characters_do_not_break_log_lines() {
     }
 }
 
-/// Reviews pods until the pipe and the queue are full of their lines. Pods that are not injected take the least time.
+/// Reviews pods until the pipe and the queue are full of their lines. Pods that are not injected take the
+/// least time.
 async fn fill_log(server: &Server, client: &mut Client) {
     let skipped = json!({
         "metadata": {"annotations": {"sidecar.istio.io/inject": "false"}},

@@ -122,7 +122,8 @@ impl Server {
         server
     }
 
-    /// Whose log is read until it listens, and no further; the pipe, the smallest one, stays open while the reader is kept.
+    /// Whose log is read until it listens, and no further; the pipe, the smallest one, stays open while the
+    /// reader is kept.
     pub(crate) fn start_unread(
         ca: &Ca,
         pair: &Volume,

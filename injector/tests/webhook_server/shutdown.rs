@@ -32,8 +32,9 @@ async fn no_request_is_lost_during_shutdown() {
     }
 }
 
-/// RFC 9113, 6.8: the first GOAWAY names no stream, so that requests on their way are answered; the second one, after a round
-/// trip, names the last stream that is. Clients repeat requests of later streams elsewhere.
+/// RFC 9113, 6.8: the first GOAWAY names no stream, so that requests on their way are answered; the second
+/// one, after a round trip, names the last stream that is. Clients repeat requests of later streams
+/// elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_up_to_the_last_stream_of_the_second_goaway_are_answered() {
     const NO_ERROR: u32 = 0;

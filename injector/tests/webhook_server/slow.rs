@@ -141,7 +141,8 @@ async fn incomplete_bodies_time_out_and_others_are_served_within_the_memory_limi
     drop((large, small));
 }
 
-/// A client that sends as many requests as one connection may have, and reads one byte of each response: until it is closed.
+/// A client that sends as many requests as one connection may have, and reads one byte of each response:
+/// until it is closed.
 async fn asks_and_reads_nothing(server: &Server) -> impl Future<Output = ()> + use<> {
     // A connection whose client was too late itself, on a busy machine, is made again.
     let handshake = async {
@@ -168,7 +169,8 @@ async fn asks_and_reads_nothing(server: &Server) -> impl Future<Output = ()> + u
     async move {
         // A reset ends the connection, too.
         let _ = connection.await.expect("no panic");
-        // Without a sender the client would end the connection itself, as soon as the head of each response is there.
+        // Without a sender the client would end the connection itself, as soon as the head of each response
+        // is there.
         drop((answers, sender));
     }
 }

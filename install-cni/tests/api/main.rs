@@ -1,5 +1,5 @@
-//! The agent as a process, an API server behind it, and the plugin's ADD in front of it: a pod is decided on by what the API server
-//! knows, and does not start where it cannot be asked.
+//! The agent as a process, an API server behind it, and the plugin's ADD in front of it: a pod is decided on
+//! by what the API server knows, and does not start where it cannot be asked.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -39,7 +39,8 @@ struct State {
     mode: Mode,
     pods: BTreeMap<String, Value>,
     requests: Vec<String>,
-    /// Events that watches report: their resourceVersion is their position, after 1 for what is there at the start.
+    /// Events that watches report: their resourceVersion is their position, after 1 for what is there at the
+    /// start.
     changes: Vec<Value>,
     /// How often watches were ended, and how the last time.
     ended: (usize, WatchEnd),

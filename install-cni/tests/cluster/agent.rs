@@ -1,5 +1,5 @@
-//! The agent as kubelet starts it in a pod of the DaemonSet: arguments and variables of the manifest, and a token of its service account
-//! where pods have it.
+//! The agent as kubelet starts it in a pod of the DaemonSet: arguments and variables of the manifest, and a
+//! token of its service account where pods have it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

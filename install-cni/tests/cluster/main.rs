@@ -1,8 +1,8 @@
-//! The agent against a real API server, over TLS, with the objects that `sidecar-injector manifests --cni` prints: their arguments, and
-//! the rights of their service account.
+//! The agent against a real API server, over TLS, with the objects that `sidecar-injector manifests --cni`
+//! prints: their arguments, and the rights of their service account.
 //!
-//! A control plane is made from `KUBEBUILDER_ASSETS` (kube-apiserver and etcd) in a network namespace. All tests are ignored
-//! unless asked for (`make cluster`).
+//! A control plane is made from `KUBEBUILDER_ASSETS` (kube-apiserver and etcd) in a network namespace. All
+//! tests are ignored unless asked for (`make cluster`).
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -55,7 +55,8 @@ pub(crate) struct Node {
 type Log = Arc<Mutex<Vec<Value>>>;
 
 impl Node {
-    /// Starts the agent by a command, which is made of the program's path. Directories and address are added to its arguments.
+    /// Starts the agent by a command, which is made of the program's path. Directories and address are added
+    /// to its arguments.
     pub(crate) fn start_by(command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = |name: &str| folder.path().join(name);
@@ -67,8 +68,8 @@ impl Node {
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}"#,
         )
         .unwrap();
-        // The plugin's code runs in this process: here it is enough that a program responds to VERSION, and names the annotation by
-        // which the agent tells it from Istio's.
+        // The plugin's code runs in this process: here it is enough that a program responds to VERSION, and
+        // names the annotation by which the agent tells it from Istio's.
         let versions = Version::ALL.map(Version::name);
         let response = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
         let plugin = path("program/istio-cni");
@@ -269,7 +270,8 @@ fn run(folder: &TempDir, command: impl FnOnce(&Path) -> Command, log: &Log) -> (
                 .map(|(option, name)| format!("--{option}={}", path(name).display())),
         )
         .stderr(Stdio::piped());
-    // A child that another thread has forked meanwhile holds the copy open for writing until it executes its program.
+    // A child that another thread has forked meanwhile holds the copy open for writing until it executes its
+    // program.
     let mut child = loop {
         match command.spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {

@@ -56,8 +56,8 @@ const MODULES: [(Missing<'static>, &[&str]); 28] = [
     (Expression("tproxy"), &["nft_tproxy"]),
 ];
 
-/// The modules for all of `missing`, each once, without those that are loaded. If all of them are, the kernel refuses for
-/// another reason: none.
+/// The modules for all of `missing`, each once, without those that are loaded. If all of them are, the kernel
+/// refuses for another reason: none.
 fn modules(missing: &[Missing<'_>], is_loaded: &impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut modules = Vec::new();
     for missing in missing {
@@ -160,8 +160,9 @@ struct Refused<'a> {
     adds_chain: bool,
 }
 
-/// "line 19: CHAIN_ADD failed (No such file or directory)", "line 24: RULE_APPEND failed (No such file or directory)",
-/// "line 38 failed: No chain/target/match by that name". For a commit these are the lines of its table.
+/// "line 19: CHAIN_ADD failed (No such file or directory)", "line 24: RULE_APPEND failed (No such file or
+/// directory)", "line 38 failed: No chain/target/match by that name". For a commit these are the lines of its
+/// table.
 fn refused_lines<'a>(stderr: &str, rules: &'a str) -> Vec<Refused<'a>> {
     let mut refused = Vec::new();
     let not_found = ["No such file or directory", "No chain/target/match by that name"];

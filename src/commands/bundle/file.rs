@@ -1,4 +1,5 @@
-//! The file of `bundle`: facts of a machine, from which questions about its live rules are answered elsewhere.
+//! The file of `bundle`: facts of a machine, from which questions about its live rules are answered
+//! elsewhere.
 
 use serde_json::{Map, Value, json};
 

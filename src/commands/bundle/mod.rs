@@ -21,8 +21,8 @@ pub(super) fn bundle(host: &impl Host, context: &BundleContext, intent: &Intent,
 /// How often a machine is recorded whose rules change meanwhile.
 const RECORDINGS: usize = 5;
 
-/// Reads all that reports on this network namespace depend on, with the report on all kinds of traffic. What cannot be
-/// read is recorded as that.
+/// Reads all that reports on this network namespace depend on, with the report on all kinds of traffic. What
+/// cannot be read is recorded as that.
 fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String) {
     let query = PacketQuery { live: true, ..explain::query(Sender::App) };
     let mut recorded = (Facts::new(), String::new());

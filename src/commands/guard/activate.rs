@@ -8,7 +8,8 @@ use crate::model::Family;
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
-/// Activates the dormant tables that are to hold these rules, in one transaction. All rules in them are as they were.
+/// Activates the dormant tables that are to hold these rules, in one transaction. All rules in them are as
+/// they were.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -17,7 +17,8 @@ use crate::model::{Backend, Table};
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
-/// How much longer nothing is compared after a comparison than that took, while another program changes its own rules all the time.
+/// How much longer nothing is compared after a comparison than that took, while another program changes its
+/// own rules all the time.
 const REST: u32 = 10;
 /// The pause after a first failure.
 const SHORT: Duration = Duration::from_secs(1);
@@ -147,7 +148,8 @@ impl<R: Rules> Guard<R> {
         self.by.is_incomplete = true;
     }
 
-    /// Compares if that is due, or if rules have changed. `compared` is what was found just now, if that is so.
+    /// Compares if that is due, or if rules have changed. `compared` is what was found just now, if that is
+    /// so.
     ///
     /// # Errors
     /// A report cannot be written.
@@ -180,7 +182,8 @@ impl<R: Rules> Guard<R> {
         differing.flatten().filter(|differing| !differing.names.is_empty())
     }
 
-    /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one before the audit.
+    /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one
+    /// before the audit.
     fn examine(
         &mut self,
         driver: &mut dyn Driver,
@@ -242,8 +245,8 @@ impl<R: Rules> Guard<R> {
         Ok(not_before.or(again))
     }
 
-    /// Replaces native tables that are not as they should be, in one transaction, before anything else is read. TPROXY needs more:
-    /// connections that were made meanwhile would change sides.
+    /// Replaces native tables that are not as they should be, in one transaction, before anything else is
+    /// read. TPROXY needs more: connections that were made meanwhile would change sides.
     fn rewrite_tables(&mut self, driver: &mut dyn Driver, begin: Instant) -> Result<bool, Failure> {
         let desired = self.rules.desired();
         let has_tproxy = desired.rules.values().any(|rules| rules.tables.contains_key(&Table::Mangle));
@@ -330,7 +333,8 @@ impl<R: Rules> Guard<R> {
         }
     }
 
-    /// Reports what cannot be done now, and tries again after a pause that doubles up to the time of an audit.
+    /// Reports what cannot be done now, and tries again after a pause that doubles up to the time of an
+    /// audit.
     fn failed(&mut self, driver: &mut dyn Driver, failure: &Failure) -> Result<Option<Instant>, Failure> {
         let cause = failure.to_string();
         if self.failure.as_ref() != Some(&cause) {

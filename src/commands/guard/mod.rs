@@ -1,7 +1,8 @@
 //! `guard`: notices at once when the rules in the kernel change, says which program did it, and repairs them.
 //!
-//! The kernel announces each transaction of nf_tables with the program that made it. Nothing announces a change of iptables-legacy, and
-//! announcements can be lost, so an audit follows from time to time. What counts as drift is what `check` calls different.
+//! The kernel announces each transaction of nf_tables with the program that made it. Nothing announces a
+//! change of iptables-legacy, and announcements can be lost, so an audit follows from time to time. What
+//! counts as drift is what `check` calls different.
 
 mod activate;
 mod event;
@@ -36,7 +37,8 @@ pub use guarded::{Driver, Guard, Rules, Settings};
 /// How long a run that changes the rules is waited for before signals are looked at.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Guards the rules of a network namespace until a signal asks for the end, or the process that names the namespace ends.
+/// Guards the rules of a network namespace until a signal asks for the end, or the process that names the
+/// namespace ends.
 pub(super) fn guard(
     host: &impl Host,
     options: GuardOptions,

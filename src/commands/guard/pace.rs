@@ -9,7 +9,8 @@ const CALM: Duration = Duration::from_secs(10);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The pauses between repairs: none at first, then from one second to a minute, each twice as long as the one before.
+/// The pauses between repairs: none at first, then from one second to a minute, each twice as long as the one
+/// before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// The last repair.

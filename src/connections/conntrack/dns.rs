@@ -41,8 +41,8 @@ pub fn native_flows(live: &nft::LiveTables, desired: &[NativeTable]) -> PerFamil
     Family::ALL.into_iter().filter_map(changed).collect()
 }
 
-/// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that chain.
-/// Empty if no query gets there.
+/// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that
+/// chain. Empty if no query gets there.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Path(Vec<Decision<Option<Statement>, Owner>>);
 
@@ -101,7 +101,8 @@ fn relevant<'a>(
     hook.into_iter().chain(output).chain(dns).filter(relevant).collect()
 }
 
-/// The owners whose queries are tracked in a zone of their own, so that they have other entries than everything else.
+/// The owners whose queries are tracked in a zone of their own, so that they have other entries than
+/// everything else.
 fn proxy_owners<'a>(raw: impl Iterator<Item = &'a Statement>) -> Vec<Owner> {
     let other_zone = |target| matches!(target, Target::ConntrackZone(zone) if zone != APP_TO_PROXY_ZONE);
     raw.filter(|rule| other_zone(rule.target)).filter_map(|rule| only_owner(&rule.matcher)).collect()

@@ -6,7 +6,8 @@ use super::dns_flows::DnsFlows;
 use crate::model::{Match, Owner, Statement, Target};
 use crate::nft::DnsRule;
 
-/// A rule of a path. The owners that it does not apply to are set apart: a longer list of them is no other rule.
+/// A rule of a path. The owners that it does not apply to are set apart: a longer list of them is no other
+/// rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision<R, E> {
     rule: R,
@@ -66,8 +67,8 @@ impl<R, E: PartialEq> Decision<R, E> {
     }
 }
 
-/// Compares two lists of rules: those that are in one of them only capture more queries or fewer, and so does an exception
-/// that one of them only has.
+/// Compares two lists of rules: those that are in one of them only capture more queries or fewer, and so does
+/// an exception that one of them only has.
 pub(super) fn compare<R: PartialEq, E: PartialEq>(
     before: &[Decision<R, E>],
     after: &[Decision<R, E>],
@@ -117,7 +118,8 @@ fn split<'a, R: PartialEq, E>(
     rules.iter().partition(|rule| other.iter().any(|other| other.rule == rule.rule))
 }
 
-/// Whether the same rules are in an order with the same effect. That of the last ones does not matter if all of them capture.
+/// Whether the same rules are in an order with the same effect. That of the last ones does not matter if all
+/// of them capture.
 fn in_the_same_order<R: PartialEq, E>(one: &[&Decision<R, E>], other: &[&Decision<R, E>]) -> bool {
     let captures = |rule: &&&Decision<R, E>| rule.effect == Effect::Captures;
     let last = |rules: &[&Decision<R, E>]| rules.iter().rev().take_while(captures).count();

@@ -27,7 +27,8 @@ impl DnsRules {
         Self(desired_path(desired).into_iter().flatten().cloned().collect())
     }
 
-    /// Whether a new query like this one is captured; `None` if that depends on its owner, or on an interface that is not known.
+    /// Whether a new query like this one is captured; `None` if that depends on its owner, or on an interface
+    /// that is not known.
     #[must_use]
     pub fn captures(&self, query: &Query<'_>) -> Option<bool> {
         let Self(rules) = self;

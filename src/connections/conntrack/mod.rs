@@ -33,29 +33,31 @@ pub enum TrackingState {
 /// A change of the connection tracking table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed in between
-    /// leaves complete rules, from which the next run could not see that entries are stale.
+    /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed
+    /// in between leaves complete rules, from which the next run could not see that entries are stale.
     Note(StaleEntries),
-    /// Deletes entries that the previous rules made, after the last commit of rules, and then the note. An entry of a query
-    /// that the new rules treat as before stays: a pending response needs it.
+    /// Deletes entries that the previous rules made, after the last commit of rules, and then the note. An
+    /// entry of a query that the new rules treat as before stays: a pending response needs it.
     DeleteStale(StaleEntries, PerFamily<DnsRules>),
-    /// Deletes the TCP entries of connections that have ended, before a first capture: connection tracking may have stopped with
-    /// earlier rules, and a connection that began since on the same ports would follow the entry once it is tracked.
+    /// Deletes the TCP entries of connections that have ended, before a first capture: connection tracking
+    /// may have stopped with earlier rules, and a connection that began since on the same ports would follow
+    /// the entry once it is tracked.
     DeleteEnded(BTreeSet<Family>),
-    /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
-    /// two rule sets were live: every reply on it is routed back into the pod. The proxy's own connections keep it.
+    /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the
+    /// mark while two rule sets were live: every reply on it is routed back into the pod. The proxy's own
+    /// connections keep it.
     ClearForeignMark(Family, Mark),
 }
 
 /// Entries that keep a connection on its old way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaleEntries {
-    /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry as long as
-    /// its queries come faster than the entry's timeout (30 to 120 s).
+    /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry
+    /// as long as its queries come faster than the entry's timeout (30 to 120 s).
     pub dns: PerFamily<DnsFlows>,
-    /// TCP entries. For 10 s after the server's reset, before or after the change of rules, a SYN on the same ports
-    /// would follow the entry instead of the rules. They are not deleted: live connections depend on them, and so does a
-    /// SYN that is on its way along a closed one.
+    /// TCP entries. For 10 s after the server's reset, before or after the change of rules, a SYN on the same
+    /// ports would follow the entry instead of the rules. They are not deleted: live connections depend on
+    /// them, and so does a SYN that is on its way along a closed one.
     pub tcp: BTreeSet<Family>,
 }
 
@@ -174,9 +176,10 @@ pub struct ObservedState<'a> {
     pub entries: &'a TrackingState,
 }
 
-/// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
-/// the entries created in between can be deleted. Each of these queries gets its reply. With the redirection
-/// first, a query is tracked in one zone and its reply in another one; without a deletion that is the lesser evil.
+/// Whether the zones of DNS are to be there before the redirection: where more queries are captured than
+/// before, and the entries created in between can be deleted. Each of these queries gets its reply. With the
+/// redirection first, a query is tracked in one zone and its reply in another one; without a deletion that is
+/// the lesser evil.
 #[must_use]
 pub fn commit_raw_first(desired: &FamilyRules, live: &ObservedState<'_>) -> bool {
     matches!(live.entries, TrackingState::Some | TrackingState::Interrupted(_))

@@ -10,7 +10,8 @@ use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{DNS_PORT, Hook, Mark, Transport};
 
 impl<'a> Conversation<'a> {
-    /// What is wrong behind a packet that no rule takes: its replies may be taken for the beginning of a connection, or be lost.
+    /// What is wrong behind a packet that no rule takes: its replies may be taken for the beginning of a
+    /// connection, or be lost.
     pub(super) fn behind_the_rules(&self) -> Option<ReplyProblem> {
         let has_source = !self.packet.source.ip().is_unspecified();
         if self.packet.state != ConnectionState::New || !has_source {
@@ -46,8 +47,8 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// What is wrong behind a DNS query over UDP that no rule takes. A reply that does not belong to it arrives, too, unless a rule asks for
-    /// that.
+    /// What is wrong behind a DNS query over UDP that no rule takes. A reply that does not belong to it
+    /// arrives, too, unless a rule asks for that.
     fn behind_a_query(&self, query: &PacketQuery, hook: Hook, delivered: &[Verdict]) -> Option<ReplyProblem> {
         let reply = self.reply(query, &[], self.taken.end.connmark)?;
         let Some(why) = self.is_apart(&reply.walk, hook) else {
@@ -77,7 +78,8 @@ impl<'a> Conversation<'a> {
             }));
         }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
-        // The reply can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there is one.
+        // The reply can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there
+        // is one.
         let mut is_begun = self.taken.end.is_tracked;
         let state = if is_begun { ConnectionState::Invalid } else { ConnectionState::New };
         let mut own = self.own_packet(state)?;
@@ -113,8 +115,8 @@ impl<'a> Conversation<'a> {
             .or_else(later)
     }
 
-    /// What a foreign rule has sent elsewhere gets its replies from there: from another host, or from a process of the pod. Replies in another
-    /// zone keep that address.
+    /// What a foreign rule has sent elsewhere gets its replies from there: from another host, or from a
+    /// process of the pod. Replies in another zone keep that address.
     pub(super) fn behind_translation(&self) -> Option<ReplyProblem> {
         let (to, is_new) = (self.taken.end.destination, self.packet.state == ConnectionState::New);
         let is_own =

@@ -1,5 +1,6 @@
-//! What a connection still depends on behind the verdict about its first packet: the listener on the proxy's port, and the packets
-//! that follow: behind TPROXY (`tproxy.rs`), REDIRECT, and none of our rules (`direct.rs`).
+//! What a connection still depends on behind the verdict about its first packet: the listener on the proxy's
+//! port, and the packets that follow: behind TPROXY (`tproxy.rs`), REDIRECT, and none of our rules
+//! (`direct.rs`).
 
 mod direct;
 mod tproxy;
@@ -146,8 +147,8 @@ impl<'a> Conversation<'a> {
         problems
     }
 
-    /// Whether rules that the first packet has passed drop those that follow it in its direction: by the state of their connection, or
-    /// their flags.
+    /// Whether rules that the first packet has passed drop those that follow it in its direction: by the
+    /// state of their connection, or their flags.
     fn later_packets(&self) -> Option<ReplyProblem> {
         let later = self.later_packet(self.taken.end.connmark)?;
         let hook = if self.packet.is_inbound { Hook::Prerouting } else { Hook::Output };
@@ -203,7 +204,8 @@ impl<'a> Conversation<'a> {
         Some(Followed { packet, walk })
     }
 
-    /// With REDIRECT the proxy's replies get back the address that the packet was sent to, if they belong to its connection.
+    /// With REDIRECT the proxy's replies get back the address that the packet was sent to, if they belong to
+    /// its connection.
     fn translated_replies(&self) -> Option<ReplyProblem> {
         let accepting = self.accepting(self.taken.end.destination.ip()).unwrap_or(Sender::Proxy);
         [(accepting, ACCEPTING, "connection is made"), (Sender::Proxy, FOLLOWING, "data arrives")]
@@ -245,8 +247,8 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// The owner of the proxy's socket that takes packets to this address, if there is one: until the proxy accepts the connection, its
-    /// replies are of that socket.
+    /// The owner of the proxy's socket that takes packets to this address, if there is one: until the proxy
+    /// accepts the connection, its replies are of that socket.
     fn accepting(&self, to: IpAddr) -> Option<Sender> {
         let Verdict::Captured(port) = self.taken.verdict else { return None };
         let listener = self.listener(SocketAddr::new(to, port.number()))?;

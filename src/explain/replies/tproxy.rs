@@ -1,7 +1,8 @@
-//! The packets that follow one that TPROXY gave to the proxy: replies, and the proxy's own connection to the app.
+//! The packets that follow one that TPROXY gave to the proxy: replies, and the proxy's own connection to the
+//! app.
 //!
-//! The proxy connects to the app from the client's address. The app's replies are for the client, and policy routing brings them to
-//! the proxy by the mark of their connection.
+//! The proxy connects to the app from the client's address. The app's replies are for the client, and policy
+//! routing brings them to the proxy by the mark of their connection.
 
 use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
@@ -12,8 +13,9 @@ use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
 
 impl Conversation<'_> {
-    /// A socket of TPROXY replies from the destination that nat has given the first packet. Where TPROXY takes later ones, too, it looks for
-    /// the connection by their own destination, and finds the listener, which resets them.
+    /// A socket of TPROXY replies from the destination that nat has given the first packet. Where TPROXY
+    /// takes later ones, too, it looks for the connection by their own destination, and finds the listener,
+    /// which resets them.
     pub(super) fn reset_behind_tproxy(&self) -> Option<ReplyProblem> {
         let translating = self.taken.steps.get(self.taken.translated_by?)?;
         let later = self.later_packet(self.taken.end.connmark)?;

@@ -9,8 +9,9 @@ use crate::live_rules::Effect;
 const MOST: usize = 32;
 
 impl<'a> Sent<'a, '_> {
-    /// Keeps the uncertain steps that change the verdict, or how the connection is tracked. Those with rules for few packets besides this
-    /// one come first: what tests its port is more likely to be meant for it than what tests nothing that is known.
+    /// Keeps the uncertain steps that change the verdict, or how the connection is tracked. Those with rules
+    /// for few packets besides this one come first: what tests its port is more likely to be meant for it
+    /// than what tests nothing that is known.
     pub(super) fn settle(self, first: &mut Walk<'a>) {
         let mut left = MOST;
         let uncertain = std::mem::take(&mut first.uncertain);
@@ -33,7 +34,8 @@ impl<'a> Sent<'a, '_> {
         let last = chosen.last().copied().unwrap_or_default();
         walk.uncertain.iter().any(|at| match can_be_chosen(walk.steps.get(*at)) {
             true if *at > last => self.differs(first, &[chosen, &[*at]].concat(), left),
-            // Earlier steps are tried in a walk of their own. What matches by now may still come behind a chain of ours.
+            // Earlier steps are tried in a walk of their own. What matches by now may still come behind a
+            // chain of ours.
             true => chosen.contains(at),
             false => *at >= last,
         })
@@ -51,7 +53,8 @@ fn can_be_chosen(step: Option<&Step<'_>>) -> bool {
     step.is_some_and(|step| matches!(step.matches, Match::Maybe(_)) || may_take(step))
 }
 
-/// The outcome of a walk for the packet and later ones of its connection, whose mark counts where a rule reads it.
+/// The outcome of a walk for the packet and later ones of its connection, whose mark counts where a rule
+/// reads it.
 pub(super) fn outcome(walk: &Walk<'_>, reads_connmark: bool) -> (Verdict, impl PartialEq) {
     let end = &walk.end;
     let marks = reads_connmark.then_some((end.connmark, end.has_known_marks));

@@ -6,8 +6,8 @@ use crate::live_rules::Effect;
 use crate::model::Target;
 
 impl<'a> Sent<'a, '_> {
-    /// A foreign rule is not the cause if the packet is not captured without foreign rules either: for want of a rule of ours, or, where
-    /// the foreign one ends connection tracking, by one.
+    /// A foreign rule is not the cause if the packet is not captured without foreign rules either: for want
+    /// of a rule of ours, or, where the foreign one ends connection tracking, by one.
     pub(super) fn find_cause(self, walk: &mut Walk<'a>) {
         let decisive = walk.decisive().filter(|step| step.rule.is_foreign());
         let effect = decisive.and_then(|step| step.effect.clone());
@@ -25,8 +25,8 @@ impl<'a> Sent<'a, '_> {
         }
     }
 
-    /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no effect: whether policy routing
-    /// then brings it to the proxy or not.
+    /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no
+    /// effect: whether policy routing then brings it to the proxy or not.
     pub(in super::super) fn is_captured_by_ours(self) -> bool {
         let walk = self.walk_by(&[], Order::OnlyOurs);
         let captures = |step: &Step<'_>| {

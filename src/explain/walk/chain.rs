@@ -18,7 +18,8 @@ use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Table, Target}
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
 
-/// Whether a table has the name of one that we write to: tables of other programs have that of their family, too.
+/// Whether a table has the name of one that we write to: tables of other programs have that of their family,
+/// too.
 fn is_shared(table: &str) -> bool {
     Table::ALL.iter().any(|known| known.name() == table)
 }
@@ -158,7 +159,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// Whether a rule makes a difference if it matches. What is in a chain is tried with a copy of the packet.
+    /// Whether a rule makes a difference if it matches. What is in a chain is tried with a copy of the
+    /// packet.
     fn may_decide(&self, position: ChainPosition<'a>, effect: Effect) -> bool {
         let mut copy = Walker {
             at: self.at.clone(),
@@ -257,7 +259,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The first one counts. To `ct zone set` of nftables, unlike the target `CT`, a packet that is not tracked has none yet.
+    /// The first one counts. To `ct zone set` of nftables, unlike the target `CT`, a packet that is not
+    /// tracked has none yet.
     fn zone(&mut self, zone: Zone) -> Flow {
         let is_of_iptables = |step: &Step<'_>| ["ip raw", "ip6 raw"].contains(&step.table);
         let is_native = self.steps.last().is_some_and(|step| step.rule.is_native && !is_of_iptables(step));
@@ -268,7 +271,8 @@ impl<'a> Walker<'a, '_> {
         Flow::Continue
     }
 
-    /// `REDIRECT` sends what a process sends to the loopback address, and what arrives to one of the interface.
+    /// `REDIRECT` sends what a process sends to the loopback address, and what arrives to one of the
+    /// interface.
     fn redirected(&mut self, hook: &str, port: Port) {
         self.at.destination = (self.own_address(hook), port.number()).into();
     }

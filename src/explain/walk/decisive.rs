@@ -44,7 +44,8 @@ pub(super) fn decisive(
             Some(jumped.unwrap_or(taken))
         }
         Verdict::NotCaptured => {
-            // Where new connections are captured: by REDIRECT in the nat table, those from outside by TPROXY in mangle.
+            // Where new connections are captured: by REDIRECT in the nat table, those from outside by TPROXY
+            // in mangle.
             let is_by_tproxy = packet.is_inbound && mark.is_some();
             let untracks =
                 |step: &Step<'_>| step.matches == Match::Matches && step.effect == Some(Effect::Untracks);
@@ -58,7 +59,8 @@ pub(super) fn decisive(
                     && (step.table == Table::Nat.name() || is_by_tproxy && step.table == Table::Mangle.name())
                     && matches!(target(step), Some(Target::Return | Target::Accept))
             })?;
-            // Our rule for packets of the proxy's own connection: another program has given this one their mark.
+            // Our rule for packets of the proxy's own connection: another program has given this one their
+            // mark.
             let is_for_marked = steps.get(decided)?.rule.why == Some(Why::AlreadyMarked);
             let marked = last(&|step| step.rule.is_foreign() && changes_mark(step));
             Some(marked.filter(|_| is_for_marked).unwrap_or(decided))

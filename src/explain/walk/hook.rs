@@ -125,7 +125,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// Where a packet goes that a process sends: what is not bound to an address is looked up without one first.
+    /// Where a packet goes that a process sends: what is not bound to an address is looked up without one
+    /// first.
     pub(super) fn first_route(&mut self) -> Routed {
         let looked = self.routing.look_first(self.packet);
         let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
@@ -168,7 +169,8 @@ impl<'a> Walker<'a, '_> {
         Routed::Rejected
     }
 
-    /// Whether of two chains with one priority either may be first: the kernel takes that which was made last.
+    /// Whether of two chains with one priority either may be first: the kernel takes that which was made
+    /// last.
     pub(super) const fn is_beside_ours(base: &BaseChain) -> bool {
         base.is_nat && base.priority == NAT_PRIORITY
     }

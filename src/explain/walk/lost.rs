@@ -26,7 +26,8 @@ impl Walker<'_, '_> {
         Verdict::NoRoute
     }
 
-    /// What arrives by TCP for several hosts opens no connection, whichever socket TPROXY gives it; nor does what has an invalid address.
+    /// What arrives by TCP for several hosts opens no connection, whichever socket TPROXY gives it; nor does
+    /// what has an invalid address.
     pub(super) fn rejected(&mut self) -> Option<Verdict> {
         let destination = self.at.destination.ip();
         let is_for_several = self.packet.is_inbound && self.is_for_several_hosts();

@@ -1,8 +1,8 @@
 //! A packet's way through the rules, in the order of the kernel's hooks.
 //!
-//! `OUTPUT` (packets of the pod's processes), then, for what stays in the pod, once more over `lo` through `PREROUTING`;
-//! packets from outside begin with `PREROUTING`. At each hook the tables follow each other: raw, connection tracking,
-//! mangle, nat.
+//! `OUTPUT` (packets of the pod's processes), then, for what stays in the pod, once more over `lo` through
+//! `PREROUTING`; packets from outside begin with `PREROUTING`. At each hook the tables follow each other:
+//! raw, connection tracking, mangle, nat.
 
 mod branches;
 mod cause;
@@ -70,7 +70,8 @@ struct Walker<'a, 'b> {
     is_translated: bool,
     /// Whether nat has decided over its source, too.
     has_source: bool,
-    /// The zone in which the packet has no connection: over `lo` it may have one or begin one in another zone.
+    /// The zone in which the packet has no connection: over `lo` it may have one or begin one in another
+    /// zone.
     without_connection: Option<Zone>,
     /// The step that translates what TPROXY has taken.
     translated_by: Option<usize>,
@@ -148,7 +149,8 @@ impl<'a> Walker<'a, '_> {
         })
     }
 
-    /// What a process sends, up to its way over `lo`: the port of the proxy that it is for by then, and where it is routed.
+    /// What a process sends, up to its way over `lo`: the port of the proxy that it is for by then, and where
+    /// it is routed.
     fn sent(&mut self, packet: &Packet) -> Result<(Option<Port>, Routed), Verdict> {
         let mut captured = None;
         // The first look-up is before any rule.
@@ -186,7 +188,8 @@ impl<'a> Walker<'a, '_> {
         if self.to == Routed::Away {
             return Err(self.looped().unwrap_or_else(|| ended(packet)));
         }
-        // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has seen it.
+        // The kernel removes the owner with the socket when the packet passes `lo`. Connection tracking has
+        // seen it.
         (self.at.process, self.at.out_interface) = (None, None);
         (self.at.in_interface, self.at.is_seen) = (Some("lo".to_owned()), true);
         // What has no connection is looked up again.
@@ -227,7 +230,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// Whether TPROXY finds the socket of a later packet's connection: it looks for it by the packet's own destination.
+    /// Whether TPROXY finds the socket of a later packet's connection: it looks for it by the packet's own
+    /// destination.
     fn finds_its_connection(&self) -> bool {
         let is_translated = |connection: Connection| connection.original.1 != connection.reply.0;
         self.packet.state == ConnectionState::Established && !self.connection.is_some_and(is_translated)

@@ -1,4 +1,5 @@
-//! The order of chains with one priority at a hook: the kernel takes the one that was created last first, and does not list when that was.
+//! The order of chains with one priority at a hook: the kernel takes the one that was created last first, and
+//! does not list when that was.
 
 use super::super::rules::BaseChain;
 use super::branches::outcome;
@@ -26,7 +27,8 @@ impl Order {
         }
     }
 
-    /// Whether a chain that does not translate is met behind the table with the priority `last`, and before that with `next`.
+    /// Whether a chain that does not translate is met behind the table with the priority `last`, and before
+    /// that with `next`.
     pub(super) fn is_between(self, priority: i32, last: i32, next: i32) -> bool {
         match self {
             Self::ForeignLast => {
@@ -62,7 +64,8 @@ impl<'a> Sent<'a, '_> {
         ));
     }
 
-    /// The foreign chains beside another one with their priority. Those of nat are compared where they are met.
+    /// The foreign chains beside another one with their priority. Those of nat are compared where they are
+    /// met.
     fn with_one_priority(self) -> Vec<&'a BaseChain> {
         let rules = self.rules;
         let has_rules = |base: &BaseChain| {

@@ -25,7 +25,8 @@ impl<'a> Walker<'a, '_> {
         self.later_if(|base| base.hook == hook, hook)
     }
 
-    /// The chains of what leaves: before its source is translated, and behind that. `None` if none of them decides.
+    /// The chains of what leaves: before its source is translated, and behind that. `None` if none of them
+    /// decides.
     pub(super) fn postrouting(&mut self) -> Option<Verdict> {
         let is_before = |base: &BaseChain| base.place().0 <= SOURCE_NAT_PRIORITY;
         let verdict = self.later_if(|base| base.hook == POSTROUTING && is_before(base), POSTROUTING);
@@ -75,7 +76,8 @@ impl<'a> Walker<'a, '_> {
         None
     }
 
-    /// Whether the chains that translate sources do not see the packet: they see the first one of a connection, once.
+    /// Whether the chains that translate sources do not see the packet: they see the first one of a
+    /// connection, once.
     fn is_past_source_nat(&self) -> bool {
         self.has_source || self.packet.state != ConnectionState::New || !self.at.has_connection()
     }
@@ -84,8 +86,8 @@ impl<'a> Walker<'a, '_> {
         self.steps.get(step).and_then(|step| step.effect.as_ref()).is_some_and(Effect::translates)
     }
 
-    /// The base chains of other programs' tables with a priority in a range, and those of nat with the table of nat; `None` if none of
-    /// them decides.
+    /// The base chains of other programs' tables with a priority in a range, and those of nat with the table
+    /// of nat; `None` if none of them decides.
     pub(super) fn before(&mut self, hook: Hook, (last, next): (i32, i32)) -> Option<Flow> {
         let rules = self.rules;
         // All of nat have one place, and their order there.
@@ -173,7 +175,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The last rule that was tried gives the packet the socket on a port, in the place of another one that it has.
+    /// The last rule that was tried gives the packet the socket on a port, in the place of another one that
+    /// it has.
     pub(super) fn gets_socket(&mut self, port: Port) {
         self.socket = Some(Socket { port, by: self.steps.len().saturating_sub(1) });
     }

@@ -82,9 +82,11 @@ pub struct Walk<'a> {
     pub verdict: Verdict,
     /// The number of the step that decides; `None` if there is none.
     pub decided_by: Option<usize>,
-    /// What decides in its place: a rule of ours to which the packet comes without another one, and that has the same outcome.
+    /// What decides in its place: a rule of ours to which the packet comes without another one, and that has
+    /// the same outcome.
     pub cause: Option<Step<'a>>,
-    /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may be another.
+    /// Steps with rules of which it is not known whether they decide, or what, and with which the verdict may
+    /// be another.
     pub uncertain: Vec<usize>,
     /// Where it was routed, each time.
     pub routed: Vec<Looked<'a>>,

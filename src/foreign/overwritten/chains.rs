@@ -81,7 +81,8 @@ pub(in crate::foreign) fn base_chains(
     found
 }
 
-/// The handles of our rules in the shared chains of a table of iptables-nft, which a move to another backend deletes.
+/// The handles of our rules in the shared chains of a table of iptables-nft, which a move to another backend
+/// deletes.
 fn handles_of_ours(family: Family, live: IptablesRules<'_>, table: &NftTable) -> BTreeSet<u64> {
     let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
     let observed = live.rules.get(&(Variant::Nft, family)).filter(|_| is_of_iptables(table));
@@ -160,7 +161,8 @@ fn shared(
     let lines = live.hook(hook);
     let is_jump = |at: &usize| lines.get(*at).is_some_and(|line| is_our_jump(Table::Mangle, hook, line));
     let all = || (0..lines.len()).filter(|at| ours.contains(at) || is_jump(at));
-    // In PREROUTING captured packets leave at the jump; other packets continue to the rule that saves their mark.
+    // In PREROUTING captured packets leave at the jump; other packets continue to the rule that saves their
+    // mark.
     let border = if stage == Stage::Output { all().next() } else { all().next_back() };
     let border = border.unwrap_or(lines.len());
     let hooks = wanted.tables.get(&Table::Mangle).and_then(|rules| rules.hooks.get(&hook));

@@ -142,7 +142,8 @@ impl MarkPath {
 /// All paths, for this mark of TPROXY.
 pub(super) fn mark_paths(mark: Mark) -> Vec<MarkPath> {
     let [sent, saved, replied, restored] = of_client_address(mark);
-    // Captured packets carry the mark. Saved in the connection, it would be restored in the proxy's replies and route them to `lo`.
+    // Captured packets carry the mark. Saved in the connection, it would be restored in the proxy's replies
+    // and route them to `lo`.
     let captured = MarkPath {
         affected: Affected::Clients,
         requires: Requirement::ConnectionMarkDiffers,

@@ -78,7 +78,8 @@ enum End {
     Leaves,
 }
 
-/// One packet in one base chain. Each rule is examined alone, with the marks of a packet that no other rule has changed.
+/// One packet in one base chain. Each rule is examined alone, with the marks of a packet that no other rule
+/// has changed.
 struct Walk<'a, 'b> {
     base: &'a BaseChain,
     path: &'a MarkPath,

@@ -104,11 +104,13 @@ fn known(test: &FieldMatch, path: &MarkPath, position: Position, pod: &Pod) -> V
         Field::Protocol => one(TCP),
         Field::InInterface if is_sent => one(0),
         Field::InInterface => interface(path.passes_lo),
-        // A packet that is marked in OUTPUT is routed again behind the chain, so it still has its first interface.
+        // A packet that is marked in OUTPUT is routed again behind the chain, so it still has its first
+        // interface.
         Field::OutInterface if position.stage == Stage::Output => interface(path.is_sent_to_lo),
         Field::OutInterface if is_sent => interface(path.passes_lo),
         Field::OutInterface => one(0),
-        // With TPROXY the proxy runs as root with the proxy's gid; self-calls of the proxy's uids are captured in nat.
+        // With TPROXY the proxy runs as root with the proxy's gid; self-calls of the proxy's uids are
+        // captured in nat.
         Field::Uid if path.is_of_proxy && is_sent => one(0),
         Field::Gid if path.is_of_proxy && is_sent => Values::These(pod.gids.clone()),
         Field::Uid if path.affected == Affected::OtherCalls && is_sent => Values::Except(pod.uids.clone()),

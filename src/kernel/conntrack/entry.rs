@@ -148,8 +148,8 @@ pub struct Entry {
     pub status: Status,
     /// The state of the connection, for TCP.
     pub tcp_state: Option<TcpState>,
-    /// Whether the first packet that was seen of a TCP connection was not a SYN: the entry may be the wrong way round.
-    /// Entries that are made over ctnetlink are like that too.
+    /// Whether the first packet that was seen of a TCP connection was not a SYN: the entry may be the wrong
+    /// way round. Entries that are made over ctnetlink are like that too.
     pub picked_up: bool,
     /// The kernel's number of this entry; another entry with the same tuples has another one.
     pub id: Option<u32>,

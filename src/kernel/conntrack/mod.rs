@@ -20,7 +20,8 @@ const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 const NFGENMSG: usize = 4;
 /// How many changes are collected before they are sent.
 const CHUNK: usize = 100;
-/// How often replies that come between a deletion and what follows it are tried to be kept from making an entry.
+/// How often replies that come between a deletion and what follows it are tried to be kept from making an
+/// entry.
 const REPLY_ATTEMPTS: usize = 10;
 /// Number of entries of this thread's namespace; there as soon as the kernel has connection tracking.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
@@ -77,7 +78,8 @@ impl From<io::Error> for ConntrackError {
     }
 }
 
-/// The number of entries without a netlink request, which could load a module; `None` if `/proc` does not have it.
+/// The number of entries without a netlink request, which could load a module; `None` if `/proc` does not
+/// have it.
 #[must_use]
 pub fn count_in_proc() -> Option<usize> {
     procfs::read(COUNT).ok()?.trim().parse().ok()
@@ -95,9 +97,10 @@ pub enum Change {
     /// The kernel forgets the window by itself when tracking begins again, but not the last acknowledged
     /// number: a reset that does not have it leaves the entry established.
     Resume {
-        /// One side may have closed it unseen. Its entry takes the state TIME_WAIT: data still pass, and whatever else is seen
-        /// of its end, it leaves the entry in a state in which a SYN deletes it. From ESTABLISHED the close of the other side
-        /// leads to CLOSE_WAIT, where a SYN on the same ports follows the entry for a minute.
+        /// One side may have closed it unseen. Its entry takes the state TIME_WAIT: data still pass, and
+        /// whatever else is seen of its end, it leaves the entry in a state in which a SYN deletes it. From
+        /// ESTABLISHED the close of the other side leads to CLOSE_WAIT, where a SYN on the same ports follows
+        /// the entry for a minute.
         closing: bool,
         /// The connection is established. An entry of which the kernel saw one side only, an acknowledgement
         /// for instance, is that of a new connection until the other side sends: TPROXY would take the
@@ -108,9 +111,9 @@ pub enum Change {
 
 /// A connection to the table of the network namespace in which it was opened.
 ///
-/// The kernel keeps the entries of all namespaces in one hash table. Listing them walks all of it: 5 to 10 ms for its
-/// usual 262,144 buckets, with a filter or without, and however few entries there are. So one dump serves both families and
-/// every purpose of the moment.
+/// The kernel keeps the entries of all namespaces in one hash table. Listing them walks all of it: 5 to 10 ms
+/// for its usual 262,144 buckets, with a filter or without, and however few entries there are. So one dump
+/// serves both families and every purpose of the moment.
 #[derive(Debug)]
 pub struct Conntrack {
     /// Lists entries.
@@ -120,8 +123,8 @@ pub struct Conntrack {
 }
 
 impl Conntrack {
-    /// Opens the table of the current thread's network namespace. This loads the module `nf_conntrack_netlink` where
-    /// it is missing and may be loaded.
+    /// Opens the table of the current thread's network namespace. This loads the module
+    /// `nf_conntrack_netlink` where it is missing and may be loaded.
     ///
     /// # Errors
     /// See [`ConntrackError`].
@@ -156,8 +159,8 @@ impl Conntrack {
         Ok(listed)
     }
 
-    /// Changes the entries that `filter` admits and `change` picks, while they are listed: memory does not grow with their
-    /// number. Returns how many there were.
+    /// Changes the entries that `filter` admits and `change` picks, while they are listed: memory does not
+    /// grow with their number. Returns how many there were.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -188,7 +191,8 @@ impl Conntrack {
         present(self.list.query(&request::find(entry), Entry::read))
     }
 
-    /// Deletes entries, and makes others in the place of some. One that is gone, or is there, is not an error.
+    /// Deletes entries, and makes others in the place of some. One that is gone, or is there, is not an
+    /// error.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -200,8 +204,9 @@ impl Conntrack {
         self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done().map(drop)
     }
 
-    /// Deletes UDP entries that translate nothing. The replies to their queries still come in for a while; without an entry, the first of
-    /// them would make one against the direction of the flow, which its next query would follow instead of the rules.
+    /// Deletes UDP entries that translate nothing. The replies to their queries still come in for a while;
+    /// without an entry, the first of them would make one against the direction of the flow, which its next
+    /// query would follow instead of the rules.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -220,9 +225,9 @@ impl Conntrack {
         Ok(())
     }
 
-    /// Deletes entries against the direction of these flows: a reply makes one that was looked up after the entry of its flow was
-    /// deleted, and comes to its socket after an entry for replies is there. The kernel keeps it for a second, and finds it by the
-    /// tuple of a query only.
+    /// Deletes entries against the direction of these flows: a reply makes one that was looked up after the
+    /// entry of its flow was deleted, and comes to its socket after an entry for replies is there. The kernel
+    /// keeps it for a second, and finds it by the tuple of a query only.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -261,8 +266,8 @@ impl Conntrack {
         self.change.requests(&messages, &[libc::EEXIST])
     }
 
-    /// Leaves a number in the namespace for later runs: an entry that no packet belongs to, which ends by itself after a
-    /// day. Replaces an earlier note.
+    /// Leaves a number in the namespace for later runs: an entry that no packet belongs to, which ends by
+    /// itself after a day. Replaces an earlier note.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -10,11 +10,12 @@ use super::{Kind, family_number, number_of};
 use crate::kernel::netlink::Message;
 use crate::model::{Family, Transport};
 
-/// One side has begun to close the connection: a SYN on an entry that is closed deletes it. Without this, as after a
-/// reset by the server, the SYN follows the entry for 10 s. `IP_CT_TCP_FLAG_CLOSE_INIT` of
+/// One side has begun to close the connection: a SYN on an entry that is closed deletes it. Without this, as
+/// after a reset by the server, the SYN follows the entry for 10 s. `IP_CT_TCP_FLAG_CLOSE_INIT` of
 /// linux/netfilter/nf_conntrack_tcp.h, which the kernel reads for nothing else.
 const TCP_CLOSE_INIT: u8 = 4;
-/// `IP_CT_TCP_FLAG_MAXACK_SET`: the last acknowledged number is known, which a reset has to have to end the connection.
+/// `IP_CT_TCP_FLAG_MAXACK_SET`: the last acknowledged number is known, which a reset has to have to end the
+/// connection.
 const TCP_MAXACK_SET: u8 = 0x20;
 /// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
 const TRANSLATED: u32 = Status::DESTINATION_TRANSLATED;
@@ -31,8 +32,8 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Whether `entry` is listed. The kernel does not filter by protocol for both families at once, and by status only
-    /// since 5.15.
+    /// Whether `entry` is listed. The kernel does not filter by protocol for both families at once, and by
+    /// status only since 5.15.
     pub(super) fn admits(self, entry: &Entry) -> bool {
         let is_tcp = entry.transport == Transport::Tcp;
         match self {
@@ -42,7 +43,8 @@ impl Filter {
         }
     }
 
-    /// What the kernel leaves out costs nothing: each entry that it lists takes a microsecond, of a pod's DNS queries for instance.
+    /// What the kernel leaves out costs nothing: each entry that it lists takes a microsecond, of a pod's DNS
+    /// queries for instance.
     pub(super) fn dump(self) -> Message {
         let mut message = Message::new(Kind::Get.number(), 0, &[0; 4]);
         match self {
@@ -98,7 +100,8 @@ pub(super) fn create(new: &NewEntry) -> Message {
     message
 }
 
-/// See [`super::Change::DeleteOnSyn`]. Either direction would do; the kernel clears the one of a side that sends a SYN.
+/// See [`super::Change::DeleteOnSyn`]. Either direction would do; the kernel clears the one of a side that
+/// sends a SYN.
 pub(super) fn delete_on_syn(entry: &Entry) -> Message {
     let mut message = existing(Kind::New, entry);
     message.nested(root::PROTOCOL_INFO, |inner| {
@@ -152,10 +155,12 @@ pub(super) fn set_mark(entry: &Entry, mark: u32) -> Message {
     message
 }
 
-/// How long replies to earlier queries come in. Meanwhile Linux 6.18 refuses queries from the same port that are not captured.
+/// How long replies to earlier queries come in. Meanwhile Linux 6.18 refuses queries from the same port that
+/// are not captured.
 const REPLIES_SECONDS: u32 = 2;
 
-/// An entry for the replies to the queries of an untranslated UDP entry. Its own replies would go to port 0, so that no query follows it.
+/// An entry for the replies to the queries of an untranslated UDP entry. Its own replies would go to port 0,
+/// so that no query follows it.
 pub(super) fn replies(entry: &Entry) -> Message {
     let mut reply = entry.original;
     let mut message = about(Kind::New, CREATE, entry.transport, &reply.reversed(), entry.zone);
@@ -221,7 +226,8 @@ fn about(kind: Kind, flags: libc::c_int, transport: Transport, original: &Tuple,
     message
 }
 
-/// The rest of an entry that is made. Without CONFIRMED the kernel refuses the other bits of the status with EBUSY.
+/// The rest of an entry that is made. Without CONFIRMED the kernel refuses the other bits of the status with
+/// EBUSY.
 fn complete(message: &mut Message, transport: Transport, reply: &Tuple, status: Status, seconds: u32) {
     push_tuple(message, root::TUPLE_REPLY, transport, reply, None);
     message.push_be32(root::STATUS, status.0);

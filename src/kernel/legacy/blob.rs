@@ -1,8 +1,8 @@
 //! The kernel's image of a legacy table: a row of entries, in which chains are not named but marked.
 //!
-//! A built-in chain begins where `hook_entry` points and ends with its policy, where `underflow` points. A user
-//! chain begins with an entry whose target is `ERROR` and names it, and ends with an implicit `RETURN`. The
-//! last entry of all is an `ERROR` too.
+//! A built-in chain begins where `hook_entry` points and ends with its policy, where `underflow` points. A
+//! user chain begins with an entry whose target is `ERROR` and names it, and ends with an implicit `RETURN`.
+//! The last entry of all is an `ERROR` too.
 
 use std::io;
 

@@ -1,9 +1,9 @@
 //! The tables of legacy xtables, read by socket option.
 //!
-//! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
-//! option. Hence only tables that the kernel lists are read. The list is for root and its group only: other users may
-//! ask for tables by name where they are going to write them anyway. A sandbox has no list, and every table from the start: it
-//! is asked for each by name.
+//! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by
+//! socket option. Hence only tables that the kernel lists are read. The list is for root and its group only:
+//! other users may ask for tables by name where they are going to write them anyway. A sandbox has no list,
+//! and every table from the start: it is asked for each by name.
 #![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
 mod blob;
@@ -81,7 +81,8 @@ impl LegacyTable {
     }
 }
 
-/// Names of the legacy tables that exist in this thread's network namespace; none if the kernel lacks legacy xtables.
+/// Names of the legacy tables that exist in this thread's network namespace; none if the kernel lacks legacy
+/// xtables.
 ///
 /// # Errors
 /// The list may not be read, or `/proc` is not mounted, or a sandbox may not be asked: all are
@@ -122,8 +123,8 @@ pub fn table(family: Family, name: &str) -> io::Result<Option<LegacyTable>> {
     if tables(family)?.iter().any(|listed| listed == name) { read(family, name).map(Some) } else { Ok(None) }
 }
 
-/// The contents of these tables, whether they are listed or not. Those that do not exist are created; those that the kernel
-/// cannot create are left out.
+/// The contents of these tables, whether they are listed or not. Those that do not exist are created; those
+/// that the kernel cannot create are left out.
 ///
 /// # Errors
 /// As for [`table`].
@@ -175,7 +176,8 @@ pub struct RawTable {
 }
 
 impl RawTable {
-    /// Reads what the kernel returns: the description of a table, then its entries. `None` if that is too short.
+    /// Reads what the kernel returns: the description of a table, then its entries. `None` if that is too
+    /// short.
     #[must_use]
     pub fn of_bytes(name: &str, bytes: &[u8]) -> Option<Self> {
         let (info, entries) = bytes.split_at_checked(Info::LENGTH)?;
@@ -201,7 +203,8 @@ pub fn raw_tables(family: Family) -> io::Result<Vec<RawTable>> {
     tables(family)?.into_iter().map(raw).collect()
 }
 
-/// Whether the kernel lists its tables, by which the save tool finds them, and returns matches with their revisions: gVisor does neither.
+/// Whether the kernel lists its tables, by which the save tool finds them, and returns matches with their
+/// revisions: gVisor does neither.
 #[must_use]
 pub fn has_revisions() -> bool {
     !sandbox::is_sandbox() || procfs::own_exists("net/ip_tables_names")

@@ -46,7 +46,8 @@ pub(super) fn exists(family: Family, name: &str) -> io::Result<bool> {
     }
 }
 
-/// No such table; no legacy tables at all (`ENOPROTOOPT`); no such family (`EAFNOSUPPORT`). For the first, gVisor has `EINVAL`.
+/// No such table; no legacy tables at all (`ENOPROTOOPT`); no such family (`EAFNOSUPPORT`). For the first,
+/// gVisor has `EINVAL`.
 pub(super) fn means_absent(error: &io::Error) -> bool {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOPROTOOPT | libc::EAFNOSUPPORT) => true,
@@ -55,8 +56,8 @@ pub(super) fn means_absent(error: &io::Error) -> bool {
     }
 }
 
-/// Linux answers on any socket of the family. gVisor does on a raw one, which takes CAP_NET_RAW as well; the tools open such a one
-/// in any case.
+/// Linux answers on any socket of the family. gVisor does on a raw one, which takes CAP_NET_RAW as well; the
+/// tools open such a one in any case.
 fn ask<T>(family: Family, question: impl Fn(&OwnedFd) -> io::Result<T>) -> io::Result<T> {
     let refused = match open(family, SockType::Datagram, None).and_then(|socket| question(&socket)) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) && sandbox::is_sandbox() => error,
@@ -117,8 +118,8 @@ fn option(socket: &OwnedFd, family: Family, number: libc::c_int, bytes: &mut [u8
     };
     let room = libc::socklen_t::try_from(bytes.len()).map_err(|_| Errno::EFBIG)?;
     let mut length = room;
-    // SAFETY: `bytes` is valid for writes of `length` bytes and the kernel writes no more than that; `length` is
-    // valid for reads and writes; the descriptor is open, `socket` owns it.
+    // SAFETY: `bytes` is valid for writes of `length` bytes and the kernel writes no more than that; `length`
+    // is valid for reads and writes; the descriptor is open, `socket` owns it.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, number, bytes.as_mut_ptr().cast(), &raw mut length)
     };

@@ -9,7 +9,8 @@ use super::inet;
 /// How often a transaction is tried whose base other programs change.
 const ATTEMPTS: usize = 16;
 
-/// Commits what `batch` makes of the live tables, and deletes others, in one transaction: again if the rules change meanwhile.
+/// Commits what `batch` makes of the live tables, and deletes others, in one transaction: again if the rules
+/// change meanwhile.
 pub(super) fn commit(
     client: &mut Client,
     delete: &[String],

@@ -1,7 +1,7 @@
 //! Rules that store packet marks in connections, limited to packets from `lo`.
 //!
-//! The rule as it is comes back from the kernel as a list of expressions, and goes back with two more at its head: no
-//! expression is interpreted beyond what identifies such a rule.
+//! The rule as it is comes back from the kernel as a list of expressions, and goes back with two more at its
+//! head: no expression is interpreted beyond what identifies such a rule.
 
 use std::io;
 
@@ -38,8 +38,9 @@ struct SaveRule {
 }
 
 impl Nftables {
-    /// Limits the rules of a table that store packet marks in connections to packets from `lo`, in one transaction;
-    /// those that look at an input interface already stay as they are. Returns how many there were.
+    /// Limits the rules of a table that store packet marks in connections to packets from `lo`, in one
+    /// transaction; those that look at an input interface already stay as they are. Returns how many there
+    /// were.
     ///
     /// # Errors
     /// The kernel refuses; then nothing is changed.

@@ -1,11 +1,13 @@
-//! Sets that are loaded ahead: in transactions of their own, before the one that lets the rules refer to them.
+//! Sets that are loaded ahead: in transactions of their own, before the one that lets the rules refer to
+//! them.
 //!
-//! A set of ranges that is created in the transaction that lets a rule refer to it holds nothing for packets until some
-//! microseconds after that transaction (seen on Linux 6.18). So such a set is always loaded ahead, or stays if it is live
-//! already; a set of single values is if the send buffer is too small for one transaction.
+//! A set of ranges that is created in the transaction that lets a rule refer to it holds nothing for packets
+//! until some microseconds after that transaction (seen on Linux 6.18). So such a set is always loaded ahead,
+//! or stays if it is live already; a set of single values is if the send buffer is too small for one
+//! transaction.
 //!
-//! No rule refers to a set before the last transaction, so packets meet the previous rules until then, whole. A run that
-//! is killed meanwhile leaves sets that no rule refers to; the next one deletes them.
+//! No rule refers to a set before the last transaction, so packets meet the previous rules until then, whole.
+//! A run that is killed meanwhile leaves sets that no rule refers to; the next one deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -42,7 +42,8 @@ pub fn members(tables: &[Table]) -> Vec<(TableName, Vec<Members>)> {
     with_sets.filter_map(read).collect()
 }
 
-/// The tables with a base chain that captured packets pass. Asked about are those that `concerns` selects by table and name.
+/// The tables with a base chain that captured packets pass. Asked about are those that `concerns` selects by
+/// table and name.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -57,9 +58,9 @@ pub fn tables_in_path(concerns: impl Fn(&TableName, &str) -> bool) -> io::Result
     Ok(passed.map(|(table, _)| table).into_set())
 }
 
-/// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their
-/// counters, base chains their places at the hooks. Sets that cannot be part of that transaction are loaded before it (see
-/// `staged.rs`): in as many transactions as are returned.
+/// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay
+/// keep their counters, base chains their places at the hooks. Sets that cannot be part of that transaction
+/// are loaded before it (see `staged.rs`): in as many transactions as are returned.
 ///
 /// # Errors
 /// What the kernel refuses; then no rule is changed.
@@ -93,8 +94,8 @@ fn delete_dormant(client: &mut Client, dormant: &[TableName], tables: &[Table]) 
     if batch.is_empty() { Ok(()) } else { client.commit(&batch) }
 }
 
-/// Whether the kernel takes everything that native rules consist of: tried in a transaction that makes a table and
-/// deletes it.
+/// Whether the kernel takes everything that native rules consist of: tried in a transaction that makes a
+/// table and deletes it.
 ///
 /// # Errors
 /// What the kernel refuses.

@@ -33,7 +33,8 @@ impl Owner {
     fn with<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         let group = setfsgid(Gid::from_raw(self.gid));
         let user = setfsuid(Uid::from_raw(self.uid));
-        // The call returns the previous id and not whether it succeeded: an impossible id reads the current one.
+        // The call returns the previous id and not whether it succeeded: an impossible id reads the current
+        // one.
         let reached = setfsuid(Uid::from_raw(u32::MAX)).as_raw() == self.uid;
         if !reached {
             setfsgid(group);
@@ -112,7 +113,8 @@ pub(super) fn connected(probe: &OwnedFd) -> Option<Result<(), Errno>> {
     })
 }
 
-/// Accepts a connection, if one waits, and returns the port to which it was going before it was redirected, if it was.
+/// Accepts a connection, if one waits, and returns the port to which it was going before it was redirected,
+/// if it was.
 pub(super) fn accept(family: Family, listener: &TcpListener) -> Option<Option<u16>> {
     let (connection, _) = listener.accept().ok()?;
     let port = match family {

@@ -26,8 +26,8 @@ pub struct Probe {
     pub capture_ports: [Port; 2],
     /// Where the probe goes.
     pub port: Port,
-    /// The uid that sends the probe: the first of the proxy's uids. Connections of other users to 127.0.0.6 are rightly
-    /// not captured.
+    /// The uid that sends the probe: the first of the proxy's uids. Connections of other users to 127.0.0.6
+    /// are rightly not captured.
     pub uid: u32,
     /// The first of the proxy's gids.
     pub gid: u32,
@@ -92,7 +92,8 @@ fn wait(probes: &[FamilyProbe], time: Duration) {
     // Rounded up: otherwise the last fraction of a millisecond would be a busy loop.
     let milliseconds = time.as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-    // An interrupted wait is a short one: the loop looks at the clock. One that fails must not make the loop busy.
+    // An interrupted wait is a short one: the loop looks at the clock. One that fails must not make the loop
+    // busy.
     if poll(&mut descriptors, timeout).is_err() {
         std::thread::sleep(time.min(Duration::from_millis(20)));
     }

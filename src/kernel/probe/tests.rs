@@ -50,8 +50,9 @@ fn add_passthrough_address() {
     }
 }
 
-/// What a probe meets, for as short a time as shows `expected`, and at most for this long: a busy machine needs more. A program that
-/// another test starts meanwhile holds the sockets of the attempt before until its exec: the port is in use.
+/// What a probe meets, for as short a time as shows `expected`, and at most for this long: a busy machine
+/// needs more. A program that another test starts meanwhile holds the sockets of the attempt before until its
+/// exec: the port is in use.
 fn eventually(
     families: Families,
     expected: impl Fn(&[UncapturedProbe]) -> bool,

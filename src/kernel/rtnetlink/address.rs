@@ -100,7 +100,8 @@ impl Rtnetlink {
         Ok(found.map(|protocol| PassthroughAddress { protocol }))
     }
 
-    /// Puts `::6/128` on `lo`, with our protocol number where the kernel keeps one. One that is there stays as it is.
+    /// Puts `::6/128` on `lo`, with our protocol number where the kernel keeps one. One that is there stays
+    /// as it is.
     ///
     /// # Errors
     /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is disabled on `lo`.
@@ -113,7 +114,8 @@ impl Rtnetlink {
         }
     }
 
-    /// Gives our protocol number to `::6/128` on `lo`, whichever program added it; adds it if it is not there.
+    /// Gives our protocol number to `::6/128` on `lo`, whichever program added it; adds it if it is not
+    /// there.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -42,7 +42,8 @@ const FRA_SPORT_MASK: u16 = 28;
 const FRA_DPORT_MASK: u16 = 29;
 
 impl Rtnetlink {
-    /// Every policy rule and route of a family. Those that a kernel without policy rules follows, if it has none.
+    /// Every policy rule and route of a family. Those that a kernel without policy rules follows, if it has
+    /// none.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -58,7 +59,8 @@ impl Rtnetlink {
         Ok(fib)
     }
 
-    /// Whether the route of an IPv6 address may come yet: the kernel adds it in the background, some milliseconds after the address.
+    /// Whether the route of an IPv6 address may come yet: the kernel adds it in the background, some
+    /// milliseconds after the address.
     fn awaits_route(&mut self, fib: &Fib) -> io::Result<bool> {
         let has_route = |own: &SourceAddress| {
             let routes = fib.routes.iter().filter(|route| route.kind == RouteKind::Local);
@@ -127,8 +129,8 @@ impl Rtnetlink {
     }
 }
 
-/// The routes by which the kernel delivers to its addresses, where it does not list them: gVisor does not. On Linux an interface that is
-/// up has a route for each address in use.
+/// The routes by which the kernel delivers to its addresses, where it does not list them: gVisor does not. On
+/// Linux an interface that is up has a route for each address in use.
 fn local_routes(addresses: &[SourceAddress], is_up: impl Fn(&str) -> bool) -> Vec<FibRoute> {
     let in_use = addresses.iter().filter(|address| !address.is_tentative && is_up(&address.interface));
     let route = |address: &SourceAddress| {

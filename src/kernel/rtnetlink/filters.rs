@@ -39,7 +39,8 @@ struct Discipline {
 }
 
 impl Rtnetlink {
-    /// The filters of each interface that may drop, redirect or change packets. Filters that only classify them are left out.
+    /// The filters of each interface that may drop, redirect or change packets. Filters that only classify
+    /// them are left out.
     ///
     /// # Errors
     /// The kernel refuses.

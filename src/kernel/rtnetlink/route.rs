@@ -115,7 +115,8 @@ impl Rtnetlink {
         self.socket.request(&claim)
     }
 
-    /// Deletes `local default dev lo` from a table: ours, or with `protocol` another's; false if it is not there.
+    /// Deletes `local default dev lo` from a table: ours, or with `protocol` another's; false if it is not
+    /// there.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -59,8 +59,8 @@ impl MarkRule {
 }
 
 impl Rtnetlink {
-    /// The policy rules of a family that look at the mark, in the kernel's order; none if the kernel has no policy
-    /// rules in this family.
+    /// The policy rules of a family that look at the mark, in the kernel's order; none if the kernel has no
+    /// policy rules in this family.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -96,8 +96,8 @@ impl Rtnetlink {
         self.add(&message(libc::RTM_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, family, &rule))
     }
 
-    /// Deletes one rule like this, of several identical ones just one; false if there is none. Meant for plain rules
-    /// from [`Self::mark_rules`]: what else a rule compares the kernel does not look at here.
+    /// Deletes one rule like this, of several identical ones just one; false if there is none. Meant for
+    /// plain rules from [`Self::mark_rules`]: what else a rule compares the kernel does not look at here.
     ///
     /// # Errors
     /// The kernel refuses.

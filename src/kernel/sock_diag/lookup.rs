@@ -15,8 +15,9 @@ const SOCK_DESTROY: u16 = 21;
 /// Where the kernel's number of a socket is in `struct inet_diag_msg`.
 const COOKIE: usize = 44;
 
-/// Looks sockets up one by one. A list comes in several messages, and the kernel continues it at the place that a socket had in
-/// its hash bucket: where another socket before it has ended between two messages, one that is open is not listed.
+/// Looks sockets up one by one. A list comes in several messages, and the kernel continues it at the place
+/// that a socket had in its hash bucket: where another socket before it has ended between two messages, one
+/// that is open is not listed.
 #[derive(Debug)]
 pub struct SocketLookup {
     socket: Socket,
@@ -35,7 +36,8 @@ impl SocketLookup {
         Ok(Self { socket: Socket::open(Protocol::SockDiag)?, interfaces })
     }
 
-    /// Whether a socket has these ends whose connection has not ended: neither a listener nor one in TIME_WAIT.
+    /// Whether a socket has these ends whose connection has not ended: neither a listener nor one in
+    /// TIME_WAIT.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -15,7 +15,8 @@ use crate::model::Family;
 use crate::ordered::Ordered as _;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// `TCPDIAG_GETSOCK`, the older request: the only one that lists TCP sockets of both families in one walk of the kernel's table.
+/// `TCPDIAG_GETSOCK`, the older request: the only one that lists TCP sockets of both families in one walk of
+/// the kernel's table.
 const TCP_OF_BOTH_FAMILIES: u16 = 18;
 /// Length of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
@@ -126,8 +127,8 @@ pub struct InetSocket {
     pub began: Option<bool>,
 }
 
-/// The TCP sockets in one of `states`, of both families, in the current thread's network namespace. A family that the
-/// kernel does not have has none.
+/// The TCP sockets in one of `states`, of both families, in the current thread's network namespace. A family
+/// that the kernel does not have has none.
 ///
 /// # Errors
 /// The kernel refuses; `ENOENT` without the module `tcp_diag`.
@@ -187,8 +188,8 @@ fn listed(protocol: libc::c_int, states: &[State], extensions: u8) -> io::Result
     Ok(v4.into_iter().chain(v6).map(|(_, socket)| socket).collect())
 }
 
-/// The families of which the current thread's network namespace has a TCP socket, in whatever state. A listener on `::`
-/// counts for both.
+/// The families of which the current thread's network namespace has a TCP socket, in whatever state. A
+/// listener on `::` counts for both.
 ///
 /// # Errors
 /// The kernel refuses, and `/proc` does not have it.
@@ -203,7 +204,8 @@ pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
     }
 }
 
-/// Whether the current thread's network namespace has a UDP socket that is bound or connected; `None` if `/proc` does not say.
+/// Whether the current thread's network namespace has a UDP socket that is bound or connected; `None` if
+/// `/proc` does not say.
 #[must_use]
 pub fn is_udp_in_use() -> Option<bool> {
     let Counts { v4, v6 } = Counts::read()?;
@@ -340,7 +342,8 @@ impl InetSocket {
     }
 }
 
-/// For all sockets, or with a `struct inet_diag_sockid` for one; `extensions` has a bit for each attribute that is asked for.
+/// For all sockets, or with a `struct inet_diag_sockid` for one; `extensions` has a bit for each attribute
+/// that is asked for.
 fn request(
     family: libc::c_int,
     protocol: libc::c_int,

@@ -8,10 +8,12 @@ const BYTES_ACKED: usize = 120;
 const BYTES_SENT: usize = 200;
 const BYTES_RETRANS: usize = 208;
 
-/// Whether a socket began its connection, by its state and its `struct tcp_info`; `None` where they do not tell.
+/// Whether a socket began its connection, by its state and its `struct tcp_info`; `None` where they do not
+/// tell.
 ///
-/// The side that began has one byte more acknowledged than it has sent: its SYN. The SYN of the other side is acknowledged
-/// before its socket is made. A FIN counts like a SYN, and data under way is not acknowledged yet.
+/// The side that began has one byte more acknowledged than it has sent: its SYN. The SYN of the other side is
+/// acknowledged before its socket is made. A FIN counts like a SYN, and data under way is not acknowledged
+/// yet.
 pub(super) fn began(state: State, info: Option<&[u8]>) -> Option<bool> {
     match state {
         State::SynSent => return Some(true),

@@ -22,8 +22,8 @@ pub struct RuleContext<'a> {
 /// Most rules for which one rule is read, by the members of its sets.
 const MOST: usize = 1000;
 
-/// Reads a rule: a rule for each thing that it does, for each member of a verdict map, and of a set of several fields; none if
-/// it is for no packet of the family.
+/// Reads a rule: a rule for each thing that it does, for each member of a verdict map, and of a set of
+/// several fields; none if it is for no packet of the family.
 #[must_use]
 pub fn foreign_rules(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Vec<LiveRule> {
     let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];

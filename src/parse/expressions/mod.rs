@@ -86,7 +86,8 @@ enum Loaded {
     /// The option for the interface; whether it is its number instead of its name.
     Interface(&'static str, bool),
     Protocol,
-    /// The extension for the mark of the packet or of the connection, the bits of it that are kept, and those that are toggled then.
+    /// The extension for the mark of the packet or of the connection, the bits of it that are kept, and those
+    /// that are toggled then.
     Mark(&'static str, u32, u32),
     /// The flags of TCP that count.
     Flags(u8),

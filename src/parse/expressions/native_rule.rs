@@ -9,7 +9,8 @@ use super::decode::{half, number, port, quoted};
 use super::{Loaded, Reader, is_not};
 use crate::model::Family;
 
-/// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other family only.
+/// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other
+/// family only.
 pub(in crate::parse) fn words_of_native_rule(family: Family, expressions: &[Expression]) -> Option<String> {
     let mut reader = Reader { family, ..Reader::default() };
     for expression in expressions {

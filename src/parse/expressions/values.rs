@@ -152,7 +152,8 @@ fn masked(mark: u32, mask: u32) -> String {
 
 /// A test of the state of the connection: of these bits of it, or with 0 as a whole.
 fn states(bits: u32, is_negated: bool, values: &[Values<'_>]) -> Option<String> {
-    // A packet has one state: it never equals several, which nft compares it with for `!= established,related`.
+    // A packet has one state: it never equals several, which nft compares it with for
+    // `!= established,related`.
     let listed = values.iter().try_fold(0, |listed, (first, last)| {
         let state = number(first, 0).filter(|_| first == last)?;
         Some(if state.is_power_of_two() { listed | state } else { listed })

@@ -21,7 +21,8 @@ const INV_PROTOCOL: u8 = 0x40;
 /// The bits of `invflags` that are printed.
 const INV_KNOWN: u8 = INV_IN | INV_OUT | INV_SOURCE | INV_DESTINATION | INV_PROTOCOL;
 
-/// The revisions of matches that differ in size. gVisor returns matches without their revision: there the size alone tells it.
+/// The revisions of matches that differ in size. gVisor returns matches without their revision: there the
+/// size alone tells it.
 const SIZES: [(&str, usize, u32); 4] =
     [("multiport", 32, 0), ("multiport", 48, 1), ("owner", 24, 1), ("owner", 40, 0)];
 /// The extensions of which gVisor has one revision.

@@ -16,8 +16,8 @@ const ALL: u128 = u128::MAX;
 /// The flags of TCP by their bits.
 const FLAGS: [&str; 6] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG"];
 
-/// What an option of an extension looks at, the bits that it compares and the values with which it holds; `None` if it is not
-/// understood.
+/// What an option of an extension looks at, the bits that it compares and the values with which it holds;
+/// `None` if it is not understood.
 pub(super) fn read(module: &str, option: &[&str]) -> Option<(Field, u128, Vec<Range>)> {
     let (name, value) = match *option {
         ["--syn"] => return Some((Field::TcpFlags, 0x17, vec![(2, 2)])),

@@ -1,8 +1,8 @@
 //! Derives the configuration from live rules: the inverse of [`super::ruleset`].
 //!
 //! Only our own rules are read, by form and position; settings that rules do not show come from the given
-//! configuration. [`super::ruleset`] of the result is the proof: if it gives other rules, another program has changed
-//! the live ones.
+//! configuration. [`super::ruleset`] of the result is the proof: if it gives other rules, another program has
+//! changed the live ones.
 
 mod form;
 
@@ -23,8 +23,9 @@ use crate::model::{
     PerFamily, Port, Ports, Statement, Table, TableRules, Target, Transport, Why,
 };
 
-/// The configuration whose rules are `live`. `table_of` tells which routing table packets with a mark are looked up in; `otherwise`
-/// has what no rule shows. What all families have alike is read from `first`, if it has it.
+/// The configuration whose rules are `live`. `table_of` tells which routing table packets with a mark are
+/// looked up in; `otherwise` has what no rule shows. What all families have alike is read from `first`, if it
+/// has it.
 #[must_use]
 pub fn config_from(
     live: &PerFamily<FamilyRules>,
@@ -78,7 +79,8 @@ struct OwnRules<'a> {
 }
 
 impl<'a> OwnRules<'a> {
-    /// What `read` finds in a chain of ours. All families have the same, so that of the first that has any counts.
+    /// What `read` finds in a chain of ours. All families have the same, so that of the first that has any
+    /// counts.
     fn chain<T>(&self, table: Table, chain: Chain, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
         self.first(|rules| statements(rules, table, chain).filter_map(&read).collect())
     }
@@ -199,8 +201,8 @@ impl<'a> OwnRules<'a> {
         all
     }
 
-    /// A rule for all addresses of each family, or rules for ranges, of which one may be a range of all addresses. The rules of a
-    /// virtual interface have them in their order, which native sets have not.
+    /// A rule for all addresses of each family, or rules for ranges, of which one may be a range of all
+    /// addresses. The rules of a virtual interface have them in their order, which native sets have not.
     fn included(&self, virtual_interface: Option<&Interface>) -> OutboundRanges {
         let of_guests = virtual_interface.map(|interface| self.ranges_of_guests(interface));
         let of_guests = of_guests.filter(|all| all.iter().any(|(_, ranges)| !ranges.is_empty()));
@@ -234,8 +236,8 @@ impl<'a> OwnRules<'a> {
         self.all.iter().map(of).collect()
     }
 
-    /// The rules that let in by an interface, without those of interfaces that are excluded in both directions. They were each put
-    /// before the one of before.
+    /// The rules that let in by an interface, without those of interfaces that are excluded in both
+    /// directions. They were each put before the one of before.
     fn virtual_interfaces(&self, excluded: &[Interface]) -> Vec<Interface> {
         let mut interfaces = self.hook(Table::Nat, Hook::Prerouting, |rule| interface(rule, true));
         for name in excluded {

@@ -8,8 +8,8 @@ use crate::model::{
 };
 use crate::parse::Line;
 
-/// Whether a rule that jumps to a chain of ours is one that we, or a version of Istio, write. Any other one is foreign,
-/// and holds the chain that it jumps to.
+/// Whether a rule that jumps to a chain of ours is one that we, or a version of Istio, write. Any other one
+/// is foreign, and holds the chain that it jumps to.
 pub(crate) fn is_our_jump(table: Table, hook: Hook, line: &Line) -> bool {
     let Some(Statement { matcher, target: Target::Jump(chain) }) = &line.statement else { return false };
     let every = *matcher == Matcher::default();
@@ -37,7 +37,8 @@ fn is_rerouted(matcher: &Matcher) -> bool {
     in_interface.is_some() && !matches!(destination, Some(Match::Not(_))) && *matcher == expected
 }
 
-/// Whether a rule that jumps to no chain of ours has a form that we write in this chain. That alone proves nothing.
+/// Whether a rule that jumps to no chain of ours has a form that we write in this chain. That alone proves
+/// nothing.
 pub(super) fn may_be_ours(table: Table, hook: Hook, statement: &Statement) -> bool {
     let plain = is_plain_return(statement);
     let by = |hook| match hook {

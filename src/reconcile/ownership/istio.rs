@@ -1,7 +1,7 @@
 //! Identifies rules of Istio's own binary, or of a version of ours without records.
 //!
-//! It appended its rules in one transaction, so they are consecutive and adjacent to its jumps, unless foreign rules
-//! were inserted in between: then rules that cannot be distinguished stay.
+//! It appended its rules in one transaction, so they are consecutive and adjacent to its jumps, unless
+//! foreign rules were inserted in between: then rules that cannot be distinguished stay.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +28,8 @@ fn statement(line: Option<&Line>) -> Option<&Statement> {
     line?.statement.as_ref()
 }
 
-/// `-i IF -j RETURN` and `-o IF -j RETURN` are a pair, each half right before a rule of Istio's that was appended
-/// with it. Without one in the chain (no inbound ports) the end of the chain is the place.
+/// `-i IF -j RETURN` and `-o IF -j RETURN` are a pair, each half right before a rule of Istio's that was
+/// appended with it. Without one in the chain (no inbound ports) the end of the chain is the place.
 fn excluded_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let inbound = returns_before_ours(observed.hook(Hook::Prerouting), &ours.of(Hook::Prerouting));
     let outbound = returns_before_ours(observed.hook(Hook::Output), &ours.of(Hook::Output));
@@ -62,8 +62,8 @@ fn returns_before_ours(lines: &[Line], certain: &BTreeSet<usize>) -> Vec<(usize,
     returns
 }
 
-/// `-i IF -j RETURN` of a virtual interface is right behind the rules that send the same interfaces to the proxy.
-/// Where no range is captured nothing distinguishes it from a foreign rule.
+/// `-i IF -j RETURN` of a virtual interface is right behind the rules that send the same interfaces to the
+/// proxy. Where no range is captured nothing distinguishes it from a foreign rule.
 fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let lines = observed.hook(Hook::Prerouting);
     let claimed = ours.of(Hook::Prerouting);
@@ -85,8 +85,8 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     ours.claim(Hook::Prerouting, returns);
 }
 
-/// The mark rules of TPROXY mode with the mark that the chains use: in OUTPUT from the RETURN to the restore, in
-/// PREROUTING right behind a jump. Of identical ones the last.
+/// The mark rules of TPROXY mode with the mark that the chains use: in OUTPUT from the RETURN to the restore,
+/// in PREROUTING right behind a jump. Of identical ones the last.
 fn mark_rules(observed: &ObservedTable, ours: &mut Ours) {
     let marks = marks_in_use(observed);
     let lines = observed.hook(Hook::Output);

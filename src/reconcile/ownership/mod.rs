@@ -6,8 +6,8 @@
 //! | any other, rules of our own run | the record of that run: its handle, or its form ([`forms::may_be_ours`]) and the digest of the consecutive rules it belongs to ([`recorded`]) |
 //! | any other, no record | Istio's own binary wrote them: its form, and its place beside Istio's jumps ([`istio`]) |
 //!
-//! [`crate::parse`] does not parse comments and matches that we never write: a rule with one is foreign. If identical
-//! rules leave more than one possibility, none is treated as ours, and the lines are reported.
+//! [`crate::parse`] does not parse comments and matches that we never write: a rule with one is foreign. If
+//! identical rules leave more than one possibility, none is treated as ours, and the lines are reported.
 
 mod forms;
 mod istio;
@@ -52,7 +52,8 @@ impl Ours {
         ambiguous.filter(|at| !certain.contains(at)).into_set()
     }
 
-    /// The places of recorded rules that these options no longer have, as far as it is unknown which place it is.
+    /// The places of recorded rules that these options no longer have, as far as it is unknown which place it
+    /// is.
     pub(super) fn unwanted(&self, hook: Hook, wanted: &HookRules) -> BTreeSet<usize> {
         let parts = [(Part::Head, &wanted.head), (Part::Tail, &wanted.tail)];
         let is_wanted = |block: &Block| {
@@ -116,7 +117,8 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
     ours
 }
 
-/// Rules that earlier runs left, unless one of several identical ones is gone since: the program or person that deleted it knew which to keep.
+/// Rules that earlier runs left, unless one of several identical ones is gone since: the program or person
+/// that deleted it knew which to keep.
 fn left(family: Family, table: Table, observed: &ObservedTable, record: &Record, ours: &mut Ours) {
     for block in record.left().filter(|block| (block.family, block.table) == (family, table)) {
         let certain = ours.of(block.hook);
@@ -239,8 +241,8 @@ fn is_known<'a>(lines: impl IntoIterator<Item = &'a Line>) -> bool {
     lines.into_iter().all(|line| line.ours.is_some())
 }
 
-/// Whether one of our rules was put behind what was in the chain: everything but what virtual interfaces need, and
-/// plain RETURNs, which may be either.
+/// Whether one of our rules was put behind what was in the chain: everything but what virtual interfaces
+/// need, and plain RETURNs, which may be either.
 pub(super) fn is_in_tail(line: &Line) -> bool {
     let rerouted = |statement: &Statement| {
         statement.matcher.in_interface.is_some() && statement.target == Target::Jump(Chain::Redirect)
@@ -248,8 +250,8 @@ pub(super) fn is_in_tail(line: &Line) -> bool {
     line.statement.as_ref().is_none_or(|statement| !rerouted(statement) && !forms::is_plain_return(statement))
 }
 
-/// Whether the record, if there is one, divides these rules as they are to be written now. If it does not, the same lines
-/// have another meaning, and are written again so that their places are known.
+/// Whether the record, if there is one, divides these rules as they are to be written now. If it does not,
+/// the same lines have another meaning, and are written again so that their places are known.
 pub(super) fn is_recorded(
     (family, table, hook): (Family, Table, Hook),
     wanted: &HookRules,
@@ -267,9 +269,9 @@ pub(super) fn is_recorded(
     })
 }
 
-/// `certain`, with lines that the options ask for and that may be ours: enough to see that nothing is missing, not
-/// enough to delete anything. With a record only what it says was written can be meant; without one there must be chains
-/// of Istio's.
+/// `certain`, with lines that the options ask for and that may be ours: enough to see that nothing is
+/// missing, not enough to delete anything. With a record only what it says was written can be meant; without
+/// one there must be chains of Istio's.
 pub(super) fn possibly_ours(
     place: (Family, Table, Hook),
     wanted: &HookRules,

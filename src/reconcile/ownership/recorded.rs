@@ -1,8 +1,9 @@
 //! Identifies our rules by the record of our runs.
 //!
-//! A table is written in one transaction, so it has one of the rule sets in the record. In nf_tables, the rules that
-//! a run found at its start are known by handle, and the rules written since have higher handles, adjacent to those
-//! of other rules of ours. In iptables-legacy only the position in the chain identifies the rule set.
+//! A table is written in one transaction, so it has one of the rule sets in the record. In nf_tables, the
+//! rules that a run found at its start are known by handle, and the rules written since have higher handles,
+//! adjacent to those of other rules of ours. In iptables-legacy only the position in the chain identifies the
+//! rule set.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +48,8 @@ pub(super) fn rules(
     let floor = known.map_or(0, |known| known.highest);
     let found: Vec<Generation> =
         generations.iter().filter(possible).map(|blocks| find(table, observed, blocks, floor)).collect();
-    // Where each set has rules in the table, each has chains there: without them, another program has deleted those. It cannot have
-    // left our rules in a table that it made again.
+    // Where each set has rules in the table, each has chains there: without them, another program has deleted
+    // those. It cannot have left our rules in a table that it made again.
     let is_same_table = known.is_some() || live.is_none() || record.numbering(family, table).is_none();
     if is_in_every_set && is_same_table {
         for blocks in generations.iter().filter(|blocks| !possible(blocks)) {
@@ -85,7 +86,8 @@ fn by_handle(observed: &ObservedTable, generations: &[Vec<Block>], ours: &mut Ou
     }
 }
 
-/// Every place in which the rules of a set may be. What was written since the table had `floor` as its highest handle is above it.
+/// Every place in which the rules of a set may be. What was written since the table had `floor` as its
+/// highest handle is above it.
 fn find(table: Table, observed: &ObservedTable, blocks: &[Block], floor: u64) -> Generation {
     let of = |hook: Hook| {
         let here = blocks.iter().filter(move |block| block.hook == hook);
@@ -98,8 +100,8 @@ fn find(table: Table, observed: &ObservedTable, blocks: &[Block], floor: u64) ->
     Hook::ALL.into_iter().flat_map(of).collect()
 }
 
-/// Claims what is next to other rules of ours. Where rules that were found are gone, they were replaced: by the only set that can
-/// be there.
+/// Claims what is next to other rules of ours. Where rules that were found are gone, they were replaced: by
+/// the only set that can be there.
 fn by_transaction(
     table: Table,
     observed: &ObservedTable,
@@ -121,18 +123,19 @@ fn by_transaction(
     claim(table, observed, &all, true, ours);
 }
 
-/// How many rules a set has at least that cannot all be foreign by chance: those of TPROXY mode in mangle. Two interfaces that are
-/// excluded have four, which another program may have too.
+/// How many rules a set has at least that cannot all be foreign by chance: those of TPROXY mode in mangle.
+/// Two interfaces that are excluded have four, which another program may have too.
 const CONCLUSIVE: usize = 5;
 
-/// Whether the table holds this set, although the other possibility is that a killed run had not written any: it is long, and each
-/// of its rules is in one place only.
+/// Whether the table holds this set, although the other possibility is that a killed run had not written any:
+/// it is long, and each of its rules is in one place only.
 fn is_conclusive(generation: &Generation) -> bool {
     let rules: usize = generation.iter().map(|(block, _)| block.count).sum();
     rules >= CONCLUSIVE && generation.iter().all(|(_, places)| places.len() == 1)
 }
 
-/// Claims the set of rules that is where it was written, or the only one that can be there; else what each place proves.
+/// Claims the set of rules that is where it was written, or the only one that can be there; else what each
+/// place proves.
 fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: &mut Ours) {
     let named = || found.iter().filter(|generation| !generation.is_empty());
     let in_place =
@@ -159,7 +162,8 @@ fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: 
             claim(table, observed, generation, false, ours);
         }
         _ => {
-            // A set is written in one transaction: what one of its runs is missing of was not written, or was changed since.
+            // A set is written in one transaction: what one of its runs is missing of was not written, or was
+            // changed since.
             let (possible, broken): (Vec<_>, Vec<_>) =
                 named().partition(|generation| generation.iter().all(|(_, places)| !places.is_empty()));
             possible.into_iter().for_each(|generation| claim(table, observed, generation, true, ours));
@@ -168,8 +172,8 @@ fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: 
     }
 }
 
-/// Claims what was found, where that is one place, or proved. What is proved proves others: until nothing is added. Then what
-/// all places of a run have in common.
+/// Claims what was found, where that is one place, or proved. What is proved proves others: until nothing is
+/// added. Then what all places of a run have in common.
 fn claim(table: Table, observed: &ObservedTable, found: &[Candidates], needs_proof: bool, ours: &mut Ours) {
     let mut batch: Option<Batch> = None;
     let mut open: Vec<&Candidates> = found.iter().collect();
@@ -215,8 +219,8 @@ fn claim(table: Table, observed: &ObservedTable, found: &[Candidates], needs_pro
     }
 }
 
-/// The places that nothing else has, and whether one of them needs proof: what only remains because others are claimed is no
-/// better than one of several.
+/// The places that nothing else has, and whether one of them needs proof: what only remains because others
+/// are claimed is no better than one of several.
 fn free<'a>(
     places: &'a [Vec<usize>],
     needs_proof: bool,

@@ -7,7 +7,8 @@ use crate::model::{Hook, Table};
 use crate::parse::Line;
 use crate::record::{Block, BlockLocation, Part, chain_digest, digest, hash};
 
-/// Most possibilities that are compared. With more, the chain has too many identical rules to decide which are ours.
+/// Most possibilities that are compared. With more, the chain has too many identical rules to decide which
+/// are ours.
 pub(super) const MOST: usize = 64;
 /// Most lines of our forms among which a run is searched that foreign rules have broken up.
 const MOST_SCATTERED: usize = 14;
@@ -32,7 +33,8 @@ pub(super) fn proved<'a>(
     proved.next().filter(|_| proved.next().is_none()).copied()
 }
 
-/// What these places have in common. If the run was written, and these are all the places, that is part of it.
+/// What these places have in common. If the run was written, and these are all the places, that is part of
+/// it.
 pub(super) fn common(found: &[&Vec<usize>]) -> Vec<usize> {
     let [first, others @ ..] = found else { return Vec::new() };
     let is_common = |at: &&usize| found.len() < MOST && others.iter().all(|places| places.contains(at));
@@ -42,8 +44,8 @@ pub(super) fn common(found: &[&Vec<usize>]) -> Vec<usize> {
 /// A recorded run with the places in which it may be.
 pub(super) type Candidates = (Block, Vec<Vec<usize>>);
 
-/// Leaves only what fits: rules of the head come before those of the tail. Nothing changes if that does not work out:
-/// while a change is under way the record has runs that are not written.
+/// Leaves only what fits: rules of the head come before those of the tail. Nothing changes if that does not
+/// work out: while a change is under way the record has runs that are not written.
 pub(super) fn in_order(blocks: Vec<Candidates>) -> Vec<Candidates> {
     let before = |head: &[usize], tail: &[usize]| head.last() < tail.first();
     let fits = |part: Part, places: &[usize]| {
@@ -101,8 +103,8 @@ fn from_batch(lines: &[Line], places: &[usize], block: &Block, batch: &Batch) ->
             || before.is_some_and(|before| batch.jumps.contains(&before)))
 }
 
-/// Every place in which the run may be: consecutive lines, or, where foreign rules were put in between, any lines of
-/// our forms that are in its order; with handles, only those above `floor`. At most [`MOST`].
+/// Every place in which the run may be: consecutive lines, or, where foreign rules were put in between, any
+/// lines of our forms that are in its order; with handles, only those above `floor`. At most [`MOST`].
 pub(super) fn all(table: Table, hook: Hook, lines: &[Line], block: &Block, floor: u64) -> Vec<Vec<usize>> {
     let candidates: Vec<(usize, u32)> = lines
         .iter()

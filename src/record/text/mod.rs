@@ -1,10 +1,10 @@
 //! The record as text: the alias of `lo`.
 //!
-//! `istio-iptables:3`, then a word of letters and a digit: `l` and `n` for the variants, `a` for the address, `?` if
-//! the record is incomplete, and the number of rule sets that the current run writes. Then words with blocks, each
-//! after a digit whose bits say which rule sets contain it: the lowest bit for the rules that were found. A word with
-//! `!` has rules that may be ours or foreign, a word with `.` identifies the tables of iptables-nft, a word with `=`
-//! has ports of earlier options. Numbers are written in digits of 6 bits.
+//! `istio-iptables:3`, then a word of letters and a digit: `l` and `n` for the variants, `a` for the address,
+//! `?` if the record is incomplete, and the number of rule sets that the current run writes. Then words with
+//! blocks, each after a digit whose bits say which rule sets contain it: the lowest bit for the rules that
+//! were found. A word with `!` has rules that may be ours or foreign, a word with `.` identifies the tables
+//! of iptables-nft, a word with `=` has ports of earlier options. Numbers are written in digits of 6 bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -129,8 +129,8 @@ fn number(f: &mut fmt::Formatter<'_>, mut number: u64) -> fmt::Result {
     digits(f, number, 1)
 }
 
-/// Two digits for tables, chain, part, kind of place and number of rules; the digest; the place. `last` is the digest of a
-/// chain that was written last: the next blocks are mostly in the same chain.
+/// Two digits for tables, chain, part, kind of place and number of rules; the digest; the place. `last` is
+/// the digest of a chain that was written last: the next blocks are mostly in the same chain.
 fn write_block(
     f: &mut fmt::Formatter<'_>,
     block: &Block,

@@ -14,14 +14,15 @@ pub struct Flow<'a> {
     pub destination: IpAddr,
     /// The mark of the packet, if that is known.
     pub mark: Option<u32>,
-    /// The uid of its socket; 0 for a packet that the kernel sends. `None` for an inbound packet and for a re-routed one, where the
-    /// kernel's value depends on the family.
+    /// The uid of its socket; 0 for a packet that the kernel sends. `None` for an inbound packet and for a
+    /// re-routed one, where the kernel's value depends on the family.
     pub uid: Option<u32>,
     /// The interface that it arrives on; `lo` for what a local process sends.
     pub in_interface: &'a str,
     /// Protocol number.
     pub protocol: u8,
-    /// Source and destination port; `None` if this lookup ignores them, as some kernels do for re-routed packets.
+    /// Source and destination port; `None` if this lookup ignores them, as some kernels do for re-routed
+    /// packets.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -90,7 +91,8 @@ impl Lookup<'_> {
         self.kind() == Some(RouteKind::Local)
     }
 
-    /// Whether it is, as packets to the machine's own addresses are: by the table that the kernel fills itself.
+    /// Whether it is, as packets to the machine's own addresses are: by the table that the kernel fills
+    /// itself.
     #[must_use]
     pub fn is_own_address(&self) -> bool {
         let Some(Tried { found: Found::Route(route), .. }) = self.decisive else { return false };
@@ -146,8 +148,8 @@ pub fn lookup<'a>(fib: &'a Fib, flow: &Flow<'_>) -> Lookup<'a> {
     outcome
 }
 
-/// The route of a table for a destination: among those for all packets, or with those for some packets only if one of these
-/// would be taken.
+/// The route of a table for a destination: among those for all packets, or with those for some packets only
+/// if one of these would be taken.
 fn best(fib: &Fib, table: u32, destination: IpAddr, is_special: bool) -> Option<&FibRoute> {
     let leads = |route: &&FibRoute| {
         route.table == table

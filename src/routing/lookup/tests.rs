@@ -78,8 +78,8 @@ impl Question {
             Some(Found::Route(FibRoute { kind: RouteKind::Unicast, interface: Some(name), .. })) => name,
             _ => "lo",
         };
-        // IPv4 refuses what comes from an address that is its own by the way back: what is forwarded comes back by the interface
-        // that it leaves by.
+        // IPv4 refuses what comes from an address that is its own by the way back: what is forwarded comes
+        // back by the interface that it leaves by.
         let back = Flow {
             source: *destination,
             destination: *source,

@@ -140,7 +140,8 @@ impl Connections {
 
     /// As long as the rules of TPROXY are in force, and no run is at work that could take them away.
     fn pass_on_in_a_loop(&self, pod: &Pod, timeline: &Timeline, family: Family) {
-        // Only root may take another's address; the proxy of a TPROXY pod runs as root with the proxy's group.
+        // Only root may take another's address; the proxy of a TPROXY pod runs as root with the proxy's
+        // group.
         pod.user(0, PROXY).switch_thread();
         while !self.stopped() {
             let marks: BTreeSet<_> =
@@ -213,8 +214,8 @@ impl Connections {
     }
 }
 
-/// Connects, and again as long as the source port is still busy: a process that starts at this moment may hold the
-/// socket of the last connection.
+/// Connects, and again as long as the source port is still busy: a process that starts at this moment may
+/// hold the socket of the last connection.
 fn connect(source: Option<SocketAddr>, to: SocketAddr) -> (Instant, std::io::Result<Conversation>) {
     loop {
         let start = Instant::now();

@@ -49,7 +49,8 @@ impl Query {
     }
 }
 
-/// What became of each query, as the servers and the clients know it. No clock says when a response is lost: a later one says it.
+/// What became of each query, as the servers and the clients know it. No clock says when a response is lost:
+/// a later one says it.
 #[derive(Debug, Default)]
 struct Log {
     /// Queries that have reached a server.

@@ -50,7 +50,8 @@ const fn udp(name: &'static str, from: Source, from_port: u16, to: Destination) 
     Flow { name, is_udp: true, from, from_port, to, port: 53 }
 }
 
-/// Connections of this flow, and every other one of outbound flows with a fixed port, are reset by the server.
+/// Connections of this flow, and every other one of outbound flows with a fixed port, are reset by the
+/// server.
 pub(super) const SERVER_RESETS: &str = "inbound 8080, fixed port, reset by the server";
 
 /// All flows.

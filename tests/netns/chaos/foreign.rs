@@ -354,7 +354,8 @@ const TABLE: &str = "table inet node-agent {
         ip daddr @peers counter packets 7 bytes 777 accept
     }
 }";
-/// Another table that comes and goes in one transaction: every other transaction that is being prepared has to begin again.
+/// Another table that comes and goes in one transaction: every other transaction that is being prepared has
+/// to begin again.
 const PASSING: &str = "add table inet node-agent-passing\ndelete table inet node-agent-passing\n";
 
 /// Policy rules, the routes of their tables, the addresses of `lo` and the nftables tables.

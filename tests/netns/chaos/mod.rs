@@ -1,7 +1,8 @@
 //! Random option changes under traffic: nothing is leaked, refused or lost, and no foreign rule is changed.
 //!
-//! `CHAOS_SECONDS` and `CHAOS_SEED` choose how long and which; a failure names its episode, which `CHAOS_EPISODE`
-//! repeats alone. With `CHAOS_TRACE`, every run is printed. An episode is one pod: its traffic starts before the first run and ends after the last cleanup.
+//! `CHAOS_SECONDS` and `CHAOS_SEED` choose how long and which; a failure names its episode, which
+//! `CHAOS_EPISODE` repeats alone. With `CHAOS_TRACE`, every run is printed. An episode is one pod: its
+//! traffic starts before the first run and ends after the last cleanup.
 
 mod connections;
 mod dns;
@@ -91,8 +92,8 @@ fn run_episode(seed: u64, episode: usize, last_step: usize, shapes: Shapes, repo
     let (timeline, connections, queries) = (Timeline::new(), Connections::default(), Queries::default());
     let agent = Agent::new(&pod, Random::new(seed, number + 1), shapes);
     let mut steps = Vec::new();
-    // The documented limit of iptables-nft: a foreign rule identical to one of ours, added while a run is at work, may be
-    // deleted in its place.
+    // The documented limit of iptables-nft: a foreign rule identical to one of ours, added while a run is at
+    // work, may be deleted in its place.
     let mut swapped: Vec<String> = Vec::new();
     under_traffic(&pod, &timeline, &connections, &queries, &agent, || {
         thread::sleep(2 * PAUSE);
@@ -180,15 +181,15 @@ fn show_every_loss(pod: &Pod) -> NoRetransmission {
     NoRetransmission::within(&[&pod.namespace, outside.namespace()])
 }
 
-/// One processor takes all packets in, so that they arrive in the order in which they were sent: an acknowledgement behind a reset makes
-/// the other side reset, too.
+/// One processor takes all packets in, so that they arrive in the order in which they were sent: an
+/// acknowledgement behind a reset makes the other side reset, too.
 fn keep_order() {
     const STEER: &str = "mount -t sysfs sysfs /mnt && echo 1 | tee /mnt/class/net/*/queues/rx-0/rps_cpus";
     tool("unshare", &["-m", "sh", "-c", STEER], "");
 }
 
-/// The network outside sends segments with a SYN at a rate below the one at which they come, so that at any moment some handshakes
-/// are under way.
+/// The network outside sends segments with a SYN at a rate below the one at which they come, so that at any
+/// moment some handshakes are under way.
 fn let_handshakes_take_a_while() {
     const PACE: &str = "add table inet pace
         add chain inet pace out { type filter hook postrouting priority 0; }
@@ -203,8 +204,9 @@ fn let_handshakes_take_a_while() {
 
 /// The proxy on its two sets of ports, the app and the services.
 ///
-/// Its listeners are transparent in REDIRECT mode too. For those the kernel may find a socket by early demultiplexing before it
-/// translates the source port (two connections from one client port), and keeps it afterwards: early demultiplexing is off.
+/// Its listeners are transparent in REDIRECT mode too. For those the kernel may find a socket by early
+/// demultiplexing before it translates the source port (two connections from one client port), and keeps it
+/// afterwards: early demultiplexing is off.
 fn servers(pod: &Pod) -> Vec<Server> {
     pod.namespace.run(|| {
         std::fs::write("/proc/sys/net/ipv4/tcp_early_demux", "0").expect("switch early demultiplexing off");

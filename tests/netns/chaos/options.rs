@@ -1,6 +1,7 @@
 //! Random option sets, and what each of them captures: the expectation that packets are compared with.
 //!
-//! The expectation is derived from the documented meaning of the options alone. It shares no code with the program.
+//! The expectation is derived from the documented meaning of the options alone. It shares no code with the
+//! program.
 
 use std::fmt;
 
@@ -215,7 +216,8 @@ impl Options {
         NAME_SERVERS
     }
 
-    /// The port of the proxy where a new connection or a query of this flow arrives; none if it is not captured.
+    /// The port of the proxy where a new connection or a query of this flow arrives; none if it is not
+    /// captured.
     pub(super) fn captures(&self, flow: &Flow, family: Family) -> Option<u16> {
         if !self.families.contains(&family) {
             return None;
@@ -241,9 +243,9 @@ impl Options {
         (self.tproxy && self.inbound != Inbound::None && self.families.contains(&family)).then_some(mark)
     }
 
-    /// Whether Istio's rules let a new connection of this flow past the proxy although they capture it: in TPROXY mode a
-    /// SYN that follows the entry of a connection which the server has reset counts as a packet of that connection. It
-    /// gets the mark, but not the proxy's socket.
+    /// Whether Istio's rules let a new connection of this flow past the proxy although they capture it: in
+    /// TPROXY mode a SYN that follows the entry of a connection which the server has reset counts as a packet
+    /// of that connection. It gets the mark, but not the proxy's socket.
     pub(super) fn may_miss(&self, flow: &Flow) -> bool {
         self.tproxy && flow.name == SERVER_RESETS
     }

@@ -177,7 +177,8 @@ impl Step {
         self.says(|line| line.contains("resets") && line.contains("proxied"))
     }
 
-    /// Whether the output says that entries of captured queries were deleted, with which waiting responses are lost.
+    /// Whether the output says that entries of captured queries were deleted, with which waiting responses
+    /// are lost.
     pub(super) fn announces_lost_responses(&self) -> bool {
         self.says(|line| {
             let line = line.replace("not captured before", "");
@@ -201,7 +202,8 @@ impl Step {
         self.says(|line| line.contains("ambiguous rules kept (ours or foreign)") && line.contains(&named))
     }
 
-    /// Whether the output names a rule that may be foreign, decides before the rules of this family, and has these words.
+    /// Whether the output names a rule that may be foreign, decides before the rules of this family, and has
+    /// these words.
     pub(super) fn announces_foreign(&self, family: Family, words: &str) -> bool {
         let family = match family {
             Family::V4 => "(IPv4, ",

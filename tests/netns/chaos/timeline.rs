@@ -13,7 +13,8 @@ const GRACE: Duration = Duration::from_millis(50);
 /// Options in force; none before the first run and after a cleanup.
 pub(super) type InForce = Option<Arc<Options>>;
 
-/// What may be in force, one after the other: more than one while a run is at work and after one that was stopped.
+/// What may be in force, one after the other: more than one while a run is at work and after one that was
+/// stopped.
 type Possible = Vec<InForce>;
 
 /// The history of one pod.

@@ -1,4 +1,5 @@
-//! Options change while a socket sends DNS queries from one source port, with some always waiting for their responses.
+//! Options change while a socket sends DNS queries from one source port, with some always waiting for their
+//! responses.
 
 mod pending;
 mod zones;
@@ -259,7 +260,8 @@ fn an_excluded_port_53_is_included(fixture: Fixture) {
     outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
-/// Queries to the servers of resolv.conf were captured and still are, those to another server are from now on.
+/// Queries to the servers of resolv.conf were captured and still are, those to another server are from now
+/// on.
 fn servers_outside_resolv_conf_are_included(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (name_servers(&pod), other_servers(&pod));

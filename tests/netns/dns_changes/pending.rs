@@ -1,5 +1,5 @@
-//! A query waits for its response while the rules change. The response arrives unless the query would take another path now,
-//! and the next query from the same port follows the new rules.
+//! A query waits for its response while the rules change. The response arrives unless the query would take
+//! another path now, and the next query from the same port follows the new rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -151,7 +151,8 @@ fn included_group_asks_while_every_server_is_captured(fixture: Fixture) {
     change(fixture, &of_group(&[]), &of_group(&["--capture-all-dns"]), &queries);
 }
 
-/// The rules may be complete when a run is killed: the next one completes the entries, by a note in which no server is named.
+/// The rules may be complete when a run is killed: the next one completes the entries, by a note in which no
+/// server is named.
 fn killed_run_is_completed_by_the_next(fixture: Fixture) {
     let queries = [(A, StaysCaptured), (B, BecomesDirect), (C, BecomesCaptured)];
     let (before, after) = (with(&[A, B], &[]), with(&[A, C], &[]));

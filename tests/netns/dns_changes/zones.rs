@@ -76,8 +76,9 @@ fn sockets_in_a_foreign_zone_follow_each_change(fixture: Fixture) {
     }
 }
 
-/// Responses take long from the hook that looks up their entry to the one that makes a new one known: of one whose entry is deleted
-/// meanwhile, the kernel makes an entry against the direction of its flow, which queries follow for a second.
+/// Responses take long from the hook that looks up their entry to the one that makes a new one known: of one
+/// whose entry is deleted meanwhile, the kernel makes an entry against the direction of its flow, which
+/// queries follow for a second.
 fn responses_that_are_under_way_make_no_entry(fixture: Fixture) {
     const RULES: usize = 1000;
     const PORTS: u16 = 4;
@@ -125,8 +126,8 @@ fn responder(pod: &Pod, user: u32, family: Family, port: u16) -> String {
     String::from_utf8_lossy(&buffer[..length]).replace(" query", "")
 }
 
-/// TCP reaches the proxy, which does not learn its destination but in TPROXY mode. DNS of the application does too, and the proxy's own
-/// query from the same port follows the same entry.
+/// TCP reaches the proxy, which does not learn its destination but in TPROXY mode. DNS of the application
+/// does too, and the proxy's own query from the same port follows the same entry.
 fn a_foreign_zone_is_named_with_what_it_means(fixture: Fixture) {
     let is_named = |pod: &Pod, args: &[&str]| {
         let output = pod.apply(args).output();
@@ -154,7 +155,8 @@ fn a_foreign_zone_is_named_with_what_it_means(fixture: Fixture) {
             pod.app().call(outbound).captured(15001, at(family.loopback(), 15001));
             assert_eq!(responder(&pod, 1000, *family, 24_000), "proxy");
             assert_eq!(responder(&pod, PROXY, *family, 24_001), "direct");
-            // Of two base chains with the same priority, the one that was made last is first: ours of native nftables.
+            // Of two base chains with the same priority, the one that was made last is first: ours of native
+            // nftables.
             let is_ours = priority == -300 && fixture.backend == Backend::Native;
             assert_eq!(responder(&pod, PROXY, *family, 24_000), if is_ours { "direct" } else { "proxy" });
         }
@@ -179,8 +181,8 @@ fn bind(user: &User, address: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The only packet of the flow after the change is a response: it must not become the first packet of a flow that the next query
-/// belongs to.
+/// The only packet of the flow after the change is a response: it must not become the first packet of a flow
+/// that the next query belongs to.
 fn responses_in_a_foreign_zone_arrive_after_the_change(fixture: Fixture) {
     for set_zones in FOREIGN {
         let pod = fixture.pod();

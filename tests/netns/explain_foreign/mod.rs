@@ -62,12 +62,13 @@ enum Kernel {
     Nothing,
 }
 
-/// A connection beside foreign rules, as a paragraph of text: `FROM to HOST:PORT: KERNEL | WORDS`, then lines with options and commands.
+/// A connection beside foreign rules, as a paragraph of text: `FROM to HOST:PORT: KERNEL | WORDS`, then lines
+/// with options and commands.
 struct Case<'a> {
     /// Options besides those of every case.
     options: &'a str,
-    /// What another program has set up: `-t` begins a command of iptables, `legacy` one of iptables-legacy, `ip` one of that, `sysctl` is a
-    /// setting, anything else is for nft.
+    /// What another program has set up: `-t` begins a command of iptables, `legacy` one of iptables-legacy,
+    /// `ip` one of that, `sysctl` is a setting, anything else is for nft.
     foreign: Vec<&'a str>,
     /// What another program has set up before our rules, as in `foreign`.
     earlier: Vec<&'a str>,
@@ -78,8 +79,8 @@ struct Case<'a> {
     says: &'a str,
     /// Where the families differ.
     only: Option<Family>,
-    /// A backend that it is not for: where it depends on the place of rules of iptables before or behind ours, or beside those of the
-    /// other variant.
+    /// A backend that it is not for: where it depends on the place of rules of iptables before or behind
+    /// ours, or beside those of the other variant.
     not_with: Option<Backend>,
 }
 

@@ -1,5 +1,6 @@
-//! Random foreign rules before ours: what `explain --live` says of a packet is what the kernel does with it, every match of these rules
-//! is evaluated, and `check` never says "equal" where one of them keeps a packet from the proxy.
+//! Random foreign rules before ours: what `explain --live` says of a packet is what the kernel does with it,
+//! every match of these rules is evaluated, and `check` never says "equal" where one of them keeps a packet
+//! from the proxy.
 
 mod rules;
 
@@ -67,7 +68,8 @@ fn question() -> impl Strategy<Value = Question> {
 const REGRESSIONS: &str = "foreign_matches";
 
 impl Question {
-    /// `V4 uid:1000,gid:101 0:80`, `V6 mark:5 1:443`, `V4 outside 0:80`: the receiver is one of three addresses.
+    /// `V4 uid:1000,gid:101 0:80`, `V6 mark:5 1:443`, `V4 outside 0:80`: the receiver is one of three
+    /// addresses.
     fn words(&self) -> String {
         let sender = match self.sender {
             Sender::Process(uid, gid) => format!("uid:{uid},gid:{gid}"),

@@ -23,7 +23,8 @@ impl Backend {
         }
     }
 
-    /// `iptables-nft-save` and the like, also for foreign rules beside native ones; `tool` is `""`, `"-save"` or `"-restore"`.
+    /// `iptables-nft-save` and the like, also for foreign rules beside native ones; `tool` is `""`, `"-save"`
+    /// or `"-restore"`.
     pub(crate) fn tool(self, family: Family, tool: &str) -> String {
         let variant = match self {
             Self::IptablesNft | Self::Native => "nft",

@@ -1,5 +1,5 @@
-//! A pod in network namespaces, its processes, and the network outside of it; what is not about Istio is in the crate
-//! `netlab`.
+//! A pod in network namespaces, its processes, and the network outside of it; what is not about Istio is in
+//! the crate `netlab`.
 
 pub(crate) mod fixture;
 pub(crate) mod kill;

@@ -238,7 +238,8 @@ fn outside_links(fixture: Fixture, world: Topology, links: &Links) {
     for link in ["eth0"].into_iter().chain(second) {
         links.up(link);
         if kernel_has_ipv6() {
-            // The services' addresses are on `lo`: neighbours are asked for from a link-local one, and again after some seconds.
+            // The services' addresses are on `lo`: neighbours are asked for from a link-local one, and again
+            // after some seconds.
             links.add_address(link_local(1), 64, link);
         }
     }

@@ -151,7 +151,8 @@ impl Program {
         Ended { program: self.clone(), output }
     }
 
-    /// Runs it and kills it, with its tools, at its `number`-th message to the kernel; it ends by itself if it sends fewer.
+    /// Runs it and kills it, with its tools, at its `number`-th message to the kernel; it ends by itself if
+    /// it sends fewer.
     pub(crate) fn run_and_kill_at_send(&self, number: usize, when: When) -> Ended {
         let output = self.inside(|command| kill::run_and_kill_at_send(command, number, when));
         Ended { program: self.clone(), output }
@@ -232,8 +233,8 @@ impl Program {
     }
 }
 
-/// No place to write to, for this thread and its children, but for `/dev`, `/proc` and `/mnt`: there the program is
-/// found, since the place where it was built may be hidden.
+/// No place to write to, for this thread and its children, but for `/dev`, `/proc` and `/mnt`: there the
+/// program is found, since the place where it was built may be hidden.
 fn make_read_only() {
     let (kind, none) = (Some("tmpfs"), None::<&str>);
     mount(kind, "/mnt", kind, MsFlags::empty(), none).expect("a place for the program");
@@ -343,7 +344,8 @@ pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
 
 /// Runs a tool where the calling thread is; an error is what it said.
 pub(crate) fn try_tool(name: &str, args: &[&str], input: &str) -> Result<String, String> {
-    // By its path: a command whose PATH is set and that has to be looked for is forked, which copies this process's memory map.
+    // By its path: a command whose PATH is set and that has to be looked for is forked, which copies this
+    // process's memory map.
     let path = find(name).unwrap_or_else(|| panic!("the tool `{name}` is needed, which is not in {PATH}"));
     let mut child = Command::new(path)
         .args(args)

@@ -1,4 +1,5 @@
-//! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their responses.
+//! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their
+//! responses.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -49,7 +50,8 @@ pub(crate) fn give_room(socket: &UdpSocket) {
     setsockopt(socket, RcvBufForce, &BUFFER).expect("give the socket room");
 }
 
-/// A name server that responds to each query with its own name and the query, [`DELAY`] later. It ends when dropped.
+/// A name server that responds to each query with its own name and the query, [`DELAY`] later. It ends when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 

@@ -13,8 +13,8 @@ use super::program::tool;
 /// Chains that the kernel makes; with policy ACCEPT and no rule they are ignored.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Everything that a run may leave behind, in a form that two pods can be compared by: rules in order per table and
-/// chain, without counters, and without tables and built-in chains that are empty.
+/// Everything that a run may leave behind, in a form that two pods can be compared by: rules in order per
+/// table and chain, without counters, and without tables and built-in chains that are empty.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct State {
     chains: BTreeMap<String, Vec<String>>,
@@ -65,7 +65,8 @@ impl Pod {
         let tables = self.namespace.run(|| {
             let mut client = Client::open().expect("nf_tables");
             let names = match client.tables() {
-                // What nfnetlink replies for a subsystem that the kernel lacks: legacy tables do without nf_tables.
+                // What nfnetlink replies for a subsystem that the kernel lacks: legacy tables do without
+                // nf_tables.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) && legacy => return Vec::new(),
                 reply => reply.expect("tables"),
             };
@@ -82,7 +83,8 @@ impl Pod {
         }
     }
 
-    /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change for others.
+    /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change
+    /// for others.
     pub(crate) fn save(&self, family: Family) -> String {
         let name = self.fixture.backend.tool(family, "-save");
         let saved = self.namespace.run(|| tool(&name, &[], ""));

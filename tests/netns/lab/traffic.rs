@@ -1,4 +1,5 @@
-//! Traffic that goes on while a test changes something: connections that are held open, and new ones all the time.
+//! Traffic that goes on while a test changes something: connections that are held open, and new ones all the
+//! time.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two exchanges in times of what the last one took: on a busy machine, the run that is watched
 /// takes longer, too.
 const PAUSE_RATIO: u32 = 4;
-/// Exchanges of every flow that [`Traffic::goes_on`] waits for: one may have begun before the call, the others have not.
+/// Exchanges of every flow that [`Traffic::goes_on`] waits for: one may have begun before the call, the
+/// others have not.
 const EXCHANGES: usize = 4;
 
 /// A connection to be made, and where it has to arrive.
@@ -78,8 +80,8 @@ impl fmt::Debug for Traffic {
 }
 
 impl Traffic {
-    /// Opens the `held` flows, which exchange a line about every 10 ms from now on, and makes connection after connection of
-    /// the `new` ones.
+    /// Opens the `held` flows, which exchange a line about every 10 ms from now on, and makes connection
+    /// after connection of the `new` ones.
     pub(crate) fn start(held: Vec<Flow>, new: Vec<Flow>) -> Self {
         let mut traffic = Self { flows: Vec::new(), stop: Arc::new(AtomicBool::new(false)) };
         for flow in held {

@@ -1,5 +1,5 @@
-//! Typical rules of other programs beside ours: what is captured, what is named, and that theirs never change. The
-//! directory `other_programs/` has their rules: `-4` and `-6` select those of one family.
+//! Typical rules of other programs beside ours: what is captured, what is named, and that theirs never
+//! change. The directory `other_programs/` has their rules: `-4` and `-6` select those of one family.
 
 mod programs;
 
@@ -225,8 +225,8 @@ fn ambient_mode_with_nftables_is_refused_and_keeps_its_rules(fixture: Fixture) {
     assert_eq!(AMBIENT_NFT.live(&pod), before);
 }
 
-/// `IPv6_rpfilter=strict-forward`: the lookup by `fib saddr . mark` is not in the path of inbound packets, which carry the mark
-/// of TPROXY there and would find the route of its table.
+/// `IPv6_rpfilter=strict-forward`: the lookup by `fib saddr . mark` is not in the path of inbound packets,
+/// which carry the mark of TPROXY there and would find the route of its table.
 fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture) {
     const FIREWALLD: &str = include_str!("firewalld.nft");
     const PREROUTING: &str = "type filter hook prerouting priority filter + 10;";

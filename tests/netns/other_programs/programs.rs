@@ -16,11 +16,13 @@ pub(super) enum Rules {
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) rules: Rules,
-    /// Table and chain of every rule, or table of every base chain, that a warning has to name; there is no other warning.
+    /// Table and chain of every rule, or table of every base chain, that a warning has to name; there is no
+    /// other warning.
     pub(super) named: &'static [&'static str],
     /// Named beside iptables only: ACCEPT ends no other base chain, such as that of native nftables.
     pub(super) accepts: &'static [&'static str],
-    /// The ports to which it redirects connections of the app and of clients, before ours if they are in iptables.
+    /// The ports to which it redirects connections of the app and of clients, before ours if they are in
+    /// iptables.
     pub(super) redirects: Option<(u16, u16)>,
     /// Keeps connections of clients from the proxy in TPROXY mode, in this family.
     pub(super) drops_tproxy: Option<Family>,

@@ -1,7 +1,8 @@
-//! Which of identical rules in shared chains are ours: sequences of runs, kills at exact steps and foreign changes.
+//! Which of identical rules in shared chains are ours: sequences of runs, kills at exact steps and foreign
+//! changes.
 //!
-//! `OWNERSHIP_SEED`, `OWNERSHIP_FROM` and `OWNERSHIP_SEQUENCES` choose which, from a number up to another one; a failure prints its
-//! seed, number and steps.
+//! `OWNERSHIP_SEED`, `OWNERSHIP_FROM` and `OWNERSHIP_SEQUENCES` choose which, from a number up to another
+//! one; a failure prints its seed, number and steps.
 
 mod backend_switch;
 mod native;
@@ -68,8 +69,8 @@ const OPTIONS: [&[&str]; 10] = [
     &["-i", "*", "-b", "", "-m", "TPROXY", "-c", "net8"],
 ];
 
-/// The chain is as long as recorded, and our recorded place holds the foreign rule: with iptables-legacy only the words of
-/// all rules say that the chain has changed.
+/// The chain is as long as recorded, and our recorded place holds the foreign rule: with iptables-legacy only
+/// the words of all rules say that the chain has changed.
 fn identical_foreign_rule_in_place_of_another_one_survives(fixture: Fixture) {
     const TWIN: &str = "-o net9 -j RETURN";
     let mut shared = Shared::new(fixture, "replaced".to_owned());
@@ -99,7 +100,8 @@ fn identical_foreign_rule_in_place_of_another_one_survives(fixture: Fixture) {
     }
 }
 
-/// The chain is as that run was to leave it. The table is not: the run would have written the other half of the pair too.
+/// The chain is as that run was to leave it. The table is not: the run would have written the other half of
+/// the pair too.
 fn foreign_rule_where_a_killed_run_was_to_write_one_survives(fixture: Fixture) {
     let mut shared = Shared::new(fixture, "half a pair".to_owned());
     let mut random = Random::new(1, 1);
@@ -114,7 +116,8 @@ fn foreign_rule_where_a_killed_run_was_to_write_one_survives(fixture: Fixture) {
     assert_eq!(shared.left(), []);
 }
 
-/// The chain is not as that run left it. A whole set of rules that each are in one place only is no coincidence.
+/// The chain is not as that run left it. A whole set of rules that each are in one place only is no
+/// coincidence.
 fn rules_of_a_killed_run_go_where_foreign_rules_changed_since(fixture: Fixture) {
     let (family, ..) = FAMILIES[1];
     for call in 1..=5 {
@@ -131,8 +134,9 @@ fn rules_of_a_killed_run_go_where_foreign_rules_changed_since(fixture: Fixture) 
     }
 }
 
-/// Identical foreign rules are beside ours when the options change, so with iptables-legacy ours stay. The change is killed after
-/// that, and the next run is the last one that knows of it: its options ask for one of the identical rules.
+/// Identical foreign rules are beside ours when the options change, so with iptables-legacy ours stay. The
+/// change is killed after that, and the next run is the last one that knows of it: its options ask for one of
+/// the identical rules.
 fn rules_that_a_killed_run_could_not_take_out_are_named(fixture: Fixture) {
     let mut shared = Shared::new(fixture, "left".to_owned());
     let mut random = Random::new(1, 1);
@@ -153,8 +157,8 @@ fn rules_that_a_killed_run_could_not_take_out_are_named(fixture: Fixture) {
     shared.is_named(&left, &[&shared]);
 }
 
-/// Identical foreign rules are beside all of ours, and the clean-up is killed when it has taken out the chains, so nothing but the
-/// record tells the next one of the rules that are left with iptables-legacy.
+/// Identical foreign rules are beside all of ours, and the clean-up is killed when it has taken out the
+/// chains, so nothing but the record tells the next one of the rules that are left with iptables-legacy.
 fn rules_that_a_killed_cleanup_has_passed_are_named(fixture: Fixture) {
     for call in 1..=2 {
         let mut shared = Shared::new(fixture, format!("passed, {call}"));

@@ -1,4 +1,5 @@
-//! Foreign tables beside native nftables, and foreign rules in its own tables: sequences of runs, kills and foreign changes.
+//! Foreign tables beside native nftables, and foreign rules in its own tables: sequences of runs, kills and
+//! foreign changes.
 //!
 //! The variables are those of [`super`].
 

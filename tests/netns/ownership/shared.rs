@@ -61,7 +61,8 @@ pub(super) struct Shared {
     pub(super) said: String,
     /// What all runs printed that ended by themselves.
     all_said: String,
-    /// Foreign rules that were deleted. Identical rules are not named any more then: one of them was not needed.
+    /// Foreign rules that were deleted. Identical rules are not named any more then: one of them was not
+    /// needed.
     deleted: Vec<(ChainKey, String)>,
     pub(super) steps: Vec<String>,
 }

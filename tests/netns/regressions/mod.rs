@@ -1,4 +1,5 @@
-//! Regression files of the honesty tests: `regressions/TEST/NAME.json`, one divergence each. A test that finds one prints the file.
+//! Regression files of the honesty tests: `regressions/TEST/NAME.json`, one divergence each. A test that
+//! finds one prints the file.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Set-ups of other programs beside ours: the first line of `explain --live` against what packets do, one by one.
+//! Set-ups of other programs beside ours: the first line of `explain --live` against what packets do, one by
+//! one.
 
 mod cluster;
 mod host;

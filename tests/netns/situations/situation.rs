@@ -1,4 +1,5 @@
-//! One set-up. Rules of iptables are in the form of the restore tools: `-4` and `-6` select those of one family.
+//! One set-up. Rules of iptables are in the form of the restore tools: `-4` and `-6` select those of one
+//! family.
 
 use crate::lab::Backend;
 

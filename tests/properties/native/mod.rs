@@ -1,4 +1,5 @@
-//! The native form of rules does to every packet what the rules of its family do at the semantics of iptables.
+//! The native form of rules does to every packet what the rules of its family do at the semantics of
+//! iptables.
 
 mod iptables;
 mod nftables;

@@ -30,7 +30,7 @@ enum PodState {
     Drift,
     /// The network namespace is gone: the pod has ended without DEL.
     Vanished,
-    /// They cannot be compared.
+    /// The rules cannot be compared.
     Unreadable,
 }
 

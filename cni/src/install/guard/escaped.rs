@@ -19,7 +19,8 @@ const NAMED: usize = 5;
 pub(super) struct Escaped(BTreeSet<(SocketAddr, SocketAddr)>);
 
 impl Escaped {
-    /// Looks for new ones in this thread's network namespace, and resets them if that is asked for. Returns them in words.
+    /// Looks for new ones in this thread's network namespace, and resets them if that is asked for. Returns
+    /// them in words.
     pub(super) fn look(
         &mut self,
         host: &SystemHost,

@@ -26,7 +26,8 @@ impl StateEvents {
         Self(inotify.ok())
     }
 
-    /// Watches the directory, which may be another one than before. Returns how long to wait until it is read again at most.
+    /// Watches the directory, which may be another one than before. Returns how long to wait until it is read
+    /// again at most.
     pub(super) fn watch(&self, dir: &Path, longest: Duration) -> Duration {
         let flags = AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM

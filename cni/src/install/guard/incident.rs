@@ -1,4 +1,5 @@
-//! What has happened to the rules of a pod since they were last as they should be, for the pod's events and its condition.
+//! What has happened to the rules of a pod since they were last as they should be, for the pod's events and
+//! its condition.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -13,7 +14,8 @@ use crate::state::State;
 #[derive(Clone, Debug)]
 pub(super) struct Incident {
     since: SystemTime,
-    /// Whether the kernel has announced the change; otherwise an audit has found it, and this is the time of the one before.
+    /// Whether the kernel has announced the change; otherwise an audit has found it, and this is the time of
+    /// the one before.
     is_announced: bool,
     /// The last difference, and who made it.
     drift: String,
@@ -26,8 +28,8 @@ pub(super) struct Incident {
 }
 
 impl Incident {
-    /// Records what a guard reports. `noticed` is when the kernel announced the change, `same` when the rules were last known to be as
-    /// they should be.
+    /// Records what a guard reports. `noticed` is when the kernel announced the change, `same` when the rules
+    /// were last known to be as they should be.
     pub(super) fn record(
         this: &mut Option<Self>,
         event: &Event,

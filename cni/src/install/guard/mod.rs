@@ -1,7 +1,8 @@
-//! The guard of all captured pods of the node: notices changes of their rules, reports which program made them, and repairs them.
+//! The guard of all captured pods of the node: notices changes of their rules, reports which program made
+//! them, and repairs them.
 //!
-//! One thread waits for notices of all pods, enters the namespace of a pod whose rules have changed, and leaves it again. Nothing keeps a
-//! namespace from ending.
+//! One thread waits for notices of all pods, enters the namespace of a pod whose rules have changed, and
+//! leaves it again. Nothing keeps a namespace from ending.
 
 pub(super) mod audit;
 mod escaped;
@@ -39,7 +40,8 @@ use super::pods::{PodNotice, Pods};
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
 
-/// The longest time between two comparisons of a pod: changes of iptables-legacy are not announced, and notices can be lost.
+/// The longest time between two comparisons of a pod: changes of iptables-legacy are not announced, and
+/// notices can be lost.
 const AUDIT: Duration = Duration::from_secs(30);
 /// The pause after an error of the guard itself.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -180,7 +182,8 @@ impl Node {
         }
     }
 
-    /// How many captured pods have no network namespace here; of several files about one namespace, one counts.
+    /// How many captured pods have no network namespace here; of several files about one namespace, one
+    /// counts.
     fn unguarded(&self) -> usize {
         let guarded: BTreeSet<u64> =
             self.known.values().filter(|known| known.pod.is_some()).map(|known| known.netns).collect();
@@ -267,7 +270,8 @@ impl Node {
         }
     }
 
-    /// Looks at one pod whose rules are as they should be again: which connections have begun meanwhile. Returns whether there was one.
+    /// Looks at one pod whose rules are as they should be again: which connections have begun meanwhile.
+    /// Returns whether there was one.
     fn close_incident(&mut self) -> bool {
         let is_over = |pod: &&mut Guarded| pod.incident.as_ref().is_some_and(Incident::is_over);
         let Some(pod) = self.known.values_mut().filter_map(|known| known.pod.as_mut()).find(is_over) else {
@@ -399,7 +403,8 @@ impl Node {
         }
     }
 
-    /// Of several files about one namespace, such as those of a pod with several interfaces, the last one counts.
+    /// Of several files about one namespace, such as those of a pod with several interfaces, the last one
+    /// counts.
     fn drop_older(&mut self) {
         let mut last: BTreeMap<u64, SystemTime> = BTreeMap::new();
         for known in self.known.values().filter(|known| known.pod.is_some()) {

@@ -72,8 +72,8 @@ pub(super) fn expected(state: &State) -> Result<Expected, String> {
     Ok(expected)
 }
 
-/// Opens the namespace at a path, if a state file is about it. The kernel uses the number of a namespace again: one that was made after
-/// the file was written is another one.
+/// Opens the namespace at a path, if a state file is about it. The kernel uses the number of a namespace
+/// again: one that was made after the file was written is another one.
 pub(super) fn open(path: &std::path::Path, state: &State, stamp: FileStamp) -> Option<Namespace> {
     let namespace = Namespace::open(path).ok()?;
     let is_it = namespace.id().is_ok_and(|id| id.inode == state.netns);

@@ -1,4 +1,5 @@
-//! The options of `install-cni`, `istio-cni audit`, `istio-cni status` and `istio-cni uninstall`: one table, from which `--help` is made.
+//! The options of `install-cni`, `istio-cni audit`, `istio-cni status` and `istio-cni uninstall`: one table,
+//! from which `--help` is made.
 
 mod given;
 mod table;

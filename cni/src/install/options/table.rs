@@ -26,7 +26,7 @@ pub(super) const STATUS: [Row; 1] = [CONF_NAME];
 const NETNS_DIR: Row =
     ("netns-dir", Some("DIR"), "directory of the runtime's network namespaces [default: /var/run/netns]");
 
-/// Those of [`COMMON`] that `audit` has no use for.
+/// Options of [`COMMON`] that `audit` has no use for.
 pub(super) const OF_INSTALLATION: [&str; 3] = ["platform", "net-dir", "bin-dir"];
 
 pub(super) const AUDIT: [Row; 3] = [

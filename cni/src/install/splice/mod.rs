@@ -56,7 +56,8 @@ impl Invalid {
 /// Whose an object is, by what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Written by this program, in any version: it requests the pod's annotations or has a key of ours. Istio's entry never does.
+    /// Written by this program, in any version: it requests the pod's annotations or has a key of ours.
+    /// Istio's entry never does.
     Ours,
     /// Of our type, but not ours: Istio's own plugin has the same.
     Istio {
@@ -130,7 +131,8 @@ impl<'a> List<'a> {
         self.inlined_only
     }
 
-    /// Whether all plugins are in drop-in files, which libcni loads from 1.3 on; to earlier ones the list is invalid.
+    /// Whether all plugins are in drop-in files, which libcni loads from 1.3 on; to earlier ones the list is
+    /// invalid.
     #[must_use]
     pub const fn is_of_drop_ins(&self) -> bool {
         self.opened.is_none()
@@ -175,9 +177,9 @@ impl<'a> List<'a> {
         others.map(|plugin| self.slice(&plugin.span)).collect()
     }
 
-    /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
-    /// or else last. Last, too, in place of the first one, which gets no `prevResult`: ADD would fail. `None` if it has this entry,
-    /// or no plugins of its own.
+    /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is
+    /// there, Istio's too, or else last. Last, too, in place of the first one, which gets no `prevResult`:
+    /// ADD would fail. `None` if it has this entry, or no plugins of its own.
     #[must_use]
     pub fn with_entry(&self, entry: &str) -> Option<String> {
         let is_first = self.plugins.first().is_some_and(Plugin::is_of_type);
@@ -227,7 +229,8 @@ impl<'a> List<'a> {
         self.edit(&[(end..end, &inserted)])
     }
 
-    /// The text to remove with a plugin: the comma and white space before it or, if no kept plugin is before it, after it.
+    /// The text to remove with a plugin: the comma and white space before it or, if no kept plugin is before
+    /// it, after it.
     fn removal(&self, plugin: &Plugin, is_kept: impl Fn(&Plugin) -> bool) -> Range<usize> {
         let before = self.plugins.iter().take_while(|one| one.span.start < plugin.span.start);
         let is_leading = !before.clone().any(is_kept);
@@ -335,8 +338,8 @@ impl<'a> Single<'a> {
     }
 }
 
-/// Refuses a list of a version that the plugin does not have: every ADD on the node would fail, of pods that are not
-/// captured, too. Without `cniVersion`, libcni takes the newest of `cniVersions` that it knows.
+/// Refuses a list of a version that the plugin does not have: every ADD on the node would fail, of pods that
+/// are not captured, too. Without `cniVersion`, libcni takes the newest of `cniVersions` that it knows.
 ///
 /// # Errors
 /// It has none of ours.

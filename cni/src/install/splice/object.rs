@@ -1,5 +1,5 @@
-//! JSON objects as libcni reads them, which is written in Go: of a key that is repeated the last value counts; a field of a struct is
-//! found whatever the case of its key, and `null` leaves it as it is.
+//! JSON objects as libcni reads them, which is written in Go: of a key that is repeated the last value
+//! counts; a field of a struct is found whatever the case of its key, and `null` leaves it as it is.
 
 use std::collections::BTreeMap;
 use std::fmt;

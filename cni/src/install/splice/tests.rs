@@ -272,7 +272,8 @@ fn last_of_several_keys_of_other_case_counts_as_in_go() {
     assert!(Single::parse(r#"{"type":"a","type":null}"#).is_err(), "a list of it has no type");
 }
 
-/// The runtime skips a list with a plugin that it cannot read, or uses none at all: an entry in it has no effect.
+/// The runtime skips a list with a plugin that it cannot read, or uses none at all: an entry in it has no
+/// effect.
 #[test]
 fn fields_of_other_types_make_a_list_invalid_as_in_go() {
     for field in [

@@ -140,7 +140,8 @@ impl Parts {
         Some(rest)
     }
 
-    /// The time of the parts. Errors: what is out of range: the day in its month, or a leap second, which Go does not have.
+    /// The time of the parts. Errors: what is out of range: the day in its month, or a leap second, which Go
+    /// does not have.
     fn time(&self) -> Result<Time, &'static str> {
         let parsed = &self.parsed;
         let hour = parsed.hour_24().or(parsed.hour_12().map(NonZero::get)).unwrap_or_default();

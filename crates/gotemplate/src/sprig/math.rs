@@ -76,7 +76,8 @@ fn ints<'a>(numbers: Vec<i64>) -> Value<'a> {
     Value::list_of(numbers.into_iter().map(Value::int).collect(), "int")
 }
 
-/// sprig calculates in decimals: what binary fractions get wrong beyond the digits of the operands is rounded away.
+/// sprig calculates in decimals: what binary fractions get wrong beyond the digits of the operands is rounded
+/// away.
 fn decimal(result: f64, a: f64, b: f64) -> f64 {
     let digits = |n: f64| {
         let text = format!("{n}");

@@ -1,6 +1,6 @@
-//! The text functions of sprig 3.3. Functions that need a network, random numbers or cryptography are known by name,
-//! so that templates with them parse, but fail when called; so do functions that need the clock, unless there is one
-//! (`Functions::add_clock`).
+//! The text functions of sprig 3.3. Functions that need a network, random numbers or cryptography are known
+//! by name, so that templates with them parse, but fail when called; so do functions that need the clock,
+//! unless there is one (`Functions::add_clock`).
 
 mod cases;
 mod convert;

@@ -47,7 +47,8 @@ impl IntType {
 pub enum Value<'a> {
     /// No value at all: a missing map key, literal `nil`. Prints `<no value>`.
     Nil,
-    /// A nil interface that is there: JSON null. In a pipeline it becomes [`Value::Nil`]; a field of it is an error.
+    /// A nil interface that is there: JSON null. In a pipeline it becomes [`Value::Nil`]; a field of it is an
+    /// error.
     Null,
     /// A nil pointer to a struct (methods may be called on it) or to something else.
     NilPtr(&'static Kind),
@@ -160,7 +161,8 @@ impl<'a> Value<'a> {
         Self::Map(Map::Json { entries, elem: &Kind::Any, origin: None })
     }
 
-    /// An object as `map[string]string`; `None` is the nil map. With an origin word its text is tainted by it.
+    /// An object as `map[string]string`; `None` is the nil map. With an origin word its text is tainted by
+    /// it.
     #[must_use]
     pub fn str_map(entries: Option<&'a JsonMap<String, Json>>, origin: Option<&'static str>) -> Self {
         let origin = origin.map(|kind| Origin { kind, key: "" });

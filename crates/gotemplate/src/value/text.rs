@@ -1,7 +1,7 @@
 //! Strings with the origin of their parts.
 //!
-//! A value from an annotation, a label or a name is *tainted*: whatever prints it marks the bytes that it wrote, so
-//! that the caller can check that they stay within one YAML scalar.
+//! A value from an annotation, a label or a name is *tainted*: whatever prints it marks the bytes that it
+//! wrote, so that the caller can check that they stay within one YAML scalar.
 
 use std::borrow::Borrow;
 use std::rc::Rc;

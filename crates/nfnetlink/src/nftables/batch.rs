@@ -60,7 +60,8 @@ pub struct CommitError {
 }
 
 impl CommitError {
-    /// The name of the expression at fault: one that the kernel lacks, and cannot load a module for, gives `ENOENT`.
+    /// The name of the expression at fault: one that the kernel lacks, and cannot load a module for, gives
+    /// `ENOENT`.
     #[must_use]
     pub fn expression(&self) -> Option<String> {
         let attributes = Attributes::new(self.error.attribute.as_deref()?);
@@ -121,7 +122,8 @@ impl Batch {
         self.fill_table(table, &BTreeSet::new(), &BTreeSet::new());
     }
 
-    /// The chains, sets and rules of a table, without the chains in `kept` and the sets in `loaded`: those are there.
+    /// The chains, sets and rules of a table, without the chains in `kept` and the sets in `loaded`: those
+    /// are there.
     fn fill_table(&mut self, table: &Table, kept: &BTreeSet<&str>, loaded: &BTreeSet<String>) {
         let name = &table.name;
         // Before the rules that jump to them.
@@ -150,8 +152,8 @@ impl Batch {
         }
     }
 
-    /// Deletes a table with everything in it, if there is one. A deletion of a table that may be missing is not tried:
-    /// a failed transaction costs 7 to 15 ms.
+    /// Deletes a table with everything in it, if there is one. A deletion of a table that may be missing is
+    /// not tried: a failed transaction costs 7 to 15 ms.
     pub fn delete_table(&mut self, name: &TableName) {
         self.push(encode::table(&Table::new(name.clone())), Origin::Create(name.clone()));
         let mut message = encode::message(Kind::DelTable, name.family, 0);
@@ -166,14 +168,16 @@ impl Batch {
         self.create_table(table);
     }
 
-    /// Replaces what is in a table, except for the sets in `loaded`, which exist. `live` is what the table holds.
+    /// Replaces what is in a table, except for the sets in `loaded`, which exist. `live` is what the table
+    /// holds.
     ///
-    /// Base chains of the same name and place stay, and get other rules: in one chain a packet meets the rules of before or
-    /// those of behind. The kernel takes a base chain that is deleted off its hook after the new rules are in force, and
-    /// leaves it its rules until then, so that meanwhile packets meet it besides the one that takes its place.
+    /// Base chains of the same name and place stay, and get other rules: in one chain a packet meets the
+    /// rules of before or those of behind. The kernel takes a base chain that is deleted off its hook after
+    /// the new rules are in force, and leaves it its rules until then, so that meanwhile packets meet it
+    /// besides the one that takes its place.
     ///
-    /// A set of ranges that is not in `loaded` is empty to packets for some microseconds after the transaction (seen on Linux 6.18):
-    /// load it with [`Self::load_set`] in a transaction before.
+    /// A set of ranges that is not in `loaded` is empty to packets for some microseconds after the
+    /// transaction (seen on Linux 6.18): load it with [`Self::load_set`] in a transaction before.
     pub fn replace_content(&mut self, live: &Table, table: &Table, loaded: &BTreeSet<String>) {
         let name = &table.name;
         let stays = |chain: &&Chain| {
@@ -206,8 +210,8 @@ impl Batch {
         self.push(message, Origin::Deletion(table.clone(), set.to_owned()));
     }
 
-    /// Creates a named set, and its table where that does not exist, in batches of at most `limit` bytes each. To be committed one
-    /// after the other, before any rule refers to the set.
+    /// Creates a named set, and its table where that does not exist, in batches of at most `limit` bytes
+    /// each. To be committed one after the other, before any rule refers to the set.
     #[must_use]
     pub fn load_set(table: &TableName, set: &Set, limit: usize) -> Vec<Self> {
         let in_table = Table::new(table.clone());

@@ -55,7 +55,8 @@ impl Change {
     }
 }
 
-/// A socket that receives notices of all transactions in the network namespace in which it was opened, or in several.
+/// A socket that receives notices of all transactions in the network namespace in which it was opened, or in
+/// several.
 #[derive(Debug)]
 pub struct Changes {
     socket: Socket,

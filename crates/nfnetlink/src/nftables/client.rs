@@ -68,8 +68,8 @@ impl Client {
         })
     }
 
-    /// The size of the largest batch that can be committed, in bytes: what one send call may hold, with the send buffer as large
-    /// as it may be made.
+    /// The size of the largest batch that can be committed, in bytes: what one send call may hold, with the
+    /// send buffer as large as it may be made.
     #[must_use]
     pub fn batch_limit(&self) -> usize {
         self.socket.send_limit().saturating_sub(BATCH_OVERHEAD)
@@ -88,8 +88,8 @@ impl Client {
         })
     }
 
-    /// A table with everything in it, as it was at one point in time; `None` if there is no such table. Objects other than
-    /// chains, rules and sets (named counters, flow tables) are not read.
+    /// A table with everything in it, as it was at one point in time; `None` if there is no such table.
+    /// Objects other than chains, rules and sets (named counters, flow tables) are not read.
     ///
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.
@@ -129,7 +129,8 @@ impl Client {
         Ok(Some(Table { sets: self.sets(name, elements)?, chains, ..table }))
     }
 
-    /// The chains of some tables of one family with their rules, as they were at one point in time. A table that is not there has none.
+    /// The chains of some tables of one family with their rules, as they were at one point in time. A table
+    /// that is not there has none.
     ///
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.

@@ -12,8 +12,8 @@ const COMMENT: u8 = 0;
 pub struct Comment(String);
 
 impl Comment {
-    /// The comment with this text; `None` if it is empty, longer than 127 bytes, or has a quotation mark or control
-    /// characters in it.
+    /// The comment with this text; `None` if it is empty, longer than 127 bytes, or has a quotation mark or
+    /// control characters in it.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let plain = text.chars().all(|c| c != '"' && !c.is_control());
@@ -59,7 +59,8 @@ fn user_data(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// The user data of a set: the byte order of its keys, without which `nft` prints numbers in host byte order wrongly.
+/// The user data of a set: the byte order of its keys, without which `nft` prints numbers in host byte order
+/// wrongly.
 pub(super) fn byte_order(host: bool) -> [u8; 6] {
     const KEY_BYTE_ORDER: u8 = 0;
     let [a, b, c, d] = if host { 1_u32 } else { 2 }.to_ne_bytes();

@@ -11,7 +11,8 @@ use super::{Family, Hook, KeyType, Rule, Set, Table, comment};
 use crate::Message;
 use crate::nftables::number::Kind;
 
-/// How the sets of a table are referred to in the transaction that makes them: an anonymous one has no name yet.
+/// How the sets of a table are referred to in the transaction that makes them: an anonymous one has no name
+/// yet.
 #[derive(Debug, Default)]
 pub(super) struct SetIds<'a>(BTreeMap<&'a str, u32>);
 
@@ -90,8 +91,8 @@ pub(super) fn set(table: &Table, set: &Set, id: u32) -> Message {
     message
 }
 
-/// The elements of a set, in as many messages as are needed, each of about `limit` bytes at most: the list is one attribute
-/// of at most 65,535 bytes. Both ends of a range are in the same message.
+/// The elements of a set, in as many messages as are needed, each of about `limit` bytes at most: the list is
+/// one attribute of at most 65,535 bytes. Both ends of a range are in the same message.
 pub(super) fn elements(table: &Table, set: &Set, ids: &SetIds<'_>, limit: usize) -> Vec<Message> {
     use number::element::{FLAGS, INTERVAL_END, KEY};
     use number::elements::{ELEMENTS, SET, SET_ID, TABLE};

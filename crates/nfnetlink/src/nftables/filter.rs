@@ -32,7 +32,8 @@ pub(super) fn only(socket: &impl AsFd, kind: u16) -> io::Result<()> {
     let length = u16::try_from(steps.len()).unwrap_or_default();
     let program = libc::sock_fprog { len: length, filter: steps.as_mut_ptr() };
     let size = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or_default();
-    // SAFETY: the program and its steps are of the layout that the kernel expects, and outlive the call, which copies them.
+    // SAFETY: the program and its steps are of the layout that the kernel expects, and outlive the call,
+    // which copies them.
     let outcome = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -28,8 +28,8 @@ fn predecessor(value: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Sorts ranges of first and last values, and merges those that overlap or are adjacent: the kernel refuses overlaps,
-/// and `nft` merges what is adjacent.
+/// Sorts ranges of first and last values, and merges those that overlap or are adjacent: the kernel refuses
+/// overlaps, and `nft` merges what is adjacent.
 #[must_use]
 pub fn merge(mut ranges: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     ranges.sort_unstable();
@@ -55,8 +55,8 @@ pub(super) fn sort(elements: &mut [Bound]) {
     elements.sort_unstable_by(|(a, a_ends, _), (b, b_ends, _)| a.cmp(b).then(b_ends.cmp(a_ends)));
 }
 
-/// The ranges that start and end elements describe. Ends are exclusive; an end without a start, which `nft` writes
-/// first, describes nothing.
+/// The ranges that start and end elements describe. Ends are exclusive; an end without a start, which `nft`
+/// writes first, describes nothing.
 pub(super) fn ranges_of(elements: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let members = members_of(elements.into_iter().map(|(value, ends)| (value, ends, None)).collect());
     members.into_iter().map(|member| (member.first, member.last)).collect()

@@ -36,7 +36,8 @@ pub struct Members {
 
 /// The flag of a map, and what its values are.
 const MAP: u32 = 8;
-/// The flag of a set that rules add to and delete from as packets pass: what it holds now says nothing about later.
+/// The flag of a set that rules add to and delete from as packets pass: what it holds now says nothing about
+/// later.
 const FILLED_BY_RULES: u32 = 0x20;
 const DATA_TYPE: u16 = 6;
 const VERDICTS: u32 = 0xffff_ff00;
@@ -47,7 +48,8 @@ const KEY_END: u16 = 10;
 const CATCH_ALL: u32 = 2;
 
 impl Client {
-    /// The members of the sets and verdict maps of a table; without those that hold anything else, and those that rules fill.
+    /// The members of the sets and verdict maps of a table; without those that hold anything else, and those
+    /// that rules fill.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! User data is limited to comments and the byte order of set keys, which every version of `nft` since 0.9 reads: later
-//! kinds make older versions crash when they list the rules.
+//! User data is limited to comments and the byte order of set keys, which every version of `nft` since 0.9
+//! reads: later kinds make older versions crash when they list the rules.
 
 mod batch;
 mod changes;

@@ -163,17 +163,17 @@ impl Table {
         Self { name, comment: None, sets: Vec::new(), chains: Vec::new() }
     }
 
-    /// The table without what the kernel adds or changes, and with its chains in the order of their names: chains that stay
-    /// in a table keep their places, and new ones come behind them. Two tables with the same effect and the same comments
-    /// are equal in this form.
+    /// The table without what the kernel adds or changes, and with its chains in the order of their names:
+    /// chains that stay in a table keep their places, and new ones come behind them. Two tables with the same
+    /// effect and the same comments are equal in this form.
     #[must_use]
     pub fn normalized(mut self) -> Self {
         self.chains.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.numbered()
     }
 
-    /// The table with its chains in their order: counters are 0, rules have no handles, anonymous sets are numbered in the
-    /// order in which rules refer to them, sets and their elements are sorted.
+    /// The table with its chains in their order: counters are 0, rules have no handles, anonymous sets are
+    /// numbered in the order in which rules refer to them, sets and their elements are sorted.
     #[must_use]
     pub fn numbered(mut self) -> Self {
         let anonymous = self.sets.iter().filter(|set| set.anonymous);

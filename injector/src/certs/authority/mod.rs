@@ -1,12 +1,13 @@
 //! Our own certificate authority, and the certificate that it signs for the webhook. No I/O, no clock.
 //!
-//! The CA is valid for ten years, like Istio's own: it is rarely copied into a caBundle by hand. The leaf is valid
-//! for 90 days and renewed after 60, so that renewals may fail for a month.
+//! The CA is valid for ten years, like Istio's own: it is rarely copied into a caBundle by hand. The leaf is
+//! valid for 90 days and renewed after 60, so that renewals may fail for a month.
 //!
-//! Certificate rotation: a CA is replaced two years before it ends, in three steps. After each step, clients with the
-//! bundle of the previous step can still verify the leaf: the new CA is *announced* in addition to the old one, which
-//! still signs; a week later it is *promoted* and signs; a week after that the old one is *retired*. Any step may be
-//! late; none requires clocks of different machines to agree to better than an hour.
+//! Certificate rotation: a CA is replaced two years before it ends, in three steps. After each step, clients
+//! with the bundle of the previous step can still verify the leaf: the new CA is *announced* in addition to
+//! the old one, which still signs; a week later it is *promoted* and signs; a week after that the old one is
+//! *retired*. Any step may be late; none requires clocks of different machines to agree to better than an
+//! hour.
 
 mod issue;
 mod secret;
@@ -86,8 +87,8 @@ impl Bundle {
         self.steps().into_iter().map(|(due, _)| due).min().unwrap_or(self.leaf.not_after)
     }
 
-    /// The bundle with all done that is due, if anything is. A CA that is announced now is not promoted now, so callers
-    /// are never more than one step behind.
+    /// The bundle with all done that is due, if anything is. A CA that is announced now is not promoted now,
+    /// so callers are never more than one step behind.
     ///
     /// # Errors
     ///

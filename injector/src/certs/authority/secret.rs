@@ -1,8 +1,8 @@
 //! A bundle as the data of a Secret.
 //!
-//! `tls.crt` and `tls.key` are the leaf, as type `kubernetes.io/tls` requires; `ca.crt` is everything that callers
-//! must trust, where cert-manager's CA injector and people look for it: first the CA that signs, then the announced
-//! one, then older ones. `ca.key` and `next-ca.key` belong to the first two.
+//! `tls.crt` and `tls.key` are the leaf, as type `kubernetes.io/tls` requires; `ca.crt` is everything that
+//! callers must trust, where cert-manager's CA injector and people look for it: first the CA that signs, then
+//! the announced one, then older ones. `ca.key` and `next-ca.key` belong to the first two.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ impl Bundle {
         data.into_iter().map(|(key, text)| (key.to_owned(), text.into_bytes())).collect()
     }
 
-    /// Reads the data of a Secret. What has expired, or is for other names, is read all the same: it is renewed.
+    /// Reads the data of a Secret. What has expired, or is for other names, is read all the same: it is
+    /// renewed.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ fn accepts(bundle: &Bundle, trusted: &str, at: SystemTime) {
     }
 }
 
-/// Twelve years in steps of so many days: a client that trusts what is published now, or was before the last step,
-/// accepts the leaf at every moment.
+/// Twelve years in steps of so many days: a client that trusts what is published now, or was before the last
+/// step, accepts the leaf at every moment.
 fn life(wake_every: usize) -> Vec<&'static str> {
     let mut bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let mut before = bundle.trusted_pem();

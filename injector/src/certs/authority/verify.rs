@@ -12,8 +12,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::certs::CertError;
 use crate::certs::serving_cert::provider;
 
-/// Verifies a chain (leaf first) as an API server does that has `trusted` as caBundle and calls `name` at that time.
-/// Both are PEM. A CA outside of its own validity is not trusted, as in Go.
+/// Verifies a chain (leaf first) as an API server does that has `trusted` as caBundle and calls `name` at
+/// that time. Both are PEM. A CA outside of its own validity is not trusted, as in Go.
 ///
 /// # Errors
 ///

@@ -91,7 +91,8 @@ fn is_failover(failover: &Value) -> bool {
     part("from") != part("to") && ["from", "to"].iter().all(|key| !part(key).contains(['/', '*']))
 }
 
-/// Whether no locality lies within an earlier one, and each has a region, zone and subzone that are not empty.
+/// Whether no locality lies within an earlier one, and each has a region, zone and subzone that are not
+/// empty.
 fn are_apart<'a>(localities: impl Iterator<Item = &'a str>) -> bool {
     let mut seen: HashSet<Vec<&str>> = HashSet::new();
     for locality in localities {

@@ -1,8 +1,8 @@
 //! Removes an injection.
 //!
-//! An injected pod does not record its earlier labels, annotations and settings. Everything that an injection would
-//! add again is removed: the result is the smallest pod whose injection is the same. What an injection overwrites in
-//! any case is reported ([`unrecorded`]). What an injection noted for this purpose is restored.
+//! An injected pod does not record its earlier labels, annotations and settings. Everything that an injection
+//! would add again is removed: the result is the smallest pod whose injection is the same. What an injection
+//! overwrites in any case is reported ([`unrecorded`]). What an injection noted for this purpose is restored.
 
 mod unrecorded;
 
@@ -49,7 +49,8 @@ impl Injector {
         let mut pod = stripped.pod;
         left.extend(unrecorded_positions(&pod));
         drop_empty_resources(&mut pod);
-        // What an injection notes about the user's containers differs with what they hold, and is not a difference.
+        // What an injection notes about the user's containers differs with what they hold, and is not a
+        // difference.
         let again = |pod: &Value| {
             let mut injected = self.inject(Request { pod, ..request })?.pod;
             crate::pod::list::remove_annotation(&mut injected, keys::OVERRIDES);
@@ -139,8 +140,8 @@ fn bare(pod: &Value) -> Value {
     pod
 }
 
-/// The fields that an injection overwrites: those that were removed, and those of which another value would make no
-/// difference.
+/// The fields that an injection overwrites: those that were removed, and those of which another value would
+/// make no difference.
 fn unknown(
     injected: &Value,
     pod: &Value,
@@ -239,7 +240,8 @@ fn mounted_volumes(pod: &Value) -> HashSet<String> {
     mounts.map(|mount| name(mount).to_owned()).collect()
 }
 
-/// Takes away the items at the end of a list in an annotation that make no difference: templates append to such lists.
+/// Takes away the items at the end of a list in an annotation that make no difference: templates append to
+/// such lists.
 fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
     loop {
         let shorter = crate::pod::list::annotation(pod, key).and_then(without_last);

@@ -1,7 +1,7 @@
 //! What an injection overwrites without a record: fields that templates write into the pod itself.
 //!
-//! A field that an injection always sets cannot be restored. [`PatchedFields`] lists those fields, so that `uninject` can
-//! remove the injected values and report each field.
+//! A field that an injection always sets cannot be restored. [`PatchedFields`] lists those fields, so that
+//! `uninject` can remove the injected values and report each field.
 
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
@@ -132,7 +132,8 @@ impl Location {
     }
 }
 
-/// What patches of templates do to the pod itself, in their order. Containers that they add or change are recorded.
+/// What patches of templates do to the pod itself, in their order. Containers that they add or change are
+/// recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PatchedFields {
     /// Fields and items of lists that have a value afterwards.

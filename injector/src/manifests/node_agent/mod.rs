@@ -1,5 +1,5 @@
-//! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It serves all
-//! revisions, so its objects are an installation of their own.
+//! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It
+//! serves all revisions, so its objects are an installation of their own.
 
 use istio_cni::install::options::{self, NETNS_DIR};
 use istio_cni::install::platform::Platform;
@@ -10,8 +10,8 @@ use super::dns::Namespace;
 use super::image::Image;
 use super::render;
 
-/// Name of the objects. Istio's agent is called `istio-cni-node`, its other objects `istio-cni`. Pods whose name begins
-/// with `istio-cni-node-` in the agent's namespace are those that the plugin never captures.
+/// Name of the objects. Istio's agent is called `istio-cni-node`, its other objects `istio-cni`. Pods whose
+/// name begins with `istio-cni-node-` in the agent's namespace are those that the plugin never captures.
 pub const NAME: &str = "istio-cni-node-agent";
 /// The label of the pods of both agents, this one's and Istio's.
 pub const POD_LABEL: (&str, &str) = ("k8s-app", "istio-cni-node");
@@ -153,8 +153,8 @@ pub fn platform_name(platform: &Platform) -> &'static str {
     if platform.name == "default" { "kubernetes" } else { platform.name }
 }
 
-/// What an uninstallation deletes if it belongs to the installation, the DaemonSet first. What the agents have written on the nodes
-/// stays, unless they ran with `--uninstall`.
+/// What an uninstallation deletes if it belongs to the installation, the DaemonSet first. What the agents
+/// have written on the nodes stays, unless they ran with `--uninstall`.
 ///
 /// # Errors
 ///

@@ -47,8 +47,8 @@ pub(crate) struct Checked {
     pub warnings: Vec<String>,
 }
 
-/// Looks at every annotation of a pod. The syntax of `proxy.istio.io/config` and the names of templates are looked at
-/// where they are used.
+/// Looks at every annotation of a pod. The syntax of `proxy.istio.io/config` and the names of templates are
+/// looked at where they are used.
 pub(crate) fn check(pod: &Value) -> Checked {
     let mut checked = Checked::default();
     let mut reported = 0;
@@ -151,7 +151,8 @@ fn targets(text: &str) -> Option<String> {
     })
 }
 
-/// Log levels of Envoy. It is another program, of which an image may hold another version: a warning is enough.
+/// Log levels of Envoy. It is another program, of which an image may hold another version: a warning is
+/// enough.
 const ENVOY_LEVELS: [&str; 8] = ["trace", "debug", "info", "warning", "warn", "error", "critical", "off"];
 
 fn fails_envoy(row: &Row, text: &str) -> Option<String> {
@@ -193,7 +194,8 @@ const MAX_UNKNOWN: usize = 20;
 
 fn unknown(key: &str) -> Option<String> {
     PREFIXES.iter().find(|prefix| key.starts_with(**prefix))?;
-    // Words that differ more in length differ in more letters than a slip does; comparing them all costs seconds.
+    // Words that differ more in length differ in more letters than a slip does; comparing them all costs
+    // seconds.
     let alike = TABLE.iter().filter(|row| row.key.len().abs_diff(key.len()) <= MAX_DISTANCE);
     let lower = key.to_lowercase();
     let near = alike.map(|row| (strsim::levenshtein(&row.key.to_lowercase(), &lower), row.key)).min();
@@ -204,8 +206,8 @@ fn unknown(key: &str) -> Option<String> {
     Some(format!("annotation {key} is not known and has no effect{hint}"))
 }
 
-/// Annotations for templates that none of the applied ones names. The last part of the key is enough, since a template may
-/// put the key together.
+/// Annotations for templates that none of the applied ones names. The last part of the key is enough, since a
+/// template may put the key together.
 pub(crate) fn unread(pod: &Value, templates: &[&str]) -> Vec<String> {
     let read = |key: &str| {
         let last = key.rsplit('/').next().unwrap_or(key);

@@ -1,7 +1,9 @@
-//! Probe rewrite: probes and lifecycle hooks go through the proxy's agent, which calls the app from inside the pod.
+//! Probe rewrite: probes and lifecycle hooks go through the proxy's agent, which calls the app from inside
+//! the pod.
 //!
-//! The original of each one is in the proxy's `ISTIO_KUBE_APP_PROBERS`, a JSON object by URL path. A probe that
-//! points to its own such path was rewritten before and is not changed, so rewriting twice changes nothing.
+//! The original of each one is in the proxy's `ISTIO_KUBE_APP_PROBERS`, a JSON object by URL path. A probe
+//! that points to its own such path was rewritten before and is not changed, so rewriting twice changes
+//! nothing.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +27,8 @@ const PROBES: [(&str, &str); 3] =
 const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "prestopz")];
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
-/// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
+/// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing
+/// without a proxy.
 pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) -> Rewritten {
     let mut rewritten = Rewritten::default();
     if list::proxy(pod).is_none() {
@@ -229,7 +232,8 @@ enum Original {
     Agent,
     /// Calls the app; with the name of its port, if it was given by name.
     App(Option<String>),
-    /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the same.
+    /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the
+    /// same.
     Unresolved,
 }
 

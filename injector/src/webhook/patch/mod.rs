@@ -1,6 +1,7 @@
 //! The difference between two values as a minimal JSON patch (RFC 6902).
 //!
-//! Items of a list are matched by name, path or port, so that an added or removed item does not change its neighbours.
+//! Items of a list are matched by name, path or port, so that an added or removed item does not change its
+//! neighbours.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

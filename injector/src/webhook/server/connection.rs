@@ -27,8 +27,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_HEAD_BYTES: u32 = 32 << 10;
 /// Requests at once on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 100;
-/// What may arrive on an HTTP/2 connection, all its streams together, before it is read. Times the connections, this is
-/// memory that unread requests take.
+/// What may arrive on an HTTP/2 connection, all its streams together, before it is read. Times the
+/// connections, this is memory that unread requests take.
 const WINDOW_BYTES: u32 = 64 << 10;
 
 /// HTTP/1.1 and HTTP/2. The time between requests is limited by [`ConnectionState`], for both alike.

@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 /// For the TLS handshake, for the first request after it, and for the client to read a response.
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two requests. Longer than the 90 s after which API servers close idle connections, so that none is closed
-/// just when it is used.
+/// Between two requests. Longer than the 90 s after which API servers close idle connections, so that none is
+/// closed just when it is used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
-/// From the head of a request to its response: the longest deadline (30 s), and a review that began just before it.
+/// From the head of a request to its response: the longest deadline (30 s), and a review that began just
+/// before it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The requests of one connection, from the head to the last byte of the response.

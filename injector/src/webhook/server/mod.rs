@@ -1,8 +1,8 @@
 //! The admission port: TCP, TLS, HTTP, independent of the meaning of requests.
 //!
-//! `ConnectionLimiter` limits the connections, `Workers` are the threads that serve them, `connection` serves one of
-//! them, `connection_state` decides when it is closed, `service` responds to one request, `memory_budget` limits the
-//! memory for bodies.
+//! `ConnectionLimiter` limits the connections, `Workers` are the threads that serve them, `connection` serves
+//! one of them, `connection_state` decides when it is closed, `service` responds to one request,
+//! `memory_budget` limits the memory for bodies.
 
 mod connection;
 mod connection_state;

@@ -32,7 +32,8 @@ pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
 const MAX_OPEN_REQUESTS: usize = 1024;
 /// Timeout of receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is read of a body that is too large, so that a client which sends first and reads then sees the response.
+/// What is read of a body that is too large, so that a client which sends first and reads then sees the
+/// response.
 const MAX_DISCARDED_BYTES: usize = 16 << 20;
 /// Bodies of this size and more are reviewed outside of the threads that serve connections.
 const LARGE_BODY_BYTES: usize = 16 << 10;
@@ -264,8 +265,8 @@ async fn discard(body: &mut Incoming, until: Instant) {
     }
 }
 
-/// Nothing if the program itself failed: one pod that causes it must not take the webhook away from others. Where
-/// panics abort, the process ends instead.
+/// Nothing if the program itself failed: one pod that causes it must not take the webhook away from others.
+/// Where panics abort, the process ends instead.
 fn catch_panic<T>(review: impl FnOnce() -> T) -> Option<T> {
     // What reviews share are swapped pointers: nothing half-done is seen after a panic.
     catch_unwind(AssertUnwindSafe(review)).ok()

@@ -11,8 +11,9 @@ const MAX_WORKERS: usize = 4;
 /// Large reviews, of which there are few at a time.
 const MAX_BLOCKING_THREADS: usize = 4;
 
-/// Threads with a runtime each: a connection stays on its thread. A runtime with several threads wakes a second one for each
-/// request with a body, which costs the first one's time and the caches of both processors.
+/// Threads with a runtime each: a connection stays on its thread. A runtime with several threads wakes a
+/// second one for each request with a body, which costs the first one's time and the caches of both
+/// processors.
 #[derive(Debug)]
 pub(in crate::webhook) struct Workers {
     first: Worker,

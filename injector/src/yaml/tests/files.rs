@@ -63,7 +63,8 @@ fn errors_name_the_line_of_the_file() {
     assert_eq!(read("---\na: 1\n---\n"), Ok(json!({"a": 1})));
 }
 
-/// In less than a minute of this thread's processor time, which does not depend on what else the computer runs.
+/// In less than a minute of this thread's processor time, which does not depend on what else the computer
+/// runs.
 fn quickly<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let used = || {
         let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the thread's usage");
@@ -146,7 +147,8 @@ fn value_that_breaks_out_is_seen() {
     }
 }
 
-/// What is behind a JSON text in one document is an error of YAML, but `jq` and `-o json` print JSON like that.
+/// What is behind a JSON text in one document is an error of YAML, but `jq` and `-o json` print JSON like
+/// that.
 #[test]
 fn json_texts_that_follow_each_other_are_documents() {
     let text =

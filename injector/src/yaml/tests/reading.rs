@@ -11,7 +11,8 @@ fn recorded_readings_of_kubernetes() {
         serde_json::from_str(include_str!("../../../tests/oracle/yaml.json")).expect("the recording");
     assert!(recorded.len() > 100, "{}", recorded.len());
     let mut wrong = Vec::new();
-    // The parser is stricter with quoted texts whose later lines are not indented, and laxer with `\/`, which is JSON's.
+    // The parser is stricter with quoted texts whose later lines are not indented, and laxer with `\/`, which
+    // is JSON's.
     let different = ["x:\n  v: \"multi\n  line\n\n  text\"\n", "x:\n  v: \"\\/\"\n"];
     for case in &recorded {
         if different.iter().any(|text| case["yaml"] == *text) {
@@ -30,7 +31,8 @@ fn recorded_readings_of_kubernetes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// As Go's encoding/base64 and encoding/json have it: line breaks are skipped, each byte that is not UTF-8 becomes U+FFFD.
+/// As Go's encoding/base64 and encoding/json have it: line breaks are skipped, each byte that is not UTF-8
+/// becomes U+FFFD.
 #[test]
 fn binary_values_are_the_text_that_they_encode() {
     for (given, expected) in [

@@ -1,8 +1,9 @@
 //! An API server in memory, on loopback: as much of Kubernetes as clients of a few objects need.
 //!
-//! Objects have `uid`, `resourceVersion` and `managedFields`; there are list (in pages, with selectors), watch, create,
-//! replace, apply and delete; and everything that goes wrong with a real one can be had on demand: answers of any code,
-//! expired versions, connections that break, a server that goes away and comes back.
+//! Objects have `uid`, `resourceVersion` and `managedFields`; there are list (in pages, with selectors),
+//! watch, create, replace, apply and delete; and everything that goes wrong with a real one can be had on
+//! demand: answers of any code, expired versions, connections that break, a server that goes away and comes
+//! back.
 #![allow(dead_code, reason = "not every test crate that includes this uses all of it")]
 
 mod apply;

@@ -121,7 +121,8 @@ fn zone_words(info: &[u8]) -> Option<String> {
     Some(format!("-j CT{options}"))
 }
 
-/// Whether the target CT sets neither events nor a helper or timeouts, which are between the zone and a pointer of the kernel.
+/// Whether the target CT sets neither events nor a helper or timeouts, which are between the zone and a
+/// pointer of the kernel.
 fn sets_no_more(info: &[u8]) -> bool {
     let end = info.len().saturating_sub(size_of::<u64>());
     info.get(4..end).is_some_and(|between| between.iter().all(|byte| *byte == 0))

@@ -9,12 +9,12 @@ use nix::unistd::Pid;
 const NLMSGHDR: usize = 16;
 /// `NLM_F_REQUEST | NLM_F_DUMP`: lists, and changes nothing.
 const DUMP: u16 = 0x301;
-/// Single requests of the subsystems of netfilter that read: of ctnetlink an entry and the number of entries, of nf_tables
-/// the generation, tables, chains, rules, sets and their elements.
+/// Single requests of the subsystems of netfilter that read: of ctnetlink an entry and the number of entries,
+/// of nf_tables the generation, tables, chains, rules, sets and their elements.
 const NETFILTER_READS: [u16; 8] = [0x101, 0x105, 0xa10, 0xa01, 0xa04, 0xa07, 0xa0a, 0xa0d];
 
-/// Calls that read, that write to files which are open already, or that are about the process alone. Any other counts as
-/// a change: one too many here costs time, one too few would hide a state.
+/// Calls that read, that write to files which are open already, or that are about the process alone. Any
+/// other counts as a change: one too many here costs time, one too few would hide a state.
 const CHANGING_NOTHING: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -113,7 +113,8 @@ impl Call {
     }
 }
 
-/// Whether a message of this type with these flags only reads. The types of rtnetlink come in fours, the third one reads.
+/// Whether a message of this type with these flags only reads. The types of rtnetlink come in fours, the
+/// third one reads.
 fn reads(kind: u16, flags: u16) -> bool {
     let is_rtnetlink = (16..256).contains(&kind);
     flags == DUMP || NETFILTER_READS.contains(&kind) || is_rtnetlink && kind % 4 == 2
@@ -126,8 +127,8 @@ fn messages_that_change_are_not_taken_for_reading() {
     for (kind, flags) in [(0xa01, DUMP), (20, DUMP), (18, DUMP), (18, request), (0xa10, request)] {
         assert!(reads(kind, flags), "{kind:#x} {flags:#x}");
     }
-    // The begin of a batch; a link's alias; addresses, routes and policy rules, made and deleted; a rule of nf_tables;
-    // entries of connection tracking.
+    // The begin of a batch; a link's alias; addresses, routes and policy rules, made and deleted; a rule of
+    // nf_tables; entries of connection tracking.
     for kind in [16, 19, 20, 21, 24, 25, 32, 33, 0xa06, 0xa08, 0x100, 0x102] {
         for flags in [request | ack, request | ack | create | exclusive] {
             assert!(!reads(kind, flags), "{kind:#x} {flags:#x}");

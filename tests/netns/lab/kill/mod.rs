@@ -26,9 +26,9 @@ pub(crate) enum When {
 /// The message at which a run is killed, counted from 1, and on which side of it.
 pub(crate) type Point = (usize, When);
 
-/// The points between which the run changes something: before its first message, after each that may change the kernel's
-/// state, and before each that follows other work, such as a tool. A run that is killed anywhere else leaves the state of
-/// one of these. Runs `command` to its end.
+/// The points between which the run changes something: before its first message, after each that may change
+/// the kernel's state, and before each that follows other work, such as a tool. A run that is killed anywhere
+/// else leaves the state of one of these. Runs `command` to its end.
 pub(crate) fn points(command: &mut Command) -> (Vec<Point>, Output) {
     let mut points = Vec::new();
     let (mut has_worked, mut reads) = (true, false);
@@ -50,8 +50,8 @@ pub(crate) fn points(command: &mut Command) -> (Vec<Point>, Output) {
     (points, output)
 }
 
-/// Runs `command` and kills it, with its process group, at its `number`-th message, counted from 1. A run that sends
-/// fewer ends by itself.
+/// Runs `command` and kills it, with its process group, at its `number`-th message, counted from 1. A run
+/// that sends fewer ends by itself.
 pub(crate) fn run_and_kill_at_send(command: &mut Command, number: usize, when: When) -> Output {
     traced(command, |_, stop| matches!(stop, Stop::Message(at, side) if (at, side) == (number, when)))
 }

@@ -31,7 +31,8 @@ pub enum Object {
 }
 
 impl Object {
-    /// The object in a message; `None` for other messages, and for objects in families that are not supported.
+    /// The object in a message; `None` for other messages, and for objects in families that are not
+    /// supported.
     #[must_use]
     pub fn read(reply: &Reply<'_>) -> Option<Self> {
         let family = Family::of(reply.byte(0))?;
