@@ -1,6 +1,6 @@
 //! `show`: the live rules of ours with their counters, once or again and again.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -51,14 +51,34 @@ fn watch(
     }
 }
 
+/// Packets in a second, rounded to tenths. An integer: what formats numbers with a fraction would be five kilobytes of the program.
+#[derive(Clone, Copy)]
+struct Rate {
+    tenths: u64,
+}
+
+impl Rate {
+    fn as_json(self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a rate is rounded in any case")]
+        let tenths = self.tenths as f64;
+        tenths / 10.0
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.tenths / 10, self.tenths % 10)
+    }
+}
+
 /// The output of `show`; `earlier` is an earlier list with the time since then.
 fn formatted(shown: &[Shown], earlier: Option<(Duration, &[Shown])>, output: Output) -> String {
     let rate = |rule: &Shown| {
         let (time, earlier) = earlier?;
         let before = earlier.iter().find(|before| before.is_same(rule))?.counts?.packets;
         let packets = rule.counts?.packets.saturating_sub(before);
-        #[allow(clippy::cast_precision_loss, reason = "a rate is rounded in any case")]
-        Some(packets as f64 / time.as_secs_f64().max(f64::EPSILON))
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        Some(Rate { tenths: packets.saturating_mul(10_000) / millis })
     };
     match output {
         Output::Json => {
@@ -69,7 +89,7 @@ fn formatted(shown: &[Shown], earlier: Option<(Duration, &[Shown])>, output: Out
     }
 }
 
-fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<f64>) -> String {
+fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<Rate>) -> String {
     let mut text = String::new();
     if shown.is_empty() {
         text.push_str("no capture rule is live\n");
@@ -87,7 +107,7 @@ fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<f
                 shown.counts.map_or_else(|| "?".to_owned(), |counts| of(counts).to_string())
             };
             let (packets, bytes) = (counts(|counts| counts.packets), counts(|counts| counts.bytes));
-            let rate = rate(shown).map_or_else(String::new, |rate| format!("  {rate:>9.1}"));
+            let rate = rate(shown).map_or_else(String::new, |rate| format!("  {:>9}", rate.to_string()));
             let rate = if has_rates { format!("{rate:>11}") } else { rate };
             let never = if shown.counts.is_some_and(|counts| counts.packets == 0) { '!' } else { ' ' };
             let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
@@ -101,7 +121,7 @@ fn show_text(shown: &[Shown], has_rates: bool, rate: impl Fn(&Shown) -> Option<f
     text
 }
 
-fn show_json(Shown { backend, family, rule, counts }: &Shown, rate: Option<f64>) -> Value {
+fn show_json(Shown { backend, family, rule, counts }: &Shown, rate: Option<Rate>) -> Value {
     json!({
         "backend": backend.to_string(),
         "family": family.to_string(),
@@ -113,7 +133,7 @@ fn show_json(Shown { backend, family, rule, counts }: &Shown, rate: Option<f64>)
         "reason": rule.why.sentence(),
         "packets": counts.map(|counts| counts.packets),
         "bytes": counts.map(|counts| counts.bytes),
-        "packets_per_second": rate,
+        "packets_per_second": rate.map(Rate::as_json),
         "never_matched": counts.map(|counts| counts.packets == 0),
     })
 }

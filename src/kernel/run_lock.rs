@@ -51,8 +51,8 @@ impl fmt::Display for LockError {
         match self {
             Self::Busy(waited) => write!(
                 f,
-                "another run holds the lock of this network namespace for more than {} s",
-                waited.as_secs_f32()
+                "another run holds the lock of this network namespace for more than {}",
+                humantime::format_duration(*waited)
             ),
             Self::Failed(error) => write!(f, "cannot lock this network namespace: {error}"),
         }

@@ -110,9 +110,7 @@ impl Collected {
         one: impl Fn(T) -> Value,
         many: impl Fn(Vec<T>) -> Values,
     ) -> Option<Self> {
-        let mut list = list?;
-        list.sort_unstable();
-        list.dedup();
+        let list: Vec<T> = list?.into_iter().into_set().into_iter().collect();
         match list.as_slice() {
             [] => None,
             [value] => Some(Self::One(one(value.clone()))),
