@@ -63,7 +63,7 @@ impl Line {
         }
     }
 
-    /// Its words but for its comments.
+    /// The words of the rule but for its comments.
     #[must_use]
     pub(crate) fn words_without_comments(&self) -> String {
         words::without_comments(&self.text)

@@ -22,7 +22,7 @@ fn connected(node: &Node, name: &str) -> (Namespace, Pod) {
     (outside, pod)
 }
 
-/// Both ends of a connection from one namespace to another one.
+/// A connection from one namespace to another one: the client's end and the server's.
 fn connection(from: &Namespace, to: &Namespace, address: &str) -> (TcpStream, TcpStream) {
     let listener = to.run(|| TcpListener::bind("0.0.0.0:0").unwrap());
     let target = SocketAddr::new(address.parse().unwrap(), listener.local_addr().unwrap().port());

@@ -179,7 +179,7 @@ pub struct Entry<'a> {
     pub target: &'a [u8],
     /// How many packets it has matched.
     pub packets: u64,
-    /// Their bytes.
+    /// How many bytes these packets had.
     pub bytes: u64,
 }
 
