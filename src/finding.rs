@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::model::{Family, Variant};
+use crate::model::{Backend, Family, Variant};
 use crate::text::{one_line, shell_words};
 
 /// Something that decides over packets, identified without its words in a message.
@@ -23,6 +23,8 @@ pub enum Subject {
     Interface(String),
     /// A policy rule, in the words of `ip rule`.
     PolicyRule(String),
+    /// A route, in the words of `ip route`.
+    Route(String),
     /// A state of the pod, by the sentence about it.
     Condition(String),
 }
@@ -41,14 +43,18 @@ pub struct RuleId {
 
 impl RuleId {
     /// The command that deletes it. In a table of nftables that takes its handle.
-    fn deletion(&self, family: Option<Family>) -> String {
+    fn deletion(&self, family: Option<Family>, variant: Option<Variant>) -> String {
         let Self { table, chain, words } = self;
         let [chain, words] = [chain, words].map(|text| shell_words(text));
         let of_v6 = |tool: &str| {
             if family == Some(Family::V6) { tool.replacen("ip", "ip6", 1) } else { tool.to_owned() }
         };
         match table.split_once(' ') {
-            None => format!("`{} -t {table} -D {chain} {words}`", of_v6("iptables")),
+            None => {
+                // Where both variants are installed, the plain name is that of the nft variant.
+                let legacy = if variant == Some(Variant::Legacy) { "-legacy" } else { "" };
+                format!("`{}{legacy} -t {table} -D {chain} {words}`", of_v6("iptables"))
+            }
             Some((tool, table)) if Variant::ALL.iter().any(|variant| variant.to_string() == tool) => {
                 format!("`{} -t {table} -D {chain} {words}`", of_v6(tool))
             }
@@ -67,15 +73,21 @@ impl Subject {
     }
 
     /// The command that removes it, if it is something that can be removed.
-    fn removal(&self, family: Option<Family>) -> Option<String> {
+    fn removal(&self, family: Option<Family>, variant: Option<Variant>) -> Option<String> {
         match self {
-            Self::Rule(rule) => Some(rule.deletion(family)),
+            Self::Rule(rule) => Some(rule.deletion(family, variant)),
             Self::Chain { table, chain } => {
                 Some(format!("`nft list chain {table} {chain}` shows its rules: delete or limit them"))
             }
             Self::PolicyRule(words) => {
                 let tool = if family == Some(Family::V6) { "ip -6" } else { "ip" };
                 Some(format!("`{tool} rule del pref {}`", shell_words(&words.replacen(':', "", 1))))
+            }
+            Self::Route(_) => {
+                let tool = if family == Some(Family::V6) { "ip -6" } else { "ip" };
+                Some(format!(
+                    "`{tool} route show table all` lists the routes: correct the one that the cause names"
+                ))
             }
             Self::Interface(_) | Self::Condition(_) => None,
         }
@@ -290,6 +302,8 @@ pub struct Finding {
     pub about: Vec<Subject>,
     /// The family that it is about, if that is one.
     pub family: Option<Family>,
+    /// The variant of iptables that holds the rules in tables without one in their name.
+    pub variant: Option<Variant>,
 }
 
 impl Finding {
@@ -303,6 +317,7 @@ impl Finding {
             subject: String::new(),
             about: Vec::new(),
             family: None,
+            variant: None,
         }
     }
 
@@ -348,9 +363,11 @@ impl Finding {
     pub fn fix(&self) -> String {
         let Spec { fix, .. } = self.problem.spec();
         let subject = match &self.subject {
-            none if none.is_empty() => {
-                self.about.iter().find_map(|about| about.removal(self.family)).unwrap_or_default()
-            }
+            none if none.is_empty() => self
+                .about
+                .iter()
+                .find_map(|about| about.removal(self.family, self.variant))
+                .unwrap_or_default(),
             given => given.clone(),
         };
         match fix.split_once("{}") {
@@ -371,14 +388,16 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings as problems: the most harmful kind first, each cause once.
+/// The findings as problems: the most harmful kind first, each cause once. The commands of fixes are for rules
+/// that `backend` holds.
 #[must_use]
-pub fn by_harm(findings: impl IntoIterator<Item = Finding>) -> Vec<Finding> {
+pub fn by_harm(findings: impl IntoIterator<Item = Finding>, backend: Backend) -> Vec<Finding> {
+    let variant = if let Backend::Iptables(variant) = backend { Some(variant) } else { None };
     let mut sorted: Vec<Finding> = Vec::new();
     for finding in findings {
         if !sorted.iter().any(|known| known.cause == finding.cause) {
             let at = sorted.partition_point(|known| known.problem <= finding.problem);
-            sorted.insert(at, finding);
+            sorted.insert(at, Finding { variant, ..finding });
         }
     }
     sorted

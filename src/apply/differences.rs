@@ -52,7 +52,7 @@ impl Differences {
         let none = self.has_no_rules.then_some(none);
         // What would decide before rules is of no interest without them; what an earlier run has left is.
         let is_left = |finding: &&Finding| !self.has_no_rules || finding.problem == Problem::KeptRules;
-        by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()))
+        by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()), self.backend)
     }
 
     /// Whether the rules are the same and none decides before.

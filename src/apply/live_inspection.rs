@@ -108,6 +108,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
     let runtime = Runtime::default();
     let tested = rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect();
     let live = LiveState {
+        backend: current.backend,
         rules,
         tested,
         routed_mark,

@@ -40,6 +40,7 @@ mod text;
 mod unless;
 mod walk;
 
+use crate::model::Backend;
 use std::borrow::Cow;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery, Sender};
@@ -87,6 +88,8 @@ pub struct Pod<'a> {
 /// The rules that were read from the kernel.
 #[derive(Clone, Debug)]
 pub struct LiveState {
+    /// What holds our rules.
+    pub backend: Backend,
     /// Of each family.
     pub rules: PerFamily<Rules>,
     /// What the foreign ones among them name.

@@ -35,7 +35,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     // What is known of a rule is worth more than what its chain may do.
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague)));
     problems.extend(of_traffic);
-    by_harm(problems)
+    by_harm(problems, live.backend)
 }
 
 /// What is wrong with one packet of a live pod.
@@ -65,7 +65,7 @@ pub(super) fn of_packet(
     }
     let is_own = |process: &&RunningProcess| packet.process.is_some_and(|sender| sender.uid == process.uid);
     let app = live.runtime.app_as_proxy().find(is_own).map(RunningProcess::finding);
-    by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)))
+    by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)), live.backend)
 }
 
 /// The finding that the pod would forward the packet, and the rules capture it.

@@ -62,8 +62,10 @@ impl Problem {
     /// The finding with these words.
     pub(super) fn finding(&self, row: &Row, cause: &str) -> Finding {
         let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);
-        let has_removal =
-            self.about.iter().any(|about| matches!(about, Subject::Rule(_) | Subject::PolicyRule(_)));
+        let has_removal = self
+            .about
+            .iter()
+            .any(|about| matches!(about, Subject::Rule(_) | Subject::PolicyRule(_) | Subject::Route(_)));
         if has_removal {
             return finding;
         }

@@ -171,7 +171,12 @@ impl From<&PrecedingRule> for Finding {
         let finding = Self::new(Problem::ForeignRule, first.cause()).advice(first.advice());
         match found {
             Found::Policy(chain) => {
-                let tool = if first.family == Family::V6 { "ip6tables" } else { "iptables" };
+                let tool = match (first.family, variant) {
+                    (Family::V4, Variant::Nft) => "iptables",
+                    (Family::V6, Variant::Nft) => "ip6tables",
+                    (Family::V4, Variant::Legacy) => "iptables-legacy",
+                    (Family::V6, Variant::Legacy) => "ip6tables-legacy",
+                };
                 let command = match &first.place {
                     // A firewall that drops by policy does so on purpose.
                     Placement::Later(_) => format!(

@@ -75,6 +75,15 @@ pub struct PolicyRule {
 }
 
 impl PolicyRule {
+    /// Whether it is one of the three that the kernel adds to every network namespace.
+    #[must_use]
+    pub fn is_of_kernel(&self) -> bool {
+        let tables = [(0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, DEFAULT_TABLE)];
+        tables
+            .iter()
+            .any(|(priority, table)| *self == Self { origin: self.origin, ..Self::lookup(*priority, *table) })
+    }
+
     /// The rule for all packets that looks up this table.
     #[must_use]
     pub const fn lookup(priority: u32, table: u32) -> Self {

@@ -21,6 +21,7 @@ for_these_fixtures!(
         flushed_rules_are_the_first_problem,
         uncaptured_ipv6_is_the_first_problem,
         uncaptured_dns_is_the_first_problem,
+        a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
         a_pod_that_works_has_no_problem
     ]
@@ -107,11 +108,34 @@ fn foreign_accept_is_the_first_problem(fixture: Fixture) {
         return;
     }
     pod.iptables(Family::V4, "-t nat -I OUTPUT -d 10.0.0.0/8 -j ACCEPT");
-    let fix = "`iptables -t nat -D OUTPUT -d 10.0.0.0/8 -j ACCEPT`";
+    // The plain name may be that of the other variant.
+    let tool = if fixture.backend == Backend::IptablesLegacy { "iptables-legacy" } else { "iptables" };
+    let command = "-t nat -D OUTPUT -d 10.0.0.0/8 -j ACCEPT";
+    let fix = &format!("`{tool} {command}`");
     is_the_only_problem(&pod, &[], "foreign-rule", "-d 10.0.0.0/8 -j ACCEPT", fix);
     is_the_only_problem(&pod, &["--to", "10.3.4.5:80"], "foreign-rule", "-d 10.0.0.0/8 -j ACCEPT", fix);
-    pod.iptables(Family::V4, fix.trim_matches('`').trim_start_matches("iptables "));
+    pod.iptables(Family::V4, command);
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
+}
+
+fn a_route_that_drops_is_named_and_not_the_rule_of_the_main_table(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    for ip in ["ip", "ip -6"] {
+        pod.namespace.run(|| {
+            for command in
+                [format!("{ip} route del default || true"), format!("{ip} route add unreachable default")]
+            {
+                crate::lab::program::tool("sh", &["-c", &command], "");
+            }
+        });
+    }
+    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1).stdout();
+    assert!(check.contains("unreachable default"), "{check}");
+    assert!(check.contains("`ip route show table all` lists the routes: correct the one"), "{check}");
+    assert!(check.contains("`ip -6 route show table all`"), "{check}");
+    assert!(!check.contains("rule del"), "{check}");
 }
 
 fn proxy_without_listeners_is_the_first_problem(fixture: Fixture) {

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use serde_saphyr::SingleQuoted;
+use serde_saphyr::{DoubleQuoted, SingleQuoted};
 
 use super::scalar;
 
@@ -15,7 +15,8 @@ pub(super) fn serialize(value: &Value) -> String {
 }
 
 /// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need
-/// no escape.
+/// no escape. Lines of which the first begins with a tab are in double quotes: the reader of kubectl takes the
+/// tab for the indentation of a block.
 struct Styled<'a>(&'a Value);
 
 impl Serialize for Styled<'_> {
@@ -28,6 +29,9 @@ impl Serialize for Styled<'_> {
             }
             Value::Array(items) => serializer.collect_seq(items.iter().map(Styled)),
             Value::String(text) if is_json(text) => SingleQuoted(text).serialize(serializer),
+            Value::String(text) if text.contains('\n') && text.trim_start_matches('\n').starts_with('\t') => {
+                DoubleQuoted(text).serialize(serializer)
+            }
             Value::Number(number) if number.is_f64() => {
                 let integer = number.as_f64().and_then(scalar::integral);
                 integer.as_ref().unwrap_or(number).serialize(serializer)

@@ -6,6 +6,7 @@ use super::super::routing::{Looked, Routed, words};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
 use crate::model::Port;
+use crate::routing::Found;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl<'a> Walk<'a> {
         rules.chain(policies).chain(self.order.clone())
     }
 
-    /// The policy rule by which the packet is lost.
+    /// The policy rule by which the packet is lost, or the route, if the rule is one that every machine has.
     pub(in crate::explain) fn policy_rule(&self) -> Option<Subject> {
         let last = self.routed.last()?;
         let is_lost = match self.verdict {
@@ -136,7 +137,13 @@ impl<'a> Walk<'a> {
             | Verdict::TakenByForeignRule
             | Verdict::ToProxySocket => false,
         };
-        Some(Subject::PolicyRule(last.lookup.decisive.as_ref().filter(|_| is_lost)?.rule.to_string()))
+        let tried = last.lookup.decisive.as_ref().filter(|_| is_lost)?;
+        Some(match tried.found {
+            Found::Route(route) if tried.rule.is_of_kernel() => Subject::Route(route.to_string()),
+            Found::Route(_) | Found::Rejected(_) | Found::Unknown => {
+                Subject::PolicyRule(tried.rule.to_string())
+            }
+        })
     }
 }
 

@@ -67,6 +67,16 @@ proptest! {
 }
 
 #[test]
+fn a_block_never_begins_with_a_tab() {
+    for text in ["\tx\n\ty", "\tset -e\n\texec x\n", "\n\tz\n", "\n\n\tz", "\t- x\n"] {
+        let value = json!({"args": [text], "annotation": text});
+        let written = write(&value);
+        assert!(!written.contains('|') && !written.contains('\t'), "{written}");
+        assert_eq!(read(&written), Ok(value), "{written}");
+    }
+}
+
+#[test]
 fn writing_looks_like_kubectl() {
     let value = json!({
         "apiVersion": "v1",
