@@ -388,8 +388,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings as problems: the most harmful kind first, each cause once. The commands of fixes are for rules
-/// that `backend` holds.
+/// The findings as problems: the most harmful kind first, each cause once. The commands of fixes are for
+/// rules that `backend` holds.
 #[must_use]
 pub fn by_harm(findings: impl IntoIterator<Item = Finding>, backend: Backend) -> Vec<Finding> {
     let variant = if let Backend::Iptables(variant) = backend { Some(variant) } else { None };

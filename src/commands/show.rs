@@ -51,7 +51,8 @@ fn watch(
     }
 }
 
-/// Packets in a second, rounded to tenths. An integer: what formats numbers with a fraction would be five kilobytes of the program.
+/// Packets in a second, rounded to tenths. An integer: what formats numbers with a fraction would be five
+/// kilobytes of the program.
 #[derive(Clone, Copy)]
 struct Rate {
     tenths: u64,

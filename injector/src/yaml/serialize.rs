@@ -15,8 +15,8 @@ pub(super) fn serialize(value: &Value) -> String {
 }
 
 /// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need
-/// no escape. Lines of which the first begins with a tab are in double quotes: the reader of kubectl takes the
-/// tab for the indentation of a block.
+/// no escape. Lines of which the first begins with a tab are in double quotes: the reader of kubectl takes
+/// the tab for the indentation of a block.
 struct Styled<'a>(&'a Value);
 
 impl Serialize for Styled<'_> {
