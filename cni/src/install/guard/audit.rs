@@ -174,7 +174,7 @@ fn compare_all(
                 continue;
             }
         };
-        let (pod, container) = (state.pod.clone(), state.container.clone());
+        let (pod, container) = (one_line(&state.pod).into_owned(), state.container.clone());
         let of_add = state.backend().map_or_else(|| "?".to_owned(), |(_, value)| value.text);
         let rules = (Rc::clone(&host), Rc::clone(dir), (name, stamp), state);
         let (found, reason, backend) = compare(rules, &namespaces);
