@@ -328,17 +328,21 @@ pub(super) fn saved(
     tool_error::whole(saved, &tools)
 }
 
-/// The legacy tables in the words of the save tool: all that is understood in a sandbox, where the tool finds
-/// no tables, and where there is no tool. Elsewhere `None` if they may not be read, or a rule has what is not
-/// understood.
+/// The legacy tables in the words of the save tool, which it has to give only for rules that are not
+/// understood; those keep a mark in a sandbox, where the tool finds no tables, and where there is no tool.
+/// Elsewhere `None` if the tables may not be read, or change.
 fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>> {
     let has_revisions = legacy::has_revisions();
     let text = recording::text(&format!("{family} rules of iptables-legacy"), &mut || {
         let saved = parse::saved_tables(family, &legacy::raw_tables(family)?, has_revisions)?;
-        if saved.lacks_words && has_revisions && tools::tools(host, Variant::Legacy, family).is_some() {
-            return Err(io::ErrorKind::Unsupported.into());
+        if !saved.lacks_words || !has_revisions {
+            return Ok(saved.text);
         }
-        Ok(saved.text)
+        let Some(tools) = tools::tools(host, Variant::Legacy, family) else { return Ok(saved.text) };
+        // Where the tool fails, reading with nothing but the tool says why.
+        let of_tool = restore::save(host, Variant::Legacy, family, &tools);
+        let of_tool = of_tool.map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
+        saved.completed(&of_tool).ok_or_else(|| io::ErrorKind::Unsupported.into())
     });
     if has_revisions { Ok(text.ok()) } else { text.map(Some) }
 }

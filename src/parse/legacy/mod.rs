@@ -21,6 +21,14 @@ const INV_PROTOCOL: u8 = 0x40;
 /// The bits of `invflags` that are printed.
 const INV_KNOWN: u8 = INV_IN | INV_OUT | INV_SOURCE | INV_DESTINATION | INV_PROTOCOL;
 
+/// The bit of `flags` with which a chain is a goto: `IPT_F_GOTO`, `IP6T_F_GOTO`.
+const fn goto_flag(family: Family) -> u8 {
+    match family {
+        Family::V4 => 0x02,
+        Family::V6 => 0x04,
+    }
+}
+
 /// The revisions of matches that differ in size. gVisor returns matches without their revision: there the
 /// size alone tells it.
 const SIZES: [(&str, usize, u32); 4] =
@@ -35,6 +43,8 @@ pub struct SavedTables {
     pub text: String,
     /// Whether something of a rule is missing, which is marked as `[unsupported]`.
     pub lacks_words: bool,
+    /// The rules of which something is missing: table, chain, place in the chain, and line of `text`.
+    incomplete: Vec<(String, String, usize, usize)>,
 }
 
 /// Writes the tables of a family; `has_revisions` says whether its matches and targets have their revisions.
@@ -67,6 +77,23 @@ pub fn counts(family: Family, tables: &[RawTable]) -> io::Result<String> {
 }
 
 impl SavedTables {
+    /// The tables, with the words of the save tool for the rules of which something is missing here: the tool
+    /// knows more extensions, and leaves out tests that it does not print. `None` if it has seen other rules.
+    #[must_use]
+    pub fn completed(&self, of_tool: &str) -> Option<String> {
+        let of_tool = rules_of_chains(of_tool);
+        let mut lines: Vec<&str> = self.text.lines().collect();
+        let ours = rules_of_chains(&self.text);
+        for (table, chain, place, line) in &self.incomplete {
+            let chain = (table.as_str(), chain.as_str());
+            let theirs =
+                of_tool.get(&chain).filter(|rules| rules.len() == ours.get(&chain).map_or(0, Vec::len));
+            *lines.get_mut(*line)? = theirs?.get(*place)?;
+        }
+        lines.push("");
+        Some(lines.join("\n"))
+    }
+
     fn add(&mut self, family: Family, table: &RawTable, has_revisions: bool) -> io::Result<()> {
         let chains = table.chains(family)?;
         // A jump goes to the first entry behind the head of a chain.
@@ -84,18 +111,45 @@ impl SavedTables {
             };
             let _ = writeln!(self.text, ":{name} {policy} [0:0]");
         }
-        let mut reader = Reader { family, has_revisions, starts, words: String::new(), lacks_words: false };
+        let mut reader = Reader {
+            family,
+            has_revisions,
+            starts,
+            words: String::new(),
+            lacks_words: false,
+            is_goto: false,
+        };
+        let mut line = self.text.lines().count();
         for ChainEntries { name, rules, .. } in &chains {
-            for rule in rules {
+            for (place, rule) in rules.iter().enumerate() {
                 reader.read(rule);
+                if reader.lacks_words {
+                    self.incomplete.push((table.name.clone(), name.clone(), place, line));
+                    self.lacks_words = true;
+                }
                 let _ = writeln!(self.text, "-A {name}{}", reader.words);
+                line += 1;
                 reader.words.clear();
+                reader.lacks_words = false;
             }
         }
         self.text += "COMMIT\n";
-        self.lacks_words |= reader.lacks_words;
         Ok(())
     }
+}
+
+/// The lines of the rules of each chain, by table and chain.
+fn rules_of_chains(text: &str) -> BTreeMap<(&str, &str), Vec<&str>> {
+    let (mut table, mut rules) = ("", BTreeMap::<_, Vec<_>>::new());
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let chain = rule.split(' ').next().unwrap_or_default();
+            rules.entry((table, chain)).or_default().push(line);
+        }
+    }
+    rules
 }
 
 struct Reader<'a> {
@@ -105,15 +159,19 @@ struct Reader<'a> {
     starts: BTreeMap<usize, &'a str>,
     /// The words of the rule behind `-A CHAIN`, with a space before each.
     words: String,
+    /// Whether this rule lacks words.
     lacks_words: bool,
+    /// Whether its chain is a goto.
+    is_goto: bool,
 }
 
 impl Reader<'_> {
     fn read(&mut self, rule: &Entry<'_>) {
         match conditions(self.family, rule.conditions) {
-            Some((words, is_whole)) => {
-                self.words += &words;
-                if !is_whole {
+            Some(conditions) => {
+                self.words += &conditions.words;
+                self.is_goto = conditions.is_goto;
+                if !conditions.is_whole {
                     self.unread();
                 }
             }
@@ -183,7 +241,7 @@ impl Reader<'_> {
             verdict if usize::try_from(verdict) == Ok(rule.offset + rule.length) => return,
             _ => chain(),
         };
-        self.words += " -j";
+        self.words += if self.is_goto { " -g" } else { " -j" };
         match to {
             Some(to) => {
                 self.words.push(' ');
@@ -198,8 +256,17 @@ const fn not(is_inverted: bool) -> &'static str {
     if is_inverted { " !" } else { "" }
 }
 
-/// Addresses, interfaces and protocol, and whether these are all; `None` if bytes are missing.
-fn conditions(family: Family, bytes: &[u8]) -> Option<(String, bool)> {
+/// What a rule says outside of its extensions.
+struct Conditions {
+    /// Addresses, interfaces and protocol, with a space before each word.
+    words: String,
+    /// Whether these are all.
+    is_whole: bool,
+    is_goto: bool,
+}
+
+/// The conditions of a rule; `None` if bytes are missing.
+fn conditions(family: Family, bytes: &[u8]) -> Option<Conditions> {
     let size = match family {
         Family::V4 => 4,
         Family::V6 => 16,
@@ -258,8 +325,9 @@ fn conditions(family: Family, bytes: &[u8]) -> Option<(String, bool)> {
         let _ = write!(words, "{} -p {name}", not(is_inverted));
     }
     // `IP6T_F_PROTO`: an IPv6 rule tests the protocol, which it does by naming one.
-    let known_flags = if family == Family::V6 { 1 } else { 0 };
-    Some((words, has_name && inverted & !INV_KNOWN == 0 && flags & !known_flags == 0))
+    let known_flags = goto_flag(family) | if family == Family::V6 { 1 } else { 0 };
+    let is_whole = has_name && inverted & !INV_KNOWN == 0 && flags & !known_flags == 0;
+    Some(Conditions { words, is_whole, is_goto: flags & goto_flag(family) != 0 })
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {

@@ -200,7 +200,6 @@ fn a_rule_that_is_not_read_whole_is_not_taken_for_another() {
         for (place, rule) in [
             ("nat OUTPUT", "-p tcp -m limit --limit 1/second -j RETURN"),
             ("nat OUTPUT", "-p tcp -j LOG --log-prefix x"),
-            ("nat OUTPUT", "-p tcp -g MINE"),
             ("nat OUTPUT", "-p 50 -j RETURN"),
             ("raw OUTPUT", "-p tcp -j CT --notrack --zone 5"),
             ("raw OUTPUT", "-p tcp -j CT --ctevents new"),
@@ -251,4 +250,30 @@ fn comments_and_matches_of_other_programs_are_read() {
         assert!(!found.lacks_words, "{}", found.text);
         assert_eq!(lines(&found.text), lines(&run("iptables-legacy-save", &[])));
     });
+}
+
+/// `iptables-legacy` before 1.8.11 does not print `! -o +`, so a rule that matches no packet would be one for all.
+#[test]
+fn only_words_that_are_not_read_are_those_of_the_tool() {
+    for (family, tool) in [(Family::V4, "iptables-legacy"), (Family::V6, "ip6tables-legacy")] {
+        in_new_namespace(|| {
+            let rules = "*nat\n:MINE - [0:0]\n-A OUTPUT ! -o + -j ACCEPT\n-A OUTPUT -p tcp -g MINE\n\
+                         -A OUTPUT -m limit --limit 1/sec -j RETURN\n-A MINE ! -o lo -j ACCEPT\nCOMMIT\n";
+            run_with_input(&format!("{tool}-restore"), &[], rules);
+            let found = live(family);
+            assert!(found.lacks_words);
+            let completed = found.completed(&run(&format!("{tool}-save"), &[])).expect("the same rules");
+            let rules: Vec<_> = completed.lines().filter(|line| line.starts_with("-A")).collect();
+            assert_eq!(
+                rules,
+                [
+                    "-A OUTPUT ! -o + -j ACCEPT",
+                    "-A OUTPUT -p tcp -g MINE",
+                    "-A OUTPUT -m limit --limit 1/sec -j RETURN",
+                    "-A MINE ! -o lo -j ACCEPT"
+                ]
+            );
+            assert_eq!(found.completed("*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n"), None);
+        });
+    }
 }
