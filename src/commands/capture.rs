@@ -1,5 +1,6 @@
 //! `apply` and `cleanup`: changes the rules, or prints how they would be changed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::namespace::{enter, network, require_net_admin, require_other_namespace};
@@ -73,7 +74,10 @@ fn prepare(intent: Intent, run: &RunOptions) -> Result<(CaptureConfig, DesiredSt
     if run.action == Action::Apply {
         warn_of_name_servers(&config);
     }
-    let desired = desired(&config, run.action, run.force_apply);
+    let mut desired = desired(&config, run.action, run.force_apply);
+    if run.action == Action::Apply {
+        desired.config = Some(Arc::new(config.clone()));
+    }
     Ok((config, desired))
 }
 
@@ -127,6 +131,7 @@ pub(super) fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> 
                 rules: Family::ALL.into_iter().map(resolved).collect(),
                 network: routing::Desired::of(config),
                 rewrite,
+                config: None,
             }
         }
         Action::Cleanup => DesiredState::empty(),

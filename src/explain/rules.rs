@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
 use super::reasons_by_form;
-use crate::live_rules::Field;
+use crate::live_rules::{Effect, Field};
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target, Why,
 };
@@ -269,6 +269,20 @@ impl Rules {
         };
         let beside = self.before.iter().chain(&self.later).flat_map(of_base);
         self.tables.values().flat_map(of_table).chain(beside).filter(|(_, entry)| entry.is_foreign())
+    }
+
+    /// Whether another program has a rule or a policy that may end connections.
+    #[must_use]
+    pub fn has_foreign_end(&self) -> bool {
+        let ends = |entry: &Entry| {
+            matches!(
+                *entry.rule.effect(),
+                Effect::Known(Target::Drop) | Effect::Rejects | Effect::Queues { .. } | Effect::Takes
+            )
+        };
+        self.foreign().any(|(_, entry)| ends(entry))
+            || self.tables.values().any(|chains| !chains.drops.is_empty())
+            || self.before.iter().chain(&self.later).any(|base| base.drops)
     }
 
     /// Whether a rule of ours hands packets to this port: the proxy has it.

@@ -3,6 +3,7 @@
 //! A dry run prints these very steps; a real run executes them.
 
 mod digest;
+mod lost;
 mod notices;
 mod phases;
 mod step;
@@ -10,6 +11,7 @@ mod walked;
 mod write_record;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use notices::{Notices, kept_rules, lost_queries, notices};
 use phases::Phases;
@@ -17,6 +19,7 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 pub use walked::Walked;
 use write_record::{earlier_ports, found, left, recorded};
 
+use crate::config::CaptureConfig;
 use crate::connections::conntrack;
 use crate::connections::{self, Connections, Exemption};
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
@@ -186,6 +189,9 @@ pub struct DesiredState {
     pub network: routing::Desired,
     /// Rewrite rules that are already correct (`--force-apply`).
     pub rewrite: bool,
+    /// The options that the rules come from, which tell the kinds of traffic that warnings are about. `None`
+    /// where others ask about these, and for a clean-up.
+    pub config: Option<Arc<CaptureConfig>>,
 }
 
 impl DesiredState {
@@ -196,6 +202,7 @@ impl DesiredState {
             rules: Family::ALL.into_iter().map(|family| (family, FamilyRules::none(family))).collect(),
             network: routing::Desired::default(),
             rewrite: false,
+            config: None,
         }
     }
 

@@ -181,6 +181,12 @@ fn add_foreign(
         let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
         list.push((&chain).into());
     }
+    if let Some(config) = &desired.config {
+        let planned = || planned.get_or_init(|| current.planned(&capturing)).clone();
+        let lost = super::lost::connections(config, current, planned, deciding);
+        // What is known of a rule comes before what its chain may do.
+        deciding.splice(0..0, lost);
+    }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();
         let planned = fib.map(|fib| routing::with_tproxy(fib, *tproxy));

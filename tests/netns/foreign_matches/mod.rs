@@ -1,6 +1,6 @@
 //! Random foreign rules before ours: what `explain --live` says of a packet is what the kernel does with it,
-//! every match of these rules is evaluated, and `check` never says "equal" where one of them keeps a packet
-//! from the proxy.
+//! every match of these rules is evaluated, `check` never says "equal" where one of them keeps a packet from
+//! the proxy, and a run warns of something foreign where `check` finds something, and only there.
 
 mod rules;
 
@@ -31,6 +31,8 @@ const CASES: u32 = 16;
 const PACKETS: usize = 12;
 /// Ports of servers.
 const PORTS: [u16; 4] = [80, 443, 5432, 9090];
+/// Every port and address.
+const OPTIONS: [&str; 4] = ["-i", "*", "-b", "*"];
 /// Where foreign rules redirect to.
 pub(super) const FOREIGN_PORT: u16 = 9999;
 
@@ -191,6 +193,10 @@ fn compare(
     if check.code() == 0 && !are_all_captured {
         wrong.push(format!("not all packets are captured: {}", check.output()));
     }
+    let run = pod.apply(&OPTIONS).output();
+    if run.contains("a foreign ") != (check.code() != 0) {
+        wrong.push(format!("a run and check differ:\n{run}\n{}", check.output()));
+    }
     rules.delete(pod);
     prop_assert!(wrong.is_empty(), "{rules:?}\n{}", wrong.join("\n"));
     Ok(())
@@ -207,7 +213,7 @@ fn random_foreign_rules_are_evaluated_as_the_kernel_does(fixture: Fixture) {
     eprintln!("{:?}: EXPLAIN_SEED={seed}", fixture.backend);
     let pod = fixture.pod_in(Topology::SecondNic);
     let _servers = servers(&pod);
-    pod.apply(&["-i", "*", "-b", "*"]);
+    pod.apply(&OPTIONS);
     // Otherwise a difference that `check` always finds would hide the others.
     pod.bare_istio_iptables(&["check"]).run().succeeded();
     let (captured, all) = (Cell::new(0), Cell::new(0));
@@ -246,7 +252,7 @@ fn servers(pod: &Pod) -> impl Sized {
 fn regressions_are_evaluated_as_the_kernel_does(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::SecondNic);
     let _servers = servers(&pod);
-    pod.apply(&["-i", "*", "-b", "*"]);
+    pod.apply(&OPTIONS);
     let counts = (&Cell::new(0), &Cell::new(0));
     for (name, content) in regressions(REGRESSIONS) {
         let rules = RuleSet::from_json(&content["rules"]);

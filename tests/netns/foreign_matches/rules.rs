@@ -11,7 +11,7 @@ use crate::regressions::texts;
 use super::{Backend, FOREIGN_PORT, Family, Pod, nft};
 
 /// Matches of iptables, with `{not}` where a negation may be. `{a}` to `{d}` are addresses.
-const EVERYWHERE: [&str; 22] = [
+const EVERYWHERE: [&str; 24] = [
     "-m iprange {not}--dst-range {a}-{b}",
     "-m iprange {not}--src-range {c}-{d}",
     "-m addrtype {not}--dst-type LOCAL",
@@ -33,6 +33,8 @@ const EVERYWHERE: [&str; 22] = [
     "-m conntrack {not}--ctstate NEW,RELATED",
     "-m conntrack {not}--ctstate ESTABLISHED,DNAT",
     "-m comment --comment \"-j DROP\"",
+    "-m comment --comment \"may not, ! -owner net\"",
+    "-m comment --comment \"it's ours: --tproxy-mark\"",
     "{not}-p udp",
 ];
 const OUTBOUND: [&str; 10] = [
@@ -118,6 +120,15 @@ const MAPS: [&str; 5] = [
     "{ip} saddr vmap { {c}-{d} : jump other }",
 ];
 
+/// Comments of rules of nftables; the empty one is none.
+const NFT_COMMENTS: [&str; 4] =
+    ["", "", " comment \"may not; -j ACCEPT\"", " comment \"jump other, it's ours\""];
+
+/// Priorities of chains that translate, and of chains that do not: before connection tracking, before the
+/// translation of ours and behind it.
+const NAT_PRIORITIES: [i32; 2] = [-150, -101];
+const FILTER_PRIORITIES: [i32; 4] = [-310, -190, -120, 10];
+
 /// Foreign rules, the same in both families.
 #[derive(Clone, Debug)]
 pub(super) struct RuleSet {
@@ -126,6 +137,8 @@ pub(super) struct RuleSet {
     /// Of nftables: hook, matches and verdict of the rules of one base chain, and whether it translates.
     nft: Vec<(String, String)>,
     is_nat: bool,
+    /// The priority of that chain.
+    priority: i32,
     /// Numbers of hosts.
     ends: [u8; 4],
 }
@@ -179,23 +192,28 @@ fn nft_rule(is_nat: bool) -> impl Strategy<Value = (String, String)> {
         let (is, eq) = if is_negated { ("!= ", "!= ") } else { ("", "== ") };
         text.replace("{is}", is).replace("{eq}", eq)
     };
-    prop_oneof![
+    let rule = prop_oneof![
         3 => rule([&NFT_EVERYWHERE[..], &NFT_OUTBOUND].concat(), verdicts(), not).prop_map(|rule| ("output".to_owned(), rule)),
         3 => rule([&NFT_EVERYWHERE[..], &NFT_INBOUND].concat(), verdicts(), not).prop_map(|rule| ("prerouting".to_owned(), rule)),
         1 => (select(vec!["output", "prerouting"]), select(MAPS.to_vec())).prop_map(|(hook, map): (&str, &str)| (hook.to_owned(), map.to_owned())),
-    ]
+    ];
+    (rule, select(NFT_COMMENTS.to_vec())).prop_map(|((hook, rule), comment)| (hook, rule + comment))
 }
 
 /// Beside native rules of ours only those of nftables meet packets before.
 pub(super) fn rule_set(backend: Backend) -> impl Strategy<Value = RuleSet> {
     let iptables = if backend == Backend::Native { 0..1 } else { 1..4_usize };
     let iptables = vec(iptables_rule(), iptables);
-    let nft = any::<bool>().prop_flat_map(|is_nat| (vec(nft_rule(is_nat), 1..4), Just(is_nat)));
+    let nft = any::<bool>().prop_flat_map(|is_nat| {
+        let priorities = if is_nat { &NAT_PRIORITIES[..] } else { &FILTER_PRIORITIES };
+        (vec(nft_rule(is_nat), 1..4), Just(is_nat), select(priorities.to_vec()))
+    });
     let ends = (0_u8..12, 0_u8..12, 0_u8..4, 0_u8..4);
-    (iptables, nft, ends).prop_map(|(iptables, (nft, is_nat), (a, b, c, d))| RuleSet {
+    (iptables, nft, ends).prop_map(|(iptables, (nft, is_nat, priority), (a, b, c, d))| RuleSet {
         iptables,
         nft,
         is_nat,
+        priority,
         ends: [a.min(b), a.max(b), c.min(d), c.max(d)],
     })
 }
@@ -220,6 +238,7 @@ impl RuleSet {
             "iptables": words(&self.iptables),
             "nftables": words(&self.nft),
             "type": if self.is_nat { "nat" } else { "filter" },
+            "priority": self.priority,
             "hosts": self.ends,
         })
     }
@@ -227,10 +246,13 @@ impl RuleSet {
     pub(super) fn from_json(content: &Value) -> Self {
         let hosts = content["hosts"].as_array().expect("hosts").iter();
         let hosts = hosts.map(|host| host.as_u64().and_then(|host| host.try_into().ok()).expect("a number"));
+        let is_nat = content["type"] == "nat";
+        let priority = content["priority"].as_i64().expect("a priority");
         Self {
             iptables: rules(&content["iptables"]),
             nft: rules(&content["nftables"]),
-            is_nat: content["type"] == "nat",
+            is_nat,
+            priority: priority.try_into().expect("a priority"),
             ends: hosts.collect::<Vec<u8>>().try_into().expect("four hosts"),
         }
     }
@@ -293,10 +315,11 @@ impl RuleSet {
     }
 
     fn table(&self, family: Family) -> String {
-        let (kind, priority, end) = match self.is_nat {
-            true => ("nat", -150, "redirect to :{foreign}"),
-            false => ("filter", -190, "reject with tcp reset"),
+        let (kind, end) = match self.is_nat {
+            true => ("nat", "redirect to :{foreign}"),
+            false => ("filter", "reject with tcp reset"),
         };
+        let priority = self.priority;
         let kind_of_address = if family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
         let mut text = format!(
             "table {} {{\n\
@@ -310,7 +333,7 @@ impl RuleSet {
             let rules = self.nft.iter().filter(|(of, _)| of == hook);
             let rules: Vec<&str> = rules.map(|(_, rule)| rule.as_str()).collect();
             // The replies of a connection, resets among them, are not packets that are asked about.
-            let first = if self.is_nat { "" } else { "ct state established,related accept" };
+            let first = if self.is_nat { "" } else { "tcp flags & (syn | ack) != syn accept" };
             text += &format!(
                 "chain {hook} {{ type {kind} hook {hook} priority {priority};\n{first}\n{}\n}}\n",
                 rules.join("\n")

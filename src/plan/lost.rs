@@ -1,0 +1,76 @@
+//! Connections that are sure to end by a foreign rule, as a run warns of them: the judgement of `check`, about
+//! the rules that are going to be there.
+
+use super::CurrentState;
+use crate::config::{CaptureConfig, Mode};
+use crate::explain::{self, LiveState, Pod, Rules, Runtime, TestedFields};
+use crate::finding::Finding;
+use crate::model::{InterfaceAddress, Network, PerFamily};
+use crate::parse::Observed;
+
+/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet. Nothing
+/// is walked where no foreign rule ends connections.
+pub(super) fn connections(
+    config: &CaptureConfig,
+    current: &CurrentState,
+    planned: impl FnOnce() -> PerFamily<Rules>,
+    named: &[Finding],
+) -> Vec<Finding> {
+    if !current.has_foreign_rules() {
+        return Vec::new();
+    }
+    let rules = planned();
+    if !rules.values().any(Rules::has_foreign_end) {
+        return Vec::new();
+    }
+    let sources = current.network.fib.values().flat_map(|fib| &fib.addresses);
+    let addresses: Vec<_> = sources
+        .map(|source| InterfaceAddress {
+            interface: source.interface.clone(),
+            address: source.address,
+            prefix: source.prefix,
+        })
+        .collect();
+    let network = Network { ipv6: addresses.iter().any(|own| own.address.is_ipv6()), addresses };
+    let live = LiveState {
+        backend: current.backend,
+        tested: rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect(),
+        rules,
+        routed_mark: match config.traffic.mode {
+            Mode::Tproxy(tproxy) => Some(tproxy.mark),
+            Mode::Redirect => None,
+        },
+        fib: current.network.fib.clone(),
+        links: current.network.links.clone(),
+        devices: Vec::new(),
+        notices: Vec::new(),
+        unevaluated: Vec::new(),
+        dormant: Vec::new(),
+        foreign: named.to_vec(),
+        before: Vec::new(),
+        foreign_routes: PerFamily::new(),
+        runtime: Runtime::default(),
+    };
+    explain::lost_connections(&Pod { config, given: &[], network: &network, live: Some(live) }, named)
+}
+
+impl CurrentState {
+    /// Whether there may be rules of other programs.
+    fn has_foreign_rules(&self) -> bool {
+        let has_rules =
+            |table: &nfnetlink::nftables::Table| table.chains.iter().any(|chain| !chain.rules.is_empty());
+        self.foreign.iter().any(has_rules)
+            || self.rules.values().chain(self.foreign_legacy.values()).any(may_have_foreign)
+    }
+}
+
+fn may_have_foreign(observed: &Observed) -> bool {
+    let tables = observed.tables.values().chain([&observed.filter, &observed.security]);
+    tables.into_iter().any(|table| {
+        let mut lines = table.hooks.values().flatten();
+        lines.any(|line| line.jump.is_none())
+            || !table.drops.is_empty()
+            || !table.drops_behind.is_empty()
+            || table.foreign.values().any(|rules| !rules.is_empty())
+    })
+}
