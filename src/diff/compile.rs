@@ -2,7 +2,7 @@
 
 use super::conditions::{matcher_tests, reading_tests};
 use super::field::Field;
-use super::program::{Action, BaseChain, Chain, Program, Rule, joined};
+use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use crate::explain::{self, Chains, Entry, Rules};
 use crate::live_rules::{Effect, Meaning};
 use crate::model::{Hook, Mark, NAT_PRIORITY, Statement, Table, Target};
@@ -18,6 +18,37 @@ pub(super) fn program(rules: &Rules) -> Program {
     rules.later.iter().for_each(|base| compiler.foreign(base));
     compiler.program.unwalked.extend(rules.forward.iter().map(|rule| unwalked(rule)));
     compiler.program()
+}
+
+/// The tests of a rule that a packet passes or fails wherever it meets the rule: of fields that no action
+/// writes.
+pub(super) fn lasting_tests(entry: &Entry) -> Vec<Test> {
+    let (mut tests, _) = tests(entry);
+    tests.retain(|test| match test.field {
+        Field::Protocol
+        | Field::Source
+        | Field::Destination
+        | Field::SourcePort
+        | Field::DestinationPort
+        | Field::Uid
+        | Field::Gid => true,
+        Field::Path
+        | Field::InInterface
+        | Field::OutInterface
+        | Field::Mark
+        | Field::Connmark
+        | Field::State
+        | Field::Syn => false,
+    });
+    tests
+}
+
+/// The tests of a rule, and whether one of them cannot be evaluated.
+fn tests(entry: &Entry) -> (Vec<Test>, bool) {
+    match &entry.rule.meaning {
+        Meaning::Modelled(Statement { matcher, .. }) => (matcher_tests(matcher, entry.is_native), false),
+        Meaning::Read(reading) => reading_tests(reading, entry.is_native),
+    }
 }
 
 struct Compiler {
@@ -168,10 +199,7 @@ impl Reader<'_> {
 
     /// The rule; `None` if it does nothing.
     fn rule(&self, entry: &Entry) -> Option<Rule> {
-        let (tests, mut is_unknown) = match &entry.rule.meaning {
-            Meaning::Modelled(Statement { matcher, .. }) => (matcher_tests(matcher, entry.is_native), false),
-            Meaning::Read(reading) => reading_tests(reading, entry.is_native),
-        };
+        let (tests, mut is_unknown) = tests(entry);
         let actions = self.actions(entry);
         is_unknown |= has_unknown_zone(&entry.rule.effect());
         let words = || entry.rule.words().into_owned();

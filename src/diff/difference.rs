@@ -1,7 +1,7 @@
 //! Compares the effect of two rule sets on every packet, class by class.
 
 use super::field::{Class, Field, packets};
-use super::program::Program;
+use super::program::{Program, Test};
 use super::run::{Outcome, Verdict, run};
 use super::set::Set;
 use super::walker::{RuleNumber, TooManyClasses, Value, Walker, joined};
@@ -41,19 +41,20 @@ pub(super) struct Comparison {
 /// Classes of packets of which two rule sets make, or may make, something different, each with both outcomes.
 pub(super) type Differing = Vec<(Class, [Outcome; 2])>;
 
-/// The classes of packets of one family, in one of these states, that two rule sets treat differently, and
-/// how many were compared.
+/// The classes of packets of one family, of those that pass all of these tests, that two rule sets treat
+/// differently, and how many were compared.
 pub(super) fn differing_classes(
     family: Family,
     [a, b]: [&Program; 2],
-    states: &Set,
+    tests: &[Test],
 ) -> Result<(Differing, usize), TooManyClasses> {
     if a == b {
         return Ok((Vec::new(), 1));
     }
     let [first, second] = [a, b].map(Program::routed);
     let start = packets(family, [&first, &second]).into_iter();
-    let start = start.map(|class| class.with(Field::State, states)).filter(|class| !class.is_empty());
+    let passing = |class: Class| tests.iter().fold(class, |class, test| class.with(test.field, &test.values));
+    let start = start.map(passing).filter(|class| !class.is_empty());
     let start = start.map(|class| Walker::new(class, 0)).collect();
     // The classes of the first rule set walk the second one.
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -81,7 +82,7 @@ pub(super) fn compare(
     sides: [&Program; 2],
     usual: &UsualValues,
 ) -> Result<Comparison, TooManyClasses> {
-    let (differing, classes) = differing_classes(family, sides, &Set::all())?;
+    let (differing, classes) = differing_classes(family, sides, &[])?;
     let mut comparison = Comparison { classes, ..Comparison::default() };
     for (class, outcomes) in differing {
         let unsure = outcomes.iter().map(|outcome| outcome.unsure).enumerate();

@@ -19,10 +19,11 @@ use super::walker::{TooManyClasses, Walker, joined};
 use crate::model::Family;
 
 /// Whether the second rule set treats, or may treat, a packet of a captured connection otherwise than the
-/// first one, which captures it. `own` are the addresses of the pod; none if they are not known.
+/// first one, which captures it; only packets that pass the tests `met` are treated otherwise. `own` are the addresses of the pod; none if they are not known.
 pub(super) fn changes_capture(
     family: Family,
     [without, with]: [&Program; 2],
+    met: &[Test],
     own: &[IpAddr],
 ) -> Result<bool, TooManyClasses> {
     let own = own.iter().filter(|own| own.is_ipv4() == (family == Family::V4));
@@ -33,7 +34,8 @@ pub(super) fn changes_capture(
     }
     let proxy = proxy_ports(without);
     let [uids, gids] = [Field::Uid, Field::Gid].map(|field| tested_owners(without, field));
-    let (differing, _) = differing_classes(family, [without, with], &Set::one(NEW))?;
+    let met: Vec<Test> = met.iter().cloned().chain([Test::new(Field::State, Set::one(NEW), false)]).collect();
+    let (differing, _) = differing_classes(family, [without, with], &met)?;
     let routed = without.routed();
     let every = packets(family, [&routed, &routed]);
     let mut first = Vec::new();

@@ -23,7 +23,7 @@ mod witness;
 use std::net::IpAddr;
 
 use crate::config::Output;
-use crate::explain::Rules;
+use crate::explain::{ForeignRule, Rules};
 use crate::model::{Family, Network, PerFamily};
 use crate::parse::Observed;
 
@@ -90,12 +90,15 @@ impl Side {
 }
 
 /// Whether a rule set does with every connection that our rules capture, and with those that the proxy then
-/// makes, what it does `without` some rules of other programs in nat. `false` if that cannot be proved. `own`
-/// are the addresses of the pod; none if they are not known.
+/// makes, what it does without a rule of another program in nat. `false` if that cannot be proved. `own` are
+/// the addresses of the pod; none if they are not known.
 #[must_use]
-pub fn is_harmless(family: Family, with: &Rules, without: &Rules, own: &[IpAddr]) -> bool {
-    let [with, without] = [with, without].map(compile::program);
-    harm::changes_capture(family, [&without, &with], own) == Ok(false)
+pub fn is_harmless(family: Family, with: &Rules, rule: &ForeignRule, own: &[IpAddr]) -> bool {
+    let Some((without, entry)) = with.without(rule) else { return false };
+    // Other packets meet the same rules with it as without.
+    let met = compile::lasting_tests(&entry);
+    let [with, without] = [with, &without].map(compile::program);
+    harm::changes_capture(family, [&without, &with], &met, own) == Ok(false)
 }
 
 /// What a comparison found.

@@ -56,21 +56,24 @@ impl Rules {
         }
     }
 
-    /// The rules without `rule` and others with its words in the chain; `None` if it is not among them.
+    /// The rules without `rule` and others with its words in the chain, and what they do; `None` if it is not
+    /// among them.
     #[must_use]
-    pub fn without(&self, rule: &ForeignRule) -> Option<Self> {
+    pub fn without(&self, rule: &ForeignRule) -> Option<(Self, Entry)> {
         let ForeignRule { table, chain, words } = rule;
         let mut rules = self.clone();
-        let mut is_found = false;
+        let mut found = None;
         let tables = rules.tables.iter_mut().filter(|(of, _)| of.name() == table);
         let hooks = tables.flat_map(|(_, chains)| &mut chains.hooks);
         for (_, entries) in hooks.filter(|(hook, _)| hook.name() == chain) {
             entries.retain(|entry| {
                 let is_it = entry.is_foreign() && entry.rule.words() == words.as_str();
-                is_found |= is_it;
+                if is_it {
+                    found = Some(entry.clone());
+                }
                 !is_it
             });
         }
-        is_found.then_some(rules)
+        Some((rules, found?))
     }
 }

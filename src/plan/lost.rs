@@ -8,8 +8,8 @@ use crate::finding::Finding;
 use crate::model::{InterfaceAddress, Network, PerFamily};
 use crate::parse::Observed;
 
-/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet. Nothing
-/// is walked where no foreign rule ends connections.
+/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet, nor by
+/// their chains. Nothing is walked where no foreign rule ends connections.
 pub(super) fn connections(
     config: &CaptureConfig,
     current: &CurrentState,
@@ -51,7 +51,10 @@ pub(super) fn connections(
         foreign_routes: PerFamily::new(),
         runtime: Runtime::default(),
     };
-    explain::lost_connections(&Pod { config, given: &[], network: &network, live: Some(live) }, named)
+    let pod = Pod { config, given: &[], network: &network, live: Some(live) };
+    let mut lost = explain::lost_connections(&pod, named);
+    lost.retain(|exact| !named.iter().any(|vague| exact.is_within(vague)));
+    lost
 }
 
 impl CurrentState {

@@ -183,9 +183,8 @@ fn add_foreign(
     }
     if let Some(config) = &desired.config {
         let planned = || planned.get_or_init(|| current.planned(&capturing)).clone();
-        let lost = super::lost::connections(config, current, planned, deciding);
-        // What is known of a rule comes before what its chain may do.
-        deciding.splice(0..0, lost);
+        let named: Vec<Finding> = deciding.iter().chain(notices.iter()).cloned().collect();
+        deciding.extend(super::lost::connections(config, current, planned, &named));
     }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();

@@ -83,15 +83,14 @@ impl Walked<'_> {
         let Some(with) = self.rules.get(family) else { return false };
         let addresses = self.fib.get(family).map(|fib| &fib.addresses);
         let own: Vec<IpAddr> = addresses.into_iter().flatten().map(|own| own.address).collect();
-        let changes_nothing = |with: &Rules| {
-            with.without(rule).is_some_and(|without| diff::is_harmless(*family, with, &without, &own))
-        };
+        let changes_nothing = |with: &Rules| diff::is_harmless(*family, with, rule, &own);
         let others: Vec<_> = all.iter().filter(|(of, other)| of == family && other != rule).collect();
         changes_nothing(with)
             && (others.is_empty() || {
                 let alone = others.iter();
-                let alone =
-                    alone.fold(with.clone(), |rules, (_, other)| rules.without(other).unwrap_or(rules));
+                let alone = alone.fold(with.clone(), |rules, (_, other)| {
+                    rules.without(other).map_or(rules, |(rules, _)| rules)
+                });
                 changes_nothing(&alone)
             })
     }
