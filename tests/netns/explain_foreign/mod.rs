@@ -131,6 +131,9 @@ pub(crate) fn set_up(pod: &Pod, only: Option<Family>, command: &str) {
         for &family in families() {
             let flag = if family == Family::V4 { "-4" } else { "-6" };
             pod.ip(&format!("{flag} {}", with_addresses(words, family)));
+            if words.starts_with("addr add ") {
+                pod.namespace.await_ipv6_addresses();
+            }
         }
     } else {
         let command = with_addresses(command, only.unwrap_or(Family::V4));
