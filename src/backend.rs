@@ -70,28 +70,30 @@ impl Findings {
         kernel && self.tools(variant).is_some() && !self.refused.contains_key(&variant.into())
     }
 
-    /// Whether rules of this variant, which are there, can be read, and written if that is needed.
+    /// Whether rules of this variant can be read, and written if that is needed. Where it holds rules of
+    /// ours, the right ones need no tool, and to move others needs the same tool as to change them.
     fn serves(&self, variant: Variant) -> bool {
         let is_readable = match variant {
             Variant::Legacy => true,
             Variant::Nft => self.nf_tables == NfTables::Present,
         };
-        self.is_read_only && is_readable || self.usable(variant)
+        let holds_ours = self.chains.get(&variant).is_some_and(|chains| *chains > 0);
+        let needs_no_tool = self.is_read_only || holds_ours && !self.refused.contains_key(&variant.into());
+        needs_no_tool && is_readable || self.usable(variant)
     }
 
-    /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its
-    /// way from one to the other; neither is taken here if they hold as many.
+    /// The backend that holds most chains of ours, of those that can be used; of several that hold as many,
+    /// iptables-legacy before iptables-nft, and that before native nftables. Two hold some after a run that
+    /// was killed on its way from one to the other.
     fn in_place(&self, choice: BackendChoice) -> Option<Backend> {
-        let variants = self.chains.iter().filter(|(variant, _)| self.serves(**variant));
-        let variants = variants.map(|(variant, chains)| (Backend::Iptables(*variant), *chains));
+        let variants = [Variant::Legacy, Variant::Nft].into_iter().filter(|variant| self.serves(*variant));
+        let chains = |variant| self.chains.get(&variant).copied().unwrap_or_default();
+        let variants = variants.map(|variant| (Backend::Iptables(variant), chains(variant)));
         let native = (Backend::Native, self.native_chains);
         let native = Some(native).filter(|_| choice == BackendChoice::Auto && self.native_usable());
         let holders: Vec<_> = variants.chain(native).filter(|(_, chains)| *chains > 0).collect();
         let most = holders.iter().map(|(_, chains)| *chains).max()?;
-        let mut holders =
-            holders.into_iter().filter(|(_, chains)| *chains == most).map(|(backend, _)| backend);
-        let first = holders.next();
-        first.filter(|_| holders.next().is_none())
+        holders.into_iter().find(|(_, chains)| *chains == most).map(|(backend, _)| backend)
     }
 
     fn native_usable(&self) -> bool {
@@ -185,7 +187,10 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
         BackendChoice::Nftables if native => chosen(Backend::Native, "requested"),
         BackendChoice::IptablesNft => Err(unavailable("--backend iptables-nft cannot be used", findings)),
         BackendChoice::IptablesLegacy => {
-            Err(unavailable("--backend iptables-legacy cannot be used", findings))
+            let unavailable = unavailable("--backend iptables-legacy cannot be used", findings);
+            // The other variant is of no use.
+            let is_lacking = findings.legacy.is_none() && !findings.is_sandbox && loading(findings).is_none();
+            Err(if is_lacking { Unavailable { hint: LEGACY.to_owned(), ..unavailable } } else { unavailable })
         }
         BackendChoice::Nftables => Err(unavailable("--backend nftables cannot be used", findings)),
         BackendChoice::Auto | BackendChoice::Iptables => {
@@ -217,6 +222,10 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
     }
 }
 
+/// The fix for a lack of iptables-legacy.
+const LEGACY: &str =
+    "put iptables-legacy into the image, or add the folder of iptables-legacy-restore to PATH";
+
 fn unavailable(what: &str, findings: &Findings) -> Unavailable {
     if findings.is_sandbox {
         let hint = if findings.legacy.is_some() {
@@ -242,9 +251,7 @@ fn unavailable(what: &str, findings: &Findings) -> Unavailable {
         (NfTables::Absent, None) => {
             "put iptables-legacy into the image, and load the module ip_tables on the node"
         }
-        (NfTables::Forbidden | NfTables::Present, Some(_)) => {
-            "put iptables-legacy into the image, or add the folder of iptables-legacy-restore to PATH"
-        }
+        (NfTables::Forbidden | NfTables::Present, Some(_)) => LEGACY,
         (NfTables::Forbidden | NfTables::Present, None) => {
             "put the package `iptables` into the image, or add the folder of iptables-nft-restore to PATH"
         }
@@ -328,12 +335,38 @@ mod tests {
     }
 
     #[test]
-    fn rules_move_if_their_variant_cannot_be_used_any_more() {
-        let without_nft = Findings { nft: None, ..findings(&[(Variant::Nft, 4)]) };
-        let without_legacy = Findings { legacy: None, ..findings(&[(Variant::Legacy, 4)]) };
-        for choice in AUTO {
-            assert_eq!(chosen(choice, &without_nft), Variant::Legacy);
-            assert_eq!(chosen(choice, &without_legacy), Variant::Nft);
+    fn rules_stay_where_they_are_without_the_tools_of_their_variant() {
+        for variant in Variant::ALL {
+            let there = findings(&[(variant, 4)]);
+            let without_its_tools = match variant {
+                Variant::Nft => Findings { nft: None, ..there },
+                Variant::Legacy => Findings { legacy: None, ..there },
+            };
+            let none = Findings { nft: None, legacy: None, ..without_its_tools.clone() };
+            for choice in AUTO {
+                assert_eq!(chosen(choice, &without_its_tools), variant);
+                assert_eq!(chosen(choice, &none), variant);
+            }
+        }
+    }
+
+    #[test]
+    fn rules_move_if_the_kernel_refuses_their_variant() {
+        let refusal = Refusal { error: "flags owner".to_owned(), modules: Vec::new() };
+        let refused = [(Variant::Nft.into(), refusal)].into();
+        let refused = Findings { refused, ..findings(&[(Variant::Nft, 4)]) };
+        AUTO.iter().for_each(|choice| assert_eq!(chosen(*choice, &refused), Variant::Legacy));
+    }
+
+    #[test]
+    fn tools_do_not_decide_between_two_variants_that_hold_as_many_chains() {
+        let chains = [(Variant::Nft, 4), (Variant::Legacy, 4)];
+        for is_read_only in [false, true] {
+            let with = Findings { is_read_only, ..findings(&chains) };
+            let without = Findings { nft: None, legacy: None, ..with.clone() };
+            for choice in AUTO {
+                assert_eq!(decide(choice, &with), decide(choice, &without), "{choice:?}");
+            }
         }
     }
 

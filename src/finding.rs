@@ -66,10 +66,14 @@ impl RuleId {
 }
 
 impl Subject {
-    /// Whether this is a chain, and the other one a rule in it.
-    fn has(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Chain { table, chain }, Self::Rule(rule))
-            if (table, chain) == (&rule.table, &rule.chain))
+    /// Whether this is a chain, and the other one a rule in it, where `backend` holds ours: rules of its own
+    /// tables are named without it.
+    fn has(&self, other: &Self, backend: Backend) -> bool {
+        let (Self::Chain { table, chain }, Self::Rule(rule)) = (self, other) else { return false };
+        let of_iptables = || table.strip_prefix("ip ").or_else(|| table.strip_prefix("ip6 "));
+        let is_in_table = *table == rule.table
+            || backend == Variant::Nft.into() && of_iptables() == Some(rule.table.as_str());
+        is_in_table && *chain == rule.chain
     }
 
     /// The command that removes it, if it is something that can be removed.
@@ -107,6 +111,8 @@ pub enum Problem {
     ProxyNotListening,
     /// Another program has changed a chain of ours.
     BrokenChain,
+    /// Two backends hold rules of ours.
+    TwoBackends,
     /// A socket of the proxy cannot take what rules hand it.
     ProxyListener,
     /// Packets do not arrive.
@@ -158,12 +164,13 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoRules,
         Self::Dormant,
         Self::LoopbackUnusable,
         Self::ProxyNotListening,
         Self::BrokenChain,
+        Self::TwoBackends,
         Self::ProxyListener,
         Self::TrafficLost,
         Self::ForeignRule,
@@ -210,6 +217,11 @@ impl Problem {
                 "chains of the capture rules are damaged",
                 "`istio-iptables` with the pod's options repairs them; `istio-iptables check` derives these",
             ),
+            Self::TwoBackends => (
+                "two-backends",
+                "capture rules of two backends are live",
+                "`istio-iptables` with the pod's options deletes all rules but those of one backend; it needs the tools of both",
+            ),
             Self::ProxyListener => (
                 "proxy-listener",
                 "a listener of the proxy does not fit the rules",
@@ -222,11 +234,7 @@ impl Problem {
             }
             Self::PolicyRouting => ("policy-routing", "policy routing keeps packets from the proxy", "{}"),
             Self::TproxyMark => ("tproxy-mark", "a foreign rule changes marks of TPROXY", "{}"),
-            Self::InterfaceDrops => (
-                "interface-setting",
-                "an interface drops captured connections",
-                "`ip addr show` and `sysctl -a -r 'net.ipv[46].conf'` show the settings that the cause names",
-            ),
+            Self::InterfaceDrops => ("interface-setting", "an interface drops captured connections", "{}"),
             Self::ForwardedTraffic => (
                 "forwarded-traffic",
                 "traffic that the pod forwards is captured as inbound",
@@ -351,10 +359,11 @@ impl Finding {
         subjects.iter().any(|subject| self.about.contains(subject))
     }
 
-    /// Whether the cause is a rule of the chain that the other finding is about as a whole.
+    /// Whether the cause is a rule of the chain that the other finding is about as a whole: what is known of
+    /// a rule is worth more than what its chain may do.
     #[must_use]
-    pub fn is_within(&self, other: &Self) -> bool {
-        let has_rule = |chain: &Subject| self.about.iter().any(|about| chain.has(about));
+    pub fn is_within(&self, other: &Self, backend: Backend) -> bool {
+        let has_rule = |chain: &Subject| self.about.iter().any(|about| chain.has(about, backend));
         !other.about.is_empty() && other.about.iter().all(has_rule)
     }
 

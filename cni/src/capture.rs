@@ -25,6 +25,13 @@ pub const INTERCEPTION_MODE: &str = match Key::InboundInterceptionMode.spec().an
 /// The former name of the annotation about virtual interfaces.
 const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
 
+/// Variables of the proxy that set capture options.
+pub const OPTION_VARIABLES: [(Key, &str); 3] = [
+    (Key::RedirectDns, "ISTIO_META_DNS_CAPTURE"),
+    (Key::DualStack, "ISTIO_DUAL_STACK"),
+    (Key::DropInvalid, "INVALID_DROP"),
+];
+
 /// Capture options of a pod, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
@@ -172,11 +179,7 @@ fn exclude_proxy_ports(options: &mut CaptureOptions) {
 fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
     options.set(Key::ProxyUid, proxy_id(proxy.uid).to_string());
     options.set(Key::ProxyGid, proxy_id(proxy.gid).to_string());
-    for (key, name) in [
-        (Key::RedirectDns, "ISTIO_META_DNS_CAPTURE"),
-        (Key::DualStack, "ISTIO_DUAL_STACK"),
-        (Key::DropInvalid, "INVALID_DROP"),
-    ] {
+    for (key, name) in OPTION_VARIABLES {
         let Some(text) = proxy.env.get(name) else { continue };
         match parse_bool(text) {
             Some(true) => options.set(key, "true"),

@@ -5,6 +5,7 @@ use istio_iptables::apply::differences::Differences;
 use istio_iptables::cli::{Key, OptionValue};
 use istio_iptables::commands::check;
 use istio_iptables::config::Resolved;
+use istio_iptables::finding::Finding;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::plan::DesiredState;
 use istio_iptables::reconcile::RuleDifference;
@@ -64,6 +65,15 @@ impl Expected {
             Ok::<_, String>(resolved)
         };
         Ok(Self { resolved: resolve(None)?, of_add: of_add.and_then(|backend| resolve(Some(&backend)).ok()) })
+    }
+
+    /// What keeps captured connections from the proxy, although the rules are right: `lo`, a policy rule or a
+    /// route of this thread's network namespace.
+    ///
+    /// # Errors
+    /// The state of the namespace cannot be read.
+    pub fn unreachable(&self, machine: &SystemHost) -> Result<Option<Finding>, Failure> {
+        Ok(check::unreachable(machine, self.resolved.clone())?.into_iter().next())
     }
 
     /// Compares with the live rules of this thread's network namespace; `state` is that of ADD.

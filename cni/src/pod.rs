@@ -11,6 +11,9 @@ pub const VALIDATION: &str = "istio-validation";
 /// The proxy's container.
 pub const PROXY: &str = "istio-proxy";
 
+/// The variable of the proxy that says whether it runs without Envoy.
+pub const DISABLE_ENVOY: &str = "DISABLE_ENVOY";
+
 /// The annotation in which injection says what it added.
 pub const STATUS: &str = "sidecar.istio.io/status";
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use istio_cni::lookup::{KnownPod, PROXY_VARIABLES, is_relevant_annotation};
+use istio_cni::lookup::{KnownPod, is_relevant_annotation, is_relevant_variable};
 use istio_cni::pod::{Containers, PROXY, Pod, Proxy, VALIDATION};
 use istio_iptables::exit::Exit;
 use k8s_openapi::api::core::v1;
@@ -66,7 +66,7 @@ fn proxy(container: &v1::Container, of_pod: &v1::PodSecurityContext) -> Proxy {
     // Of several variables of a name the last one counts.
     for variable in container.env.iter().flatten() {
         let name = &variable.name;
-        if PROXY_VARIABLES.contains(&name.as_str()) {
+        if is_relevant_variable(name) {
             env.remove(name);
             unresolved.remove(name);
             if variable.value_from.is_some() {

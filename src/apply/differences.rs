@@ -144,11 +144,12 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
     });
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, current);
-    if let Err(failure) = super::preconditions::require_delivery(&desired, current, run) {
-        notices.others.retain(|notice| notice.to_string() != failure.what);
-        notices.deciding.push(Finding::new(Problem::InterfaceDrops, failure.what));
+    if let Some(own) = super::preconditions::undelivered(&desired, current, run) {
+        notices.others.retain(|notice| notice.cause != own.cause);
+        notices.deciding.push(own);
     }
     notices.deciding.extend(plan::lost_queries(&desired, current));
+    notices.others.extend(super::live_inspection::in_several_backends(current));
     let outside = super::unevaluated_hooks::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);
     let unfollowed = |words| Finding::new(Problem::NotEvaluated, words);

@@ -29,19 +29,20 @@ pub struct Plan {
     pub failure: Option<Failure>,
 }
 
-/// Plans a real run and changes nothing. If the live state cannot be read for lack of a privilege or a
-/// backend, the plan is that for an empty namespace, without a failure.
+/// Plans a real run and changes nothing. If the live state cannot be read for lack of a privilege or of
+/// nftables, the plan is that for an empty namespace, without a failure.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Plan, Failure> {
     let policy = connection_policy(run);
-    let (current, desired, notice, failure) = match inspect(host, run.backend, Access::DryRun) {
+    let (inspected, unavailable) = inspected(host, run);
+    let (current, desired, notice, failure) = match inspected {
         Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
             let desired = with_connections(desired, &mut current, policy, Counting::Now);
             let steps = steps(&desired, &current);
             let failure = preconditions::check(host, run, &desired, &current, &steps).err();
-            (current, desired, format!("backend {backend}: {why}"), failure)
+            (current, desired, format!("backend {backend}: {why}"), unavailable.or(failure))
         }
         Err(failure) => {
             let notice =
@@ -68,6 +69,19 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     ]
     .concat();
     Ok(Plan { text: describe(&notice, &notices, &steps(&desired, &current), &desired), failure })
+}
+
+/// The live state, and why a run has no backend: reading needs no tool.
+fn inspected(host: &impl Host, run: &RunOptions) -> (Result<Inspection, Failure>, Option<Failure>) {
+    match inspect(host, run.backend, Access::DryRun) {
+        Err(failure) if failure.exit == Exit::Unavailable => {
+            match inspect(host, run.backend, Access::Question) {
+                Ok(inspection) => (Ok(inspection), Some(failure)),
+                Err(_) => (Err(failure), None),
+            }
+        }
+        inspected => (inspected, None),
+    }
 }
 
 /// Writes the complete rules of this run to `path`.

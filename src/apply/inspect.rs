@@ -131,7 +131,7 @@ fn read_rules(
             let holds_ours = snapshot.has_chains(variant, family) || (may_be_left && is_interrupted);
             let is_chosen = backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family);
             let read = if holds_ours {
-                Some(read_back(host, variant, family, findings)?)
+                Some(read(host, variant, family, findings.is_read_only)?)
             } else if is_chosen || may_be_left {
                 read_foreign(host, variant, family, findings.is_read_only)
             } else {
@@ -235,20 +235,6 @@ fn refuse_iptables_from_outside(choice: BackendChoice, findings: &mut Findings) 
         let error = preconditions::NO_OWNER_MATCH.to_owned();
         findings.refused.entry((*variant).into()).or_insert(Refusal { error, modules: Vec::new() });
     }
-}
-
-/// Reads the live rules of a variant that holds rules of ours.
-fn read_back(
-    host: &impl Host,
-    variant: Variant,
-    family: Family,
-    findings: &Findings,
-) -> Result<Observed, Failure> {
-    if variant == Variant::Legacy && !findings.is_read_only {
-        let why = format!("{family} rules of an earlier run are in {variant}");
-        needed(host, variant, family, &why).map_err(|failure| failure.detail(findings.to_string()))?;
-    }
-    read(host, variant, family, findings.is_read_only)
 }
 
 /// Reads foreign rules, to see which of them decide before ours would. Nothing depends on it.

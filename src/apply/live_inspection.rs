@@ -10,8 +10,8 @@ use crate::finding::{Finding, Problem};
 use crate::foreign;
 use crate::kernel::process::Host;
 use crate::model::{
-    Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule, TableRules,
-    Target, Why,
+    Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
+    TableRules, Target, Variant, Why,
 };
 use crate::nft;
 use crate::parse::Observed;
@@ -95,6 +95,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         foreign.extend(dropping);
         foreign.extend(routing::captured_as_inbound(rules, &current.network.links, fib));
     }
+    before.extend(in_several_backends(&current));
     let UnevaluatedHooks { devices, notices: others, unread } =
         super::unevaluated_hooks::read(&current.network.links.each);
     before.extend(others.iter().map(|words| Finding::new(Problem::NotEvaluated, words.as_str())));
@@ -124,6 +125,36 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         runtime,
     };
     LiveInspection { live, rules: own, native: current.native.clone() }
+}
+
+/// The finding that several backends hold rules that capture, such as after a run of another program. Open
+/// connections may need the translation that another backend keeps.
+pub(super) fn in_several_backends(current: &CurrentState) -> Option<Finding> {
+    let has_ours = |variant: Variant| {
+        let of_variant = current.rules.iter().filter(|((of, _), _)| *of == variant);
+        of_variant.map(|(_, observed)| observed).any(Observed::has_ours)
+    };
+    let mut holders: Vec<Backend> =
+        Variant::ALL.into_iter().filter(|variant| has_ours(*variant)).map(Backend::Iptables).collect();
+    holders.extend((!current.native.is_empty()).then_some(Backend::Native));
+    if holders.len() < 2 {
+        return None;
+    }
+    let rules = |backend: Backend, family: Family| match backend {
+        Backend::Iptables(variant) => current.rules.get(&(variant, family)).map(explain::Rules::live),
+        Backend::Native => Some(explain::Rules::native(&current.native, family)),
+    };
+    let is_capturing = |backend: &Backend, family: Family| {
+        rules(*backend, family).is_some_and(|rules| captures(&rules.own(family)))
+    };
+    holders.retain(|backend| Family::ALL.into_iter().any(|family| is_capturing(backend, family)));
+    let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    let cause = format!(
+        "{} hold capture rules; those of {} are taken for the ones to keep",
+        names.join(" and "),
+        current.backend
+    );
+    (holders.len() > 1).then(|| Finding::new(Problem::TwoBackends, cause))
 }
 
 fn switched_off(table: &str) -> Finding {

@@ -6,7 +6,7 @@ use super::{needed, sandbox, tool_error};
 use crate::config::RunOptions;
 use crate::connections::only_keeps_translation;
 use crate::exit::Exit;
-use crate::finding::Subject;
+use crate::finding::{Finding, Subject};
 use crate::foreign;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
@@ -14,6 +14,7 @@ use crate::kernel::rtnetlink::loopback;
 use crate::model::{
     Family, FamilyRules, FibRoute, Hook, HookRules, Match, Owner, Rule, Table, TableRules, Variant,
 };
+use crate::parse::Observed;
 use crate::plan::{self, CurrentState, DesiredState, Restore, Step};
 use crate::reconcile::TableChange;
 use crate::report::Failure;
@@ -61,7 +62,7 @@ pub(super) fn check_steps(
         match step {
             Step::Network(step) => check_network(*step, current)?,
             Step::Restore(step) => {
-                needed(host, step.variant, step.family(), "rules are written with them").map(drop)?;
+                require_tools(host, step, current)?;
                 check_owners(step)?;
                 check_chains(step, desired, current)?;
             }
@@ -75,6 +76,18 @@ pub(super) fn check_steps(
         }
     }
     require_delivery(desired, current, run)
+}
+
+/// The tools that write the rules, and those that would delete the rules of an earlier run.
+fn require_tools(host: &impl Host, step: &Restore, current: &CurrentState) -> Result<(), Failure> {
+    let (variant, family) = (step.variant, step.family());
+    let is_there = current.rules.get(&(variant, family)).is_some_and(Observed::has_ours);
+    let why = if is_there {
+        format!("{family} rules of an earlier run are in {variant}, and differ from what is asked for")
+    } else {
+        "rules are written with them".to_owned()
+    };
+    needed(host, variant, family, &why).map(drop)
 }
 
 /// What the kernel says no more of than "Invalid argument".
@@ -230,19 +243,24 @@ pub(super) fn ipv6_is_off() -> Failure {
 ///
 /// # Errors
 /// The kernel drops them, or their replies.
-pub fn require_delivery(
+fn require_delivery(desired: &DesiredState, current: &CurrentState, run: &RunOptions) -> Result<(), Failure> {
+    let own = undelivered(desired, current, run);
+    own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
+}
+
+/// What keeps captured connections on the pod's own interface from the proxy.
+pub(super) fn undelivered(
     desired: &DesiredState,
     current: &CurrentState,
     run: &RunOptions,
-) -> Result<(), Failure> {
-    let Some(name) = &run.pod_interface else { return Ok(()) };
+) -> Option<Finding> {
+    let name = run.pod_interface.as_ref()?;
     let network = &current.network;
     let mut dropping = desired.rules.iter().flat_map(|(family, rules)| {
         routing::find_dropping_interfaces(rules, &network.links, network.fib.get(family))
     });
     let on_it = Subject::Interface(name.clone());
-    let own = dropping.find(|dropping| dropping.about.contains(&on_it));
-    own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
+    dropping.find(|dropping| dropping.about.contains(&on_it))
 }
 
 /// Makes sure that captured DNS gets responses: the app and the proxy would have none.

@@ -78,13 +78,16 @@ fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureCon
     });
     let mut pod = explain::Pod { config, given: &[], network: &network, live: Some(own.live) };
     let Notices { deciding, others, .. } = &mut found.notices;
-    for misrouted in explain::misrouted(&pod) {
-        if !deciding.iter().any(|finding| finding.is_about_any(&misrouted.about)) {
-            deciding.push(misrouted);
+    for finding in of_namespace(&pod) {
+        if !deciding.iter().chain(&*others).any(|known| known.is_about_any(&finding.about)) {
+            deciding.push(finding);
         }
     }
     let known: Vec<_> = deciding.iter().chain(others.iter()).cloned().collect();
     let lost = explain::lost_connections(&pod, &known);
+    let is_vague = |finding: &Finding| lost.iter().any(|exact| exact.is_within(finding, found.backend));
+    deciding.retain(|finding| !is_vague(finding));
+    others.retain(|finding| !is_vague(finding));
     // What is known of a rule comes before what its chain may do.
     deciding.splice(0..0, lost);
     // Not before: rules are compared whether a proxy runs or not.
@@ -97,6 +100,21 @@ fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureCon
         found.add_of_pod(explain::problems(&pod));
     }
     Ok(())
+}
+
+/// What of the network namespace keeps captured connections from the proxy, although the rules are right:
+/// `lo`, policy rules and routes.
+fn of_namespace(pod: &explain::Pod<'_>) -> Vec<Finding> {
+    let is_of_namespace =
+        |finding: &&Finding| matches!(finding.problem, Problem::LoopbackUnusable | Problem::PolicyRouting);
+    let of_live = pod.live.iter().flat_map(|live| live.foreign().filter(is_of_namespace).cloned());
+    let mut found: Vec<Finding> = of_live.collect();
+    for misrouted in explain::misrouted(pod) {
+        if !found.iter().any(|known| known.is_about_any(&misrouted.about)) {
+            found.push(misrouted);
+        }
+    }
+    found
 }
 
 /// What the live rules are compared with.
@@ -153,6 +171,21 @@ pub fn check(host: &impl Host, resolved: Resolved) -> Result<(Differences, Desir
     let (config, _) = intent.decide(&network()?);
     let desired = desired(&config, Action::Apply, false);
     Ok((apply::differences::differences(host, &desired, &run)?, desired))
+}
+
+/// What of this thread's network namespace keeps captured connections from the proxy, although the rules are
+/// right. Nothing is changed.
+///
+/// # Errors
+/// The live state cannot be read.
+pub fn unreachable(host: &impl Host, resolved: Resolved) -> Result<Vec<Finding>, Failure> {
+    let Resolved { run, intent, .. } = resolved;
+    require_net_admin()?;
+    enter(&run)?;
+    let network = network()?;
+    let (config, _) = intent.decide(&network);
+    let live = apply::live_inspection::rules(host, run.backend)?.live;
+    Ok(of_namespace(&explain::Pod { config: &config, given: &[], network: &network, live: Some(live) }))
 }
 
 /// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`:

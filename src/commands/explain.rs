@@ -1,7 +1,7 @@
 //! `explain`: what happens to a packet, of the options or in a live pod.
 
 use super::interfaces;
-use super::namespace::{enter, network};
+use super::namespace::{enter, enter_settled, network};
 use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access};
 use crate::config::{CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions};
@@ -19,7 +19,11 @@ pub(super) fn explain(
     run: &RunOptions,
     given: &[GivenOption],
 ) -> Result<String, Failure> {
-    enter(run)?;
+    if query.live {
+        enter_settled(run)?
+    } else {
+        enter(run)?
+    }
     let network = network()?;
     let (config, notices) = intent.decide(&network);
     interfaces::warn_of_query(query);
@@ -82,7 +86,7 @@ fn all_traffic(
     run: &RunOptions,
     given: &[GivenOption],
 ) -> Result<explain::PodReport, Failure> {
-    enter(run)?;
+    enter_settled(run)?;
     let network = network()?;
     let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let counters = apply::show::counters(&current);

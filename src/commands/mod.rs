@@ -20,7 +20,7 @@ use crate::kernel::process::Host;
 use crate::kernel::terminal;
 use crate::report::Failure;
 use crate::text::wrapped;
-use namespace::{enter, network, require_intention, require_net_admin};
+use namespace::{enter, enter_settled, network, require_intention, require_net_admin};
 
 pub use check_format::check as check_report;
 pub use older::{older_connections, reset_connections};
@@ -64,7 +64,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(question) = question {
         require_net_admin()?;
-        enter(&run)?;
+        enter_settled(&run)?;
         let (report, exit) = match question {
             Question::Bundle(context) => (bundle::bundle(host, &context, &intent, &run), Exit::Done),
             Question::Check(output) => check::report(host, output, intent, &run, scope)?,

@@ -7,7 +7,7 @@ use crate::kernel::capabilities::Capabilities;
 use crate::kernel::{netns, recording, rtnetlink};
 use crate::model::Network;
 use crate::report::Failure;
-use crate::text::path_shown;
+use crate::text::{one_line, path_shown};
 
 /// Without NET_ADMIN nothing can be read or written: reported before anything is tried.
 pub(super) fn require_net_admin() -> Result<(), Failure> {
@@ -84,6 +84,21 @@ pub(super) fn enter(run: &RunOptions) -> Result<(), Failure> {
         && let Err(error) = netns::private_mounts_without_nss()
     {
         log::warn!("cannot isolate the tools from the host's name service (nsswitch.conf): {error}");
+    }
+    Ok(())
+}
+
+/// Enters the network namespace and waits until IPv6 addresses can be used, for an answer that holds a second
+/// later, too.
+pub(super) fn enter_settled(run: &RunOptions) -> Result<(), Failure> {
+    enter(run)?;
+    // What cannot be read is reported by the inspection.
+    if let Ok(Some(own)) = rtnetlink::await_addresses() {
+        log::warn!(
+            "duplicate address detection of {} on {} has not ended: what is reported of IPv6 may change",
+            own.address,
+            one_line(&own.interface)
+        );
     }
     Ok(())
 }

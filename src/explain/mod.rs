@@ -120,7 +120,7 @@ pub struct LiveState {
 
 impl LiveState {
     /// What is foreign and decides before our rules, or over packets that they marked.
-    fn foreign(&self) -> impl Iterator<Item = &Finding> {
+    pub fn foreign(&self) -> impl Iterator<Item = &Finding> {
         self.foreign.iter().chain(self.foreign_routes.values().flatten())
     }
 

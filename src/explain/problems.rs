@@ -32,8 +32,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     problems.extend(of_pod(live, pod));
     problems.extend(live.foreign().chain(&live.before).cloned());
     let of_traffic = of_traffic(rows, &problems);
-    // What is known of a rule is worth more than what its chain may do.
-    problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague)));
+    problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
     problems.extend(of_traffic);
     by_harm(problems, live.backend)
 }
@@ -278,7 +277,7 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
     let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();
     for row in rows {
         for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
-            match found.iter_mut().find(|(known, ..)| known.sentence == problem.sentence) {
+            match found.iter_mut().find(|(known, ..)| problem.is_same(known)) {
                 Some((.., more)) => *more += 1,
                 None => found.push((problem, row, 0)),
             }

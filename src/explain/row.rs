@@ -59,6 +59,16 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// Whether one report is enough: the words are the same, or the same rules end both packets.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let is_lost = |problem: &Self| {
+            problem.kind == finding::Problem::TrafficLost
+                && problem.ends_by_foreign_rule
+                && !problem.ends_at_proxy
+        };
+        self.sentence == other.sentence || is_lost(self) && is_lost(other) && self.about == other.about
+    }
+
     /// The finding with these words.
     pub(super) fn finding(&self, row: &Row, cause: &str) -> Finding {
         let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);

@@ -152,13 +152,17 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
                     && listener.address.port() == number
                     && listener.serves(*family)
             };
-            // One for every address says more than one for a single address.
-            let listener =
-                listeners.iter().filter(wanted).max_by_key(|found| found.address.ip().is_unspecified());
+            // One for every address says more than one for a single address, but a datagram goes to that.
+            let rank = |found: &&Listener| {
+                let ip = found.address.ip();
+                (is_udp && ip.is_loopback(), ip.is_unspecified())
+            };
+            let listener = listeners.iter().filter(wanted).max_by_key(rank);
             let problem = problem(listener, name, config).or_else(|| {
-                let Listener { is_transparent, is_mptcp, .. } = listener?;
+                let Listener { is_transparent, is_mptcp, address, .. } = listener?;
                 let words = match tproxy.contains(&number) {
                     true => (*is_transparent == Some(false)).then_some(NOT_TRANSPARENT),
+                    false if is_udp => address.ip().is_unspecified().then_some(ANSWERS_FROM_POD),
                     false => is_mptcp.then_some(TAKES_MPTCP),
                 };
                 words.map(str::to_owned)
@@ -263,6 +267,11 @@ pub(super) const NO_LISTENER: &str = "nothing listens there";
 
 const NOT_TRANSPARENT: &str = "the listener there is not transparent (IP_TRANSPARENT), as one for REDIRECT: the kernel drops what \
                                TPROXY hands to it";
+
+/// The kernel chooses the source of an answer to the app by its route, and conntrack knows the answer by the
+/// address that REDIRECT gave the query.
+const ANSWERS_FROM_POD: &str = "the listener there is bound to every address: answers that do not take the query's address as their source \
+                                (IP_PKTINFO) leave from the pod's address, and the app drops them; bind it to 127.0.0.1 and ::1";
 
 fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     let entries = rules.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));

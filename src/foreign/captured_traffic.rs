@@ -235,7 +235,7 @@ fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
         | Field::Mark
         | Field::Connmark
         | Field::Connection(..)
-        | Field::TcpFlags => true,
+        | Field::TcpFlags => !test.is_never(),
     }
 }
 
@@ -307,6 +307,14 @@ mod tests {
             ("-p udp -m multiport --dports 53,5353:5360 -j NOTRACK", false, true),
             ("-p udp -m udp --dport domain -j NOTRACK", false, true),
             ("-m comment --comment -p -j ACCEPT", true, true),
+            ("! -i + -j DROP", false, false),
+            ("! -o + -p tcp -j DROP", false, false),
+            ("! -i e+ -j DROP", true, true),
+            ("-i + -j DROP", true, true),
+            ("-p tcp -m tcp ! --dport 0:65535 -j DROP", false, false),
+            ("-p tcp -m tcp ! --dport 1:65535 -j DROP", true, true),
+            ("-m mark ! --mark 0x0/0x0 -j DROP", false, false),
+            ("-m mark ! --mark 0x0/0x1 -j DROP", true, true),
         ] {
             assert_eq!((may_match(false, rule), may_match(true, rule)), (without, with_dns), "{rule}");
         }

@@ -177,6 +177,29 @@ impl FieldMatch {
         self.values.iter().all(differs).then_some(self.is_negated)
     }
 
+    /// Whether it holds for no packet, such as `! -i +`.
+    #[must_use]
+    pub fn is_never(&self) -> bool {
+        let most = match self.field {
+            Field::InInterface | Field::OutInterface => u128::MAX,
+            Field::SourcePort | Field::DestinationPort | Field::EitherPort => u16::MAX.into(),
+            Field::Mark | Field::Connmark => u32::MAX.into(),
+            Field::Protocol
+            | Field::Source
+            | Field::Destination
+            | Field::Uid
+            | Field::Gid
+            | Field::Socket
+            | Field::State
+            | Field::Connection(..)
+            | Field::TcpFlags
+            | Field::SourceType(_)
+            | Field::DestinationType(_) => return false,
+        };
+        let are_all = |(first, last): &Range| *first == 0 && *last >= most & self.mask;
+        self.is_negated && self.values.iter().any(are_all)
+    }
+
     /// Whether a value is one of those, whatever the negation.
     #[must_use]
     pub fn lists(&self, value: u128) -> bool {

@@ -53,7 +53,7 @@ pub(super) fn connections(
     };
     let pod = Pod { config, given: &[], network: &network, live: Some(live) };
     let mut lost = explain::lost_connections(&pod, named);
-    lost.retain(|exact| !named.iter().any(|vague| exact.is_within(vague)));
+    lost.retain(|exact| !named.iter().any(|vague| exact.is_within(vague, current.backend)));
     lost
 }
 

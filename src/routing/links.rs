@@ -7,7 +7,7 @@ use crate::model::{
     Chain, Family, FamilyRules, Fib, FibRoute, Hook, HookRules, Interface, Link, LinkKind, Links, Mark,
     RouteKind, SourceValidation, Table, Target,
 };
-use crate::text::one_line;
+use crate::text::{one_line, shell_words};
 
 /// The interfaces of the pod on which the kernel drops what these rules capture.
 #[must_use]
@@ -23,11 +23,13 @@ pub fn find_dropping_interfaces(rules: &FamilyRules, links: &Links, fib: Option<
                 dropping(&link.name, format!(
                     "connections that arrive on {name} do not reach the proxy ({family}, mark {mark} of TPROXY): {why}"
                     ), why)
+                .subject(format!("`sysctl -w net.bridge.{}=0`", bridge_setting(family)))
             }));
             found.extend(inherits_mark(links).map(|why| {
                 dropping(&link.name, format!(
                     "connections that arrive on {name} get no reply ({family}, mark {mark} of TPROXY): {why}"
                     ), why)
+                .subject("`sysctl -w net.ipv4.tcp_fwmark_accept=0`")
             }));
             let why = validates_by_mark(family, link, links.all);
             let replies = if marks_replies(rules) { ", and replies to the pod's own" } else { "" };
@@ -35,12 +37,18 @@ pub fn find_dropping_interfaces(rules: &FamilyRules, links: &Links, fib: Option<
                 dropping(&link.name, format!(
                     "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY){replies}: {why}"
                     ), why)
+                .subject(format!("`sysctl -w net.ipv4.conf.{}.src_valid_mark=0`", marking(link, links.all)))
             }));
         }
         if redirects_inbound(rules) && unicast_interfaces(fib).any(|name| *name == link.name) {
             let why = has_no_address(family, link);
             found.extend(why.map(|why| {
                 dropping(&link.name, format!("connections that arrive on {name} are dropped: {why}"), why)
+                    .subject(format!(
+                        "`{}`, or leave the interface out: `--istio-exclude-interfaces {}` (`-c`)",
+                        add_address(family, &link.name),
+                        shell_words(&link.name)
+                    ))
             }));
         }
     }
@@ -64,16 +72,21 @@ fn unicast_interfaces(fib: Option<&Fib>) -> impl Iterator<Item = &String> {
 fn loopback_unusable(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Option<Finding> {
     let family = rules.family;
     let redirects = jumps(rules, Chain::Output, Chain::Redirect);
-    let why = if redirects || tproxy_mark(rules).is_some() { loopback_down(links) } else { None };
+    let down = if redirects || tproxy_mark(rules).is_some() { loopback_down(links) } else { None };
     let is_used = || unicast_interfaces(fib).any(|name| name != "lo");
     let has_no_address = || if redirects && is_used() { loopback_unrouted(family, fib) } else { None };
-    let why = why.or_else(has_no_address)?;
+    // The kernel adds the addresses of `lo` itself when that goes up.
+    let (why, command) = match (down, family) {
+        (Some(why), _) => (why, "ip link set lo up"),
+        (None, Family::V4) => (has_no_address()?, "ip addr add 127.0.0.1/8 dev lo"),
+        (None, Family::V6) => (
+            has_no_address()?,
+            "sysctl -w net.ipv6.conf.lo.disable_ipv6=0; ip -6 addr replace ::1/128 dev lo",
+        ),
+    };
     let problem = format!("captured connections do not reach the proxy ({family}): {why}");
     let finding = dropping("lo", problem, why);
-    Some(
-        Finding { problem: Problem::LoopbackUnusable, ..finding }
-            .subject("ip link set lo up; ip addr add 127.0.0.1/8 dev lo"),
-    )
+    Some(Finding { problem: Problem::LoopbackUnusable, ..finding }.subject(command))
 }
 
 /// Why nothing gets to a process over `lo`, if that is so.
@@ -116,13 +129,27 @@ pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Opti
     dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unreplied)
 }
 
+const fn bridge_setting(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "bridge-nf-call-iptables",
+        Family::V6 => "bridge-nf-call-ip6tables",
+    }
+}
+
+/// Where `src_valid_mark` is set.
+fn marking(link: &Link, all: SourceValidation) -> String {
+    if all.uses_mark { "all".to_owned() } else { one_line(&link.name).into_owned() }
+}
+
+fn add_address(family: Family, interface: &str) -> String {
+    let tool = if family == Family::V4 { "ip" } else { "ip -6" };
+    format!("{tool} addr add ADDRESS/PREFIX dev {}", shell_words(interface))
+}
+
 /// The rules are then evaluated in the bridge, which hands the packet on without the socket that TPROXY gave
 /// it.
 fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
-    let setting = match family {
-        Family::V4 => "bridge-nf-call-iptables",
-        Family::V6 => "bridge-nf-call-ip6tables",
-    };
+    let setting = bridge_setting(family);
     (link.kind == LinkKind::Bridge && links.filters_bridged.contains(&family)).then(|| {
         format!(
             "with net.bridge.{setting}=1 TPROXY has no effect on bridged packets: those to the pod's own addresses go to the app, \
@@ -148,7 +175,7 @@ fn validates_by_mark(family: Family, link: &Link, all: SourceValidation) -> Opti
     let uses_mark = own.uses_mark || all.uses_mark;
     let is_valid = (own.accepts_local || all.accepts_local) && own.rp_filter.max(all.rp_filter) != 1;
     (family == Family::V4 && uses_mark && !is_valid).then(|| {
-        let name = if all.uses_mark { "all".to_owned() } else { one_line(&link.name).into_owned() };
+        let name = marking(link, all);
         format!(
             "with net.ipv4.conf.{name}.src_valid_mark=1 TPROXY's policy rule makes each source an address of this machine; \
              set it to 0, with rp_filter=2 for a VPN that needs it, or use REDIRECT"

@@ -110,7 +110,7 @@ fn the_reason_of_a_failure_is_left_where_kubernetes_looks_for_it() {
     assert!(output().contains("\"http\""), "{}", output());
     pod.istio(&["--unknown"]).end().exits(64);
     assert!(output().contains("--unknown"), "{}", output());
-    pod.istio(&[&SIDECAR[..], &["--log_output_level=default:none"]].concat())
+    pod.istio(&[&SIDECAR[..], &["-o", "25", "--log_output_level=default:none"]].concat())
         .search(&[&pod.links("empty", &[])])
         .end()
         .exits(69);

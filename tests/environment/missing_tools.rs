@@ -131,7 +131,8 @@ fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
     pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
     let before = pod.rules();
     let tools = pod.links("bin", &[NFT_V4, NFT_V6].concat());
-    for options in [&SIDECAR[..], &["cleanup"]] {
+    pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains("already converged");
+    for options in [&[&SIDECAR[..], &["-o", "25"]].concat()[..], &["cleanup"]] {
         pod.istio(options)
             .search(&[&tools])
             .end()

@@ -11,7 +11,8 @@ for_each_backend_and_native!(
     foreign_rule_that_decides_first_is_not_equal,
     options_are_read_from_the_rules_where_none_are_given,
     damage_is_found_without_options,
-    missing_policy_rule_is_named
+    missing_policy_rule_is_named,
+    addresses_that_are_not_usable_yet_are_waited_for
 );
 
 pub(crate) const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
@@ -182,4 +183,31 @@ fn damage_is_found_without_options(fixture: Fixture) {
     ended
         .output_contains("different from what the options below make")
         .output_contains("are nearest to\n  istio-iptables -u 1337");
+}
+
+/// While the kernel looks for duplicates of an address it delivers nothing there: what would be reported then
+/// is wrong a second later.
+fn addresses_that_are_not_usable_yet_are_waited_for(fixture: Fixture) {
+    if !fixture.families().contains(&Family::V6) {
+        return;
+    }
+    let tproxy = ["-i", "*", "-b", "*", "-m", "TPROXY"];
+    for options in [&tproxy[..], &tproxy[..4]] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(options);
+        equal(&pod, options);
+        let (_, before) = check(&pod, options);
+        let (address, length) = (Family::V6.pod(), Family::V6.link_prefix());
+        pod.namespace.run(|| tool("sysctl", &["-qw", "net.ipv6.conf.eth0.accept_dad=1"], ""));
+        pod.ip(&format!(
+            "-6 address del {address}/{length} dev eth0\n-6 address add {address}/{length} dev eth0"
+        ));
+        pod.ip(&format!("-6 route replace default via {}", Family::V6.outside()));
+        let tentative = || pod.namespace.run(|| tool("ip", &["-6", "address", "show", "tentative"], ""));
+        assert!(tentative().contains(&address.to_string()), "{options:?}: detection runs");
+        let (code, said) = check(&pod, options);
+        assert_eq!((code, &said["notices"]), (0, &before["notices"]), "{options:?}: {said:#}");
+        assert_eq!(tentative(), "", "{options:?}: it has ended");
+    }
 }

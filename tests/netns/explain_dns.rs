@@ -16,6 +16,7 @@ for_each_backend_and_native!(
     queries_that_a_foreign_rule_sends_to_a_server_of_the_pod_get_no_response,
     stateful_firewall_drops_responses_of_unlisted_servers_to_the_proxy,
     foreign_accept_is_the_cause_only_where_queries_are_captured,
+    a_dns_proxy_on_every_address_is_named_as_its_answers_are_lost,
 );
 
 /// A query to the service.
@@ -201,6 +202,45 @@ fn foreign_accept_is_the_cause_only_where_queries_are_captured(fixture: Fixture)
                 };
                 assert!(reason.contains(cause), "{rule}: {reason}");
             }
+        }
+    }
+}
+
+/// The answers of a socket on every address leave from the pod's own: conntrack does not know them, and the
+/// app's socket takes answers of its server alone.
+fn a_dns_proxy_on_every_address_is_named_as_its_answers_are_lost(fixture: Fixture) {
+    let words = "the listener there is bound to every address";
+    for is_on_every_address in [true, false] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens_without_dns(), pod.outside_listens(&[]));
+        with_name_server(&pod, &["-i", "*", "--redirect-dns"]).run().succeeded();
+        let _tcp = [Family::V4, Family::V6]
+            .map(|family| pod.proxy().serve("proxy", &[Listen::TcpAt(at(family.loopback(), 15053))]));
+        for &family in fixture.families() {
+            let any: IpAddr = if family == Family::V4 {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
+            let address = if is_on_every_address { any } else { family.loopback() };
+            let server = pod.proxy().run(|| UdpSocket::bind((address, 15053)).expect("a socket"));
+            server.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+            let to = at(family.name_server(), 53);
+            let client = query_to(&pod.app(), family, to);
+            let (_, from) = server.recv_from(&mut [0; 64]).expect("the query is captured");
+            server.send_to(b"answer", from).expect("an answer");
+            // Between namespaces of one machine it is there at once.
+            client.set_nonblocking(true).expect("a socket that does not wait");
+            assert_eq!(client.recv(&mut [0; 64]).is_err(), is_on_every_address, "{family:?}");
+            let explained = report(&pod, &[], &Question { from: "app", to, is_udp: true });
+            let problem = explained["problem"].as_str().unwrap_or_default();
+            assert_eq!(problem.starts_with(words), is_on_every_address, "{family:?}: {explained:#}");
+            let of_pod = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+            assert_eq!(of_pod.contains(words), is_on_every_address, "{of_pod}");
+            // It may take the query's address for its answers: a note.
+            let check = pod.bare_istio_iptables(&["check"]).run().output();
+            let is_noted = check.lines().any(|line| line.starts_with("note: ") && line.contains(words));
+            assert_eq!(is_noted, is_on_every_address, "{check}");
         }
     }
 }

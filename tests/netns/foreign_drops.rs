@@ -5,8 +5,10 @@ use std::fs;
 
 use netlab::socket::{self, Binding};
 
+use crate::check::check;
 use crate::explain_live::{Question, report};
 use crate::lab::fixture::at;
+use crate::lab::program::tool;
 use crate::lab::server::Server;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
@@ -14,6 +16,7 @@ for_each_backend_and_native!(
     rules_that_end_captured_connections_are_named,
     rules_that_end_connections_of_the_proxy_are_named_by_check,
     rules_that_end_no_captured_connection_are_not_named,
+    a_drop_is_one_problem_and_its_chain_none,
     translation_to_loopback_is_not_named_where_the_kernel_allows_it,
 );
 
@@ -207,4 +210,22 @@ fn translation_to_loopback_is_not_named_where_the_kernel_allows_it(fixture: Fixt
     assert!(!is_named(&run, rule, Family::V4), "{run}");
     let _servers = servers(&pod);
     assert_eq!(pod.outside().call(at(Family::V4.pod(), 8080)).response().server, "proxy");
+}
+
+/// What is known of a rule is reported once, and not again by what its chain may do.
+fn a_drop_is_one_problem_and_its_chain_none(fixture: Fixture) {
+    let rules =
+        ["INPUT -p tcp --dport 15006 -j DROP", "OUTPUT -p tcp -m owner --uid-owner 1337 --dport 443 -j DROP"];
+    for rule in rules {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(&OPTIONS);
+        let command = format!("-t filter -A {rule}");
+        let words: Vec<&str> = command.split(' ').collect();
+        pod.namespace.run(|| tool("iptables-nft", &words, ""));
+        let (code, said) = check(&pod, &OPTIONS);
+        let problems = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+        let ids: Vec<&str> = problems.iter().filter_map(|problem| problem["id"].as_str()).collect();
+        assert_eq!((code, &ids[..]), (1, &["traffic-lost"][..]), "{rule}: {said:#}");
+    }
 }

@@ -58,6 +58,13 @@ fn rules_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
             "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1337 ! -o lo -j ACCEPT",
             "-t nat -I OUTPUT -p tcp -m owner --uid-owner 1338 ! -o lo -j ACCEPT",
         ),
+        // No interface has any name. iptables-nft writes one that no interface has.
+        ("-t nat -I PREROUTING ! -i + -p tcp -j ACCEPT", "-t nat -I PREROUTING -i + -p tcp -j ACCEPT"),
+        ("-t nat -I OUTPUT ! -o + -p tcp -j ACCEPT", "-t nat -I OUTPUT -o + -p tcp -j ACCEPT"),
+        ("-t raw -I OUTPUT ! -o + -j DROP", "-t raw -I OUTPUT -o + -j DROP"),
+        ("-t mangle -I PREROUTING ! -i + -j DROP", "-t mangle -I PREROUTING -i + -j DROP"),
+        ("-t mangle -I POSTROUTING ! -o + -j DROP", "-t mangle -I POSTROUTING -o + -j DROP"),
+        ("-t filter -I INPUT ! -i + -j DROP", "-t filter -I INPUT -i + -j DROP"),
         // An endpoint of the proxy may have an excluded port, and a client any.
         (
             "-t nat -I OUTPUT -p tcp -m owner ! --uid-owner 1337 -m owner ! --gid-owner 1337 -m tcp --dport 9999 -j REDIRECT --to-ports 9",
@@ -96,6 +103,7 @@ fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
     let options = [&EVERYTHING[..], &OPTIONS].concat();
     for (hook, harmless, harmful) in [
         ("output", "tcp dport 9998 accept", "tcp dport 9999 drop"),
+        ("output", "oifname \"INVAL/D\" drop", "oifname != lo drop"),
         ("output", "tcp dport 9998 counter", "tcp dport { 9998, 9999 } notrack"),
         ("prerouting", "iifname != lo accept", "iifname != lo tcp dport 22 reject with tcp reset"),
     ] {

@@ -3,14 +3,18 @@
 
 use std::fs;
 
+use serde_json::Value;
+
+use crate::check::check;
 use crate::lab::fixture::at;
-use crate::lab::program::Ended;
+use crate::lab::program::{Ended, tool};
 use crate::lab::{Family, Fixture, Outcome, Pod, Topology, for_each_backend_and_native, verdict};
 
 for_each_backend_and_native!(
     source_validation_by_mark_drops_what_tproxy_captures,
     redirect_drops_connections_by_an_interface_without_address,
     captured_connections_need_the_loopback_interface,
+    the_fix_of_a_setting_mends_it,
     connections_of_an_interface_without_carrier_are_lost,
     sockets_that_inherit_the_mark_of_tproxy_do_not_reply,
     tproxy_has_no_effect_on_packets_that_the_bridge_filters,
@@ -71,6 +75,52 @@ fn captured_connections_need_the_loopback_interface(fixture: Fixture) {
             assert_eq!(report.contains(why), is_dropped, "{change}: {report}");
             assert_eq!(first_line(&pod, &[]).matches(why).count(), families.len(), "{change}");
         }
+    }
+}
+
+/// Runs the commands of the fixes of `check` about an interface.
+fn run_fixes(pod: &Pod, options: &[&str]) -> Vec<String> {
+    let (_, said) = check(pod, options);
+    let problems = said["problems"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+    let of_interfaces = |problem: &&Value| {
+        ["loopback-unusable", "interface-setting"].contains(&problem["id"].as_str().unwrap_or_default())
+    };
+    let fixes = problems.iter().filter(of_interfaces).filter_map(|problem| problem["fix"].as_str());
+    let commands: Vec<String> =
+        fixes.filter_map(|fix| Some(fix.strip_prefix('`')?.split_once('`')?.0.to_owned())).collect();
+    for command in &commands {
+        pod.namespace.run(|| tool("sh", &["-ec", command], ""));
+    }
+    commands
+}
+
+fn the_fix_of_a_setting_mends_it(fixture: Fixture) {
+    let (lo_up, v4) = ("ip link set lo up", "ip addr add 127.0.0.1/8 dev lo");
+    let v6 = "sysctl -w net.ipv6.conf.lo.disable_ipv6=0; ip -6 addr replace ::1/128 dev lo";
+    for (options, change, expected) in [
+        (&EVERYTHING[..], "ip link set lo down", &[lo_up, lo_up][..]),
+        (&EVERYTHING, v4.replace(" add ", " del ").as_str(), &[v4]),
+        (&EVERYTHING, "ip -6 addr del ::1/128 dev lo", &[v6]),
+        (
+            &TPROXY[..],
+            "sysctl -w net.ipv4.tcp_fwmark_accept=1",
+            &["sysctl -w net.ipv4.tcp_fwmark_accept=0", "sysctl -w net.ipv4.tcp_fwmark_accept=0"],
+        ),
+        (
+            &TPROXY,
+            "sysctl -w net.ipv4.conf.all.src_valid_mark=1",
+            &["sysctl -w net.ipv4.conf.all.src_valid_mark=0"],
+        ),
+    ] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(options);
+        pod.namespace.run(|| tool("sh", &["-ec", change], ""));
+        assert_eq!(run_fixes(&pod, options), expected, "{change}");
+        // What goes with an interface that is down comes back by a run.
+        pod.apply(options);
+        let (code, said) = check(&pod, options);
+        assert_eq!(code, 0, "{change}: {said:#}");
     }
 }
 
@@ -248,6 +298,12 @@ fn tproxy_has_no_effect_on_packets_that_the_bridge_filters(fixture: Fixture) {
                 let packet = ["--from", "outside", "--in", "br0", "--src", &guest, "--to", &app.to_string()];
                 let report = first_line(&pod, &packet);
                 assert_eq!(report.contains("TPROXY has no effect"), is_ineffective, "{options:?}: {report}");
+                let setting = format!(
+                    "bridge-nf-call-{}=0",
+                    if family == Family::V4 { "iptables" } else { "ip6tables" }
+                );
+                let is_fix = check.output().contains(&format!("fix: `sysctl -w net.bridge.{setting}`"));
+                assert_eq!(is_fix, is_ineffective, "{options:?}: {}", check.output());
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Questions about live rules in an image without iptables: the kernel answers them. Runs are refused, as
-//! they have to write.
+//! Questions about live rules in an image without iptables: the kernel answers them. So it does for runs,
+//! which are refused only if they have to write.
 
 use std::fs;
 
@@ -7,15 +7,24 @@ use serde_json::Value;
 
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, Program, tool};
-use crate::lab::{Family, Fixture, Pod, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 
 for_these_fixtures!(
     legacy: IptablesLegacy Dual, nft: IptablesNft Dual;
-    [questions_need_no_tools, packets_are_counted_without_tools]
+    [
+        questions_need_no_tools,
+        packets_are_counted_without_tools,
+        a_run_without_tools_is_converged_or_leaves_rules_as_they_are,
+        rules_of_two_backends_have_one_answer
+    ]
 );
+for_these_fixtures!(native: Native Dual; [rules_of_two_backends_have_one_answer]);
 for_these_fixtures!(
     legacy_only: IptablesLegacy Dual;
-    [a_run_without_tools_leaves_legacy_rules_as_they_are, an_unread_foreign_rule_is_uncertain_without_tools]
+    [
+        an_unread_foreign_rule_is_uncertain_without_tools,
+        a_dry_run_for_another_variant_without_tools_knows_the_live_rules
+    ]
 );
 
 const OPTIONS: [&str; 6] = ["-i", "*", "-b", "*", "-o", "443"];
@@ -80,15 +89,78 @@ fn packets_are_counted_without_tools(fixture: Fixture) {
     }
 }
 
-fn a_run_without_tools_leaves_legacy_rules_as_they_are(fixture: Fixture) {
+fn a_run_without_tools_is_converged_or_leaves_rules_as_they_are(fixture: Fixture) {
+    let variant = fixture.backend.flag();
     let pod = fixture.pod();
     pod.apply(&OPTIONS);
     let before = pod.state();
-    for change in [&OPTIONS[..], &["-i", "*", "-b", "*", "-o", "80"], &["--cleanup-only"]] {
-        let run = pod.plain_istio_iptables(change).arg("--dual-stack").env("PATH", NO_TOOLS).run();
-        run.ended_with(69).output_contains("iptables-legacy");
-        assert_eq!(pod.state(), before, "{change:?}");
+    let run = |options: &[&str]| without_tools(&pod, &[options, &["--dual-stack"]].concat());
+    run(&OPTIONS)
+        .succeeded()
+        .output_contains("already converged")
+        .output_contains(&format!("backend {variant}: it holds the live rules"));
+    let dry = run(&[&OPTIONS[..], &["--dry-run"]].concat()).succeeded();
+    dry.output_contains("already converged").output_contains(&format!("backend {variant}"));
+    for change in [&["-i", "*", "-b", "*", "-o", "80"][..], &["cleanup"]] {
+        let missing = format!("{variant}-restore and {variant}-save are needed");
+        let of_run = format!("{missing} (IPv4 rules of an earlier run are in {variant}");
+        for more in [&[][..], &["--dry-run"]] {
+            let family = if change == ["cleanup"] { &[][..] } else { &["--dual-stack"] };
+            let run = without_tools(&pod, &[change, more, family].concat());
+            let run = run.ended_with(69).output_contains(&of_run);
+            assert_eq!(pod.state(), before, "{change:?}");
+            // The plan is that against the live rules.
+            if !more.is_empty() {
+                let said = run.output_contains("step 1 of").output();
+                assert!(!said.contains("empty namespace"), "{said}");
+                assert!(said.contains("ISTIO_OUTPUT") && !said.contains("--to-ports 15001"), "{said}");
+            }
+        }
     }
+}
+
+fn a_dry_run_for_another_variant_without_tools_knows_the_live_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    let words = [&OPTIONS[..], &["--dual-stack", "--backend", "iptables-nft", "--dry-run"]].concat();
+    let run = without_tools(&pod, &words).ended_with(69);
+    let said = run.output_contains("iptables-legacy-restore").output();
+    assert!(said.contains("-X ISTIO_OUTPUT"), "the legacy rules are to go: {said}");
+}
+
+/// The rules of another backend, by another run elsewhere, beside those that are live: as a program leaves
+/// them that knows the other backend only.
+fn rules_of_two_backends_have_one_answer(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = pod.proxy_listens();
+    pod.apply(&OPTIONS);
+    let other = if fixture.backend == Backend::IptablesNft { "legacy" } else { "nft" };
+    let elsewhere = fixture.pod();
+    let backend = format!("iptables-{other}");
+    let run = [&OPTIONS[..], &["--dual-stack", "--backend", &backend]].concat();
+    elsewhere.plain_istio_iptables(&run).run().succeeded();
+    for ip in ["iptables", "ip6tables"] {
+        let save = format!("{ip}-{other}-save");
+        let saved = elsewhere.namespace.run(|| tool(&save, &["-t", "nat"], ""));
+        let restore = format!("{ip}-{other}-restore");
+        pod.namespace.run(|| tool(&restore, &[], &saved));
+    }
+    let questions =
+        [&["check", "--output", "json"][..], &["check", "--output", "json", "-i", "*", "-b", "*"]];
+    for words in questions {
+        let with = pod.plain_istio_iptables(words).run().ended_with(1).stdout();
+        let without = without_tools(&pod, words).ended_with(1).stdout();
+        assert_eq!(with, without, "{words:?}");
+        let said: Value = serde_json::from_str(&with).unwrap_or_else(|error| panic!("{error}: {with}"));
+        assert!(said["problems"].to_string().contains("two-backends"), "{said:#}");
+    }
+    let said = same(&pod, &["explain", "--live"]);
+    assert!(said.contains("two-backends: "), "{said}");
+    same(&pod, &["show"]);
+    // A run removes one of them, and with it the problem.
+    pod.plain_istio_iptables(&OPTIONS).arg("--dual-stack").run().succeeded();
+    let said = same(&pod, &["check"]);
+    assert!(said.starts_with("equal: "), "{said}");
 }
 
 /// Without its words, a match is not known: packets may be the rule's.

@@ -4,9 +4,9 @@ use std::fmt;
 
 use istio_iptables::config::{CAPTURE_ANNOTATION, parse_bool};
 
-use crate::capture::{self, CaptureOptions, INTERCEPTION_MODE};
+use crate::capture::{self, CaptureOptions, INTERCEPTION_MODE, OPTION_VARIABLES};
 use crate::netconf::Defaults;
-use crate::pod::{INIT, PROXY, Pod, STATUS, Status, VALIDATION};
+use crate::pod::{DISABLE_ENVOY, INIT, PROXY, Pod, STATUS, Status, VALIDATION};
 
 /// Whether the pod is injected: a label, or an annotation.
 const INJECT: &str = "sidecar.istio.io/inject";
@@ -49,7 +49,7 @@ impl fmt::Display for NotCaptured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InitContainer => write!(f, "container {INIT} sets up capture"),
-            Self::EnvoyDisabled => write!(f, "DISABLE_ENVOY is true in container {PROXY}"),
+            Self::EnvoyDisabled => write!(f, "{DISABLE_ENVOY} is true in container {PROXY}"),
             Self::NoProxy => write!(f, "no container {PROXY}"),
             Self::ProxyType(name) => write!(f, "proxy type {name}, not sidecar"),
             Self::InjectionDisabled => write!(f, "{INJECT} is false"),
@@ -105,7 +105,7 @@ fn by_containers(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     };
     Ok(if has(INIT) {
         Some(NotCaptured::InitContainer)
-    } else if proxy.env.get("DISABLE_ENVOY").and_then(|text| parse_bool(text)) == Some(true) {
+    } else if proxy.env.get(DISABLE_ENVOY).and_then(|text| parse_bool(text)) == Some(true) {
         Some(NotCaptured::EnvoyDisabled)
     } else if !has(PROXY) {
         Some(NotCaptured::NoProxy)
@@ -200,9 +200,7 @@ fn unresolved(pod: &Pod) -> Option<String> {
         ));
     }
     let text = pod.annotations.get(PROXY_CONFIG)?;
-    let name = ["ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP"]
-        .into_iter()
-        .find(|name| text.contains(name))?;
+    let name = OPTION_VARIABLES.into_iter().map(|(_, name)| name).find(|name| text.contains(name))?;
     Some(format!("annotation {PROXY_CONFIG} sets {name}, which {BY} {CAPTURE_ANNOTATION} resolves"))
 }
 

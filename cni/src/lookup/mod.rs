@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use client::{Failure, ask, connects};
 
+use crate::capture::OPTION_VARIABLES;
 use crate::environment::PodName;
-use crate::pod::Pod;
+use crate::pod::{DISABLE_ENVOY, Pod};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -96,9 +97,11 @@ pub fn is_relevant_annotation(key: &str) -> bool {
         || domain.ends_with(".istio.io")
 }
 
-/// Variables of the proxy's container on which capture depends: the agent keeps and passes no others.
-pub const PROXY_VARIABLES: [&str; 4] =
-    ["DISABLE_ENVOY", "INVALID_DROP", "ISTIO_DUAL_STACK", "ISTIO_META_DNS_CAPTURE"];
+/// Whether capture depends on a variable of the proxy's container: the agent keeps and passes no others.
+#[must_use]
+pub fn is_relevant_variable(name: &str) -> bool {
+    name == DISABLE_ENVOY || OPTION_VARIABLES.iter().any(|(_, of_option)| *of_option == name)
+}
 
 #[cfg(test)]
 mod tests {

@@ -41,13 +41,20 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     let machine = context.machine.clone();
     let compared = namespace::run(&attachment.netns, context.deadline, move |_| {
         let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
-        expected.compare(&machine, state.as_ref()).map_err(failed)
+        let compared = expected.compare(&machine, state.as_ref()).map_err(failed)?;
+        let is_equal = compared.differences.is_none_of_rules() || compared.packets.is_ok();
+        let unreachable = if is_equal { expected.unreachable(&machine).map_err(failed)? } else { None };
+        Ok((compared, unreachable))
     });
-    let (Compared { differences, packets, .. }, _) = compared?;
+    let ((Compared { differences, packets, .. }, unreachable), _) = compared?;
     let container = attachment.id.container.as_str();
     let others = differences.notices.others.iter().map(ToString::to_string);
     for notice in others.chain(differences.notices.unread.iter().cloned()) {
         log::info!(container; "{notice}");
+    }
+    // CNI: a plugin that knows of a condition in which the container is unreachable reports it.
+    if let Some(finding) = unreachable {
+        return Err(CniError::new(Code::RulesDiffer, finding.to_string()).details(finding.fix()));
     }
     let first = first_difference(&differences).map(|first| format!("the live rules differ: {first}"));
     let first = first.or_else(|| Some(differences.notices.deciding.first()?.to_string()));

@@ -3,12 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use istio_iptables::text::path_shown;
 use nix::fcntl::{Flock, FlockArg};
+use serde::Deserialize;
+use serde_json::error::Category;
 
 use super::{State, VERSION};
 use crate::environment::AttachmentId;
@@ -80,12 +82,16 @@ impl StateDir {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// Reads a state file; `None` if there is none, or one of another version.
+    /// Reads a state file; `None` if there is none that can be used.
     ///
     /// # Errors
     /// Code 5.
     pub fn read(&self, id: &AttachmentId) -> Result<Option<State>, CniError> {
-        read(&self.path(id))
+        match read(&self.path(id)) {
+            Ok(state) => Ok(Some(state)),
+            Err(Unread::Gone | Unread::Unusable(_)) => Ok(None),
+            Err(Unread::Failed(error)) => Err(error),
+        }
     }
 
     /// Removes a state file, if it is there, and what an ADD that was killed has left of it.
@@ -149,20 +155,25 @@ impl StateDir {
         Ok(states.filter_map(|entry| Some((entry.file_name(), self.stamp(&entry.file_name())?))).collect())
     }
 
-    /// Which file has this name now; `None` if there is none.
+    /// Which file has this name now, of whatever kind it is; `None` if there is none.
     #[must_use]
     pub fn stamp(&self, name: &OsStr) -> Option<FileStamp> {
-        // To open a FIFO would wait for its writer.
-        let metadata = fs::metadata(self.0.join(name)).ok().filter(Metadata::is_file)?;
+        let path = self.0.join(name);
+        // Of a link that leads nowhere there is the link.
+        let metadata = fs::metadata(&path).or_else(|_| fs::symlink_metadata(&path)).ok()?;
         Some(FileStamp { inode: metadata.ino(), written: metadata.modified().ok()? })
     }
 
-    /// Reads the file of this name; `None` if there is none, or one of another version.
+    /// Reads the file of this name.
     ///
     /// # Errors
-    /// Code 5.
-    pub fn read_named(&self, name: &OsStr) -> Result<Option<State>, CniError> {
-        read(&self.0.join(name))
+    /// Why it cannot be used, for a message.
+    pub fn read_named(&self, name: &OsStr) -> Result<State, String> {
+        read(&self.0.join(name)).map_err(|unread| match unread {
+            Unread::Gone => "it is gone, or a link to nothing".to_owned(),
+            Unread::Unusable(why) => why,
+            Unread::Failed(error) => error.msg,
+        })
     }
 
     /// Where the files are.
@@ -234,20 +245,49 @@ fn remove_abandoned(path: &Path) -> bool {
 
 /// Whether a state file is of this network. One that cannot be read is of none.
 fn is_of(path: &Path, network: &str) -> bool {
-    matches!(read(path), Ok(Some(state)) if state.network == network)
+    read(path).is_ok_and(|state| state.network == network)
 }
 
-#[allow(clippy::disallowed_methods, reason = "state files are read here")]
-fn read(path: &Path) -> Result<Option<State>, CniError> {
-    // To open it would wait for its writer.
-    if fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
-        return Ok(None);
+/// Why there is no state.
+enum Unread {
+    /// There is no file, or a link to none.
+    Gone,
+    /// What is there is no state of this version.
+    Unusable(String),
+    /// The file cannot be read.
+    Failed(CniError),
+}
+
+fn read(path: &Path) -> Result<State, Unread> {
+    let gone_or_failed = |error: &io::Error| {
+        let is_gone = error.kind() == io::ErrorKind::NotFound;
+        if is_gone { Unread::Gone } else { Unread::Failed(failed("read", path, error)) }
+    };
+    // To open a FIFO waits for its writer, and to open a device may do something.
+    let kind = fs::metadata(path).map_err(|error| gone_or_failed(&error))?.file_type();
+    if !kind.is_file() {
+        let kind = if kind.is_dir() { "a directory" } else { "a FIFO, a socket or a device" };
+        return Err(Unread::Unusable(format!("it is {kind}, not a file")));
     }
-    match fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok().filter(|state: &State| state.version == VERSION)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", path, &error)),
+    #[allow(clippy::disallowed_methods, reason = "state files are read here")]
+    let bytes = fs::read(path).map_err(|error| gone_or_failed(&error))?;
+    parse(&bytes).map_err(Unread::Unusable)
+}
+
+fn parse(bytes: &[u8]) -> Result<State, String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u64,
     }
+    let invalid = |error: serde_json::Error| match error.classify() {
+        Category::Data => format!("it is not a state of the plugin: {error}"),
+        Category::Io | Category::Syntax | Category::Eof => format!("it is not JSON: {error}"),
+    };
+    let Versioned { version } = serde_json::from_slice(bytes).map_err(invalid)?;
+    if version != u64::from(VERSION) {
+        return Err(format!("it has version {version} of state files; this plugin reads version {VERSION}"));
+    }
+    serde_json::from_slice(bytes).map_err(invalid)
 }
 
 fn remove(path: &Path) -> Result<(), CniError> {
@@ -296,13 +336,36 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_no_state() {
+    fn what_is_no_state_is_listed_with_the_reason_and_never_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let dir = StateDir::new(folder.path());
         assert!(dir.files().unwrap().is_empty());
-        nix::unistd::mkfifo(&dir.path(&id("x")), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(dir.files().unwrap().is_empty());
-        assert_eq!(dir.read(&id("x")), Ok(None));
+        let path = |name: &str| dir.0.join(format!("{name}.json"));
+        nix::unistd::mkfifo(&path("fifo.eth0"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::create_dir(path("folder.eth0")).unwrap();
+        std::os::unix::fs::symlink("nothing", path("link.eth0")).unwrap();
+        fs::write(path("text.eth0"), "{").unwrap();
+        fs::write(path("other.eth0"), r#"{"version": 1, "pod": 7}"#).unwrap();
+        fs::write(path("newer.eth0"), r#"{"version": 2, "attachments": []}"#).unwrap();
+        let mut files = dir.files().unwrap();
+        files.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let reasons: Vec<String> = files.iter().map(|(name, _)| dir.read_named(name).unwrap_err()).collect();
+        let expected = [
+            "a FIFO",
+            "a directory",
+            "a link to nothing",
+            "version 2",
+            "not a state of the plugin",
+            "not JSON",
+        ];
+        assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
+        for (reason, part) in reasons.iter().zip(expected) {
+            assert!(reason.contains(part), "{reason}");
+        }
+        assert_eq!(dir.count(), files.len());
+        for container in ["fifo", "folder", "link", "text", "other", "newer"] {
+            assert_eq!(dir.read(&id(container)), Ok(None), "{container}");
+        }
         assert_eq!(dir.collect("net", &[]), Ok(0));
     }
 

@@ -125,7 +125,7 @@ fn error_of_add_has_no_details_which_are_logged() {
     let detailed: Vec<Value> = lines.filter(|line| line["details"] != Value::Null).collect();
     assert!(
         matches!(detailed.as_slice(), [line] if line["level"] == "error"
-            && line["details"].as_str().unwrap().contains("what to do: put the package `iptables`")),
+            && line["details"].as_str().unwrap().contains("what to do: put iptables-legacy into the image")),
         "{}",
         output.stderr
     );

@@ -1,5 +1,6 @@
 //! ADD where the kernel drops what the rules capture: on the pod's own interface the pod does not start.
 
+use netlab::Namespace;
 use netlab::process::run;
 use serde_json::Value;
 
@@ -68,4 +69,27 @@ fn other_interface_that_drops_is_logged() {
             && line["msg"].as_str().is_some_and(|text| text.contains("arrive on net1 are dropped"))
     });
     assert!(warned, "{lines:?}");
+}
+
+/// A container of the pod, or a virtual machine, in a network namespace of its own.
+#[test]
+fn forwarded_traffic_that_is_captured_is_a_warning() {
+    for backend in BACKENDS {
+        for is_forwarding in [false, true] {
+            let node = Node::new(backend);
+            let (pod, inner) = (Pod::new("builder", &[INJECTED]), Namespace::with_loopback());
+            pod.netns.connect("inner0", &inner, "eth0");
+            pod.netns.ip("address add 10.9.0.1/24 dev inner0");
+            let value = format!("net.ipv4.ip_forward={}", u8::from(is_forwarding));
+            pod.netns.run(|| run("sysctl", &["-qw", &value]));
+            let output = node.try_add(&pod);
+            output.printed();
+            let warned = output.stderr.lines().any(|line| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let says = "connections of containers or virtual machines behind inner0 to other hosts";
+                line["level"] == "warn" && line["msg"].as_str().is_some_and(|text| text.contains(says))
+            });
+            assert_eq!(warned, is_forwarding, "{backend}: {}", output.stderr);
+        }
+    }
 }

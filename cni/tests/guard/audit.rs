@@ -1,9 +1,11 @@
 //! `istio-cni audit`: the state of all captured pods, without an agent.
 
+use std::os::unix::fs::symlink;
+
 use netlab::process::run;
 use serde_json::{Value, json};
 
-use crate::common::Pod;
+use crate::common::{INJECTED, Pod};
 use crate::lab::{Node, in_pod};
 
 /// Runs it. Returns the exit code and the text.
@@ -81,10 +83,85 @@ fn foreign_rules_are_drift_only_if_they_decide() {
 fn states_that_cannot_be_read_are_no_success() {
     let node = Node::new();
     let pod = node.pod("ok", "nftables");
-    std::fs::write(node.path("run/state/broken.eth0.json"), "{").unwrap();
+    let path = |name: &str| node.path("run/state").join(format!("{name}.eth0.json"));
+    std::fs::write(path("broken"), "{").unwrap();
+    std::fs::write(path("newer"), r#"{"version": 99}"#).unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    symlink("nothing", path("link")).unwrap();
+    // To open it would wait for a writer.
+    nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let (code, text) = audit(&node, &[]);
     assert_eq!((code, line(&text, &pod).as_str()), (1, "nftables ok"));
-    assert!(text.contains("unreadable  state file broken.eth0.json: "), "{text}");
+    for (name, reason) in [
+        ("broken", "it is not JSON: "),
+        ("newer", "it has version 99 of state files"),
+        ("folder", "it is a directory, not a file"),
+        ("link", "it is gone, or a link to nothing"),
+        ("fifo", "it is a FIFO, a socket or a device, not a file"),
+    ] {
+        assert!(
+            text.contains(&format!("unreadable  state file {name}.eth0.json: {reason}")),
+            "{name}: {text}"
+        );
+    }
+    assert!(text.ends_with("6 pods: 1 ok, 0 drift, 0 vanished, 5 unreadable\n"), "{text}");
+}
+
+/// Rules that are right capture nothing for a proxy that packets do not reach: as `istio-iptables check`, and
+/// CHECK.
+#[test]
+fn a_namespace_in_which_captured_connections_are_lost_is_drift() {
+    let node = Node::new();
+    for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
+        for (mode, change, mending, reason) in [
+            ("REDIRECT", "ip link set lo down", "ip link set lo up", "lo is down"),
+            (
+                "REDIRECT",
+                "ip addr del 127.0.0.1/8 dev lo",
+                "ip addr add 127.0.0.1/8 dev lo",
+                "127.0.0.1 is not on lo",
+            ),
+            (
+                "REDIRECT",
+                "ip route replace unreachable default",
+                "ip route replace default via 10.9.0.1 dev eth0",
+                "unreachable default",
+            ),
+            (
+                "TPROXY",
+                "ip rule del fwmark 1337 lookup 133",
+                "ip rule add fwmark 1337 lookup 133 priority 1337",
+                "ip -4 rule add",
+            ),
+        ] {
+            let annotation = ("sidecar.istio.io/interceptionMode", mode);
+            let pod = Pod::new(&format!("{}-{backend}", mode.to_lowercase()), &[INJECTED, annotation]);
+            in_pod(&pod, "ip link add eth0 type veth peer name world");
+            in_pod(&pod, "ip addr add 10.9.0.2/24 dev eth0");
+            in_pod(&pod, "ip link set eth0 up");
+            in_pod(&pod, "ip link set world up");
+            in_pod(&pod, "ip route add default via 10.9.0.1 dev eth0");
+            node.add(&pod, backend, &json!({}));
+            let link = node.path("netns").join(&pod.container);
+            symlink(pod.netns.path(), &link).unwrap();
+            let state = || {
+                let (code, text) = audit(&node, &[]);
+                (code, line(&text, &pod), node.is_captured(&pod))
+            };
+            assert_eq!(state(), (0, format!("{backend} ok"), true), "{change}");
+            in_pod(&pod, change);
+            let (code, line, is_captured) = state();
+            assert!(
+                line.starts_with(&format!("{backend} drift ")) && line.contains(reason),
+                "{change}: {line}"
+            );
+            assert_eq!((code, is_captured), (1, false), "{change}: {line}");
+            in_pod(&pod, mending);
+            assert_eq!(state(), (0, format!("{backend} ok"), true), "{mending}");
+            node.delete(&pod);
+            std::fs::remove_file(link).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -114,7 +191,7 @@ fn rules_of_ended_namespaces_are_vanished() {
     std::fs::write(&file, state.to_string()).unwrap();
     let written = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     std::fs::File::options().append(true).open(&file).unwrap().set_modified(written).unwrap();
-    std::os::unix::fs::symlink(other.netns.path(), node.path("netns/other")).unwrap();
+    symlink(other.netns.path(), node.path("netns/other")).unwrap();
     let (code, text) = audit(&node, &[]);
     assert_eq!(code, 0);
     assert!(

@@ -17,6 +17,7 @@ const IFA_LOCAL: u16 = 2;
 const IFA_PROTO: u16 = 11;
 /// No duplicate address detection: `lo` has no neighbours.
 const IFA_F_NODAD: u8 = 0x02;
+const IFA_F_TENTATIVE: u8 = 0x40;
 
 /// `::6/128` as present on `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,6 @@ impl Rtnetlink {
     pub(super) fn source_addresses(&mut self, family: Family) -> io::Result<Vec<SourceAddress>> {
         const IFA_F_SECONDARY: u8 = 0x01;
         const IFA_F_DEPRECATED: u8 = 0x20;
-        const IFA_F_TENTATIVE: u8 = 0x40;
         let listed = self.listed_addresses()?.into_iter();
         let of_family = listed.filter(|listed| listed.address.is_ipv4() == (family == Family::V4));
         let address = |Listed { link, address, prefix, protocol: _, scope, flags }: Listed| SourceAddress {
@@ -86,6 +86,32 @@ impl Rtnetlink {
             is_tentative: flags & IFA_F_TENTATIVE != 0,
         };
         Ok(of_family.map(address).collect())
+    }
+
+    /// The IPv6 addresses whose duplicates the kernel still looks for: until then nothing is delivered to them
+    /// or sent from them.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn detected_addresses(&mut self) -> io::Result<Vec<InterfaceAddress>> {
+        const IFA_F_OPTIMISTIC: u8 = 0x04;
+        const IFA_F_DADFAILED: u8 = 0x08;
+        let ends =
+            |flags: u8| flags & IFA_F_TENTATIVE != 0 && flags & (IFA_F_OPTIMISTIC | IFA_F_DADFAILED) == 0;
+        let listed: Vec<Listed> =
+            self.listed_addresses()?.into_iter().filter(|listed| ends(listed.flags)).collect();
+        if listed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let links = self.links()?.each;
+        // Elsewhere it does not begin.
+        let is_up = |index| links.iter().any(|link| link.index == index && link.is_up && link.has_carrier);
+        let named = listed.into_iter().filter(|listed| is_up(listed.link)).map(|listed| InterfaceAddress {
+            interface: self.link_name(listed.link),
+            address: listed.address,
+            prefix: listed.prefix,
+        });
+        Ok(named.collect())
     }
 
     /// `::6/128` on `lo`, if it is there.
@@ -106,12 +132,7 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is disabled on `lo`.
     pub fn add_passthrough_address(&mut self) -> io::Result<Added> {
-        let message = || passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-        match self.add(&message().with(IFA_PROTO, &[ROUTE_PROTOCOL])) {
-            // gVisor does so, although it has added the address.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.add(&message()),
-            added => added,
-        }
+        add_passthrough(&mut |message| self.add(message))
     }
 
     /// Gives our protocol number to `::6/128` on `lo`, whichever program added it; adds it if it is not
@@ -136,6 +157,16 @@ impl Rtnetlink {
     pub(super) fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
         let all_families = Message::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
         self.socket.dump(&all_families, |list: &mut Vec<Listed>, reply| list.extend(read_address(reply)))
+    }
+}
+
+/// Puts `::6/128` on `lo` by a kernel, or by what stands in for one.
+pub(super) fn add_passthrough(kernel: &mut dyn FnMut(&Message) -> io::Result<Added>) -> io::Result<Added> {
+    let message = || passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+    match kernel(&message().with(IFA_PROTO, &[ROUTE_PROTOCOL])) {
+        // gVisor does so, although it has added the address.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => kernel(&message()),
+        added => added,
     }
 }
 

@@ -13,9 +13,12 @@ mod rule;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::netlink::{Message, Protocol, Socket};
-use crate::model::{Family, Network, ROUTE_PROTOCOL, RULE_PRIORITY};
+use super::recording;
+use crate::model::{Family, InterfaceAddress, Network, ROUTE_PROTOCOL, RULE_PRIORITY};
 
 pub use address::{PassthroughAddress, ipv6_usable};
 pub use route::{LocalDefault, Route};
@@ -77,6 +80,29 @@ pub fn network() -> io::Result<Network> {
     let addresses = Rtnetlink::open()?.addresses()?;
     let ipv6 = ipv6_usable(&addresses)?;
     Ok(Network { addresses, ipv6 })
+}
+
+/// How long duplicate address detection is waited for: by default it takes the kernel up to two seconds.
+const DETECTION: Duration = Duration::from_secs(3);
+const DETECTION_PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until duplicate address detection has ended in this thread's network namespace. An address for which
+/// it takes longer.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn await_addresses() -> io::Result<Option<InterfaceAddress>> {
+    if !recording::is_off() {
+        return Ok(None);
+    }
+    let begin = Instant::now();
+    loop {
+        let first = Rtnetlink::open()?.detected_addresses()?.into_iter().next();
+        if first.is_none() || begin.elapsed() > DETECTION {
+            return Ok(first);
+        }
+        thread::sleep(DETECTION_PAUSE);
+    }
 }
 
 /// The number of an address family, in the byte in which rtnetlink keeps it.

@@ -65,12 +65,12 @@ fn a_list_that_changes_meanwhile_is_read_again() {
         let mut rtnetlink = Rtnetlink::open().unwrap();
         // Fewer changes than the list is read, however slow the machine is.
         let allowed = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let changing = scope.spawn(|| {
                 let mut other = Rtnetlink::open().unwrap();
                 for number in 0..200 {
                     while allowed.load(Ordering::SeqCst) == 0 {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
+                        thread::sleep(Duration::from_millis(1));
                     }
                     if number % 2 == 0 {
                         other.add_passthrough_address().unwrap();
@@ -78,7 +78,7 @@ fn a_list_that_changes_meanwhile_is_read_again() {
                         other.delete_passthrough_address().unwrap();
                     }
                     allowed.fetch_sub(1, Ordering::SeqCst);
-                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    thread::sleep(Duration::from_millis(2));
                 }
             });
             while !changing.is_finished() {
@@ -106,6 +106,26 @@ fn passthrough_address_is_added_once_tagged_and_deleted() {
         assert!(shown.contains("inet6 ::6/128") && !shown.contains("tentative"), "{shown}");
         assert!(rtnetlink.delete_passthrough_address().unwrap());
         assert_eq!(rtnetlink.passthrough_address().unwrap(), None);
+    });
+}
+
+/// As gVisor: it adds the address, and says that it does not support the protocol number.
+#[test]
+fn passthrough_address_is_added_where_the_kernel_refuses_its_tag() {
+    in_new_namespace(|| {
+        let mut rtnetlink = Rtnetlink::open().unwrap();
+        for refusal in [libc::EOPNOTSUPP, libc::EPERM] {
+            let mut calls = 0;
+            let added = address::add_passthrough(&mut |message| {
+                calls += 1;
+                let added = rtnetlink.add(message)?;
+                if calls == 1 { Err(io::Error::from_raw_os_error(refusal)) } else { Ok(added) }
+            });
+            assert_eq!(added.is_ok(), refusal == libc::EOPNOTSUPP, "{refusal}: {added:?}");
+            assert_eq!(calls, if refusal == libc::EOPNOTSUPP { 2 } else { 1 });
+            assert!(rtnetlink.delete_passthrough_address().unwrap(), "it is there once");
+            assert!(!rtnetlink.delete_passthrough_address().unwrap());
+        }
     });
 }
 

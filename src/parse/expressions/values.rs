@@ -22,7 +22,11 @@ impl Reader {
         };
         match self.loaded? {
             Loaded::Interface(option, false) => {
-                self.interface += &format!("{not}{option} {} ", single(&interface)?);
+                // No interface has a slash in its name: iptables-nft writes `! -i +` as `INVAL/D`.
+                self.interface += &match (is_negated, values) {
+                    (false, [(name, _)]) if name.contains(&b'/') => format!("! {option} + "),
+                    _ => format!("{not}{option} {} ", single(&interface)?),
+                };
             }
             Loaded::Protocol => {
                 let test = format!("{not}-p {} ", single(&protocol)?);

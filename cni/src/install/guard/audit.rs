@@ -26,7 +26,7 @@ use crate::state::{FileStamp, State, StateDir};
 enum PodState {
     /// As the plugin wrote them, or with the same effect.
     Same,
-    /// Different, or a foreign rule decides.
+    /// Different, or a foreign rule, `lo` or a route keeps captured connections from the proxy.
     Drift,
     /// The network namespace is gone: the pod has ended without DEL.
     Vanished,
@@ -139,9 +139,7 @@ fn states(dir: &StateDir) -> Result<Vec<File>, InstallError> {
     let mut unusable = Vec::new();
     let files = dir.files().map_err(|error| InstallError::io("read", dir.path_of_dir(), &error))?;
     for (name, stamp) in files {
-        let read = dir.read_named(&name).map_err(|error| error.msg);
-        let state = read.and_then(|state| state.ok_or_else(|| "the file is of another version".to_owned()));
-        match state {
+        match dir.read_named(&name) {
             Err(problem) => unusable.push((name, stamp, Err(problem))),
             Ok(state)
                 if last.get(&state.netns).is_some_and(|(_, other, _)| other.written > stamp.written) => {}
@@ -204,16 +202,17 @@ fn compare(
     if let Err(error) = namespace.enter() {
         return unreadable(error.to_string());
     }
-    let mut rules = PodRules::new(host, dir, (name, stamp), (state, expected), path.clone());
-    match rules.compared() {
+    let files = (name, stamp);
+    let mut rules = PodRules::new(Rc::clone(&host), dir, files, (state, Rc::clone(&expected)), path.clone());
+    let compared = rules.compared().and_then(|found| {
+        let deciding = || found.notices.deciding.first().map(ToString::to_string);
+        let of_rules = first_difference(&found).or_else(deciding);
+        let unreachable = if of_rules.is_none() { expected.unreachable(&host)? } else { None };
+        Ok((of_rules.or(unreachable.map(|finding| finding.to_string())), found.backend.to_string()))
+    });
+    match compared {
         Err(failure) => unreadable(failure.to_string()),
-        Ok(found) => {
-            let deciding = found.notices.deciding.first().map(ToString::to_string);
-            let backend = Some(found.backend.to_string());
-            match first_difference(&found).or(deciding) {
-                Some(reason) => (PodState::Drift, reason, backend),
-                None => (PodState::Same, String::new(), backend),
-            }
-        }
+        Ok((Some(reason), backend)) => (PodState::Drift, reason, Some(backend)),
+        Ok((None, backend)) => (PodState::Same, String::new(), Some(backend)),
     }
 }

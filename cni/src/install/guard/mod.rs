@@ -357,8 +357,7 @@ impl Node {
         stamp: FileStamp,
         namespaces: &BTreeMap<u64, PathBuf>,
     ) -> Result<(), String> {
-        let state = self.dir.read_named(name).map_err(|error| error.msg)?;
-        let state = state.ok_or("the file is of another version")?;
+        let state = self.dir.read_named(name)?;
         let path = namespaces.get(&state.netns).ok_or("no such network namespace")?;
         let namespace = open(path, &state, stamp).ok_or("another network namespace has its number")?;
         let of_own = Namespace::id(&self.own).map_err(|error| error.to_string())?;
