@@ -88,8 +88,8 @@ impl Rtnetlink {
         Ok(of_family.map(address).collect())
     }
 
-    /// The IPv6 addresses whose duplicates the kernel still looks for: until then nothing is delivered to them
-    /// or sent from them.
+    /// The IPv6 addresses whose duplicates the kernel still looks for. Nothing is delivered to them or sent
+    /// from them.
     ///
     /// # Errors
     /// The kernel refuses.
