@@ -83,6 +83,7 @@ mod matrix;
 mod missed_packets;
 mod native;
 mod new_connections;
+mod observe;
 mod open_connections;
 mod option_changes;
 mod other_programs;

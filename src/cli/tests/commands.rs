@@ -17,7 +17,7 @@ fn sub_commands_with_options_on_either_side() {
 #[test]
 fn unexpected_arguments_are_refused_with_hint() {
     const UNEXPECTED: &str = "unexpected argument \"xyz\": neither a sub-command nor the value of an option; sub-commands are \
-                              apply, bundle, check, cleanup, diff, explain, guard, show";
+                              apply, bundle, check, cleanup, diff, explain, guard, observe, show";
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],

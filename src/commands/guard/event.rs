@@ -27,7 +27,7 @@ pub struct Culprits {
 }
 
 impl Culprits {
-    pub(super) fn add(&mut self, changes: Vec<Change>) {
+    pub(in crate::commands) fn add(&mut self, changes: Vec<Change>) {
         let programs = changes.into_iter().map(|change| (change.program, change.pid));
         self.programs.extend(programs);
     }
