@@ -113,7 +113,7 @@ impl PacketKey {
                 "action",
                 "ACTION",
                 "report",
-                "What follows a change of the rules: report it, or also repair them",
+                "What follows a change of the rules: report it, repair them, or also drop what they would capture until they are live again (lockdown)",
             ),
             Self::Audit => (
                 "audit",
@@ -138,7 +138,7 @@ impl PacketKey {
             Self::State => &["new", "established", "invalid"],
             Self::Output => &["text", "json"],
             Self::Color => &["auto", "always", "never"],
-            Self::Action => &["report", "repair"],
+            Self::Action => &["report", "repair", "lockdown"],
             Self::Audit
             | Self::To
             | Self::Src

@@ -24,7 +24,7 @@ use crate::text::wrapped;
 use namespace::{enter, network, require_intention, require_net_admin};
 
 pub use check_format::check as check_report;
-pub use older::{older_connections, reset_connections};
+pub use older::{forget_connections, older_connections, reset_connections};
 
 /// Executes a run. Returns the text for standard output, with the exit code.
 ///

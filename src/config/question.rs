@@ -48,15 +48,27 @@ pub enum GuardAction {
     Repair,
     /// The guard reports the difference.
     Report,
+    /// The guard repairs the rules. Until they are live again, what they would capture is dropped.
+    Lockdown,
 }
 
 impl GuardAction {
+    /// Whether it writes rules again.
+    #[must_use]
+    pub const fn repairs(self) -> bool {
+        match self {
+            Self::Repair | Self::Lockdown => true,
+            Self::Report => false,
+        }
+    }
+
     /// The value of the option.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Repair => "repair",
             Self::Report => "report",
+            Self::Lockdown => "lockdown",
         }
     }
 }
@@ -279,7 +291,8 @@ fn guard_action(text: &str) -> Result<GuardAction, Expected> {
     match text {
         "repair" => Ok(GuardAction::Repair),
         "report" => Ok(GuardAction::Report),
-        _ => Err(Expected::new("report or repair")),
+        "lockdown" => Ok(GuardAction::Lockdown),
+        _ => Err(Expected::new("report, repair or lockdown")),
     }
 }
 

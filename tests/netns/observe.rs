@@ -1,7 +1,7 @@
 //! `observe`: new connections are reported with process, verdict, rule and option.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Observer {
     }
 
     /// The next connection to this end, after any others.
-    fn to(&self, to: impl ToString) -> Value {
+    fn to(&self, to: SocketAddr) -> Value {
         let to = to.to_string();
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{to}: no connection"));
@@ -226,7 +226,7 @@ fn filters_and_limits_are_heeded(fixture: Fixture) {
     pod.apply(&OPTIONS);
     let (first, second) = (fixture.families()[0], fixture.families()[1]);
     let range = format!("{}/{}", second.service(), second.host_prefix());
-    let mut all = vec![
+    let mut all = [
         Observer::start(&pod, &["--uncaptured", "--count", "2"]),
         Observer::start(&pod, &["--port", "9090", "--count", "2"]),
         Observer::start(&pod, &["--to", &range, "--count", "3"]),
