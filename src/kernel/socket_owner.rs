@@ -61,7 +61,7 @@ impl SocketOwners {
 
     fn known(&mut self, inode: u32) -> Option<Process> {
         let at = self.processes.iter().position(|process| processes::has_socket(process.pid, &[inode]))?;
-        self.processes.get_mut(..=at)?.rotate_right(1);
+        self.processes.swap(0, at);
         self.processes.first().cloned()
     }
 }

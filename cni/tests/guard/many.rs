@@ -104,7 +104,8 @@ fn publish(path: &Path, (pods, changes): (usize, usize), times: &[Duration; 4], 
         "| {pods} pods, {changes} changes; load average {load} | |\n|---|---|\n\
          | Reported with the right process and pod, and repaired | {changes} of {changes} |\n\
          | Notice to repair: median | {median} |\n| 90 of 100 within | {most} |\n| 99 of 100 within | {p99} |\n\
-         | longest | {longest} |\n| Agent: {memory} | |\n"
+         | longest | {longest} |\n| Memory of the agent (anonymous) | {} |\n",
+        memory.trim_start_matches("anonymous memory ")
     );
     std::fs::write(path, format!("{head}{begin}\n{text}\n{end}{tail}")).unwrap();
 }

@@ -1,6 +1,5 @@
 //! What `observe` reports, as lines of text or JSON, and the summary.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -58,6 +57,9 @@ const fn is_captured(verdict: Verdict) -> bool {
 /// Connections with one verdict, decided by one rule or option.
 #[derive(Debug)]
 struct Group {
+    is_of_proxy: bool,
+    verdict: Verdict,
+    decided_by: String,
     number: u64,
     /// The first of them, as a line.
     first: String,
@@ -75,7 +77,7 @@ pub(super) struct Printer {
     of_proxy: u64,
     lost: u64,
     is_incomplete: bool,
-    groups: BTreeMap<(bool, String, String), Group>,
+    groups: Vec<Group>,
 }
 
 impl Printer {
@@ -88,7 +90,7 @@ impl Printer {
             of_proxy: 0,
             lost: 0,
             is_incomplete: false,
-            groups: BTreeMap::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -116,11 +118,18 @@ impl Printer {
         self.of_proxy += u64::from(one.is_of_proxy);
         self.captured += u64::from(is_captured(one.judgement.verdict) && !one.is_of_proxy);
         let judgement = &one.judgement;
-        let key = (one.is_of_proxy, judgement.verdict.outcome(), judgement.decided_by());
-        if self.groups.len() < MOST_GROUPS || self.groups.contains_key(&key) {
-            let group =
-                || Group { number: 0, first: judgement.headline.clone(), json: judgement.json.clone() };
-            self.groups.entry(key).or_insert_with(group).number += 1;
+        let (is_of_proxy, decided_by) = (one.is_of_proxy, judgement.decided_by());
+        let is_its = |group: &&mut Group| {
+            group.is_of_proxy == is_of_proxy
+                && group.verdict == judgement.verdict
+                && group.decided_by == decided_by
+        };
+        if let Some(group) = self.groups.iter_mut().find(is_its) {
+            group.number += 1;
+        } else if self.groups.len() < MOST_GROUPS {
+            let (verdict, first, json) =
+                (judgement.verdict, judgement.headline.clone(), judgement.json.clone());
+            self.groups.push(Group { is_of_proxy, verdict, decided_by, number: 1, first, json });
         }
         let is_last = most.is_some_and(|most| self.number >= most);
         if is_last {
@@ -151,14 +160,23 @@ impl Printer {
         terminal::show(&text, false).map_err(|error| Failure::no_output(&error))
     }
 
+    /// The groups, without the code of a sort.
+    fn largest_first(&self) -> Vec<&Group> {
+        let mut left: Vec<&Group> = self.groups.iter().collect();
+        let mut sorted = Vec::with_capacity(left.len());
+        while let Some((at, _)) = left.iter().enumerate().rev().max_by_key(|(_, group)| group.number) {
+            sorted.push(left.remove(at));
+        }
+        sorted
+    }
+
     /// The numbers of each verdict and of what decided.
     pub(super) fn summary(&mut self) -> Result<(), Failure> {
-        let mut groups: Vec<_> = self.groups.iter().collect();
-        groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.number));
+        let groups = self.largest_first();
         let uncaptured = self.number - self.captured - self.of_proxy;
         self.pending = match self.output {
             Output::Json => {
-                let group = |((is_of_proxy, _, _), Group { number, json, .. }): (&(bool, _, _), &Group)| {
+                let group = |Group { is_of_proxy, number, json, .. }: &Group| {
                     let mut json = json.clone();
                     json.insert("of_proxy".to_owned(), (*is_of_proxy).into());
                     json.insert("connections".to_owned(), (*number).into());
@@ -179,14 +197,16 @@ impl Printer {
                     (true, 0) => ", some are not reported".to_owned(),
                     (true, lost) => format!(", {lost} are not reported"),
                 };
-                let Self { captured, of_proxy, .. } = self;
+                let (captured, of_proxy) = (self.captured, self.of_proxy);
                 let mut text = format!(
                     "\n{number}: {captured} captured, {uncaptured} not captured, {of_proxy} of the proxy{lost}\n"
                 );
-                for ((is_of_proxy, _, decided_by), Group { number, first, .. }) in groups {
+                for Group { is_of_proxy, decided_by, number, first, .. } in groups {
                     let who = if *is_of_proxy { "the proxy: " } else { "" };
-                    let by = one_line(decided_by);
-                    text += &format!("{number:>7}  {who}{}\n         {by}\n", one_line(first));
+                    text += &format!("{number:>7}  {who}{}\n", one_line(first));
+                    if !decided_by.is_empty() {
+                        text += &format!("         {}\n", one_line(decided_by));
+                    }
                 }
                 text
             }
