@@ -33,7 +33,7 @@ pub struct SeenConnection {
 pub struct Judgement {
     /// What became of it.
     pub verdict: Verdict,
-    /// The same in a line, with the reason.
+    /// The verdict in a line, with the reason.
     pub headline: String,
     /// The rule that decided, with its place.
     pub rule: Option<String>,
