@@ -50,7 +50,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni injector relay programs \
+.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-guard bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
     gallery picture setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
@@ -107,6 +107,13 @@ soak: injector ## good and bad input mixed while config and certificates change 
 bench-cni: cni ## measure the CNI plugin in a chain with Debian's, and write the figures into docs/performance.md (root)
 	@$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo bench --locked -p istio-cni --bench chain -- --bin "$(CURDIR)/$(CNI)" \
 	    --write "$(CURDIR)/docs/performance.md"
+
+# Pods and changes.
+GUARD_PODS ?= 100
+GUARD_CHANGES ?= 1000
+bench-guard: cni ## measure the guard of a node's pods under traffic, and write the figures into docs/performance.md (root; some minutes)
+	@ISTIO_CNI_PROGRAM="$(CURDIR)/$(CNI)" GUARD_PODS=$(GUARD_PODS) GUARD_CHANGES=$(GUARD_CHANGES) GUARD_WRITE="$(CURDIR)/docs/performance.md" \
+	    $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo test --locked --quiet -p istio-cni --test guard every_change_of_many_pods
 
 bench-injector: injector ## measure the injection engine, and one large file for docs/performance.md; BASELINE=/path/to/an/earlier/build: only the file, with both
 	@$(if $(BASELINE),,RUSTFLAGS="$(STATIC_FLAGS)" cargo bench --locked --profile injector --target $(TARGET) -p sidecar-injector --bench injection)

@@ -105,6 +105,8 @@ pub enum Problem {
     NoRules,
     /// A table of ours is switched off.
     Dormant,
+    /// The guard drops new connections.
+    Lockdown,
     /// `lo` cannot carry captured packets.
     LoopbackUnusable,
     /// No socket is on a port that rules hand packets to.
@@ -164,9 +166,10 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoRules,
         Self::Dormant,
+        Self::Lockdown,
         Self::LoopbackUnusable,
         Self::ProxyNotListening,
         Self::BrokenChain,
@@ -204,6 +207,11 @@ impl Problem {
             Self::Dormant => {
                 ("dormant-table", "a table with capture rules is switched off", "`nft add table {}`")
             }
+            Self::Lockdown => (
+                "lockdown",
+                "guard drops new connections until the capture rules are live again",
+                "`istio-iptables` with the pod's options writes the rules and ends it, `istio-iptables cleanup` removes both",
+            ),
             Self::LoopbackUnusable => {
                 ("loopback-unusable", "captured connections end at the interface lo", "`{}`")
             }

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// What decides. `parse` reads words, once; `apply` also reads what tools print, and other commands read
 /// files.
-const DECIDING: [&str; 12] = [
+const DECIDING: [&str; 13] = [
     "commands/capture.rs",
     "commands/check.rs",
     "commands/explain.rs",
     "commands/guard",
+    "commands/observe",
     "commands/validate.rs",
     "connections",
     "explain",

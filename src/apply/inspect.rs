@@ -16,6 +16,7 @@ use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
 use crate::kernel::{legacy, modules, nftables, recording, restore, tools};
 use crate::model::{Backend, Family, NfTables, PerFamily, Variant};
+use crate::nft;
 use crate::parse::{self, Line, Observed, ToolWords};
 use crate::plan::CurrentState;
 use crate::record::Record;
@@ -93,14 +94,18 @@ pub(super) fn inspect_without(
         routing.native = network::native(&snapshot.native);
     }
     let foreign = foreign_tables(&snapshot, decision.backend);
+    let foreign_sets = nftables::members(&foreign);
+    let is_lockdown = |table: &nfnetlink::nftables::Table| nft::is_lockdown_table(&table.name.name);
+    let (lockdown, foreign) = foreign.into_iter().partition(is_lockdown);
     let mut current = CurrentState {
         native: snapshot.native.clone(),
         network: routing,
         alias,
         dormant: snapshot.dormant.clone(),
         unsuitable: snapshot.unsuitable.clone(),
-        foreign_sets: nftables::members(&foreign),
+        foreign_sets,
         foreign,
+        lockdown,
         legacy_unlisted: snapshot.legacy_unlisted,
         is_sandbox: snapshot.is_sandbox,
         ..CurrentState::empty(decision.backend)

@@ -99,6 +99,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
     let UnevaluatedHooks { devices, notices: others, unread } =
         super::unevaluated_hooks::read(&current.network.links.each);
     before.extend(others.iter().map(|words| Finding::new(Problem::NotEvaluated, words.as_str())));
+    before.extend(current.lockdown());
     let mut unevaluated: Vec<_> = others.into_iter().chain(unread).collect();
     notices.extend(unevaluated.iter().cloned());
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();

@@ -12,6 +12,7 @@ mod execute_native;
 mod fallback;
 mod inspect;
 pub mod live_inspection;
+pub mod lockdown;
 mod missing_modules;
 mod nat_chains;
 pub mod network;
@@ -59,6 +60,12 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
         for outcome in connections.outcome(Policy::Reset, true) {
             log::info!("{outcome}");
         }
+    }
+    // Whatever guard began it: the rules are live, or are to be none.
+    match lockdown::end() {
+        Ok(true) => log::info!("the lockdown of guard is over"),
+        Ok(false) => {}
+        Err(error) => log::warn!("the lockdown of guard cannot be ended: {error}"),
     }
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));

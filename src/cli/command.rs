@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use super::error::UsageError;
 use super::help;
 use super::options::{IGNORED, Key};
-use super::packet::{INPUT, PacketKey};
+use super::packet::{INPUT, OBSERVED, PacketKey};
 use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
 use super::typed::unquoted;
@@ -110,6 +110,13 @@ fn sub_command(sub: SubCommand) -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print them again every second, with packets per second, until interrupted"),
         ),
+        SubCommand::Observe => command.arg(
+            Arg::new(UNCAPTURED)
+                .long(UNCAPTURED)
+                .action(ArgAction::SetTrue)
+                .help_heading(OBSERVED)
+                .help("Only connections that are not captured, without those of the proxy"),
+        ),
         SubCommand::Diff => {
             COMPARED.iter().fold(command, |command, name| command.arg(rule_set_argument(name)))
         }
@@ -129,6 +136,8 @@ const WIDE: &str = "wide";
 const TARGET: &str = "TARGET";
 /// The flag of `show` without a value.
 const WATCH: &str = "watch";
+/// The flag of `observe` without a value.
+const UNCAPTURED: &str = "uncaptured";
 
 /// Takes any value, since a wrong one is refused by name later, and lists those that shells complete.
 #[derive(Clone)]
@@ -237,6 +246,7 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     let Some(matches) = matches.subcommand_matches(raw.command.name()) else { return };
     raw.live = raw.command == SubCommand::Explain && matches.get_flag(LIVE);
     raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
+    raw.uncaptured = raw.command == SubCommand::Observe && matches.get_flag(UNCAPTURED);
     raw.wide = raw.command.own_options().contains(&PacketKey::Color) && matches.get_flag(WIDE);
     if let (SubCommand::Explain, Ok(Some(to))) = (raw.command, matches.try_get_one::<OsString>(TARGET))
         && !to.is_empty()

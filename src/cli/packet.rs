@@ -1,10 +1,12 @@
 //! The options of sub-commands that are none of a run: the packet of `explain`, the output format, the
-//! actions of `guard`.
+//! actions of `guard`, the filters of `observe`.
 
 use std::fmt;
 
 /// The heading of options that name what is examined.
 pub(super) const INPUT: &str = "Input";
+/// The heading of options that name what `observe` reports.
+pub(super) const OBSERVED: &str = "Connections";
 
 /// An option of a sub-command, most of them of `explain`. None has a variable or a config key: these are
 /// command-line options only.
@@ -38,6 +40,14 @@ pub enum PacketKey {
     Action,
     /// The longest time between two comparisons of `guard`.
     Audit,
+    /// The destinations whose connections `observe` reports.
+    Range,
+    /// The port whose connections it reports.
+    Port,
+    /// How long it observes.
+    For,
+    /// How many connections it reports.
+    Count,
 }
 
 impl PacketKey {
@@ -103,7 +113,7 @@ impl PacketKey {
                 "action",
                 "ACTION",
                 "report",
-                "What follows a change of the rules: report it, or also repair them",
+                "What follows a change of the rules: report it, repair them, or also drop what they would capture until they are live again (lockdown)",
             ),
             Self::Audit => (
                 "audit",
@@ -111,6 +121,12 @@ impl PacketKey {
                 "30",
                 "Longest time between two comparisons: finds changes that the kernel does not announce, such as those of iptables-legacy",
             ),
+            Self::Range => ("to", "RANGE", "", "Only connections to this range, such as 10.0.0.0/8"),
+            Self::Port => ("port", "PORT", "", "Only connections to this port"),
+            Self::For => {
+                ("for", "DURATION", "", "End after this time, such as 30s; default: when interrupted")
+            }
+            Self::Count => ("count", "NUMBER", "", "End after this many connections"),
         }
     }
 
@@ -122,7 +138,7 @@ impl PacketKey {
             Self::State => &["new", "established", "invalid"],
             Self::Output => &["text", "json"],
             Self::Color => &["auto", "always", "never"],
-            Self::Action => &["report", "repair"],
+            Self::Action => &["report", "repair", "lockdown"],
             Self::Audit
             | Self::To
             | Self::Src
@@ -130,7 +146,11 @@ impl PacketKey {
             | Self::Out
             | Self::Mark
             | Self::Connmark
-            | Self::Bundle => &[],
+            | Self::Bundle
+            | Self::Range
+            | Self::Port
+            | Self::For
+            | Self::Count => &[],
         }
     }
 
@@ -157,6 +177,7 @@ impl PacketKey {
             Self::Output | Self::Color => "Output",
             Self::Bundle => INPUT,
             Self::Action | Self::Audit => "Guard",
+            Self::Range | Self::Port | Self::For | Self::Count => OBSERVED,
             Self::From
             | Self::To
             | Self::Proto

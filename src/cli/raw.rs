@@ -25,13 +25,15 @@ pub enum SubCommand {
     Explain,
     /// Notice changes of the live rules, and repair them.
     Guard,
+    /// Report new connections.
+    Observe,
     /// Print the live rules of ours with their counters.
     Show,
 }
 
 impl SubCommand {
     /// The sub-commands, in the order of `--help`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Apply,
         Self::Bundle,
         Self::Check,
@@ -39,6 +41,7 @@ impl SubCommand {
         Self::Diff,
         Self::Explain,
         Self::Guard,
+        Self::Observe,
         Self::Show,
     ];
 
@@ -53,6 +56,7 @@ impl SubCommand {
             Self::Diff => "diff",
             Self::Explain => "explain",
             Self::Guard => "guard",
+            Self::Observe => "observe",
             Self::Show => "show",
         }
     }
@@ -63,6 +67,9 @@ impl SubCommand {
         match self {
             Self::Explain => &PacketKey::OF_EXPLAIN,
             Self::Guard => &[PacketKey::Action, PacketKey::Audit, PacketKey::Output],
+            Self::Observe => {
+                &[PacketKey::Range, PacketKey::Port, PacketKey::For, PacketKey::Count, PacketKey::Output]
+            }
             Self::Check | Self::Show => &[PacketKey::Output, PacketKey::Color, PacketKey::Bundle],
             Self::Diff => &[PacketKey::Output, PacketKey::Color],
             Self::Apply | Self::Bundle | Self::Cleanup => &[],
@@ -95,7 +102,7 @@ impl SubCommand {
                 | Heading::Dns
                 | Heading::Interfaces
                 | Heading::Families,
-            ) => !is_cleanup && !matches!(self, Self::Show),
+            ) => !is_cleanup && !matches!(self, Self::Observe | Self::Show),
         }
     }
 
@@ -150,6 +157,10 @@ impl SubCommand {
             Self::Guard => {
                 "Report at once which program changed the live rules, until interrupted; with --action repair also write them again"
             }
+            Self::Observe => {
+                "Report new connections as they begin, with the process, whether they are captured, and by which rule and option; \
+                 changes nothing"
+            }
             Self::Show => "Print the live rules of this program with counters and reasons; changes nothing",
         }
     }
@@ -179,6 +190,7 @@ impl SubCommand {
                 "explain --live --pid 4711 -o html > pod.html",
             ],
             Self::Guard => &["guard --pid 4711", "guard --action repair -i '*' -b '*'"],
+            Self::Observe => &["observe --pid 4711", "observe --pid 4711 --uncaptured --for 1m"],
             Self::Show => &["show --pid 4711", "show --watch"],
         }
     }
@@ -230,6 +242,8 @@ pub struct RawOptions {
     pub live: bool,
     /// `show --watch`.
     pub watch: bool,
+    /// `observe --uncaptured`.
+    pub uncaptured: bool,
     /// `--wide`.
     pub wide: bool,
     /// The rule sets that `diff` compares.

@@ -50,7 +50,7 @@ pub(super) fn explain(
 
 /// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be
 /// read of the pod.
-fn live(
+pub(super) fn live(
     mut own: LiveInspection,
     config: &CaptureConfig,
     network: &Network,

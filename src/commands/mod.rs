@@ -10,11 +10,12 @@ pub mod explain;
 pub mod guard;
 mod interfaces;
 mod namespace;
+mod observe;
 mod older;
 mod show;
 mod validate;
 
-use crate::config::{Color, Question, Resolved};
+use crate::config::{Color, Intent, OptionScope, Question, Resolved, RunOptions};
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::terminal;
@@ -23,7 +24,7 @@ use crate::text::wrapped;
 use namespace::{enter, enter_settled, network, require_intention, require_net_admin};
 
 pub use check_format::check as check_report;
-pub use older::{older_connections, reset_connections};
+pub use older::{forget_connections, older_connections, reset_connections};
 
 /// Executes a run. Returns the text for standard output, with the exit code.
 ///
@@ -37,6 +38,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         question,
         diff,
         guard,
+        observe,
         color,
         is_bare,
         wide,
@@ -63,19 +65,14 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
             .map(|report| (paint(report), Exit::Done));
     }
     if let Some(question) = question {
-        require_net_admin()?;
-        enter_settled(&run)?;
-        let (report, exit) = match question {
-            Question::Bundle(context) => (bundle::bundle(host, &context, &intent, &run), Exit::Done),
-            Question::Check(output) => check::report(host, output, intent, &run, scope)?,
-            Question::Show { output, watch } => {
-                (show::show(host, run.backend, output, watch, &paint)?, Exit::Done)
-            }
-        };
+        let (report, exit) = answer(host, question, intent, &run, (scope, &paint))?;
         return Ok((paint(report), exit));
     }
     if let Some(options) = guard {
         return guard::guard(host, options, intent, &run, scope).map(|exit| (String::new(), exit));
+    }
+    if let Some(options) = observe {
+        return observe::observe(host, options, &intent, &run, &given).map(|exit| (String::new(), exit));
     }
     if let Some(query) = diff {
         enter(&run)?;
@@ -90,4 +87,23 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         log::info!("options: {}", options.join(" "));
     }
     capture::capture(host, intent, &run)
+}
+
+/// The report to a question about the live rules.
+fn answer(
+    host: &impl Host,
+    question: Question,
+    intent: Intent,
+    run: &RunOptions,
+    (scope, paint): (OptionScope, &dyn Fn(String) -> String),
+) -> Result<(String, Exit), Failure> {
+    require_net_admin()?;
+    enter_settled(run)?;
+    Ok(match question {
+        Question::Bundle(context) => (bundle::bundle(host, &context, &intent, run), Exit::Done),
+        Question::Check(output) => check::report(host, output, intent, run, scope)?,
+        Question::Show { output, watch } => {
+            (show::show(host, run.backend, output, watch, paint)?, Exit::Done)
+        }
+    })
 }

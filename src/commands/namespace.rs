@@ -1,9 +1,10 @@
 //! The network namespace of a run: whether it may be changed, and entering it.
 
 use crate::apply;
-use crate::config::{BackendChoice, RunOptions};
+use crate::config::{BackendChoice, NetworkNamespace, RunOptions};
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
+use crate::kernel::watch::{self, Watch};
 use crate::kernel::{netns, recording, rtnetlink};
 use crate::model::Network;
 use crate::report::Failure;
@@ -101,6 +102,20 @@ pub(super) fn enter_settled(run: &RunOptions) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// Enters the network namespace of a run, and watches it and the process that names it, if one does.
+pub(super) fn watch_namespace(run: &RunOptions) -> Result<Watch, Failure> {
+    let process = match run.network_namespace {
+        Some(NetworkNamespace::Pid(pid)) => Some(watch::process(pid).map_err(|error| {
+            Failure::new(Exit::Usage, format!("--pid: process {pid} cannot be watched: {error}"))
+        })?),
+        Some(NetworkNamespace::Path(_)) | None => None,
+    };
+    enter(run)?;
+    Watch::new(process).map_err(|error| {
+        apply::from_kernel(format!("changes of the rules cannot be watched: {error}"), &error)
+    })
 }
 
 pub(super) fn network() -> Result<Network, Failure> {

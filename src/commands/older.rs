@@ -39,7 +39,7 @@ pub fn reset_connections(connections: &[Connection]) -> io::Result<usize> {
         match sockets.destroy(*local, *remote) {
             Ok(was_open) => done += usize::from(was_open),
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                return forget(connections).map_err(|error| io::Error::other(error.to_string()));
+                return forget_connections(connections).map_err(|error| io::Error::other(error.to_string()));
             }
             Err(error) => return Err(error),
         }
@@ -47,7 +47,11 @@ pub fn reset_connections(connections: &[Connection]) -> io::Result<usize> {
     Ok(done)
 }
 
-fn forget(connections: &[Connection]) -> Result<usize, ConntrackError> {
+/// Deletes the conntrack entries of connections. Returns how many there were.
+///
+/// # Errors
+/// See [`ConntrackError`].
+pub fn forget_connections(connections: &[Connection]) -> Result<usize, ConntrackError> {
     let mut table = Conntrack::open()?;
     let mut done = 0;
     for entry in table.dump(Filter::All)? {

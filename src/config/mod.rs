@@ -35,7 +35,9 @@ pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
 pub use packet_query::PacketQuery;
 pub use packet_values::{ConnectionState, Sender};
-pub use question::{BundleContext, Color, DiffQuery, GuardAction, GuardOptions, Output, Question};
+pub use question::{
+    BundleContext, Color, DiffQuery, GuardAction, GuardOptions, ObserveOptions, Output, Question,
+};
 pub use resolve::{GivenOption, OptionScope, Resolved, log_options, log_problem, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
 pub use run_options::target_pid;

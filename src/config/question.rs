@@ -1,11 +1,15 @@
-//! The options of `bundle`, `check`, `diff`, `guard` and `show`, and the output format.
+//! The options of `bundle`, `check`, `diff`, `guard`, `observe` and `show`, and the output format.
 
 use std::time::Duration;
 
 use crate::cli::{Heading, Key, OptionValue, Origin, PacketKey, RawOptions, SubCommand};
 use crate::facts::{self, Files, NameServers};
 
+use ipnetwork::IpNetwork;
+
 use super::error::{ConfigError, Expected};
+use super::ranges::range;
+use super::values;
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +48,27 @@ pub enum GuardAction {
     Repair,
     /// The guard reports the difference.
     Report,
+    /// The guard repairs the rules. Until they are live again, what they would capture is dropped.
+    Lockdown,
 }
 
 impl GuardAction {
+    /// Whether it writes rules again.
+    #[must_use]
+    pub const fn repairs(self) -> bool {
+        match self {
+            Self::Repair | Self::Lockdown => true,
+            Self::Report => false,
+        }
+    }
+
     /// The value of the option.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Repair => "repair",
             Self::Report => "report",
+            Self::Lockdown => "lockdown",
         }
     }
 }
@@ -64,6 +80,23 @@ pub struct GuardOptions {
     pub action: GuardAction,
     /// The longest time between two comparisons (`--audit`).
     pub audit: Duration,
+    /// How it reports.
+    pub output: Output,
+}
+
+/// The options of `observe`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObserveOptions {
+    /// Whether only connections are reported that are not captured, without those of the proxy.
+    pub uncaptured: bool,
+    /// The destinations that are reported; `None` for all.
+    pub to: Option<IpNetwork>,
+    /// The port that is reported; `None` for all.
+    pub port: Option<u16>,
+    /// When it ends by itself.
+    pub lasts: Option<Duration>,
+    /// After how many connections it ends by itself.
+    pub count: Option<u64>,
     /// How it reports.
     pub output: Output,
 }
@@ -124,7 +157,8 @@ pub(super) fn read(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError
         | SubCommand::Cleanup
         | SubCommand::Diff
         | SubCommand::Explain
-        | SubCommand::Guard => None,
+        | SubCommand::Guard
+        | SubCommand::Observe => None,
     }
 }
 
@@ -197,6 +231,30 @@ pub(super) fn read_guard(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Opt
     Some(GuardOptions { action: action?, audit: audit?, output: output? })
 }
 
+/// Reads the options of `observe`.
+pub(super) fn read_observe(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<ObserveOptions> {
+    let mut reader = Reader { raw, errors };
+    let to = reader.optional(PacketKey::Range, |text| range(text).map(|range| range.network));
+    let port = reader.optional(PacketKey::Port, |text| {
+        values::decimal(text)
+            .and_then(|port| u16::try_from(port).ok())
+            .ok_or_else(|| Expected::new("a port from 0 to 65535"))
+    });
+    let lasts = reader.optional(PacketKey::For, values::duration);
+    let count = reader.optional(PacketKey::Count, |text| {
+        values::decimal(text).filter(|count| *count > 0).ok_or_else(|| Expected::new("a number above zero"))
+    });
+    let output = reader.value(PacketKey::Output, output);
+    Some(ObserveOptions {
+        uncaptured: raw.uncaptured,
+        to: to?,
+        port: port?,
+        lasts: lasts?,
+        count: count?,
+        output: output?,
+    })
+}
+
 /// Options about questions, read one by one; errors are collected.
 pub(super) struct Reader<'a> {
     pub(super) raw: &'a RawOptions,
@@ -233,7 +291,8 @@ fn guard_action(text: &str) -> Result<GuardAction, Expected> {
     match text {
         "repair" => Ok(GuardAction::Repair),
         "report" => Ok(GuardAction::Report),
-        _ => Err(Expected::new("report or repair")),
+        "lockdown" => Ok(GuardAction::Lockdown),
+        _ => Err(Expected::new("report, repair or lockdown")),
     }
 }
 

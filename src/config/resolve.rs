@@ -11,7 +11,7 @@ use super::capture_annotation::is_about_traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::packet_query::{self, PacketQuery};
-use super::question::{self, Color, DiffQuery, GuardOptions, Question};
+use super::question::{self, Color, DiffQuery, GuardOptions, ObserveOptions, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{ports, run_options, traffic, values};
@@ -31,6 +31,8 @@ pub struct Resolved {
     pub diff: Option<DiffQuery>,
     /// How the live rules are to be guarded; `None` but for `guard`.
     pub guard: Option<GuardOptions>,
+    /// Which connections are to be reported; `None` but for `observe`.
+    pub observe: Option<ObserveOptions>,
     /// Whether the report has colours.
     pub color: Color,
     /// Whether neither a sub-command nor any option is given.
@@ -126,6 +128,8 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let diff = is_diff.then(|| question::read_diff(raw, files, &mut reader.errors)).flatten();
     let is_guard = raw.command == SubCommand::Guard;
     let guard = is_guard.then(|| question::read_guard(raw, &mut reader.errors)).flatten();
+    let is_observer = raw.command == SubCommand::Observe;
+    let observe = is_observer.then(|| question::read_observe(raw, &mut reader.errors)).flatten();
     let color = question::read_color(raw, &mut reader.errors);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => {
@@ -137,6 +141,7 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
                 question,
                 diff,
                 guard,
+                observe,
                 color,
                 is_bare: !raw.is_named && raw.iter().next().is_none(),
                 wide: question::is_wide(raw),

@@ -48,6 +48,17 @@ pub(super) fn packet(
     line(&Value::Object(object))
 }
 
+/// A connection: verdict, reason, option, rule.
+pub(super) fn connection(
+    verdict: Verdict,
+    reason: &Reason,
+    decisive: Option<&Step<'_>>,
+) -> Map<String, Value> {
+    let mut object = outcome(verdict, reason);
+    object.insert("rule".to_owned(), decisive.map(step).unwrap_or_default());
+    object
+}
+
 /// All kinds of traffic.
 pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> String {
     let row = |row: &Row| {

@@ -34,6 +34,7 @@ mod row;
 mod rules;
 mod runtime;
 mod sample_packets;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -68,6 +69,7 @@ pub use rules::{Listed, Rules};
 pub use runtime::{
     Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer, older_than_capture,
 };
+pub use seen::{Judgement, SeenConnection};
 pub use text::NEVER_CAPTURED;
 use walk::Sent;
 pub use walk::{Match, Step, Verdict, Walk, walk};
@@ -119,6 +121,12 @@ pub struct LiveState {
 }
 
 impl LiveState {
+    /// Whether rules of ours are live.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.rules.values().any(Rules::has_ours)
+    }
+
     /// What is foreign and decides before our rules, or over packets that they marked.
     pub fn foreign(&self) -> impl Iterator<Item = &Finding> {
         self.foreign.iter().chain(self.foreign_routes.values().flatten())
@@ -162,6 +170,13 @@ impl Pod<'_> {
         let rules = policy::ruleset(self.config);
         let of = |family| (family, Rules::from(&rules.resolve(family)));
         Cow::Owned(Family::ALL.into_iter().map(of).collect())
+    }
+
+    /// What the rules have done with a connection that was seen. The kernel's word counts: where the live
+    /// rules would do something else, they have changed since, or its sender is not known.
+    #[must_use]
+    pub fn judge(&self, seen: &SeenConnection) -> Judgement {
+        seen::judge(seen, self)
     }
 
     /// A packet with the destination that rules see, by the interface of its route.

@@ -83,6 +83,11 @@ fn of_verdict(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
     let decisive = walk.decisive().map(|step| (step, step.rule.why));
     let (sentence, key) = match (decisive, walk.verdict) {
         (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),
+        (Some((step, None)), _) if step.is_of_lockdown() => (
+            "the lockdown of guard drops it: the capture rules are not as written, and would capture it"
+                .to_owned(),
+            None,
+        ),
         (Some((step, None)), _) => {
             let (table, chain) = (step.table, step.chain);
             let is_queue = matches!(*step.rule.rule.effect(), Effect::Queues { .. });

@@ -30,6 +30,7 @@ pub mod sandbox;
 pub mod snapshot;
 pub mod sock_diag;
 pub mod socket_destination;
+pub mod socket_owner;
 mod startup;
 pub mod terminal;
 pub mod termination_log;

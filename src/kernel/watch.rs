@@ -112,41 +112,60 @@ impl Watch {
     /// The kernel refuses.
     pub fn wait(&mut self, until: Instant) -> io::Result<Woken> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            // Rounded up, so that the time is over afterwards.
-            let left = left.checked_add(Duration::from_micros(999)).unwrap_or(left);
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut all: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-            let process = match &self.process {
-                Some(Process::Itself(process)) => Some(process.as_fd()),
-                Some(Process::Number(_)) | None => None,
-            };
-            all.extend(process);
-            all.extend(self.changes.iter().map(|changes| changes.as_fd()));
-            let mut all: Vec<_> = all.into_iter().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
-            match poll(&mut all, timeout) {
-                Ok(0) if matches!(self.process, Some(Process::Number(pid)) if !exists(pid)) => {
-                    return Ok(Woken::Ended);
-                }
-                Ok(0) => return Ok(Woken::OnTime),
-                Ok(_) => {}
-                Err(Errno::EINTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            }
-            let is_ready = |at: usize| all.get(at).is_some_and(|one| one.any().unwrap_or(false));
-            let has_ended = process.is_some() && is_ready(1);
-            if is_ready(0) && self.signals.read_signal()?.is_some() {
-                return Ok(Woken::Stopped);
-            }
-            if has_ended {
-                return Ok(Woken::Ended);
-            }
-            match self.take()? {
-                Some(changes) if changes.is_empty() => {}
-                Some(changes) => return Ok(Woken::Changed(changes)),
-                None => return Ok(Woken::Lost),
+            if let Some(woken) = self.wait_beside(None, until)? {
+                return Ok(woken);
             }
         }
+    }
+
+    /// Waits, at most until then; `None` if `other` can be read, or nothing has happened.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn wait_beside(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        until: Instant,
+    ) -> io::Result<Option<Woken>> {
+        let left = until.saturating_duration_since(Instant::now());
+        // Rounded up, so that the time is over afterwards.
+        let left = left.checked_add(Duration::from_micros(999)).unwrap_or(left);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut all: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
+        let process = match &self.process {
+            Some(Process::Itself(process)) => Some(process.as_fd()),
+            Some(Process::Number(_)) | None => None,
+        };
+        all.extend(process);
+        all.extend(self.changes.iter().map(|changes| changes.as_fd()));
+        all.extend(other);
+        let mut all: Vec<_> = all.into_iter().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
+        match poll(&mut all, timeout) {
+            Ok(0) if matches!(self.process, Some(Process::Number(pid)) if !exists(pid)) => {
+                return Ok(Some(Woken::Ended));
+            }
+            Ok(0) => return Ok(Some(Woken::OnTime)),
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+        let is_ready = |one: Option<&PollFd<'_>>| one.is_some_and(|one| one.any().unwrap_or(false));
+        let has_ended = process.is_some() && is_ready(all.get(1));
+        let has_other = other.is_some() && is_ready(all.last());
+        if is_ready(all.first()) && self.signals.read_signal()?.is_some() {
+            return Ok(Some(Woken::Stopped));
+        }
+        if has_ended {
+            return Ok(Some(Woken::Ended));
+        }
+        if has_other {
+            return Ok(None);
+        }
+        Ok(match self.take()? {
+            Some(changes) if changes.is_empty() => None,
+            Some(changes) => Some(Woken::Changed(changes)),
+            None => Some(Woken::Lost),
+        })
     }
 
     /// The changes of other programs that were noticed so far, right after one of this program; `None` if

@@ -17,6 +17,7 @@ mod dns_path;
 mod encode;
 mod lists;
 mod live_tables;
+mod lockdown;
 mod lower;
 mod owners;
 mod rule_family;
@@ -33,6 +34,7 @@ pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
 pub use live_tables::{LiveTables, SECOND};
+pub use lockdown::{LOCKDOWN_TABLES, is_lockdown_table, lockdown_tables};
 pub use rule_family::family_of;
 pub use text::text;
 pub use types::{

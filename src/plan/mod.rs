@@ -54,6 +54,8 @@ pub struct CurrentState {
     pub unsuitable: Vec<(Family, Table, String)>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
+    /// The tables of the guard's lockdown.
+    pub lockdown: Vec<nfnetlink::nftables::Table>,
     /// What is in their sets and maps, by table.
     pub foreign_sets: Vec<(nfnetlink::nftables::TableName, Vec<nfnetlink::nftables::Members>)>,
     /// Rules of iptables-legacy, all foreign, while another backend holds ours.
@@ -80,6 +82,7 @@ impl CurrentState {
             dormant: Vec::new(),
             unsuitable: Vec::new(),
             foreign: Vec::new(),
+            lockdown: Vec::new(),
             foreign_sets: Vec::new(),
             foreign_legacy: PerFamily::new(),
             legacy_unlisted: false,

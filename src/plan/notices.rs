@@ -44,9 +44,21 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
     }
     let (mut deciding, mut of_network) = (Vec::new(), Vec::new());
     add_foreign(desired, current, &mut deciding, &mut of_network);
+    let lockdown = current.lockdown().into_iter();
     let others =
-        held_chains(desired, current).into_iter().chain(of_network).chain(kept_rules(desired, current));
+        lockdown.chain(held_chains(desired, current)).chain(of_network).chain(kept_rules(desired, current));
     Notices { deciding, others: others.collect(), unread }
+}
+
+impl CurrentState {
+    /// The finding that the guard keeps traffic from going out.
+    #[must_use]
+    pub fn lockdown(&self) -> Option<Finding> {
+        let names = self.lockdown.iter().map(|table| table.name.to_string()).collect::<Vec<_>>();
+        let cause = "the lockdown of guard drops new connections until the capture rules are live again";
+        let cause = format!("{cause} ({})", names.join(", "));
+        (!names.is_empty()).then(|| Finding::new(Problem::Lockdown, cause))
+    }
 }
 
 /// Chains of ours that stay since a foreign rule jumps to them.

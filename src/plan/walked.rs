@@ -31,7 +31,9 @@ impl CurrentState {
         }
         let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, self.backend);
         let links = self.network.links.each.as_slice();
-        rules.add_base_chains(family, &self.foreign, (&self.foreign_sets, links), is_read);
+        for tables in [&self.foreign, &self.lockdown] {
+            rules.add_base_chains(family, tables, (&self.foreign_sets, links), is_read);
+        }
     }
 
     /// Our rules as they are going to be, among all that packets meet besides.

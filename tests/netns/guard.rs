@@ -30,13 +30,13 @@ for_these_fixtures!(only_native: Native Dual; [fights_are_paced, many_changes_of
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `guard` with `--output json`.
-struct Guard {
+pub(crate) struct Guard {
     child: Child,
     events: Receiver<Value>,
 }
 
 impl Guard {
-    fn start(pod: &Pod, args: &[&str]) -> Self {
+    pub(crate) fn start(pod: &Pod, args: &[&str]) -> Self {
         let flag = pod.fixture.backend.flag();
         let mut child = pod.namespace.run(|| {
             let mut command = Command::new(&*BUILT);
@@ -59,14 +59,14 @@ impl Guard {
     }
 
     /// The next event, which is of this kind.
-    fn next(&self, kind: &str) -> Value {
+    pub(crate) fn next(&self, kind: &str) -> Value {
         let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{kind}: no event"));
         assert_eq!(event["event"], kind, "{event}");
         event
     }
 
     /// The next event of this kind, after any others.
-    fn until(&self, kind: &str) -> Value {
+    pub(crate) fn until(&self, kind: &str) -> Value {
         loop {
             let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{kind}: no event"));
             if event["event"] == kind {
@@ -80,8 +80,19 @@ impl Guard {
         assert_eq!(event, Err(RecvTimeoutError::Timeout), "nothing is to be reported");
     }
 
+    /// The next event.
+    pub(crate) fn event(&self) -> Value {
+        self.events.recv_timeout(PATIENCE).expect("an event")
+    }
+
+    /// Ends it without a chance to clean up.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("kill it");
+        self.child.wait().expect("it ends");
+    }
+
     /// Ends it by a signal, which it answers with exit code 0.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGTERM).expect("send a signal");
         assert_eq!(self.child.wait().expect("it ends").code(), Some(0));
     }
@@ -297,7 +308,7 @@ fn nothing_to_guard_is_refused(fixture: Fixture) {
     let refused = |args: &[&str], part: &str| {
         drop(pod.istio_iptables(&[&["guard"], args].concat()).run().ended_with(64).output_contains(part));
     };
-    refused(&["--action", "mend"], "report or repair");
+    refused(&["--action", "mend"], "report, repair or lockdown");
     refused(&["--audit", "0"], "a number of seconds from 1 to 86400");
     refused(&["--audit", "soon"], "--audit: \"soon\"");
     refused(&["--pid", "4194304"], "--pid");

@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use istio_iptables::commands::forget_connections;
+use istio_iptables::explain::Connection;
 use netlab::Namespace;
 
 use crate::common::Pod;
@@ -81,6 +83,22 @@ fn escaped_connections_are_reset_if_that_is_asked_for() {
     assert!(!is_open(&mut connection));
     let error = connection.1.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+/// Kernels that cannot destroy sockets forget the conntrack entries in their place.
+#[test]
+fn a_connection_whose_entry_is_forgotten_is_reset_by_the_rules() {
+    let (_node, agent, pod, _outside, mut connection) = escaped(&[]);
+    agent.logged("escaped: 1 connection outside the mesh until they end");
+    let (local, remote) = (connection.0.local_addr().unwrap(), connection.0.peer_addr().unwrap());
+    assert!(is_open(&mut connection));
+    let escaped = [Connection { local, remote, uid: 0 }];
+    let forgotten = pod.netns.run(|| forget_connections(&escaped).unwrap());
+    assert_eq!(forgotten, 1);
+    // The next packet meets the rules, and nothing at the port of the proxy knows it.
+    assert!(!is_open(&mut connection));
+    let error = connection.0.read(&mut [0]).map(|read| assert_eq!(read, 0));
+    assert!(error.is_ok() || error.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
 }
 
 /// A connection of the proxy, and one that rules exempt, is not outside the mesh.

@@ -2,7 +2,8 @@
 //! root, nftables and both variants of iptables.
 //!
 //! `GUARD_PODS=100 GUARD_CHANGES=1000` makes the soak test as large as the figures of docs/performance.md;
-//! `ISTIO_CNI_PROGRAM` names the program, as it ships.
+//! `ISTIO_CNI_PROGRAM` names the program, as it ships; `GUARD_WRITE` the page for the figures (`make
+//! bench-guard`).
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -1,5 +1,6 @@
 //! Many pods, many changes.
 
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,19 +9,54 @@ use std::time::{Duration, Instant};
 use istio_iptables::kernel::netlink::nftables::{Batch, Client, Family, Table, TableName};
 use istio_iptables::kernel::netns::Namespace;
 use istio_iptables::kernel::node_watch::NodeWatch;
+use netlab::process::run;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::common::Pod;
 use crate::lab::{Agent, Node, in_pod};
 
-/// Changes of the native rules of a pod.
-const CHANGES: [&str; 5] = [
-    "nft flush ruleset",
-    "nft flush chain inet istio-proxy-nat istio-output",
-    "nft insert rule inet istio-proxy-nat istio-output accept",
-    "nft add rule inet istio-proxy-nat istio-output return",
-    "nft delete table inet istio-proxy-nat",
-];
+/// The rules of the chain that are changed alone: the third one, with its handle.
+const THIRD: &str = "chain=\"inet istio-proxy-nat istio-output\"; \
+    third=$(nft -a list chain $chain | grep -v 'chain\\|table\\|}' | sed -n 3p); handle=${third##* }; ";
+
+/// Changes of the native rules of a pod, as lines of a shell: all tables, one, a chain, single rules, a
+/// foreign rule before ours and one behind, two rules that change places.
+fn changes() -> [String; 7] {
+    [
+        "nft flush ruleset".to_owned(),
+        "nft flush chain inet istio-proxy-nat istio-output".to_owned(),
+        "nft insert rule inet istio-proxy-nat istio-output accept".to_owned(),
+        "nft add rule inet istio-proxy-nat istio-output return".to_owned(),
+        "nft delete table inet istio-proxy-nat".to_owned(),
+        format!("{THIRD} nft delete rule $chain handle $handle"),
+        format!(
+            "{THIRD} printf 'delete rule %s handle %s\\nadd rule %s %s\\n' \"$chain\" \"$handle\" \"$chain\" \"${{third% \\# handle*}}\" \
+             | nft -f -"
+        ),
+    ]
+}
+
+/// Connects in the pods until the end: each call is a new connection.
+fn traffic(pods: &[Pod], stop: &AtomicBool) {
+    std::thread::scope(|scope| {
+        for pod in pods {
+            scope.spawn(|| {
+                pod.netns.run(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        // Nothing listens there.
+                        let _ = TcpStream::connect("127.0.0.1:1");
+                        std::thread::sleep(TRAFFIC);
+                    }
+                });
+            });
+        }
+    });
+}
+
+/// The time between two connections of a pod.
+const TRAFFIC: Duration = Duration::from_millis(20);
+/// How many pods have traffic.
+const BUSY: usize = 10;
 
 fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
@@ -52,6 +88,28 @@ fn memory_of_guard(node: &Node, agent: &Agent) -> String {
     format!("anonymous memory {} kB, {} kB without the guard", of(agent), of(&without))
 }
 
+/// Writes the figures into the page.
+fn publish(path: &Path, (pods, changes): (usize, usize), times: &[Duration; 4], memory: &str) {
+    let page = std::fs::read_to_string(path).unwrap();
+    let (begin, end) = ("<!-- guard: begin (written by make bench-guard) -->\n", "<!-- guard: end -->");
+    let (head, rest) = page.split_once(begin).expect("the page has the beginning");
+    let (_, tail) = rest.split_once(end).expect("the page has the end");
+    let [median, most, p99, longest] = times.map(|time| {
+        let micros = time.as_micros();
+        format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
+    });
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let load = load.split(' ').next().unwrap_or_default();
+    let text = format!(
+        "| {pods} pods, {changes} changes; load average {load} | |\n|---|---|\n\
+         | Reported with the right process and pod, and repaired | {changes} of {changes} |\n\
+         | Notice to repair: median | {median} |\n| 90 of 100 within | {most} |\n| 99 of 100 within | {p99} |\n\
+         | longest | {longest} |\n| Memory of the agent (anonymous) | {} |\n",
+        memory.trim_start_matches("anonymous memory ")
+    );
+    std::fs::write(path, format!("{head}{begin}\n{text}\n{end}{tail}")).unwrap();
+}
+
 #[test]
 fn every_change_of_many_pods_is_reported_and_repaired() {
     let (count, rounds) = (number("GUARD_PODS", 12), number("GUARD_CHANGES", 60));
@@ -64,9 +122,10 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
         watch.add(&Namespace::open(Path::new(&pod.netns.path())).unwrap()).unwrap();
     }
     let memory = memory_of_guard(&node, &agent);
-    let stop = AtomicBool::new(false);
+    let (stop, changes) = (AtomicBool::new(false), changes());
     let (mut times, unreported) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| repair_times(&mut watch, &stop));
+        scope.spawn(|| traffic(&pods[..count.min(BUSY)], &stop));
         let mut unreported = 0;
         // A pod of many has its turn again when its repairs are not paced any more; few have theirs earlier.
         let pause = if count >= 100 {
@@ -76,7 +135,8 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
         };
         for round in 0..rounds {
             std::thread::sleep(pause);
-            in_pod(&pods[round % count], CHANGES[(round / count + round) % CHANGES.len()]);
+            let change = &changes[(round / count + round) % changes.len()];
+            pods[round % count].netns.run(|| run("sh", &["-c", change]));
             let drift = agent.logged("drift: ");
             let is_named = drift["msg"].as_str().unwrap().contains("changed by nft (pid ");
             unreported += usize::from(!is_named || drift["pod"] != format!("default/p{}", round % count));
@@ -91,6 +151,14 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
     assert!(agent.metric("istio_cni_lost_notices_total") < 1.0);
     times.sort();
     let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    if let Some(path) = std::env::var_os("GUARD_WRITE") {
+        publish(
+            Path::new(&path),
+            (count, rounds),
+            &[at(50), at(90), at(99), *times.last().unwrap()],
+            &memory,
+        );
+    }
     println!(
         "{count} pods, {rounds} changes: {} repairs measured, notice to repair median {:?}, p99 {:?}, longest {:?}; \
          {memory}",

@@ -283,6 +283,27 @@ fn fights_are_paced_and_the_other_program_is_named() {
     node.until_captured(&pod);
 }
 
+/// What the rules would capture is dropped while a repair waits.
+#[test]
+fn lockdown_lasts_until_the_repair() {
+    let node = Node::new();
+    let pod = node.pod("locked", "nftables");
+    let agent = node.agent(&["--guard=lockdown"]);
+    agent.until_guarded(1);
+    let tables = || pod.netns.run(|| run("nft", &["list", "tables"]));
+    for _ in 0..3 {
+        in_pod(&pod, "nft flush ruleset");
+        agent.logged("repaired: ");
+        assert!(!tables().contains("lockdown"), "rules that are repaired at once");
+    }
+    in_pod(&pod, "nft flush ruleset");
+    assert_eq!(agent.logged("lockdown: new connections")["pod"], "default/locked");
+    assert!(tables().contains("istio-lockdown-nat"));
+    agent.logged("lockdown ends");
+    node.until_captured(&pod);
+    assert!(!tables().contains("lockdown"));
+}
+
 #[test]
 fn a_missing_directory_of_namespaces_is_an_error_once_there_are_pods() {
     let node = Node::new();

@@ -17,7 +17,7 @@ fn sub_commands_with_options_on_either_side() {
 #[test]
 fn unexpected_arguments_are_refused_with_hint() {
     const UNEXPECTED: &str = "unexpected argument \"xyz\": neither a sub-command nor the value of an option; sub-commands are \
-                              apply, bundle, check, cleanup, diff, explain, guard, show";
+                              apply, bundle, check, cleanup, diff, explain, guard, observe, show";
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],
@@ -38,7 +38,7 @@ fn unexpected_arguments_are_refused_with_hint() {
             &["--istio-inbound-port=80"],
             "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
         ),
-        (&["show", "--to", "10.0.0.1:80"], "unknown option \"--to\" here; it belongs to explain"),
+        (&["show", "--to", "10.0.0.1:80"], "unknown option \"--to\" here; it belongs to explain, observe"),
         (&["check", "--watch"], "unknown option \"--watch\" here; it belongs to show"),
         (&["--bundle", "x"], "unknown option \"--bundle\" here; it belongs to check, explain, show"),
         (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),

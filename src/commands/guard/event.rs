@@ -27,7 +27,7 @@ pub struct Culprits {
 }
 
 impl Culprits {
-    pub(super) fn add(&mut self, changes: Vec<Change>) {
+    pub(in crate::commands) fn add(&mut self, changes: Vec<Change>) {
         let programs = changes.into_iter().map(|change| (change.program, change.pid));
         self.programs.extend(programs);
     }
@@ -123,6 +123,10 @@ pub enum Event {
         /// Who changed rules.
         by: Culprits,
     },
+    /// Until the rules are live again, what they would capture is dropped.
+    Locked,
+    /// Nothing is dropped any more.
+    Unlocked,
     /// The rules cannot be compared or repaired.
     Failed {
         /// Why.
@@ -147,11 +151,13 @@ impl Event {
     #[must_use]
     pub const fn level(&self) -> log::Level {
         match self {
-            Self::Drift { .. } | Self::Found { .. } | Self::Waiting { .. } => log::Level::Warn,
+            Self::Drift { .. } | Self::Found { .. } | Self::Locked | Self::Waiting { .. } => log::Level::Warn,
             Self::Failed { .. } => log::Level::Error,
-            Self::Gone { .. } | Self::Guarding { .. } | Self::Repaired { .. } | Self::Restored => {
-                log::Level::Info
-            }
+            Self::Gone { .. }
+            | Self::Guarding { .. }
+            | Self::Repaired { .. }
+            | Self::Restored
+            | Self::Unlocked => log::Level::Info,
         }
     }
 
@@ -177,6 +183,11 @@ impl Event {
                 by.words(),
                 humantime::format_duration(*pause)
             ),
+            Self::Locked => {
+                "lockdown: new connections that the rules would capture are dropped until they are live again"
+                    .to_owned()
+            }
+            Self::Unlocked => "lockdown ends: new connections are not dropped any more".to_owned(),
             Self::Failed { cause } => format!("the rules cannot be guarded now: {cause}"),
             Self::Found { finding, by } => {
                 format!("{}: {finding}{}; fix: {}", finding.problem.spec().id, by.words(), finding.fix())
@@ -204,6 +215,8 @@ impl Event {
             Self::Waiting { pause, by } => {
                 json!({ "event": "waiting", "seconds": pause.as_secs(), "by": by.json() })
             }
+            Self::Locked => json!({ "event": "lockdown" }),
+            Self::Unlocked => json!({ "event": "lockdown-ended" }),
             Self::Failed { cause } => json!({ "event": "failed", "cause": cause }),
             Self::Found { finding, by } => {
                 json!({ "event": "problem", "id": finding.problem.spec().id, "cause": finding.cause, "fix": finding.fix(), "by": by.json() })

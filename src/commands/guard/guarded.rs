@@ -12,7 +12,7 @@ use crate::apply::differences::Differences;
 use crate::commands::capture::exclusive_within;
 use crate::config::GuardAction;
 use crate::exit::Exit;
-use crate::finding::Finding;
+use crate::finding::{Finding, Problem};
 use crate::model::{Backend, Table};
 use crate::plan::DesiredState;
 use crate::report::Failure;
@@ -82,6 +82,15 @@ pub struct Settings {
     pub patience: Duration,
 }
 
+/// Whether what the rules would capture is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lockdown {
+    /// Perhaps: an earlier guard may have left it.
+    Unknown,
+    Off,
+    On,
+}
+
 /// The guard of one network namespace.
 #[derive(Debug)]
 pub struct Guard<R> {
@@ -101,6 +110,7 @@ pub struct Guard<R> {
     failure: Option<String>,
     /// Whether it is reported that a repair waits.
     is_waiting: bool,
+    lockdown: Lockdown,
     /// Before that, changes of others lead to no comparison.
     rest_until: Instant,
     /// The next comparison before the audit.
@@ -122,6 +132,7 @@ impl<R: Rules> Guard<R> {
             failures: 0,
             failure: None,
             is_waiting: false,
+            lockdown: Lockdown::Unknown,
             rest_until: now,
             next: None,
             audit: now,
@@ -199,7 +210,7 @@ impl<R: Rules> Guard<R> {
             return Ok(Some(Instant::now() + BUSY));
         }
         let begin = Instant::now();
-        let repairs = self.settings.action == GuardAction::Repair;
+        let repairs = self.settings.action.repairs();
         // It is over when the comparison ends, perhaps.
         let not_before = self.pace.not_before(begin).filter(|_| repairs);
         let may_repair = repairs && not_before.is_none();
@@ -224,9 +235,11 @@ impl<R: Rules> Guard<R> {
             if self.drift.take().is_some() {
                 driver.report(&Event::Restored)?;
             }
-            return Ok(again);
+            let has_changed = self.unlock(driver)?;
+            return Ok(again.or_else(|| has_changed.then(Instant::now)));
         }
         let differences = in_words(&found);
+        let has_changed = self.lock(driver)?;
         if may_repair {
             return self.repair(driver, begin, &found, &by);
         }
@@ -242,7 +255,7 @@ impl<R: Rules> Guard<R> {
         if repairs && !std::mem::replace(&mut self.is_waiting, true) {
             driver.report(&Event::Waiting { pause: self.pace.pause(), by })?;
         }
-        Ok(not_before.or(again))
+        Ok(if has_changed { Some(self.rest_until) } else { not_before.or(again) })
     }
 
     /// Replaces native tables that are not as they should be, in one transaction, before anything else is
@@ -273,10 +286,65 @@ impl<R: Rules> Guard<R> {
         Ok(true)
     }
 
+    /// Drops what the rules would capture, if that is asked for. What another action asks for ends what an
+    /// earlier guard has begun. Returns whether other programs have changed rules meanwhile.
+    fn lock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
+        if self.settings.action != GuardAction::Lockdown {
+            return self.unlock(driver);
+        }
+        match apply::lockdown::begin(self.rules.desired()) {
+            Ok(has_begun) => {
+                let has_changed = has_begun && self.take_others(driver);
+                if std::mem::replace(&mut self.lockdown, Lockdown::On) != Lockdown::On {
+                    driver.report(&Event::Locked)?;
+                }
+                Ok(has_changed)
+            }
+            Err(error) => {
+                let cause = format!("lockdown: new connections cannot be dropped: {error}");
+                if self.failure.as_ref() != Some(&cause) {
+                    driver.report(&Event::Failed { cause: cause.clone() })?;
+                    self.failure = Some(cause);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Ends what was begun by [`Self::lock`], or by an earlier guard. Returns whether other programs have
+    /// changed rules meanwhile.
+    ///
+    /// # Errors
+    /// A report cannot be written.
+    pub fn unlock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
+        if self.lockdown == Lockdown::Off {
+            return Ok(false);
+        }
+        match apply::lockdown::end() {
+            Ok(has_ended) => {
+                let has_changed = has_ended && self.take_others(driver);
+                let was_on = std::mem::replace(&mut self.lockdown, Lockdown::Off) == Lockdown::On;
+                if has_ended || was_on {
+                    driver.report(&Event::Unlocked)?;
+                }
+                Ok(has_changed)
+            }
+            Err(error) => {
+                driver.report(&Event::Failed { cause: format!("the lockdown cannot be ended: {error}") })?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes the notices until now, apart from those of this program. Returns whether there are some.
+    fn take_others(&mut self, driver: &mut dyn Driver) -> bool {
+        let taken = driver.take_of_others();
+        self.add(taken)
+    }
+
     /// Who changed rules until now, apart from a repair of ours.
     fn culprits(&mut self, driver: &mut dyn Driver) -> Culprits {
-        let taken = driver.take_of_others();
-        let _ = self.add(taken);
+        let _ = self.take_others(driver);
         std::mem::take(&mut self.by)
     }
 
@@ -313,8 +381,9 @@ impl<R: Rules> Guard<R> {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
                 let what = self.rules.desired().counts();
                 driver.report(&Event::Repaired { took, what, by: by.clone() })?;
+                let has_changed = self.unlock(driver)?;
                 self.report_problems(driver, &found, &Culprits::default())?;
-                Ok(None)
+                Ok(has_changed.then(Instant::now))
             }
             Ok(found) => {
                 self.drift = Some(in_words(&found));
@@ -353,7 +422,9 @@ impl<R: Rules> Guard<R> {
         found: &Differences,
         by: &Culprits,
     ) -> Result<(), Failure> {
-        let problems = found.problems();
+        let mut problems = found.problems();
+        // It has events of its own.
+        problems.retain(|finding| finding.problem != Problem::Lockdown);
         let (known, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.known).into_iter().partition(|known| problems.contains(known));
         for finding in gone {

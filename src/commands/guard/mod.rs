@@ -16,16 +16,15 @@ use nfnetlink::nftables::Change;
 
 use super::capture::desired;
 use super::check::{Checked, checked, compared};
-use super::namespace::{enter, require_net_admin};
+use super::namespace::{require_net_admin, watch_namespace};
 use crate::apply::differences::Differences;
 use crate::apply::{self, Access};
 use crate::config::{
-    Action, BackendChoice, CaptureConfig, GuardOptions, Intent, NetworkNamespace, OptionScope, Output,
-    RunOptions,
+    Action, BackendChoice, CaptureConfig, GuardOptions, Intent, OptionScope, Output, RunOptions,
 };
 use crate::exit::Exit;
 use crate::kernel::process::Host;
-use crate::kernel::watch::{self, Watch, Woken};
+use crate::kernel::watch::{Watch, Woken};
 use crate::model::{Backend, Variant};
 use crate::plan::DesiredState;
 use crate::report::Failure;
@@ -47,17 +46,8 @@ pub(super) fn guard(
     scope: OptionScope,
 ) -> Result<Exit, Failure> {
     require_net_admin()?;
-    let process = match run.network_namespace {
-        Some(NetworkNamespace::Pid(pid)) => Some(watch::process(pid).map_err(|error| {
-            Failure::new(Exit::Usage, format!("--pid: process {pid} cannot be watched: {error}"))
-        })?),
-        Some(NetworkNamespace::Path(_)) | None => None,
-    };
-    enter(run)?;
     // First: what changes while the rules are read is noticed.
-    let watch = Watch::new(process).map_err(|error| {
-        apply::from_kernel(format!("changes of the rules cannot be watched: {error}"), &error)
-    })?;
+    let watch = watch_namespace(run)?;
     let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let Checked { config, has_no_rules, .. } = checked(&current, intent, run, scope)?;
     if has_no_rules {
@@ -161,10 +151,12 @@ fn watch_until_the_end<R: Rules>(
             woken.map_err(|error| apply::from_kernel(format!("cannot wait for changes: {error}"), &error))?;
         match woken {
             Woken::Stopped => {
+                guard.unlock(terminal)?;
                 log::info!("guard ends: a signal asks for it; the rules are left as they are");
                 return Ok(Exit::Done);
             }
             Woken::Ended => {
+                guard.unlock(terminal)?;
                 log::info!("guard ends: the process of --pid has ended");
                 return Ok(Exit::Done);
             }

@@ -6,7 +6,11 @@ use super::super::routing::{Looked, Routed, words};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
 use crate::model::Port;
+use crate::nft;
 use crate::routing::Found;
+
+/// What begins the names of tables of the family `inet`.
+const INET: &str = "inet ";
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +152,11 @@ impl<'a> Walk<'a> {
 }
 
 impl Step<'_> {
+    /// Whether the guard wrote the rule, until the capture rules are live again.
+    pub(in crate::explain) fn is_of_lockdown(&self) -> bool {
+        self.table.strip_prefix(INET).is_some_and(nft::is_lockdown_table)
+    }
+
     /// Which rule it is.
     pub(in crate::explain) fn id(&self) -> RuleId {
         let words = self.rule.rule.words().into_owned();

@@ -78,7 +78,9 @@ impl Status {
     /// `IPS_SEEN_REPLY`, `IPS_ASSURED` and `IPS_CONFIRMED`: what an established connection has.
     pub const ESTABLISHED: Self = Self(2 | 4 | 8);
     /// The bits of [`Self::ESTABLISHED`] and `IPS_FIXED_TIMEOUT`: no packet prolongs the entry.
-    pub(super) const ESTABLISHED_FOR_A_WHILE: Self = Self(Self::ESTABLISHED.0 | 0x400);
+    pub(super) const ESTABLISHED_FOR_A_WHILE: Self = Self(Self::ESTABLISHED.0 | Self::FIXED_TIMEOUT);
+    /// `IPS_FIXED_TIMEOUT`.
+    const FIXED_TIMEOUT: u32 = 0x400;
     const SOURCE_TRANSLATED: u32 = 0x10;
     pub(super) const DESTINATION_TRANSLATED: u32 = 0x20;
 
@@ -156,6 +158,13 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether a packet that begins a connection made it: neither a later one of a connection that is older
+    /// than tracking, nor a program over ctnetlink.
+    #[must_use]
+    pub const fn is_of_first_packet(&self) -> bool {
+        !self.picked_up && self.status.0 & Status::FIXED_TIMEOUT == 0
+    }
+
     /// Reads the entry in a message; `None` if it is incomplete, or neither TCP nor UDP.
     #[must_use]
     pub fn read(reply: &Reply<'_>) -> Option<Self> {

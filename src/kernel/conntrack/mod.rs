@@ -2,6 +2,7 @@
 
 mod attribute;
 mod entry;
+mod new_connections;
 mod request;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use std::io;
 
 use attribute::stats;
 pub use entry::{Entry, Status, TcpState, Tuple, Zone};
+pub use new_connections::{NewConnections, Taken};
 pub use request::{Filter, NewEntry};
 
 use super::netlink::{Message, Outcome, Protocol, Reply, Socket};

@@ -42,18 +42,26 @@ impl SocketLookup {
     /// # Errors
     /// The kernel refuses.
     pub fn is_connected(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+        Ok(self.find(local, remote)?.is_some_and(|found| found.state != State::TimeWait))
+    }
+
+    /// The socket that has these ends.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<InetSocket>> {
         for interface in &self.interfaces {
             match self.socket.query(&by_ends(local, remote, *interface), InetSocket::read) {
                 // The kernel finds the listener of the port, too.
                 Ok(Some(found)) if (found.local, found.remote) == (local, remote) => {
-                    return Ok(found.state != State::TimeWait);
+                    return Ok(Some(found));
                 }
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Ends a connection: its process gets an error, its peer a reset. Returns whether it was open.

@@ -153,6 +153,14 @@ pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
     sockets(libc::IPPROTO_UDP, &[State::Close])
 }
 
+/// The UDP sockets, connected or not. They are not recorded.
+///
+/// # Errors
+/// As for [`udp_listeners`].
+pub fn udp_sockets() -> io::Result<Vec<InetSocket>> {
+    listed(libc::IPPROTO_UDP, &[State::Established, State::Close], 0)
+}
+
 fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
     // With it comes the protocol above TCP. Listeners are few.
     let extensions = if states == [State::Listen] { 1 << (TCP_INFO - 1) } else { 0 };

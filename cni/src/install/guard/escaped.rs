@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use istio_iptables::commands::{older_connections, reset_connections};
+use istio_iptables::config::Resolved;
 use istio_iptables::explain::Connection;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::text::count;
 
 use super::super::metrics::Metrics;
-use crate::compare::Expected;
 
 /// Connections that are named at a time.
 const NAMED: usize = 5;
@@ -24,11 +24,10 @@ impl Escaped {
     pub(super) fn look(
         &mut self,
         host: &SystemHost,
-        expected: &Expected,
+        options: Resolved,
         (pod, resets): (&str, bool),
         metrics: &Metrics,
     ) -> Option<String> {
-        let options = expected.of_add.as_ref().unwrap_or(&expected.resolved).clone();
         let open = match older_connections(host, options) {
             Ok(open) => open,
             Err(failure) => {

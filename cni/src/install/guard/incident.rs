@@ -21,6 +21,8 @@ pub(super) struct Incident {
     drift: String,
     /// Why it is not repaired yet.
     obstacle: Option<String>,
+    /// Whether new connections are dropped meanwhile.
+    is_locked: bool,
     /// When the rules were as they should be again, and whether this process has written them.
     end: Option<(SystemTime, bool)>,
     /// Whether something is in it that no notice has.
@@ -43,6 +45,7 @@ impl Incident {
                     is_announced: noticed.is_some(),
                     drift: String::new(),
                     obstacle: None,
+                    is_locked: false,
                     end: None,
                     is_new: true,
                 };
@@ -60,6 +63,16 @@ impl Incident {
             Event::Waiting { .. } | Event::Failed { .. } => {
                 if let Some(incident) = this {
                     (incident.obstacle, incident.is_new) = (Some(event.words()), true);
+                }
+            }
+            Event::Locked => {
+                if let Some(incident) = this {
+                    (incident.is_locked, incident.is_new) = (true, true);
+                }
+            }
+            Event::Unlocked => {
+                if let Some(incident) = this {
+                    incident.is_locked = false;
                 }
             }
             Event::Found { .. } | Event::Gone { .. } | Event::Guarding { .. } => {}
@@ -81,6 +94,9 @@ impl Incident {
             Some(obstacle) => message.push_str(&format!("; not repaired: {obstacle}")),
             None if repairs => message.push_str("; not repaired yet"),
             None => message.push_str("; not repaired: --guard=report"),
+        }
+        if self.is_locked {
+            message.push_str("; new connections of the app are dropped meanwhile");
         }
         Some(PodNotice {
             pod: state.pod.clone(),

@@ -4,6 +4,7 @@
 //! One thread waits for notices of all pods, enters the namespace of a pod whose rules have changed, and
 //! leaves it again. Nothing keeps a namespace from ending.
 
+mod afterwards;
 pub(super) mod audit;
 mod escaped;
 mod events;
@@ -17,16 +18,16 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use istio_iptables::commands::guard::{Guard, Settings};
-use istio_iptables::config::GuardAction;
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
 
+use self::afterwards::{Afterwards, Ended};
 use self::escaped::Escaped;
 use self::events::StateEvents;
 use self::incident::Incident;
@@ -36,7 +37,7 @@ use super::error::InstallError;
 use super::files;
 use super::metrics::Metrics;
 use super::options::GuardOptions;
-use super::pods::{PodNotice, Pods};
+use super::pods::Pods;
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
 
@@ -87,7 +88,7 @@ struct Guarded {
     /// When its rules were last found as they should be.
     same: SystemTime,
     incident: Option<Incident>,
-    escaped: Escaped,
+    escaped: Arc<Mutex<Escaped>>,
 }
 
 /// A state file.
@@ -105,8 +106,8 @@ struct Node {
     dir: Rc<StateDir>,
     options: GuardOptions,
     metrics: Arc<Metrics>,
-    /// Where events and conditions of pods go.
-    reported: Option<Arc<dyn Pods>>,
+    /// What follows repairs, and where events and conditions of pods go.
+    afterwards: Afterwards,
     events: StateEvents,
     notices: Notices,
     /// By the names of their state files.
@@ -143,13 +144,15 @@ impl Node {
             }
         }
         metrics.guards(watch.is_ok());
+        let resets = options.reset_escaped;
+        let afterwards = Afterwards::start(host.clone(), Arc::clone(&metrics), reported, resets)?;
         let notices = Notices::new(watch.ok());
         Ok(Self {
             host: Rc::new(host),
             dir: Rc::new(StateDir::new(run_dir)),
             options,
             metrics,
-            reported,
+            afterwards,
             events: StateEvents::new(),
             notices,
             known: BTreeMap::new(),
@@ -172,9 +175,10 @@ impl Node {
             self.metrics.guarded(guarded, drifted, self.unguarded());
             self.own.enter().map_err(io::Error::other)?;
             // What was read while a pod was examined may be about another one.
-            if self.notices.are_pending() || self.close_incident() {
+            if self.notices.are_pending() {
                 continue;
             }
+            self.close_incidents();
             let due = self.pods().map(|pod| pod.guard.due()).min();
             let until = due.unwrap_or(self.read_again).min(self.read_again);
             self.events.wait(self.notices.watch.as_ref().map(|watch| watch.as_fd()), until)?;
@@ -254,38 +258,31 @@ impl Node {
                 pod.same = SystemTime::now();
             }
         }
-        let repairs = self.options.action == GuardAction::Repair;
+        let repairs = self.options.action.repairs();
         let standing = pod.incident.as_mut().and_then(|one| one.standing(&pod.guard.rules.state, repairs));
         let rules = &pod.guard.rules;
         if Rc::strong_count(&rules.desired) == 1 {
             let digest = rules.digest;
             self.share(name, digest);
         }
-        self.report(standing);
+        standing.into_iter().for_each(|notice| self.afterwards.report(notice));
     }
 
-    fn report(&self, notice: Option<PodNotice>) {
-        if let Some((pods, notice)) = self.reported.as_ref().zip(notice) {
-            pods.report(notice);
-        }
-    }
-
-    /// Looks at one pod whose rules are as they should be again: which connections have begun meanwhile.
-    /// Returns whether there was one.
-    fn close_incident(&mut self) -> bool {
+    /// Hands over the incidents that are over: which connections have begun meanwhile is looked at elsewhere.
+    fn close_incidents(&mut self) {
         let is_over = |pod: &&mut Guarded| pod.incident.as_ref().is_some_and(Incident::is_over);
-        let Some(pod) = self.known.values_mut().filter_map(|known| known.pod.as_mut()).find(is_over) else {
-            return false;
-        };
-        let Some(incident) = pod.incident.take() else { return false };
-        let rules = &pod.guard.rules;
-        let entered = rules.open().is_some_and(|namespace| namespace.enter().is_ok());
-        let about = (rules.state.pod.as_str(), self.options.reset_escaped);
-        let escaped =
-            entered.then(|| pod.escaped.look(&self.host, &rules.expected, about, &self.metrics)).flatten();
-        let notice = incident.ended(&rules.state, escaped.as_deref());
-        self.report(notice);
-        true
+        for pod in self.known.values_mut().filter_map(|known| known.pod.as_mut()).filter(is_over) {
+            let Some(incident) = pod.incident.take() else { continue };
+            let rules = &pod.guard.rules;
+            let expected = &rules.expected;
+            self.afterwards.ended(Ended {
+                incident,
+                state: rules.state.clone(),
+                namespace: rules.open(),
+                options: expected.of_add.as_ref().unwrap_or(&expected.resolved).clone(),
+                escaped: Arc::clone(&pod.escaped),
+            });
+        }
     }
 
     /// Keeps rules that are the same for several pods once.
@@ -381,7 +378,7 @@ impl Node {
             noticed: None,
             same: stamp.written,
             incident: None,
-            escaped: Escaped::default(),
+            escaped: Arc::default(),
         };
         self.known.insert(name.clone(), Known { stamp, netns, pod: Some(pod) });
         Ok(())

@@ -108,7 +108,12 @@ impl Driver for Pod<'_> {
                 log::log!(event.level(), pod; "{}", one_line(&event.words()));
                 return Ok(());
             }
-            Event::Gone { .. } | Event::Guarding { .. } | Event::Restored | Event::Waiting { .. } => {}
+            Event::Gone { .. }
+            | Event::Guarding { .. }
+            | Event::Locked
+            | Event::Restored
+            | Event::Unlocked
+            | Event::Waiting { .. } => {}
         }
         log::log!(event.level(), pod; "{}", one_line(&event.words()));
         Ok(())

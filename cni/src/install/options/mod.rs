@@ -238,9 +238,10 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
 }
 
 fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
-    let action = match given.one_of("guard", &["repair", "report", "off"])? {
+    let action = match given.one_of("guard", &["repair", "lockdown", "report", "off"])? {
         "repair" => GuardAction::Repair,
         "report" => GuardAction::Report,
+        "lockdown" => GuardAction::Lockdown,
         _ => return Ok(None),
     };
     let netns_dir = given.directory("netns-dir", NETNS_DIR)?;

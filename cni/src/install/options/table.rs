@@ -87,7 +87,7 @@ pub(super) const INSTALL: [Row; 20] = [
     (
         "guard",
         Some("WHAT"),
-        "what follows a change of a captured pod's rules by another program: repair; report; off: no comparison [default: repair]",
+        "what follows a change of a captured pod's rules by another program: repair; lockdown: also drop what they would capture until they are live again; report; off: no comparison [default: repair]",
     ),
     NETNS_DIR,
     (

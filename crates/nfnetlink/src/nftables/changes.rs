@@ -1,16 +1,14 @@
 //! Notices of changes: which program changed the rules of a network namespace.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, setsockopt, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::filter;
 
 use super::number::{GEN_ID, GEN_PROCESS_ID, GEN_PROCESS_NAME, NEW_GENERATION, NFGENMSG};
-use crate::reply::replies;
-use crate::{Protocol, Reply, Socket};
+use crate::{Group, Notices, Protocol, Reply, Socket};
 
 /// Lets a socket receive the notices of all network namespaces that have an id in its own one.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +21,6 @@ nix::setsockopt_impl!(
     bool,
     sockopt::SetBool
 );
-
-/// The multicast group of nf_tables (`NFNLGRP_NFTABLES`), as a bit of the groups that a socket is bound to.
-const GROUP: u32 = 1 << (7 - 1);
-/// What the kernel keeps for a reader that is late, in bytes: some thousand transactions.
-const BUFFER: usize = 4 << 20;
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +52,7 @@ impl Change {
 /// several.
 #[derive(Debug)]
 pub struct Changes {
-    socket: Socket,
+    notices: Notices,
 }
 
 impl Changes {
@@ -84,11 +77,7 @@ impl Changes {
     fn listen(socket: Socket) -> io::Result<Self> {
         // Without it, the kernel announces each rule of a transaction, too.
         let _ = filter::only(&socket.descriptor, NEW_GENERATION);
-        // Beyond `net.core.rmem_max` with CAP_NET_ADMIN in the first user namespace only.
-        let forced = setsockopt(&socket.descriptor, sockopt::RcvBufForce, &BUFFER);
-        forced.or_else(|_| setsockopt(&socket.descriptor, sockopt::RcvBuf, &BUFFER))?;
-        bind(socket.descriptor.as_raw_fd(), &NetlinkAddr::new(0, GROUP))?;
-        Ok(Self { socket })
+        Ok(Self { notices: Notices::listen(socket, Group::Nftables)? })
     }
 
     /// The transactions of which notices are there; `None` if some were lost because there were too many.
@@ -96,24 +85,15 @@ impl Changes {
     /// # Errors
     /// The kernel refuses.
     pub fn take(&mut self) -> io::Result<Option<Vec<Change>>> {
-        let (mut changes, mut is_complete) = (Vec::new(), true);
-        loop {
-            match self.socket.receive_of_namespace(MsgFlags::MSG_DONTWAIT) {
-                Ok((length, namespace)) => {
-                    let read = |reply| Change::read(&reply, namespace);
-                    changes.extend(replies(self.socket.received(length)).filter_map(read));
-                }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => break,
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => is_complete = false,
-                Err(error) => return Err(error),
-            }
-        }
+        let mut changes = Vec::new();
+        let is_complete =
+            self.notices.take(|reply, namespace| changes.extend(Change::read(reply, namespace)))?;
         Ok(is_complete.then_some(changes))
     }
 }
 
 impl AsFd for Changes {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.descriptor.as_fd()
+        self.notices.as_fd()
     }
 }
