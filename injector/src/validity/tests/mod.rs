@@ -1,8 +1,10 @@
 //! Each rule, broken in a pod that is valid otherwise.
 
 mod cases;
+mod pod_cases;
 
 use cases::CASES;
+use pod_cases::POD_CASES;
 use serde_json::{Value, json};
 
 use super::faults;
@@ -59,6 +61,26 @@ fn fields_that_exclude_each_other_are_one_fault() {
     for (first, second, place) in [
         ("{\"schedulingGates\": [{\"name\": \"a\"}]}", "{\"nodeName\": \"n\"}", "spec.nodeName"),
         ("{\"hostnameOverride\": \"a\"}", "{\"setHostnameAsFQDN\": true}", "spec.hostnameOverride"),
+        (
+            "{\"hostNetwork\": true}",
+            "{\"securityContext\": {\"sysctls\": [{\"name\": \"net/core/somaxconn\", \"value\": \"1\"}]}}",
+            "spec.securityContext",
+        ),
+        (
+            "{\"securityContext\": {\"sysctls\": [{\"name\": \"kernel.sem\", \"value\": \"1\"}]}}",
+            "{\"hostIPC\": true}",
+            "spec.securityContext",
+        ),
+        (
+            "{\"os\": {\"name\": \"linux\"}}",
+            "{\"securityContext\": {\"windowsOptions\": {\"runAsUserName\": \"a\"}}}",
+            "spec.securityContext.windowsOptions",
+        ),
+        (
+            "{\"hostNetwork\": true, \"securityContext\": {\"windowsOptions\": {\"hostProcess\": true}}}",
+            "{\"hostNetwork\": false}",
+            "spec.hostNetwork",
+        ),
     ] {
         let mut pod = pod();
         for fields in [first, second] {
@@ -96,10 +118,48 @@ fn fields_that_exclude_each_other_are_one_fault() {
     assert_eq!(found, ["spec.containers[web].resizePolicy"]);
 }
 
+/// A pod of Windows with the fields of Linux that the base pod has, and with devices.
+#[test]
+fn other_systems_and_users_have_fewer_fields() {
+    let places =
+        |pod: &Value| -> Vec<String> { faults(pod).iter().map(|fault| fault.location.to_string()).collect() };
+    let mut windows = pod();
+    windows["spec"]["os"] = json!({"name": "windows"});
+    windows["spec"]["hostPID"] = json!(false);
+    assert_eq!(places(&windows), ["spec.containers[web].securityContext", "spec"]);
+    let fault = &faults(&windows)[0];
+    assert_eq!(fault.given, "runAsUser and seccompProfile");
+    windows["spec"]["resources"] = Value::Null;
+    windows["spec"]["containers"][0]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
+    assert_eq!(places(&windows), ["spec", "spec.hostNetwork"]);
+    windows["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": false}});
+    assert_eq!(places(&windows), ["spec", "spec.hostNetwork"]);
+    windows["spec"]["securityContext"]["windowsOptions"]["hostProcess"] = json!(true);
+    windows["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(places(&windows), [""; 0]);
+
+    let mut pod = pod();
+    put(&mut pod, "/spec/volumes/2", json!({"name": "disk", "persistentVolumeClaim": {"claimName": "c"}}));
+    pod["spec"]["containers"][0]["volumeDevices"] = json!([{"name": "disk", "devicePath": "/dev/a"}]);
+    assert_eq!(places(&pod), [""; 0]);
+    pod["spec"]["hostUsers"] = json!(false);
+    assert_eq!(places(&pod), ["spec.containers[web].volumeDevices"]);
+    pod["spec"]["hostUsers"] = json!(true);
+    pod["spec"]["containers"][0]["volumeDevices"][0]["devicePath"] = json!("/data");
+    assert_eq!(places(&pod), ["spec.containers[web]"]);
+    let search = "a".repeat(60) + "." + &"b".repeat(60);
+    pod["spec"]["containers"][0]["volumeDevices"] = Value::Null;
+    pod["spec"]["dnsConfig"] = json!({"searches": vec![search; 17]});
+    assert_eq!(places(&pod), ["spec.dnsConfig.searches"]);
+    pod["spec"]["dnsConfig"] = Value::Null;
+    pod["metadata"]["annotations"] = json!({"a": "x".repeat(256 * 1024)});
+    assert_eq!(places(&pod), ["metadata.annotations"]);
+}
+
 #[test]
 fn every_broken_rule_is_one_fault_in_its_place() {
     let mut wrong = Vec::new();
-    for (pointer, value, place) in CASES {
+    for (pointer, value, place) in CASES.iter().chain(POD_CASES) {
         let mut pod = pod();
         put(&mut pod, pointer, serde_json::from_str(value).unwrap());
         let found: Vec<String> = faults(&pod).iter().map(|fault| fault.location.to_string()).collect();
