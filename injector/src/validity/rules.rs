@@ -66,7 +66,7 @@ rules! {
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(resources::pod_resources), Relation(relations::host_namespaces),
         Relation(scheduling::gates), Relation(scheduling::host_name), Relation(relations::sysctls), Relation(resources::overhead),
-        Relation(windows::spec), Relation(windows::host_process)
+        Relation(windows::host_network)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
@@ -90,7 +90,7 @@ rules! {
         "seccompProfile": [] object(PROFILE);
         "appArmorProfile": [] object(PROFILE);
         "windowsOptions": [] object(WINDOWS);
-    } [Relation(relations::groups), Relation(windows::security)]
+    } [Relation(relations::groups)]
     WINDOWS {} [Relation(windows::options)]
     SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
     PROFILE { "type": [OneOf(&["RuntimeDefault", "Unconfined", "Localhost"])]; } [Required(&["type"]), Relation(relations::profile)]
@@ -236,5 +236,5 @@ rules! {
         "seccompProfile": [] object(PROFILE);
         "appArmorProfile": [] object(PROFILE);
         "windowsOptions": [] object(WINDOWS);
-    } [Relation(relations::privileged), Relation(containers::proc_mount), Relation(windows::security)]
+    } [Relation(relations::privileged), Relation(containers::proc_mount)]
 }
