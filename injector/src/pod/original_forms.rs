@@ -1,10 +1,10 @@
 //! `istio-iptables/uninject`: what the user wrote where the injected pod does not show it, so that `uninject`
 //! restores it.
 //!
-//! It holds only what `uninject` would guess wrong: a default container that a template would set to the same
-//! name, a port of a probe given by its name, a quantity that is not in canonical form, and what the injection
-//! wrote because of its values or templates, so that `uninject` needs neither. A value that has changed since
-//! is not restored, and not removed.
+//! It holds only what `uninject` would guess wrong: a default container that a template would set to the
+//! same name, a port of a probe given by its name, a quantity that is not in canonical form, and what the
+//! injection wrote because of its values or templates, so that `uninject` needs neither. A value that has
+//! changed since is not restored, and not removed.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The table against the schema of a Kubernetes release: `make schema` installs it, and builds this test with the
-//! feature `release-schema`; without that there is no such test, and none is skipped.
+//! The table against the schema of a Kubernetes release: `make schema` installs it, and builds this test
+//! with the feature `release-schema`; without that there is no such test, and none is skipped.
 
 use std::collections::BTreeSet;
 

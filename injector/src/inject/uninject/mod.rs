@@ -74,8 +74,7 @@ impl Injector {
                 for pod in [&pod, &bare(&pod)] {
                     written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
                 }
-                written.spare_annotations(&previous.forms.annotations);
-                written.spare_written(&previous.forms.written);
+                written.spare(&previous.forms);
                 remove_all(&mut pod, &written.set, &same);
                 for key in metadata_keys(&pod, "annotations") {
                     shortest(&mut pod, &key, &same);
