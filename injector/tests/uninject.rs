@@ -447,11 +447,9 @@ fn injector_with(values: &[(&str, Value)], mesh: &str) -> Injector {
     Injector::new(settings, Options::default())
 }
 
-/// The built-in config takes out what an injection with other values, mesh config or templates brought in.
-#[test]
-fn uninject_needs_neither_values_nor_templates() {
-    let default = &INJECTORS[0];
-    let pods = [
+/// Without annotations, and with those that values set, too.
+fn annotated_pods() -> [Value; 3] {
+    [
         json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "i"}]}}),
         json!({
             "metadata": {"labels": {"app": "web", "topology.istio.io/network": "own"}, "annotations": {
@@ -464,7 +462,14 @@ fn uninject_needs_neither_values_nor_templates() {
                 "traffic.sidecar.istio.io/includeOutboundIPRanges": "10.0.0.0/8"}},
             "spec": {"containers": [{"name": "web", "image": "i"}]},
         }),
-    ];
+    ]
+}
+
+/// The built-in config takes out what an injection with other values, mesh config or templates brought in.
+#[test]
+fn uninject_needs_neither_values_nor_templates() {
+    let default = &INJECTORS[0];
+    let pods = annotated_pods();
     let cni = || ("/pilot/cni/enabled", json!(true));
     let injectors: [(&[(&str, Value)], &str); 13] = [
         (&[cni()], ""),
