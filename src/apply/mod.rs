@@ -244,7 +244,7 @@ pub(crate) fn hint(error: &io::Error) -> Option<&'static str> {
         "the capability NET_ADMIN is present; check what else denies access: a seccomp profile \
          (securityContext.seccompProfile), SELinux or AppArmor, or the network namespace belongs to another user namespace"
     } else {
-        "the container needs the capability NET_ADMIN (securityContext.capabilities.add) and must run as root"
+        "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0"
     })
 }
 

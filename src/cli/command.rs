@@ -14,7 +14,7 @@ use super::options::{IGNORED, Key};
 use super::packet::{INPUT, OBSERVED, PacketKey};
 use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
-use super::typed::unquoted;
+use super::typed::{other_word, unquoted};
 
 thread_local! {
     /// For command lines without a sub-command. Built once, and used for every command line of a thread: the
@@ -314,22 +314,25 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
+    let did_you_mean = |kind| context(kind).map(|name| format!("did you mean {name}?"));
     let kind = error.kind();
     let word = context(ContextKind::InvalidSubcommand).or_else(|| context(ContextKind::InvalidArg));
     match word {
         Some(flag) if kind == ErrorKind::UnknownArgument && flag.starts_with('-') => {
             let commands = commands_with(&flag);
-            UsageError::UnknownFlag { flag, similar: context(ContextKind::SuggestedArg), commands }
+            let hint =
+                other_word(&flag).map(str::to_owned).or_else(|| did_you_mean(ContextKind::SuggestedArg));
+            UsageError::UnknownFlag { flag, hint, commands }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
-            let similar = context(ContextKind::SuggestedSubcommand);
             let hint = boolean_before(&word, arguments)
                 .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"))
                 .or_else(|| {
                     let flag = unquoted(&word, arguments)?;
                     Some(format!("if the value of {flag} is an asterisk, quote it for the shell: {flag} '*'"))
                 })
-                .or_else(|| similar.map(|name| format!("did you mean {name}?")));
+                .or_else(|| other_word(&word).map(str::to_owned))
+                .or_else(|| did_you_mean(ContextKind::SuggestedSubcommand));
             UsageError::ExtraWord { word, hint }
         }
         Some(flag) if kind == ErrorKind::InvalidValue => {

@@ -57,8 +57,8 @@ pub enum UsageError {
     UnknownFlag {
         /// As written.
         flag: String,
-        /// One that looks like it.
-        similar: Option<String>,
+        /// One that looks like it, or what it is here.
+        hint: Option<String>,
         /// The sub-commands that have it.
         commands: Vec<String>,
     },
@@ -91,13 +91,12 @@ impl fmt::Display for UsageError {
                 meant.spec().name
             ),
             Self::Other(text) => f.write_str(text),
-            Self::UnknownFlag { flag, similar: _, commands } if !commands.is_empty() => {
+            Self::UnknownFlag { flag, hint: _, commands } if !commands.is_empty() => {
                 write!(f, "unknown option {flag:?} here; it belongs to {}", commands.join(", "))
             }
-            Self::UnknownFlag { flag, similar, .. } => {
+            Self::UnknownFlag { flag, hint, .. } => {
                 write!(f, "unknown option {flag:?}")?;
-                let help = || "`istio-iptables --help` lists the options".to_owned();
-                suffix(f, &similar.as_ref().map_or_else(help, |name| format!("did you mean {name}?")))
+                suffix(f, hint.as_deref().unwrap_or("`istio-iptables --help` lists the options"))
             }
         }
     }

@@ -24,13 +24,26 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
     if !arguments.iter().any(has_output) {
         return;
     }
+    // A list of ports has no letters: such a word is a format, if need be one that does not exist.
     let is_format = |word: Option<&OsString>| {
-        word.is_some_and(|word| ["text", "json", "html", "mermaid"].iter().any(|name| word == name))
+        let bytes = word.map(|word| word.as_encoded_bytes()).unwrap_or_default();
+        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_lowercase)
     };
     for at in 1..arguments.len() {
         if arguments.get(at).is_some_and(|word| word == "-o") && is_format(arguments.get(at + 1)) {
             replace(arguments, at, "--output");
         }
+    }
+}
+
+/// What a word is here that other programs have for the same, as a hint.
+pub(super) fn other_word(word: &str) -> Option<&'static str> {
+    match word.trim_start_matches('-') {
+        "status" | "health" => Some("`check` exits with 0 if the live rules are right"),
+        "uninstall" | "remove" | "delete" => Some("`cleanup` removes the rules"),
+        "list" | "dump" => Some("`show` prints the live rules"),
+        "netns" | "namespace" => Some("--pid takes a process, or a path such as /run/netns/NAME"),
+        _ => None,
     }
 }
 

@@ -94,6 +94,9 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
             Err(expected()
                 .hint("leave the scheme and the path out, and give an address: names are not resolved"))
         }
+        Err(_) if text.starts_with("pod/") => {
+            Err(expected().hint("`kubectl capture explain pod/NAME` asks about a pod of the cluster"))
+        }
         Err(_) if text.contains('%') => {
             Err(expected().hint("name the interface with --out or --in, not in the address"))
         }

@@ -20,6 +20,7 @@ use crate::model::{
 };
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::reconcile::{is_our_jump, owned};
+use crate::text::one_line;
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
 pub use base_chains::{BaseChain, find_conflicting_base_chains, is_of_backend};
@@ -33,9 +34,9 @@ use preceding_rules::{DNS_IN_ZONES, Found, IN_A_ZONE, Placement, REPLIES_ON_LO, 
 pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::that_translate_queries;
 
-/// A rule for a message.
+/// A rule for a message, as iptables prints it.
 fn shown(chain: &str, text: &str) -> String {
-    format!("-A {chain} {}", text.escape_debug().to_string().replace("\\\"", "\""))
+    format!("-A {chain} {}", one_line(text))
 }
 
 /// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack
@@ -295,5 +296,17 @@ impl Search<'_> {
             | Effect::RewritesEnds
             | Effect::TranslatesSource => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_in_a_message_is_as_iptables_prints_it() {
+        let rule = r#"-m comment --comment "say \"hi\" \\ to me" -j ACCEPT"#;
+        assert_eq!(shown("OUTPUT", rule), format!("-A OUTPUT {rule}"));
+        assert_eq!(shown("OUTPUT", "--comment \"a\nb\u{1b}\""), "-A OUTPUT --comment \"a\\nb\\u{1b}\"");
     }
 }

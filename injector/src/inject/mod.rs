@@ -221,8 +221,12 @@ impl Injector {
             ));
         }
         // Templates print quantities as Go does: in canonical form.
-        let noted = stripped.previous.as_ref().map(|previous| previous.forms.annotations.clone());
-        let mut forms = OriginalForms { annotations: noted.unwrap_or_default(), ..OriginalForms::default() };
+        let noted = stripped.previous.as_ref().map(|previous| previous.forms.clone()).unwrap_or_default();
+        let mut forms = OriginalForms {
+            annotations: noted.annotations,
+            written: noted.written,
+            ..OriginalForms::default()
+        };
         let rewritten = quantity::canonicalize(&mut stripped.pod)
             .map_err(|error| InjectError::Quantity(Box::new(error)))?;
         forms.add_quantities(&stripped.pod, rewritten);
@@ -259,6 +263,7 @@ impl Injector {
         let mut injected = Injected { pod: merged.pod, warnings, invalid };
         forms.ports = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
+        forms.note_written(request.pod, &injected.pod);
         self.note_forms(&mut injected.pod, &forms);
         check::check_result(&mut injected, &names)?;
         injected.warnings.extend(check::windows(&injected.pod));

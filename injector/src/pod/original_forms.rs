@@ -1,21 +1,37 @@
 //! `istio-iptables/uninject`: what the user wrote where the injected pod does not show it, so that `uninject`
 //! restores it.
 //!
-//! It holds only what `uninject` would guess wrong: a default container that a template would set to the same
-//! name, a port of a probe given by its name, a quantity that is not in canonical form. A value that has
-//! changed since is not restored.
+//! It holds only what `uninject` would guess wrong: a default container that a template would set to the
+//! same name, a port of a probe given by its name, a quantity that is not in canonical form, and what the
+//! injection wrote because of its values or templates, so that `uninject` needs neither. A value that has
+//! changed since is not restored, and not removed.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::list::{self, List, annotation, containers, find, metadata, name};
-use super::probes;
-use crate::annotations::keys;
+use super::{probes, prometheus};
+use crate::annotations::{self, Syntax, keys};
 use crate::quantity::{self, Rewritten};
 
 /// Templates set these to the first app container unless the pod has them.
 const DEFAULTS: [&str; 2] = [keys::DEFAULT_CONTAINER, keys::DEFAULT_LOGS_CONTAINER];
+
+/// The maps whose changes are noted, by the name of each in the note.
+const MAPS: [&str; 3] = ["annotations", "labels", "spec"];
+
+/// Every injection writes these, whatever its values are, or has another record of them.
+const KNOWN: [(&str, &str); 8] = [
+    ("annotations", keys::REVISION),
+    ("labels", keys::TLS_MODE),
+    ("labels", keys::CANONICAL_NAME),
+    ("labels", keys::CANONICAL_REVISION),
+    ("spec", "containers"),
+    ("spec", "initContainers"),
+    ("spec", "volumes"),
+    ("spec", "imagePullSecrets"),
+];
 
 /// The API server accepts 256 KiB of annotations; a larger note would make a pod invalid.
 const MOST_BYTES: usize = 64 * 1024;
@@ -30,6 +46,17 @@ pub(crate) struct OriginalForms {
     /// Quantities, by the place in the pod: a JSON pointer in which items of lists go by their name, and
     /// containers of both lists are below `/containers`.
     pub quantities: BTreeMap<String, Value>,
+    /// What the injection wrote into each of [`MAPS`]: the new value, and the earlier one if there was any.
+    pub written: BTreeMap<String, Map<String, Value>>,
+}
+
+/// One of [`MAPS`].
+fn map<'a>(pod: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
+    if name == "spec" { pod.get(name)?.as_object() } else { metadata(pod, name) }
+}
+
+fn by_injection(key: &str) -> bool {
+    annotations::row(key).is_some_and(|row| row.syntax == Syntax::SetByInjection)
 }
 
 impl OriginalForms {
@@ -44,7 +71,53 @@ impl OriginalForms {
                 .filter_map(|(path, port)| Some((path.clone(), port.as_str()?.to_owned())))
                 .collect(),
             quantities: fields("quantities").map(|(place, value)| (place.clone(), value.clone())).collect(),
+            written: fields("written")
+                .filter_map(|(name, written)| Some((name.clone(), written.as_object()?.clone())))
+                .collect(),
         })
+    }
+
+    /// Notes where `after` differs from `before`, or from the pod before the earlier injection.
+    pub(crate) fn note_written(&mut self, before: &Value, after: &Value) {
+        let scraped = prometheus::merged_by_default(after);
+        for name in MAPS {
+            let earlier = self.written.remove(name).unwrap_or_default();
+            let mut written = Map::new();
+            for (key, new) in map(after, name).into_iter().flatten() {
+                let had = map(before, name).and_then(|map| map.get(key)).filter(|value| !value.is_null());
+                let old = match earlier.get(key) {
+                    Some(noted) if noted.get(0) == had => noted.get(1),
+                    Some(_) | None => had,
+                };
+                // What a template merges into an object of the user's is not noted.
+                let merged = old.is_some() && (new.is_object() || new.is_array());
+                let known = KNOWN.contains(&(name, key))
+                    || by_injection(key)
+                    || scraped && prometheus::is_written(key);
+                if old != Some(new) && !merged && !known {
+                    written.insert(key.clone(), [Some(new), old].into_iter().flatten().cloned().collect());
+                }
+            }
+            if !written.is_empty() {
+                self.written.insert(name.to_owned(), written);
+            }
+        }
+    }
+
+    /// Takes back what the injection wrote and nothing has changed since.
+    pub(crate) fn revert_written(&self, pod: &mut Value) {
+        for (name, written) in &self.written {
+            let parent = if name == "spec" { Some(&mut *pod) } else { pod.get_mut("metadata") };
+            let Some(map) = parent.and_then(|parent| parent.get_mut(name)?.as_object_mut()) else { continue };
+            map.retain(|key, value| {
+                let noted = written.get(key).filter(|noted| noted.get(0) == Some(value));
+                let old = noted.and_then(|noted| noted.get(1));
+                if let Some(old) = old {
+                    value.clone_from(old);
+                }
+                noted.is_none() || old.is_some()
+            });
+        }
     }
 
     /// The default containers of a pod that was not injected, where templates would choose the same:
@@ -95,6 +168,9 @@ impl OriginalForms {
         }
         if !self.quantities.is_empty() {
             all.insert("quantities".to_owned(), json!(self.quantities));
+        }
+        if !self.written.is_empty() {
+            all.insert("written".to_owned(), json!(self.written));
         }
         let text = (!all.is_empty()).then(|| Value::Object(all).to_string());
         text.filter(|text| text.len() <= MOST_BYTES)

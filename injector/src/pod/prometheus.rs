@@ -14,6 +14,7 @@ use crate::annotations::keys;
 pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 const SECURE_VARIABLE: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+const DEFAULT_PORT: i64 = 15020;
 const PATH_OF_AGENT: &str = "/stats/prometheus";
 
 /// Points scrapers to the agent's `port` and passes the previous annotations to the agent.
@@ -109,6 +110,16 @@ pub(crate) fn merged(pod: &Value, port: i64) -> bool {
         (keys::PROMETHEUS_SCRAPE, "true"),
     ];
     own.len() == written.len() && written.iter().all(|(key, value)| own.contains(&(*key, Some(*value))))
+}
+
+/// Whether the annotations are those that [`merge`] writes with the default port of the agent.
+pub(crate) fn merged_by_default(pod: &Value) -> bool {
+    merged(pod, DEFAULT_PORT)
+}
+
+/// Whether [`merge`] writes this annotation.
+pub(crate) fn is_written(key: &str) -> bool {
+    [keys::PROMETHEUS_PATH, keys::PROMETHEUS_PORT, keys::PROMETHEUS_SCRAPE].contains(&key)
 }
 
 /// What was passed to the agent.

@@ -96,6 +96,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
     list::remove_annotation(&mut pod, keys::OVERRIDES);
     list::remove_annotation(&mut pod, keys::INJECTED_FIELDS);
     list::remove_annotation(&mut pod, keys::UNINJECT);
+    list::remove_annotation(&mut pod, keys::CAPTURE_OPTIONS);
     if was_injected {
         previous.forms.restore(&mut pod);
     }

@@ -14,7 +14,7 @@ pub(crate) mod check;
 pub(crate) mod mesh;
 mod meta;
 mod pod;
-#[cfg(test)]
+#[cfg(all(test, feature = "release-schema"))]
 mod tests;
 mod volume;
 

@@ -130,6 +130,23 @@ pub(super) fn devices(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
+/// Devices have paths of their own, and no user namespace.
+pub(super) fn device_paths(scope: &mut Scope<'_, '_, '_>) {
+    let paths = |key: &str, path: &str| -> Vec<String> {
+        let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.get(path)?.as_str().map(str::to_owned)).collect()
+    };
+    let devices = paths("volumeDevices", "devicePath");
+    if let Some(path) = paths("volumeMounts", "mountPath").iter().find(|path| devices.contains(path)) {
+        let given = format!("path {path:?} in volumeDevices and volumeMounts");
+        scope.report("", given, "another path for each", &["volumeDevices", "volumeMounts"]);
+    }
+    let own_users = scope.checker.pod.pointer("/spec/hostUsers").and_then(Value::as_bool) == Some(false);
+    if own_users && !devices.is_empty() {
+        scope.report("volumeDevices", "set", "none with hostUsers: false of the pod", &[]);
+    }
+}
+
 /// A variable is read from a file of an `emptyDir`.
 pub(super) fn file_key(scope: &mut Scope<'_, '_, '_>) {
     let name = scope.text("volumeName");

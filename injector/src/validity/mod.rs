@@ -7,13 +7,16 @@
 mod checks;
 mod containers;
 mod images;
+mod metadata;
 mod place;
+mod projected;
 mod relations;
 mod resources;
 mod rules;
 mod scheduling;
 mod text;
 mod volumes;
+mod windows;
 
 #[cfg(test)]
 #[allow(clippy::wildcard_enum_match_arm, reason = "tests")]

@@ -115,6 +115,31 @@ pub(super) fn host_namespaces(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
+/// Settings of a namespace that the pod shares with the node are the node's.
+pub(super) fn sysctls(scope: &mut Scope<'_, '_, '_>) {
+    const OF_IPC: [&str; 4] = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."];
+    let of_node = [("hostNetwork", &["net."][..]), ("hostIPC", &OF_IPC[..])];
+    let names: Vec<&str> = scope
+        .get("securityContext")
+        .map(|context| {
+            context.get("sysctls").and_then(Value::as_array).into_iter().flatten().map(name).collect()
+        })
+        .unwrap_or_default();
+    let found: Vec<(String, &str)> = of_node
+        .into_iter()
+        .filter(|(key, _)| scope.is_true(key))
+        .filter_map(|(key, prefixes)| {
+            let is_of_node =
+                |given: &&&str| prefixes.iter().any(|prefix| given.replace('/', ".").starts_with(prefix));
+            names.iter().find(is_of_node).map(|given| ((*given).to_owned(), key))
+        })
+        .collect();
+    for (given, key) in found {
+        let accepted = format!("no sysctl of the node, with {key}: true");
+        scope.report("securityContext", format!("sysctl {given:?}"), accepted, &["sysctls"]);
+    }
+}
+
 /// Groups of the pod.
 pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
     let groups = scope.get("supplementalGroups").and_then(Value::as_array);
@@ -271,14 +296,6 @@ pub(super) fn readiness_probe(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-/// `stopSignal` needs `spec.os.name`.
-pub(super) fn stop_signal(scope: &mut Scope<'_, '_, '_>) {
-    if scope.get("stopSignal").is_some() && scope.checker.pod.pointer("/spec/os/name").is_none() {
-        let given = scope.text("stopSignal").to_owned();
-        scope.report("stopSignal", given, "none without spec.os.name", &[]);
-    }
-}
-
 /// A hook does not sleep longer than the pod has time.
 pub(super) fn sleep(scope: &mut Scope<'_, '_, '_>) {
     let seconds = scope.get("sleep").and_then(|sleep| sleep.get("seconds")?.as_i64()).unwrap_or_default();
@@ -318,23 +335,5 @@ pub(super) fn size_limit(scope: &mut Scope<'_, '_, '_>) {
     if nanos(limit).is_some_and(|limit| limit < 0) {
         let given = format!("{limit:?}");
         scope.report("sizeLimit", given, "0 or more", &[]);
-    }
-}
-
-/// Files of a projected volume have different paths.
-pub(super) fn projected_paths(scope: &mut Scope<'_, '_, '_>) {
-    let mut seen = HashSet::new();
-    let sources = list(scope.object, "sources").iter();
-    let of_items = |source: &Value| -> Vec<String> {
-        let kinds = ["configMap", "secret", "downwardAPI"]
-            .into_iter()
-            .filter_map(|kind| source.get(kind)?.get("items")?.as_array());
-        let own =
-            ["serviceAccountToken", "clusterTrustBundle"].into_iter().filter_map(|kind| source.get(kind));
-        let paths = kinds.flatten().chain(own).filter_map(|item| item.get("path")?.as_str());
-        paths.map(str::to_owned).collect()
-    };
-    if let Some(twice) = sources.flat_map(of_items).find(|path| !seen.insert(path.clone())) {
-        scope.report("sources", format!("path {twice:?} twice"), "another path for each file", &[]);
     }
 }

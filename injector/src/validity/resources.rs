@@ -46,6 +46,19 @@ pub(super) fn requests(scope: &mut Scope<'_, '_, '_>) {
     huge_pages(scope);
 }
 
+/// What the pod itself needs beside its containers is not negative.
+pub(super) fn overhead(scope: &mut Scope<'_, '_, '_>) {
+    let all = scope.get("overhead").and_then(Value::as_object).into_iter().flatten();
+    let negative = |(key, given): (&String, &Value)| {
+        let less = nanos(&shown(given)).is_some_and(|own| own < 0);
+        less.then(|| format!("{key} {}", shown(given)))
+    };
+    let found: Vec<String> = all.filter_map(negative).collect();
+    for given in found {
+        scope.report("overhead", given, "0 or more", &[]);
+    }
+}
+
 /// The units in which a resource is given out, if an amount has others.
 fn whole_units(resource: &str, own: i128) -> Option<String> {
     if let Some(size) = resource.strip_prefix(HUGE_PAGES) {

@@ -2,7 +2,9 @@
 
 use super::checks::{LABEL, RELATIVE, SUBDOMAIN, USER, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, containers, relations, resources, scheduling, volumes};
+use super::{
+    Check, Inner, Row, Rule, Type, containers, metadata, relations, resources, scheduling, volumes, windows,
+};
 use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
 use Rule::{AtMostOne, One, Relation, Required};
 
@@ -28,7 +30,7 @@ rules! {
         "annotations": [Keys(annotation_key, QUALIFIED)];
         "finalizers": [Items(qualified_name, QUALIFIED)];
         "ownerReferences": [] list(OWNER, "uid");
-    } []
+    } [Relation(metadata::annotations), Relation(metadata::owners)]
     OWNER {} [Required(&["apiVersion", "kind", "name", "uid"])]
     SPEC {
         "volumes": [Unique(&["name"])] list(volumes::VOLUME, "name");
@@ -41,6 +43,8 @@ rules! {
         "dnsConfig": [] object(DNS);
         "nodeSelector": [LABEL_KEYS, LABEL_VALUES];
         "serviceAccountName": [SUBDOMAIN];
+        "nodeName": [SUBDOMAIN];
+        "overhead": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
         "securityContext": [] object(POD_SECURITY);
         "hostname": [LABEL];
         "hostnameOverride": [Text(dns_subdomain, "a DNS name")];
@@ -61,7 +65,8 @@ rules! {
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(resources::pod_resources), Relation(relations::host_namespaces),
-        Relation(scheduling::gates), Relation(scheduling::host_name)
+        Relation(scheduling::gates), Relation(scheduling::host_name), Relation(relations::sysctls), Relation(resources::overhead),
+        Relation(windows::host_network)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
@@ -74,7 +79,7 @@ rules! {
         "nameservers": [AtMost(3), Items(address, "IP addresses")];
         "searches": [AtMost(32), Items(search_domain, "DNS names")];
         "options": [] list(NAMED, "name");
-    } []
+    } [Relation(scheduling::searches)]
     NAMED {} [Required(&["name"])]
     POD_SECURITY {
         "runAsUser": [USER]; "runAsGroup": [USER]; "fsGroup": [USER];
@@ -84,7 +89,9 @@ rules! {
         "sysctls": [Unique(&["name"])] list(SYSCTL, "name");
         "seccompProfile": [] object(PROFILE);
         "appArmorProfile": [] object(PROFILE);
+        "windowsOptions": [] object(WINDOWS);
     } [Relation(relations::groups)]
+    WINDOWS {} [Relation(windows::options)]
     SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
     PROFILE { "type": [OneOf(&["RuntimeDefault", "Unconfined", "Localhost"])]; } [Required(&["type"]), Relation(relations::profile)]
     TOLERATION {
@@ -100,6 +107,7 @@ rules! {
         "nodeAffinityPolicy": [OneOf(&["Honor", "Ignore"])];
         "nodeTaintsPolicy": [OneOf(&["Honor", "Ignore"])];
         "labelSelector": [] object(SELECTOR);
+        "matchLabelKeys": [Items(qualified_name, QUALIFIED)];
     } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"]), Relation(scheduling::spread)]
     SELECTOR { "matchLabels": [LABEL_KEYS, LABEL_VALUES]; "matchExpressions": [] list(REQUIREMENT, "key"); } []
     REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [SELECTOR_OPERATORS]; }
@@ -115,14 +123,17 @@ rules! {
     PREFERRED_NODE { "weight": [Range(1, 100)]; "preference": [] object(NODE_TERM); } [Required(&["weight"])]
     NODE_TERM { "matchExpressions": [] list(NODE_REQUIREMENT, "key"); "matchFields": [] list(NODE_FIELD, "key"); } []
     NODE_FIELD { "key": [OneOf(&["metadata.name"])]; "operator": [OneOf(&["In", "NotIn"])]; }
-        [Required(&["key", "operator"]), Relation(relations::requirement)]
+        [Required(&["key", "operator"]), Relation(scheduling::node_field)]
     POD_AFFINITY {
         "requiredDuringSchedulingIgnoredDuringExecution": [] list(POD_TERM, "");
         "preferredDuringSchedulingIgnoredDuringExecution": [] list(PREFERRED_POD, "");
     } []
     PREFERRED_POD { "weight": [Range(1, 100)]; "podAffinityTerm": [] object(POD_TERM); } [Required(&["weight"])]
-    POD_TERM { "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); "namespaces": [Items(dns_label, "names of namespaces")]; }
-        [Required(&["topologyKey"])]
+    POD_TERM {
+        "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); "namespaceSelector": [] object(SELECTOR);
+        "namespaces": [Items(dns_label, "names of namespaces")];
+        "matchLabelKeys": [Items(qualified_name, QUALIFIED)]; "mismatchLabelKeys": [Items(qualified_name, QUALIFIED)];
+    } [Required(&["topologyKey"]), Relation(scheduling::label_keys)]
 
     CONTAINER {
         "name": [LABEL];
@@ -146,7 +157,7 @@ rules! {
     } [
         Required(&["name", "image"]), Relation(relations::init_container), Relation(relations::claims), Relation(relations::non_root),
         Relation(containers::image), Relation(containers::probed_ports), Relation(containers::propagation),
-        Relation(containers::restart_rules), Relation(containers::resize), Relation(containers::devices)
+        Relation(containers::restart_rules), Relation(containers::resize), Relation(containers::devices), Relation(containers::device_paths)
     ]
     RESTART_RULE { "action": [OneOf(&["Restart", "RestartAllContainers"])]; "exitCodes": [] object(EXIT_CODES); } [Required(&["action", "exitCodes"])]
     EXIT_CODES { "operator": [OneOf(&["In", "NotIn"])]; } [Required(&["operator"])]
@@ -195,7 +206,7 @@ rules! {
         "successThreshold": [NOT_NEGATIVE]; "failureThreshold": [NOT_NEGATIVE];
         "httpGet": [] object(HTTP); "tcpSocket": [] object(TCP); "grpc": [] object(GRPC); "exec": [] object(EXEC);
     } [One(HANDLERS), Relation(relations::readiness_probe)]
-    LIFECYCLE { "postStart": [] object(HOOK); "preStop": [] object(HOOK); } [Relation(relations::stop_signal)]
+    LIFECYCLE { "postStart": [] object(HOOK); "preStop": [] object(HOOK); } []
     HOOK {
         "httpGet": [] object(HTTP); "tcpSocket": [] object(TCP); "exec": [] object(EXEC); "sleep": [] object(SLEEP);
     } [One(&["exec", "httpGet", "sleep", "tcpSocket"]), Relation(relations::sleep)]
@@ -224,5 +235,6 @@ rules! {
         "procMount": [OneOf(&["Default", "Unmasked"])];
         "seccompProfile": [] object(PROFILE);
         "appArmorProfile": [] object(PROFILE);
+        "windowsOptions": [] object(WINDOWS);
     } [Relation(relations::privileged), Relation(containers::proc_mount)]
 }

@@ -39,3 +39,43 @@ pub(super) fn spread(scope: &mut Scope<'_, '_, '_>) {
         scope.report("matchLabelKeys", "set", "none without labelSelector", &[]);
     }
 }
+
+/// Keys of the pod's own labels that a term compares, or must not.
+pub(super) fn label_keys(scope: &mut Scope<'_, '_, '_>) {
+    let keys = |key: &str| -> Vec<String> {
+        let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    };
+    let (same, other) = (keys("matchLabelKeys"), keys("mismatchLabelKeys"));
+    if scope.get("labelSelector").is_none() {
+        for (key, _) in
+            [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)].iter().filter(|one| !one.1.is_empty())
+        {
+            scope.report(key, "set", "none without labelSelector", &[]);
+        }
+    }
+    if let Some(both) = same.iter().find(|key| other.contains(key)) {
+        let accepted = "a key in one of matchLabelKeys, mismatchLabelKeys";
+        scope.report("", format!("{both:?} in both"), accepted, &["matchLabelKeys", "mismatchLabelKeys"]);
+    }
+}
+
+/// A node has one name.
+pub(super) fn node_field(scope: &mut Scope<'_, '_, '_>) {
+    let count = scope.get("values").and_then(Value::as_array).map_or(0, Vec::len);
+    if count != 1 {
+        scope.report("values", format!("{count} values"), "one value, the name of a node", &[]);
+    }
+}
+
+/// Search domains are not too long together.
+pub(super) fn searches(scope: &mut Scope<'_, '_, '_>) {
+    const MOST: usize = 2048;
+    let searches = scope.get("searches").and_then(Value::as_array).into_iter().flatten();
+    let lengths: Vec<usize> = searches.filter_map(|one| one.as_str().map(str::len)).collect();
+    let all = lengths.iter().sum::<usize>() + lengths.len().saturating_sub(1);
+    if all > MOST {
+        let accepted = format!("at most {MOST} with the blanks between them");
+        scope.report("searches", format!("{all} characters"), accepted, &[]);
+    }
+}

@@ -2,10 +2,12 @@
 
 use super::checks::{LABEL, MODE, RELATIVE, SUBDOMAIN, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, containers, relations};
-use Check::{Items, OneOf, Range, Text, Unique};
+use super::{Check, Inner, Row, Rule, Type, containers, projected, relations};
+use Check::{Items, OneOf, Range, Text};
 use Rule::{One, OneSource, Relation, Required};
 
+/// The name of a claim for one pod follows from the pod's.
+const UNNAMED: Check = Text(|_| false, "none: a claim of the pod is named after it");
 /// Of a disk; 0 is none.
 const PARTITION: Check = Range(0, 255);
 
@@ -46,18 +48,18 @@ rules! {
     CONFIG_MAP { "defaultMode": [MODE]; "items": [] list(ITEM, "path"); } [Required(&["name"])]
     SECRET { "defaultMode": [MODE]; "items": [] list(ITEM, "path"); } [Required(&["secretName"])]
     ITEM { "key": [Text(config_key, "letters, digits, -, _ and .")]; "path": [RELATIVE]; "mode": [MODE]; } [Required(&["key", "path"])]
-    PROJECTED { "defaultMode": [MODE]; "sources": [] list(PROJECTION, ""); } [Relation(relations::projected_paths)]
+    PROJECTED { "defaultMode": [MODE]; "sources": [] list(PROJECTION, ""); } [Relation(projected::paths)]
     PROJECTION {
         "configMap": [] object(PROJECTED_MAP);
         "secret": [] object(PROJECTED_MAP);
         "downwardAPI": [] object(DOWNWARD);
         "serviceAccountToken": [] object(TOKEN);
         "clusterTrustBundle": [] object(TRUST_BUNDLE);
-    } [One(&["clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken"])]
+    } [Relation(projected::source)]
     PROJECTED_MAP { "items": [] list(ITEM, "path"); } [Required(&["name"])]
     TOKEN { "path": [RELATIVE]; "expirationSeconds": [Range(600, 1 << 32)]; } [Required(&["path"])]
     TRUST_BUNDLE { "path": [RELATIVE]; } [Required(&["path"]), One(&["name", "signerName"])]
-    DOWNWARD { "defaultMode": [MODE]; "items": [Unique(&["path"])] list(FILE, "path"); } []
+    DOWNWARD { "defaultMode": [MODE]; "items": [] list(FILE, "path"); } []
     FILE { "path": [RELATIVE]; "mode": [MODE]; "fieldRef": [] object(FIELD); "resourceFieldRef": [] object(RESOURCE_FIELD); }
         [Required(&["path"]), One(&["fieldRef", "resourceFieldRef"])]
     FIELD { "fieldPath": [Text(file_field, "a field that a file can have, such as metadata.labels")]; } [Required(&["fieldPath"])]
@@ -65,9 +67,11 @@ rules! {
         [Required(&["resource", "containerName"]), Relation(containers::divisor)]
     CLAIM {} [Required(&["claimName"])]
     NFS { "path": [Text(absolute_path, "an absolute path")]; } [Required(&["server", "path"])]
-    CSI { "driver": [Text(csi_driver, "at most 63 letters, digits, - and .")]; } [Required(&["driver"])]
+    CSI { "driver": [Text(csi_driver, "at most 63 letters, digits, - and .")]; "nodePublishSecretRef": [] object(SECRET_NAME); } [Required(&["driver"])]
+    SECRET_NAME {} [Required(&["name"])]
     EPHEMERAL { "volumeClaimTemplate": [] object(CLAIM_TEMPLATE); } [Required(&["volumeClaimTemplate"])]
-    CLAIM_TEMPLATE { "spec": [] object(CLAIM_SPEC); } [Required(&["spec"])]
+    CLAIM_TEMPLATE { "metadata": [] object(CLAIM_METADATA); "spec": [] object(CLAIM_SPEC); } [Required(&["spec"])]
+    CLAIM_METADATA { "name": [UNNAMED]; "namespace": [UNNAMED]; "generateName": [UNNAMED]; } []
     CLAIM_SPEC {
         "accessModes": [Items(access_mode, "ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod")];
         "resources": [] object(CLAIM_RESOURCES);
@@ -77,7 +81,8 @@ rules! {
     STORAGE {} [Required(&["storage"])]
     IMAGE { "pullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])]; } [Required(&["reference"])]
     BLOCK_STORE { "partition": [PARTITION]; } [Required(&["volumeID"])]
-    AZURE_DISK {} [Required(&["diskName", "diskURI"])]
+    AZURE_DISK { "kind": [OneOf(&["Dedicated", "Managed", "Shared"])]; "cachingMode": [OneOf(&["None", "ReadOnly", "ReadWrite"])]; }
+        [Required(&["diskName", "diskURI"])]
     AZURE_FILE {} [Required(&["secretName", "shareName"])]
     CEPH {} [Required(&["monitors"])]
     CINDER {} [Required(&["volumeID"])]

@@ -80,10 +80,15 @@ const TESTS: &[Test] = &[
     ("outage::an_api_server_restart_is_survived", outage::an_api_server_restart_is_survived),
 ];
 
+/// What runs them, shown where they are ignored.
+const TARGET: &str = "make cluster";
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     if arguments.list || !(arguments.include_ignored || arguments.ignored) {
-        let listed = TESTS.iter().map(|(name, _)| Trial::test(*name, || Ok(())).with_ignored_flag(true));
+        let listed = TESTS
+            .iter()
+            .map(|(name, _)| Trial::test(*name, || Ok(())).with_kind(TARGET).with_ignored_flag(true));
         return libtest_mimic::run(&arguments, listed.collect()).exit_code();
     }
     let cluster = match control_plane::of_environment() {
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
             test(&cluster);
             Ok(())
         })
+        .with_kind(TARGET)
         .with_ignored_flag(true)
     };
     let arguments = Arguments { test_threads: Some(1), ..arguments };

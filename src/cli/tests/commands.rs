@@ -41,6 +41,20 @@ fn unexpected_arguments_are_refused_with_hint() {
         (&["show", "--to", "10.0.0.1:80"], "unknown option \"--to\" here; it belongs to explain, observe"),
         (&["check", "--watch"], "unknown option \"--watch\" here; it belongs to show"),
         (&["--bundle", "x"], "unknown option \"--bundle\" here; it belongs to check, explain, show"),
+        (&["--uninstall"], "unknown option \"--uninstall\"; `cleanup` removes the rules"),
+        (
+            &["check", "--health"],
+            "unknown option \"--health\"; `check` exits with 0 if the live rules are right",
+        ),
+        (
+            &["status"],
+            "unexpected argument \"status\": neither a sub-command nor the value of an option; `check` exits with 0 if the live rules \
+             are right",
+        ),
+        (
+            &["show", "--netns", "x"],
+            "unknown option \"--netns\"; --pid takes a process, or a path such as /run/netns/NAME",
+        ),
         (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),
         (&["-b"], "--istio-inbound-ports needs a value: PORTS"),
         (&["explain", "--to", ""], "--to needs a value: ADDRESS:PORT"),

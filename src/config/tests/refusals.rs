@@ -343,6 +343,8 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     refused(&["explain", "--to", "http://10.0.0.1:80"], &["leave the scheme and the path out"]);
     refused(&["explain", "http://10.0.0.1:80"], &["--to", "leave the scheme and the path out"]);
     refused(&["explain", "web:80"], &["--to", "names are not resolved"]);
+    refused(&["explain", "--live", "pod/web"], &["--to", "`kubectl capture explain pod/NAME`"]);
+    refused(&["explain", "-o", "jsn"], &["--output", "jsn", "json"]);
 }
 
 #[test]

@@ -48,6 +48,7 @@ impl Injector {
         }
         let mut pod = stripped.pod;
         left.extend(unrecorded_positions(&pod));
+        previous.forms.revert_written(&mut pod);
         drop_empty_resources(&mut pod);
         // What an injection notes about the user's containers differs with what they hold, and is not a
         // difference.
@@ -73,7 +74,7 @@ impl Injector {
                 for pod in [&pod, &bare(&pod)] {
                     written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
                 }
-                written.spare_annotations(&previous.forms.annotations);
+                written.spare(&previous.forms);
                 remove_all(&mut pod, &written.set, &same);
                 for key in metadata_keys(&pod, "annotations") {
                     shortest(&mut pod, &key, &same);

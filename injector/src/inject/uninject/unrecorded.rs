@@ -6,6 +6,7 @@
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
 
+use crate::pod::original_forms::OriginalForms;
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
 /// One step from a value to a value in it.
@@ -143,10 +144,17 @@ pub(super) struct PatchedFields {
 }
 
 impl PatchedFields {
-    /// Annotations that are the user's own.
-    pub(super) fn spare_annotations(&mut self, keys: &[String]) {
-        let own: Vec<Location> = keys.iter().map(|key| Location::annotation(key)).collect();
-        self.set.retain(|location| !own.contains(location));
+    /// Leaves out what an injection noted: annotations that are the user's own, and what it wrote itself.
+    pub(super) fn spare(&mut self, forms: &OriginalForms) {
+        let of = |name: &str, key: &String| match name {
+            "annotations" => Location::annotation(key),
+            "labels" => Location::label(key),
+            other => Location::default().field(other).field(key),
+        };
+        let written = forms.written.iter().flat_map(|(name, map)| map.keys().map(move |key| of(name, key)));
+        let own = forms.annotations.iter().map(|key| Location::annotation(key));
+        let noted: Vec<Location> = written.chain(own).collect();
+        self.set.retain(|location| !noted.iter().any(|noted| location.is_within(noted)));
     }
 
     /// What these patches of pods write.

@@ -1,8 +1,10 @@
 //! Each rule, broken in a pod that is valid otherwise.
 
 mod cases;
+mod pod_cases;
 
 use cases::CASES;
+use pod_cases::POD_CASES;
 use serde_json::{Value, json};
 
 use super::faults;
@@ -59,6 +61,26 @@ fn fields_that_exclude_each_other_are_one_fault() {
     for (first, second, place) in [
         ("{\"schedulingGates\": [{\"name\": \"a\"}]}", "{\"nodeName\": \"n\"}", "spec.nodeName"),
         ("{\"hostnameOverride\": \"a\"}", "{\"setHostnameAsFQDN\": true}", "spec.hostnameOverride"),
+        (
+            "{\"hostNetwork\": true}",
+            "{\"securityContext\": {\"sysctls\": [{\"name\": \"net/core/somaxconn\", \"value\": \"1\"}]}}",
+            "spec.securityContext",
+        ),
+        (
+            "{\"securityContext\": {\"sysctls\": [{\"name\": \"kernel.sem\", \"value\": \"1\"}]}}",
+            "{\"hostIPC\": true}",
+            "spec.securityContext",
+        ),
+        (
+            "{\"os\": {\"name\": \"linux\"}}",
+            "{\"securityContext\": {\"windowsOptions\": {\"runAsUserName\": \"a\"}}}",
+            "spec.securityContext.windowsOptions",
+        ),
+        (
+            "{\"hostNetwork\": true, \"securityContext\": {\"windowsOptions\": {\"hostProcess\": true}}}",
+            "{\"hostNetwork\": false}",
+            "spec.hostNetwork",
+        ),
     ] {
         let mut pod = pod();
         for fields in [first, second] {
@@ -97,9 +119,39 @@ fn fields_that_exclude_each_other_are_one_fault() {
 }
 
 #[test]
+fn processes_of_the_node_and_devices_exclude_other_fields() {
+    let places =
+        |pod: &Value| -> Vec<String> { faults(pod).iter().map(|fault| fault.location.to_string()).collect() };
+    let mut windows = pod();
+    windows["spec"]["containers"][0]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
+    let process = "spec.containers[web].securityContext.windowsOptions.hostProcess";
+    assert_eq!(places(&windows), [process, "spec.hostNetwork"]);
+    windows["spec"]["securityContext"] = json!({"windowsOptions": {"hostProcess": true}});
+    windows["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(places(&windows), [""; 0]);
+
+    let mut pod = pod();
+    put(&mut pod, "/spec/volumes/2", json!({"name": "disk", "persistentVolumeClaim": {"claimName": "c"}}));
+    pod["spec"]["containers"][0]["volumeDevices"] = json!([{"name": "disk", "devicePath": "/dev/a"}]);
+    assert_eq!(places(&pod), [""; 0]);
+    pod["spec"]["hostUsers"] = json!(false);
+    assert_eq!(places(&pod), ["spec.containers[web].volumeDevices"]);
+    pod["spec"]["hostUsers"] = json!(true);
+    pod["spec"]["containers"][0]["volumeDevices"][0]["devicePath"] = json!("/data");
+    assert_eq!(places(&pod), ["spec.containers[web]"]);
+    let search = "a".repeat(60) + "." + &"b".repeat(60);
+    pod["spec"]["containers"][0]["volumeDevices"] = Value::Null;
+    pod["spec"]["dnsConfig"] = json!({"searches": vec![search; 17]});
+    assert_eq!(places(&pod), ["spec.dnsConfig.searches"]);
+    pod["spec"]["dnsConfig"] = Value::Null;
+    pod["metadata"]["annotations"] = json!({"a": "x".repeat(256 * 1024)});
+    assert_eq!(places(&pod), ["metadata.annotations"]);
+}
+
+#[test]
 fn every_broken_rule_is_one_fault_in_its_place() {
     let mut wrong = Vec::new();
-    for (pointer, value, place) in CASES {
+    for (pointer, value, place) in CASES.iter().chain(POD_CASES) {
         let mut pod = pod();
         put(&mut pod, pointer, serde_json::from_str(value).unwrap());
         let found: Vec<String> = faults(&pod).iter().map(|fault| fault.location.to_string()).collect();
