@@ -146,6 +146,7 @@ fn desired(config: &CaptureConfig) -> DesiredState {
         rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
         network: routing::Desired::default(),
         rewrite: false,
+        config: None,
     }
 }
 

@@ -27,7 +27,12 @@ fn desired(config: &CaptureConfig) -> DesiredState {
     known.traffic.virtual_interfaces.clear();
     known.traffic.excluded_interfaces.clear();
     let rules = Family::ALL.into_iter().map(|family| (family, policy::ruleset(&known).resolve(family)));
-    DesiredState { rules: rules.collect(), network: routing::Desired::default(), rewrite: false }
+    DesiredState {
+        rules: rules.collect(),
+        network: routing::Desired::default(),
+        rewrite: false,
+        config: None,
+    }
 }
 
 /// The tables of both families.

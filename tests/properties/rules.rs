@@ -44,7 +44,7 @@ proptest! {
         let state = DesiredState {
             rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
             network: routing::Desired::of(&config),
-            rewrite: false,
+            rewrite: false, config: None
         };
         prop_assert_eq!(DesiredState { rewrite: true, ..state.clone() }.digest(), state.digest());
         let differs = |change: &dyn Fn(&mut DesiredState)| {
