@@ -332,8 +332,8 @@ fn legacy_tables(host: &impl Host, family: Family) -> io::Result<Option<String>>
         let Some(tools) = tools::tools(host, Variant::Legacy, family) else { return Ok(saved.text) };
         // Where the tool fails, reading with nothing but the tool says why.
         let of_tool = restore::save(host, Variant::Legacy, family, &tools);
-        let of_tool = of_tool.map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
-        saved.completed(&of_tool).ok_or_else(|| io::ErrorKind::Unsupported.into())
+        let whole = of_tool.ok().and_then(|text| tool_error::whole(text, &tools).ok());
+        whole.and_then(|text| saved.completed(&text)).ok_or_else(|| io::ErrorKind::Unsupported.into())
     });
     if has_revisions { Ok(text.ok()) } else { text.map(Some) }
 }

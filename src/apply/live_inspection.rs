@@ -105,17 +105,14 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
     unevaluated.extend(dormant.iter().map(ToString::to_string));
     notices.extend(dormant.iter().map(ToString::to_string));
-    let fib = current.network.fib.clone();
-    let links = current.network.links.clone();
-    let runtime = Runtime::default();
     let tested = rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect();
     let live = LiveState {
         backend: current.backend,
         rules,
         tested,
         routed_mark,
-        fib,
-        links,
+        fib: current.network.fib.clone(),
+        links: current.network.links.clone(),
         devices,
         notices,
         unevaluated,
@@ -123,7 +120,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         foreign,
         before,
         foreign_routes,
-        runtime,
+        runtime: Runtime::default(),
     };
     LiveInspection { live, rules: own, native: current.native.clone() }
 }

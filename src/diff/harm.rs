@@ -19,7 +19,8 @@ use super::walker::{TooManyClasses, Walker, joined};
 use crate::model::Family;
 
 /// Whether the second rule set treats, or may treat, a packet of a captured connection otherwise than the
-/// first one, which captures it; only packets that pass the tests `met` are treated otherwise. `own` are the addresses of the pod; none if they are not known.
+/// first one, which captures it; only packets that pass the tests `met` are treated otherwise. `own` are the
+/// addresses of the pod; none if they are not known.
 pub(super) fn changes_capture(
     family: Family,
     [without, with]: [&Program; 2],

@@ -1,5 +1,5 @@
-//! Connections that are sure to end by a foreign rule, as a run warns of them: the judgement of `check`, about
-//! the rules that are going to be there.
+//! Connections that are sure to end by a foreign rule, as a run warns of them: the judgement of `check`,
+//! about the rules that are going to be there.
 
 use super::CurrentState;
 use crate::config::{CaptureConfig, Mode};
@@ -8,8 +8,8 @@ use crate::finding::Finding;
 use crate::model::{InterfaceAddress, Network, PerFamily};
 use crate::parse::Observed;
 
-/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet, nor by
-/// their chains. Nothing is walked where no foreign rule ends connections.
+/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet, nor
+/// by their chains. Nothing is walked where no foreign rule ends connections.
 pub(super) fn connections(
     config: &CaptureConfig,
     current: &CurrentState,

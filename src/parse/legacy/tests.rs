@@ -252,7 +252,8 @@ fn comments_and_matches_of_other_programs_are_read() {
     });
 }
 
-/// `iptables-legacy` before 1.8.11 does not print `! -o +`, so a rule that matches no packet would be one for all.
+/// `iptables-legacy` before 1.8.11 does not print `! -o +`, so a rule that matches no packet would be one for
+/// all.
 #[test]
 fn only_words_that_are_not_read_are_those_of_the_tool() {
     for (family, tool) in [(Family::V4, "iptables-legacy"), (Family::V6, "ip6tables-legacy")] {

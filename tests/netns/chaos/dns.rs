@@ -203,7 +203,8 @@ impl Client {
             thread::sleep(PAUSE);
             self.receive(queries);
         }
-        // What says that a response is late may have come after the last look: then the response is here, too.
+        // What says that a response is late may have come after the last look: then the response is here,
+        // too.
         self.receive(queries);
         queries.done.lock().unwrap().extend(self.waiting().cloned());
     }
