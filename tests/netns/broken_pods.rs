@@ -158,7 +158,14 @@ fn app_with_the_uid_of_the_proxy_is_the_first_problem(fixture: Fixture) {
     let proxy = start(&pod, AS_PROXY, Some(&outbound));
     // Another container: its own mounts.
     let app = start(&pod, &format!("unshare -m {AS_PROXY}"), None);
-    while problems(&pod, &[]).is_empty() {
+    // Until the process of the app has its user and its mounts.
+    let is_named = || {
+        let said =
+            pod.bare_istio_iptables(&["explain", "--live", "--output", "json"]).run().succeeded().stdout();
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        said["problems"].as_array().is_some_and(|found| !found.is_empty())
+    };
+    while !is_named() {
         std::thread::yield_now();
     }
     let cause = format!("process {} (cat) is not captured: it runs as uid 1337", app.id());
