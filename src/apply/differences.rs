@@ -51,7 +51,9 @@ impl Differences {
         let none = Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables");
         let none = self.has_no_rules.then_some(none);
         // What would decide before rules is of no interest without them; what an earlier run has left is.
-        let is_left = |finding: &&Finding| !self.has_no_rules || finding.problem == Problem::KeptRules;
+        let is_left = |finding: &&Finding| {
+            !self.has_no_rules || matches!(finding.problem, Problem::KeptRules | Problem::Lockdown)
+        };
         by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()), self.backend)
     }
 

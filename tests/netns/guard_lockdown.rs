@@ -130,7 +130,9 @@ fn what_a_killed_guard_leaves_is_named_and_removed(fixture: Fixture) {
     assert!(!explain.contains("foreign"), "{explain}");
     let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().output();
     assert!(overview.contains("guard drops new connections"), "{overview}");
-    // A run ends it, a clean-up does, and a guard with another action.
+    let without_options = pod.bare_istio_iptables(&["check"]).run().output();
+    assert!(without_options.contains("lockdown"), "{without_options}");
+    // A run ends it, a clean-up does, and a guard with another action once the rules are live.
     pod.apply(&OPTIONS);
     assert!(!names(&pod));
     locked();
@@ -138,7 +140,14 @@ fn what_a_killed_guard_leaves_is_named_and_removed(fixture: Fixture) {
     assert!(!names(&pod));
     locked();
     let guard = Guard::start(&pod, &[&["--action", "report"], &OPTIONS[..]].concat());
-    guard.until("lockdown-ended");
-    assert!(!names(&pod));
+    guard.until("drift");
+    guard.end();
+    assert!(names(&pod), "the rules are not live");
+    let server = at(fixture.families()[0].service(), 80);
+    let guard = Guard::start(&pod, &[&["--action", "repair"], &OPTIONS[..]].concat());
+    while names(&pod) {
+        assert!(!connects(&pod.app(), server) || !names(&pod), "not before the rules are live");
+    }
+    pod.app().call(server).captured(15001, server);
     guard.end();
 }

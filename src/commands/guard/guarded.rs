@@ -167,7 +167,9 @@ impl<R: Rules> Guard<R> {
     pub fn wake(&mut self, driver: &mut dyn Driver, compared: Option<Differences>) -> Result<(), Failure> {
         // Rules of ours that are gone do not wait.
         let is_due = compared.is_some() || self.due() <= Instant::now();
-        let rests = self.rest_until > Instant::now();
+        // What is dropped until the rules are live must not wait for a program that changes rules all the
+        // time.
+        let rests = self.settings.action != GuardAction::Lockdown && self.rest_until > Instant::now();
         // It is dropped after the repair.
         let replaced = if is_due || !rests { None } else { self.replaced() };
         if is_due || !rests || replaced.is_some() {
@@ -210,6 +212,10 @@ impl<R: Rules> Guard<R> {
             return Ok(Some(Instant::now() + BUSY));
         }
         let begin = Instant::now();
+        // Whatever removes the rules may have removed this, too.
+        if self.lockdown == Lockdown::On {
+            self.lock(driver)?;
+        }
         let repairs = self.settings.action.repairs();
         // It is over when the comparison ends, perhaps.
         let not_before = self.pace.not_before(begin).filter(|_| repairs);
@@ -286,11 +292,11 @@ impl<R: Rules> Guard<R> {
         Ok(true)
     }
 
-    /// Drops what the rules would capture, if that is asked for. What another action asks for ends what an
-    /// earlier guard has begun. Returns whether other programs have changed rules meanwhile.
+    /// Drops what the rules would capture, if that is asked for. What an earlier guard has begun stays with
+    /// every action, until the rules are live. Returns whether other programs have changed rules meanwhile.
     fn lock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
         if self.settings.action != GuardAction::Lockdown {
-            return self.unlock(driver);
+            return Ok(false);
         }
         match apply::lockdown::begin(self.rules.desired()) {
             Ok(has_begun) => {
@@ -311,12 +317,23 @@ impl<R: Rules> Guard<R> {
         }
     }
 
+    /// Ends what this guard has begun, at its own end.
+    ///
+    /// # Errors
+    /// A report cannot be written.
+    pub fn end(&mut self, driver: &mut dyn Driver) -> Result<(), Failure> {
+        if self.lockdown == Lockdown::On {
+            self.unlock(driver)?;
+        }
+        Ok(())
+    }
+
     /// Ends what was begun by [`Self::lock`], or by an earlier guard. Returns whether other programs have
     /// changed rules meanwhile.
     ///
     /// # Errors
     /// A report cannot be written.
-    pub fn unlock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
+    fn unlock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
         if self.lockdown == Lockdown::Off {
             return Ok(false);
         }
@@ -423,8 +440,9 @@ impl<R: Rules> Guard<R> {
         by: &Culprits,
     ) -> Result<(), Failure> {
         let mut problems = found.problems();
-        // It has events of its own.
-        problems.retain(|finding| finding.problem != Problem::Lockdown);
+        // Of the guard that begins it, it has events of its own.
+        let is_ours = self.settings.action == GuardAction::Lockdown;
+        problems.retain(|finding| !is_ours || finding.problem != Problem::Lockdown);
         let (known, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.known).into_iter().partition(|known| problems.contains(known));
         for finding in gone {

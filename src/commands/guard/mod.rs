@@ -151,12 +151,12 @@ fn watch_until_the_end<R: Rules>(
             woken.map_err(|error| apply::from_kernel(format!("cannot wait for changes: {error}"), &error))?;
         match woken {
             Woken::Stopped => {
-                guard.unlock(terminal)?;
+                guard.end(terminal)?;
                 log::info!("guard ends: a signal asks for it; the rules are left as they are");
                 return Ok(Exit::Done);
             }
             Woken::Ended => {
-                guard.unlock(terminal)?;
+                guard.end(terminal)?;
                 log::info!("guard ends: the process of --pid has ended");
                 return Ok(Exit::Done);
             }

@@ -54,14 +54,16 @@ pub(super) fn observe(
             Some(Woken::Changed(_) | Woken::Lost) | None => false,
         };
         let taken = connections.take().map_err(|error| failed(&error))?;
+        // First: what was changed before a connection is noticed by the time at which the connection is
+        // taken.
+        if let Some(by) = changed(woken, &mut watch)? {
+            log::info!("the live rules are read again{}", by.words());
+            observer.read_again()?;
+        }
         let is_complete = report(&taken, &filter, &mut observer, &mut printer)?;
         if is_over || is_complete {
             printer.summary()?;
             return Ok(Exit::Done);
-        }
-        if let Some(by) = changed(woken, &mut watch)? {
-            log::info!("the live rules are read again{}", by.words());
-            observer.read_again()?;
         }
     }
 }

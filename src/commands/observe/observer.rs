@@ -7,12 +7,12 @@ use crate::apply;
 use crate::commands::explain::live;
 use crate::commands::namespace::network;
 use crate::config::{CaptureConfig, GivenOption, Intent, RunOptions, Sender};
-use crate::explain::{Judgement, LiveState, Pod, SeenConnection};
+use crate::explain::{Judgement, LiveState, Pod, Rules, SeenConnection};
 use crate::kernel::conntrack::Entry;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
 use crate::kernel::socket_owner::{Owner, SocketOwners};
-use crate::model::Network;
+use crate::model::{Family, Network};
 use crate::report::Failure;
 
 /// More connections at a time are reported without their processes: to find one means to read the open files
@@ -69,11 +69,7 @@ impl<'a, H: Host> Observer<'a, H> {
         });
         let ids = OwnerIds::read().unwrap_or_default();
         let (owners, read) = (owners.ok(), Instant::now());
-        if !state.live.as_ref().is_some_and(LiveState::has_rules) {
-            log::warn!(
-                "no capture rule is live: nothing is captured, and the kernel tracks connections only while rules of some program need it"
-            );
-        }
+        state.warn(&[]);
         Ok(Self { host, intent, run, given, state, owners, ids, read, with_process: true })
     }
 
@@ -84,7 +80,9 @@ impl<'a, H: Host> Observer<'a, H> {
     }
 
     pub(super) fn read_again(&mut self) -> Result<(), Failure> {
+        let known = self.state.uncaptured();
         self.state = State::read(self.host, self.intent, self.run)?;
+        self.state.warn(&known);
         self.read = Instant::now();
         Ok(())
     }
@@ -165,6 +163,38 @@ impl State {
         let own = apply::live_inspection::rules(host, run.backend)?;
         let (config, live, _) = live(own, &config, &network);
         Ok(Self { config, network, live: Some(live) })
+    }
+
+    /// The families of which the pod has an address, or all if it has none, and for which no rule is live.
+    fn uncaptured(&self) -> Vec<Family> {
+        let has_address = |family: &Family| {
+            let mut own = self.network.addresses.iter().filter(|own| own.is_of_pod());
+            own.any(|own| own.address.is_ipv4() == (*family == Family::V4))
+        };
+        let has_any = Family::ALL.iter().any(has_address);
+        let live = self.live.as_ref();
+        let has_rules =
+            |family: &Family| live.is_some_and(|live| live.rules.get(family).is_some_and(Rules::has_ours));
+        Family::ALL
+            .into_iter()
+            .filter(|family| (!has_any || has_address(family)) && !has_rules(family))
+            .collect()
+    }
+
+    /// Warns of families without rules that are not `known` to have none.
+    fn warn(&self, known: &[Family]) {
+        let families: Vec<String> = self
+            .uncaptured()
+            .iter()
+            .filter(|family| !known.contains(family))
+            .map(ToString::to_string)
+            .collect();
+        if !families.is_empty() {
+            log::warn!(
+                "no capture rule is live for {}: nothing of it is captured, and the kernel tracks its connections only while rules of some program need it",
+                families.join(" and ")
+            );
+        }
     }
 
     /// Whether a process is in the container in which the proxy listens, if that is known.
