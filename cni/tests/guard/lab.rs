@@ -1,5 +1,7 @@
 //! A node with an agent, and pods that the plugin has captured.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
@@ -117,6 +119,8 @@ impl Node {
 pub(crate) struct Agent {
     pub(crate) child: Child,
     log: Receiver<Value>,
+    /// Lines from before it served: its threads begin in any order.
+    early: RefCell<VecDeque<Value>>,
     address: String,
 }
 
@@ -132,10 +136,18 @@ impl Agent {
                 }
             }
         });
-        let mut agent = Self { child, log, address: String::new() };
-        let line = agent.logged("serving /healthz, /readyz and /metrics");
-        line["address"].as_str().unwrap().clone_into(&mut agent.address);
-        agent
+        let mut agent = Self { child, log, early: RefCell::default(), address: String::new() };
+        loop {
+            let line = agent.log.recv_timeout(PATIENCE).expect("the agent serves");
+            if line["msg"]
+                .as_str()
+                .is_some_and(|text| text.contains("serving /healthz, /readyz and /metrics"))
+            {
+                line["address"].as_str().unwrap().clone_into(&mut agent.address);
+                return agent;
+            }
+            agent.early.borrow_mut().push_back(line);
+        }
     }
 
     /// The next line of the log with this text.
@@ -144,7 +156,10 @@ impl Agent {
         let begin = Instant::now();
         loop {
             let left = PATIENCE.saturating_sub(begin.elapsed());
-            let line = self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{part}: {error}"));
+            let early = self.early.borrow_mut().pop_front();
+            let line = early.unwrap_or_else(|| {
+                self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{part}: {error}"))
+            });
             println!("{line}");
             if line["msg"].as_str().is_some_and(|text| text.contains(part)) {
                 return line;
