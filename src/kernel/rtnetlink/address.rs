@@ -160,7 +160,7 @@ impl Rtnetlink {
     }
 }
 
-/// Puts `::6/128` on `lo` by a kernel, or by what stands in for one.
+/// Adds `::6/128` to `lo`; `kernel` sends the request.
 pub(super) fn add_passthrough(kernel: &mut dyn FnMut(&Message) -> io::Result<Added>) -> io::Result<Added> {
     let message = || passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
     match kernel(&message().with(IFA_PROTO, &[ROUTE_PROTOCOL])) {
