@@ -100,8 +100,9 @@ fn find(table: Table, observed: &ObservedTable, blocks: &[Block], floor: u64) ->
     Hook::ALL.into_iter().flat_map(of).collect()
 }
 
-/// Claims what is next to other rules of ours. Where rules that were found are gone, they were replaced: by
-/// the only set that can be there.
+/// Claims the only set that can be there, if rules that were found are gone, which it has replaced, or if it
+/// is conclusive; else what is next to other rules of ours. A second transaction of a run may have written
+/// those anew, so that nothing is next to what the first one wrote.
 fn by_transaction(
     table: Table,
     observed: &ObservedTable,
@@ -114,7 +115,7 @@ fn by_transaction(
     };
     let whole: Vec<&Generation> = found.iter().filter(is_whole).collect();
     if let Some(generation) = whole.first()
-        && is_replaced
+        && (is_replaced || is_conclusive(generation))
         && whole.iter().all(|other| other == generation)
     {
         return claim(table, observed, generation, false, ours);
