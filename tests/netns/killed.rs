@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lab::program::{Program, tool};
 use crate::lab::tools::path;
-use crate::lab::{Family, Fixture, Pod, for_each_backend, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, Stack, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
     killed_first_run_is_completed_by_next_run,
@@ -15,6 +15,7 @@ for_each_backend!(
     killed_at_any_message_of_first_run_is_completed_by_next_run,
     killed_at_any_message_of_change_is_completed_by_next_run,
     killed_at_any_message_of_cleanup_is_completed_by_next_run,
+    killed_at_any_message_of_move_is_completed_by_next_run,
 );
 
 // Without tools, a run is killed at messages only.
@@ -24,6 +25,7 @@ for_these_fixtures!(
         killed_at_any_message_of_first_run_is_completed_by_next_run,
         killed_at_any_message_of_change_is_completed_by_next_run,
         killed_at_any_message_of_cleanup_is_completed_by_next_run,
+        killed_at_any_message_of_move_is_completed_by_next_run,
     ]
 );
 for_these_fixtures!(
@@ -106,6 +108,32 @@ fn killed_at_any_message_of_cleanup_is_completed_by_next_run(fixture: Fixture) {
             assert!(pod.state().is_empty(), "killed {at}: {:?}", pod.state());
         },
     );
+}
+
+/// From each other backend. With these options little but the rules of mangle is in shared chains.
+fn killed_at_any_message_of_move_is_completed_by_next_run(fixture: Fixture) {
+    const OPTIONS: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+    let fresh = fixture.pod();
+    fresh.apply(&OPTIONS);
+    let others = [Backend::IptablesNft, Backend::IptablesLegacy, Backend::Native];
+    for other in others.into_iter().filter(|other| *other != fixture.backend) {
+        let with_old_rules = || {
+            let pod = fixture.pod();
+            let old = [&OPTIONS[..], &["--backend", other.flag()]].concat();
+            let old = if fixture.stack == Stack::Dual { [&old[..], &["--dual-stack"]].concat() } else { old };
+            pod.plain_istio_iptables(&old).run().succeeded();
+            pod
+        };
+        at_every_message(
+            with_old_rules,
+            |pod| pod.istio_iptables(&OPTIONS),
+            |pod, at| {
+                let output = pod.apply(&OPTIONS).output();
+                assert!(!output.contains("ambiguous"), "from {other:?}, killed {at}: {output}");
+                assert_eq!(pod.state(), fresh.state(), "from {other:?}, killed {at}");
+            },
+        );
+    }
 }
 
 /// Kills a run at each of its messages that leaves another state than the one before, each time in a new pod.
