@@ -14,7 +14,7 @@ use crate::kernel::processes;
 use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::kernel::socket_destination::destination_of_socket;
-use crate::model::{DNS_PORT, Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
+use crate::model::{DNS_PORT, Family, FamilyRules, Network, PerFamily, TableRules, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -95,17 +95,8 @@ pub fn record_owners() {
 fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
     let rules = own.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
     let ports = rules
-        .filter_map(|rule| match rule.statement.target {
-            Target::Redirect(port) | Target::Tproxy { port, .. } => Some(port.number()),
-            Target::Accept
-            | Target::ConntrackZone(_)
-            | Target::Drop
-            | Target::Jump(_)
-            | Target::RestoreMark
-            | Target::Return
-            | Target::SaveMark
-            | Target::SetMark(_) => None,
-        })
+        .map(|rule| rule.statement.target)
+        .filter_map(|target| Some(target.redirect().or(target.tproxy())?.number()))
         .into_set();
     let wanted = listeners.iter().filter(|socket| ports.contains(&socket.local.port()));
     wanted.map(|socket| socket.inode).collect()

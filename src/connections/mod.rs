@@ -307,19 +307,7 @@ pub fn desired_ports<'a>(rules: impl IntoIterator<Item = &'a FamilyRules>) -> BT
 }
 
 fn ports_of<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet<u16> {
-    let port = |statement: &Statement| match statement.target {
-        Target::Redirect(port) => Some(port.number()),
-        Target::Accept
-        | Target::ConntrackZone(_)
-        | Target::Drop
-        | Target::Jump(_)
-        | Target::RestoreMark
-        | Target::Return
-        | Target::SaveMark
-        | Target::SetMark(_)
-        | Target::Tproxy { .. } => None,
-    };
-    statements.filter_map(port).into_set()
+    statements.filter_map(|statement| Some(statement.target.redirect()?.number())).into_set()
 }
 
 #[cfg(test)]

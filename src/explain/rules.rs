@@ -275,10 +275,8 @@ impl Rules {
     #[must_use]
     pub fn has_foreign_end(&self) -> bool {
         let ends = |entry: &Entry| {
-            matches!(
-                *entry.rule.effect(),
-                Effect::Known(Target::Drop) | Effect::Rejects | Effect::Queues { .. } | Effect::Takes
-            )
+            let effect = entry.rule.effect();
+            effect.stops_packets() || *effect == Effect::Takes
         };
         self.foreign().any(|(_, entry)| ends(entry))
             || self.tables.values().any(|chains| !chains.drops.is_empty())

@@ -16,7 +16,7 @@ use super::{LiveState, Pod};
 use crate::config::{CaptureConfig, OwnerGroups, PacketQuery, Sender};
 use crate::finding::{Finding, Problem};
 use crate::model::{
-    DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Target, Transport,
+    DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Transport,
 };
 use crate::ordered::Ordered as _;
 use crate::routing;
@@ -280,18 +280,9 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
         let statement = entry.statement()?;
         let is_udp = |protocol: &Protocol| protocol.transport == Transport::Udp;
         let is_udp = statement.matcher.protocol.as_ref().is_some_and(is_udp);
-        match statement.target {
-            Target::Redirect(port) => Some(ToPort { port, is_udp, is_tproxy: false }),
-            Target::Tproxy { port, .. } => Some(ToPort { port, is_udp, is_tproxy: true }),
-            Target::Accept
-            | Target::ConntrackZone(_)
-            | Target::Drop
-            | Target::Jump(_)
-            | Target::RestoreMark
-            | Target::Return
-            | Target::SaveMark
-            | Target::SetMark(_) => None,
-        }
+        let tproxy = statement.target.tproxy();
+        let port = statement.target.redirect().or(tproxy)?;
+        Some(ToPort { port, is_udp, is_tproxy: tproxy.is_some() })
     })
 }
 

@@ -41,28 +41,16 @@ impl CapturedTraffic {
             let is_udp = protocol.is_some_and(|protocol| protocol.transport == Transport::Udp);
             is_udp && rule.statement.target != Target::Return
         };
-        let redirect = |target: Target| match target {
-            Target::Redirect(port) => Some(port.number()),
-            Target::Accept
-            | Target::ConntrackZone(_)
-            | Target::Drop
-            | Target::Jump(_)
-            | Target::RestoreMark
-            | Target::Return
-            | Target::SaveMark
-            | Target::SetMark(_)
-            | Target::Tproxy { .. } => None,
-        };
         Self {
             family,
             dns: rules().any(is_dns),
             redirects: rules()
                 .filter_map(|rule| {
                     let protocol = if is_dns(rule) { UDP } else { TCP };
-                    Some((protocol, redirect(rule.statement.target)?))
+                    Some((protocol, rule.statement.target.redirect()?.number()))
                 })
                 .into_set(),
-            keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
+            keeps_port: rules().any(|rule| rule.statement.target.tproxy().is_some()),
             takes_every_port,
         }
     }

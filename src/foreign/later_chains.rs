@@ -18,11 +18,6 @@ pub(super) fn ports_of_proxy(captured: &[CapturedTraffic]) -> String {
     if ports.is_empty() { "the captured ports".to_owned() } else { format!("the ports {}", ports.join(", ")) }
 }
 
-/// The targets that keep a packet from the proxy.
-const fn drops(effect: &Effect) -> bool {
-    matches!(effect, Effect::Known(Target::Drop) | Effect::Rejects | Effect::Queues { .. })
-}
-
 impl Examined<'_> {
     /// The rules and policies there that may decide. The tables `filter` and `security` of iptables-nft are
     /// examined with the other base chains.
@@ -178,7 +173,7 @@ impl<'a> Search<'a> {
         if !(self.may_match)(rule) {
             return None;
         }
-        if drops(&rule.effect()) {
+        if rule.effect().stops_packets() {
             return Some(Targets::of(rule.target()));
         }
         let (name, _) = rule.chain()?;

@@ -55,6 +55,13 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// Whether the packet does not continue on its way: it is dropped, answered with an error, or handed to a
+    /// program.
+    #[must_use]
+    pub const fn stops_packets(&self) -> bool {
+        matches!(self, Self::Known(Target::Drop) | Self::Rejects | Self::Queues { .. })
+    }
+
     /// Whether the model has a term for the effect.
     #[must_use]
     pub const fn is_modelled(&self) -> bool {

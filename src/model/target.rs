@@ -54,4 +54,16 @@ impl Target {
     pub const fn jump(self) -> Option<Chain> {
         if let Self::Jump(chain) = self { Some(chain) } else { None }
     }
+
+    /// The port to which it redirects, if it does.
+    #[must_use]
+    pub const fn redirect(self) -> Option<Port> {
+        if let Self::Redirect(port) = self { Some(port) } else { None }
+    }
+
+    /// The port whose transparent socket gets the packet, if one does.
+    #[must_use]
+    pub const fn tproxy(self) -> Option<Port> {
+        if let Self::Tproxy { port, .. } = self { Some(port) } else { None }
+    }
 }

@@ -49,9 +49,7 @@ fn of_guests(rules: &FamilyRules, links: &Links, fib: Option<&Fib>, guests: &[In
         return None;
     }
     let redirect = rules.tables.get(&Table::Nat)?.chains.get(&Chain::Redirect)?;
-    let outbound = redirect.iter().find_map(|rule| {
-        if let Target::Redirect(port) = rule.statement.target { Some(port) } else { None }
-    })?;
+    let outbound = redirect.iter().find_map(|rule| rule.statement.target.redirect())?;
     let names = guests.iter().map(Interface::to_string).collect::<Vec<_>>().join(",");
     let ports = if captures_all_ports(rules) { "" } else { " on the inbound ports" };
     let cause = format!(

@@ -102,8 +102,7 @@ impl<'a> OwnRules<'a> {
     }
 
     fn redirect(&self, chain: Chain) -> Option<Port> {
-        let port =
-            |rule: &Statement| if let Target::Redirect(port) = rule.target { Some(port) } else { None };
+        let port = |rule: &Statement| rule.target.redirect();
         self.chain(Table::Nat, chain, port).first().copied()
     }
 
