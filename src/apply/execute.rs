@@ -12,7 +12,7 @@ use crate::connections::new_entries;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rules_file::{self, RulesFile};
-use crate::kernel::{netns, observe, restore, xtables_lock};
+use crate::kernel::{hooks, netns, observe, restore, xtables_lock};
 use crate::model::{Backend, Family, Hook, NATIVE_MANGLE, Table, Tools, Variant};
 use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
@@ -86,6 +86,7 @@ pub(super) fn execute(
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
                 log::info!("{step} ({})", count(limited, "rule"));
             }
+            Step::AwaitPackets => hooks::await_packets(),
             Step::TrackConnections(families) => new_entries::create(families),
             // Without a record nothing breaks at once: later runs leave what they cannot distinguish from
             // foreign rules.
@@ -130,6 +131,7 @@ const fn of_conntrack(step: &Step) -> Option<&ConntrackStep> {
         | Step::ReplaceNative(_)
         | Step::Network(_)
         | Step::Restore(_)
+        | Step::AwaitPackets
         | Step::TrackConnections(_)
         | Step::DeleteByHandle(_)
         | Step::Record(_) => None,
@@ -156,6 +158,7 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
         | Step::ReplaceNative(_)
         | Step::Network(_)
         | Step::Conntrack(_)
+        | Step::AwaitPackets
         | Step::TrackConnections(_)
         | Step::DeleteByHandle(_)
         | Step::Record(_) => None,

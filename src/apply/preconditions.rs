@@ -70,6 +70,7 @@ pub(super) fn check_steps(
             Step::LimitNative
             | Step::DeleteNative(_)
             | Step::Conntrack(_)
+            | Step::AwaitPackets
             | Step::TrackConnections(_)
             | Step::DeleteByHandle(_)
             | Step::Record(_) => {}

@@ -5,6 +5,7 @@ pub mod capabilities;
 pub mod cgroup_programs;
 mod child;
 pub mod conntrack;
+pub mod hooks;
 pub mod idmap;
 pub mod input;
 pub mod legacy;

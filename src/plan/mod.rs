@@ -301,6 +301,8 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     if !stale.is_empty() {
         let dns = conntrack::dns_rules(desired.rules.values());
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
+        // A query that met the rules before may not have its entry yet.
+        steps.extend((!stale.dns.is_empty()).then_some(Step::AwaitPackets));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale, dns)));
     }
     steps.extend(finish);
@@ -319,6 +321,7 @@ fn captures_changed<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Famil
         | Step::LimitNative
         | Step::Network(_)
         | Step::Conntrack(_)
+        | Step::AwaitPackets
         | Step::TrackConnections(_)
         | Step::DeleteByHandle(_)
         | Step::Record(_) => Vec::new(),

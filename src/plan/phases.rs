@@ -27,6 +27,8 @@ pub(super) struct Phases {
     capture: Vec<Change>,
     /// The desired native tables, in their transitional form.
     capture_native: Option<ReplaceNative>,
+    /// Families whose zones of DNS are written before the rest of `capture`.
+    zones_first: BTreeSet<Family>,
     /// Our rules of the other variants leave.
     withdraw: Vec<(Variant, Change)>,
     /// Marks that may be where they do not belong.
@@ -75,6 +77,7 @@ impl Phases {
             prepare: Vec::new(),
             capture: Vec::new(),
             capture_native: None,
+            zones_first: BTreeSet::new(),
             withdraw: Vec::new(),
             unmark: Vec::new(),
             transitional: BTreeSet::new(),
@@ -128,6 +131,7 @@ impl Phases {
         let native = self.backend != Backend::Native && current.native.marks_packets();
         self.limit_native |= native && transition.limit_save_mark;
         let mut changes_marks = self.capture_native.is_some();
+        self.zones_first.extend(conntrack::commit_raw_first(desired, tracked).then_some(family));
         for (variant, other) in others {
             let prepare = transition.prepare(other);
             let prepared = prepare.project(other);
@@ -138,10 +142,7 @@ impl Phases {
             self.withdraw.push((*variant, withdraw));
         }
         if let Some(variant) = self.backend.variant() {
-            let mut capture = Change::between(&transition.form(desired), main, rewrite);
-            if conntrack::commit_raw_first(desired, tracked) {
-                capture.commit_first(Table::Raw);
-            }
+            let capture = Change::between(&transition.form(desired), main, rewrite);
             changes_marks |= capture.writes(Table::Mangle);
             let captured = transition.is_needed().then(|| capture.project(main));
             let there = reconcile::found(variant, captured.as_ref().unwrap_or(main)).blocks;
@@ -189,14 +190,25 @@ impl Phases {
         Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 
+    /// Takes out what is written before the rest of `capture`. A query must not pass the tables while both
+    /// change: tracked without a zone and then redirected, its response would be looked for in the zone.
+    fn take_zones(&mut self) -> (Vec<Change>, Option<ReplaceNative>) {
+        let first = |change: &&mut Change| self.zones_first.contains(&change.family);
+        let zones = self.capture.iter_mut().filter(first).map(|change| change.take(Table::Raw)).collect();
+        let native = self.capture_native.as_mut().filter(|_| !self.zones_first.is_empty());
+        (zones, native.and_then(|native| native.take(Table::Raw)))
+    }
+
     /// The steps before the last change of conntrack entries, and those after it.
-    pub(super) fn steps(self, current: &CurrentState) -> (Vec<Step>, Vec<Step>) {
+    pub(super) fn steps(mut self, current: &CurrentState) -> (Vec<Step>, Vec<Step>) {
+        let (zones, zones_native) = self.take_zones();
         let Self {
             backend,
             limit_native,
             prepare,
             capture,
             capture_native,
+            zones_first: _,
             withdraw,
             unmark,
             transitional: _,
@@ -212,18 +224,19 @@ impl Phases {
             let of = |change: Change| Some((backend.variant()?, change));
             restores(changes.into_iter().filter_map(of).collect())
         };
-        let replaced = |replace: Option<ReplaceNative>| {
-            replace.map(|replace| {
-                if replace.tables.is_empty() {
-                    Step::DeleteNative(replace.delete)
-                } else {
-                    Step::ReplaceNative(replace)
-                }
-            })
+        let replaced = |replace: Option<ReplaceNative>| match replace? {
+            ReplaceNative { tables, delete } if tables.is_empty() => {
+                (!delete.is_empty()).then_some(Step::DeleteNative(delete))
+            }
+            replace => Some(Step::ReplaceNative(replace)),
         };
         let mut steps = Vec::new();
         steps.extend(limit_native.then_some(Step::LimitNative));
         steps.extend(restores(prepare));
+        let prepared = steps.len();
+        steps.extend(main(zones));
+        steps.extend(replaced(zones_native));
+        steps.extend((steps.len() > prepared).then_some(Step::AwaitPackets));
         steps.extend(main(capture));
         steps.extend(replaced(capture_native));
         let untracked = &current.connections.untracked;

@@ -23,6 +23,9 @@ pub enum Step {
     Restore(Restore),
     /// Replaces the tables of native nftables whole, in one transaction.
     ReplaceNative(ReplaceNative),
+    /// Waits until each packet that is between two hooks has passed the last one, so that none has met the
+    /// rules before the last step and meets those of the next one.
+    AwaitPackets,
     /// Makes conntrack entries for the open TCP connections of these families, between the transitional form
     /// of the rules and the final one.
     TrackConnections(BTreeSet<Family>),
@@ -52,6 +55,15 @@ pub struct ReplaceNative {
     pub tables: Vec<NativeTable>,
     /// Live ones that go in the same transaction.
     pub delete: Vec<String>,
+}
+
+impl ReplaceNative {
+    /// Takes out the table that is written as this one of iptables; `None` if it is not written.
+    #[must_use]
+    pub fn take(&mut self, table: Table) -> Option<Self> {
+        let taken: Vec<_> = self.tables.extract_if(.., |native| native.table == table).collect();
+        (!taken.is_empty()).then_some(Self { tables: taken, delete: Vec::new() })
+    }
 }
 
 /// A change that a restore tool makes.
@@ -106,6 +118,7 @@ impl fmt::Display for Step {
                 }
                 Ok(())
             }
+            Self::AwaitPackets => f.write_str("wait for the packets that are between two tables"),
             Self::Network(step) => step.fmt(f),
             Self::Conntrack(step) => step.fmt(f),
             Self::TrackConnections(families) => {

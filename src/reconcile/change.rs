@@ -225,12 +225,11 @@ impl Change {
         self.tables.iter().any(|change| change.table == table)
     }
 
-    /// Has this table committed before the others.
-    pub fn commit_first(&mut self, first: Table) {
-        let at = self.tables.iter().position(|change| change.table == first);
-        if let Some(up_to_first) = at.and_then(|at| self.tables.get_mut(..=at)) {
-            up_to_first.rotate_right(1);
-        }
+    /// Takes out what it changes of this table.
+    #[must_use]
+    pub fn take(&mut self, table: Table) -> Self {
+        let taken = self.tables.extract_if(.., |change| change.table == table).collect();
+        Self { tables: taken, ..Self::empty(self.family) }
     }
 
     /// Whether there is nothing to do.

@@ -13,7 +13,7 @@ use netlab::User;
 use crate::dns::with_name_server;
 use crate::lab::fixture::at;
 use crate::lab::kill::When;
-use crate::lab::program::Program;
+use crate::lab::program::{Program, tool};
 use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
@@ -35,6 +35,8 @@ for_each_backend_and_native!(
     new_sockets_lose_no_response_in_a_first_capture,
     new_sockets_lose_no_response_when_capture_begins,
     new_sockets_lose_no_response_when_capture_gets_wider,
+    slow_packets_lose_no_response_in_a_first_capture,
+    slow_packets_lose_no_response_when_capture_begins,
     captured_queries_lose_no_response_when_every_server_is_captured,
     direct_queries_lose_no_response_when_every_server_is_captured,
     a_killed_change_is_completed_by_the_next_run,
@@ -48,6 +50,9 @@ const SERVERS_OF_RESOLV_CONF: [&str; 5] = ["-b", "*", "-i", "*", "--redirect-dns
 const QUERIES: usize = 100;
 /// A run switches everything that comes this long after its end.
 const SETTLED: Duration = Duration::from_millis(50);
+
+/// How often a run meets slow packets: about half of the time one is on its way.
+const SLOW_ROUNDS: usize = 6;
 
 /// A user whose queries no option of these tests excludes.
 const OTHER: u32 = 3000;
@@ -361,6 +366,41 @@ fn new_sockets_lose_no_response_when_capture_gets_wider(fixture: Fixture) {
     let _servers = name_servers(&pod);
     pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
     every_new_socket_gets_responses(&pod);
+}
+
+/// Has every packet take one or two milliseconds from the rules of raw to those of nat, in a chain between
+/// them: a run changes both while a query is there.
+fn slow_down(pod: &Pod) {
+    const LEVELS: usize = 5;
+    let chain = |level: usize| {
+        let jumps = format!("jump level{}\n", level + 1).repeat(10);
+        format!("chain level{level} {{ {jumps} }}\n")
+    };
+    let chains: String = (0..LEVELS).rev().map(chain).collect();
+    let table = format!(
+        "table inet slow {{ chain level{LEVELS} {{ }}\n {chains} \
+         chain output {{ type filter hook output priority mangle; udp dport 53 jump level0\n }}\n}}"
+    );
+    pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
+}
+
+fn slow_packets_lose_no_response_in_a_first_capture(fixture: Fixture) {
+    for _ in 0..SLOW_ROUNDS {
+        let pod = fixture.pod();
+        let _servers = name_servers(&pod);
+        slow_down(&pod);
+        every_new_socket_gets_responses(&pod);
+    }
+}
+
+fn slow_packets_lose_no_response_when_capture_begins(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = name_servers(&pod);
+    slow_down(&pod);
+    for _ in 0..SLOW_ROUNDS {
+        pod.apply(&EVERYTHING);
+        every_new_socket_gets_responses(&pod);
+    }
 }
 
 /// No later query of a socket replaces the entry that its response needs.
