@@ -300,9 +300,13 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     }
     if !stale.is_empty() {
         let dns = conntrack::dns_rules(desired.rules.values());
+        // A query that met the rules before may not have its entry yet. Steps about entries that follow each
+        // other share one walk over the table.
+        if !stale.dns.is_empty() {
+            let last = steps.iter().rposition(|step| !matches!(step, Step::Conntrack(_)));
+            steps.insert(last.map_or(0, |last| last + 1), Step::AwaitPackets);
+        }
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
-        // A query that met the rules before may not have its entry yet.
-        steps.extend((!stale.dns.is_empty()).then_some(Step::AwaitPackets));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale, dns)));
     }
     steps.extend(finish);

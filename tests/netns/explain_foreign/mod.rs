@@ -275,6 +275,9 @@ impl<'a> Case<'a> {
                 self.by_proxy(pod, family, response.port)
             }
             Outcome::Responded(_) => Server,
+            unexpected if self.kernel != Nothing => {
+                panic!("{:?} {family:?} {:?}: {unexpected:?}", pod.fixture.backend, self.flow)
+            }
             Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => Nothing,
         }
     }
