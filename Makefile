@@ -108,12 +108,14 @@ bench-cni: cni ## measure the CNI plugin in a chain with Debian's, and write the
 	@$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo bench --locked -p istio-cni --bench chain -- --bin "$(CURDIR)/$(CNI)" \
 	    --write "$(CURDIR)/docs/performance.md"
 
-# Pods and changes.
+# Pods and changes; and pods of which nothing changes.
 GUARD_PODS ?= 100
 GUARD_CHANGES ?= 1000
+GUARD_PODS_AT_REST ?= 250
 bench-guard: cni ## measure the guard of a node's pods under traffic, and write the figures into docs/performance.md (root; some minutes)
-	@ISTIO_CNI_PROGRAM="$(CURDIR)/$(CNI)" GUARD_PODS=$(GUARD_PODS) GUARD_CHANGES=$(GUARD_CHANGES) GUARD_WRITE="$(CURDIR)/docs/performance.md" \
-	    $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo test --locked --quiet -p istio-cni --test guard every_change_of_many_pods
+	@ISTIO_CNI_PROGRAM="$(CURDIR)/$(CNI)" GUARD_PODS=$(GUARD_PODS) GUARD_CHANGES=$(GUARD_CHANGES) \
+	    GUARD_PODS_AT_REST=$(GUARD_PODS_AT_REST) GUARD_WRITE="$(CURDIR)/docs/performance.md" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
+	    cargo test --locked --quiet -p istio-cni --test guard -- --test-threads 1 every_change_of_many_pods memory_of_many_pods
 
 bench-injector: injector ## measure the injection engine, and one large file for docs/performance.md; BASELINE=/path/to/an/earlier/build: only the file, with both
 	@$(if $(BASELINE),,RUSTFLAGS="$(STATIC_FLAGS)" cargo bench --locked --profile injector --target $(TARGET) -p sidecar-injector --bench injection)

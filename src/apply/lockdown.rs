@@ -2,8 +2,10 @@
 
 use std::io;
 
-use crate::kernel::nftables::{self, Nftables, TableFamily, TableName};
-use crate::nft::{self, LOCKDOWN_TABLES};
+use crate::kernel::nftables::{self, Client, Nftables, TableFamily, TableName};
+use crate::kernel::observe::{self, Handles};
+use crate::model::PerFamily;
+use crate::nft::{self, LOCKDOWN_TABLES, LiveTables};
 use crate::plan::DesiredState;
 
 /// Begins it for these rules, in one transaction. Returns false if it was there.
@@ -20,18 +22,82 @@ pub fn begin(desired: &DesiredState) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Ends it. Returns false if there was none.
+/// How a lockdown ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// There was none.
+    Before,
+    /// This call has ended it.
+    Now,
+    /// Rules have changed meanwhile: it goes on.
+    RulesChanged,
+}
+
+/// Ends it; where a generation of the rules is given, only if the rules are still of that one.
 ///
 /// # Errors
 /// The kernel refuses; then nothing is changed.
-pub fn end() -> io::Result<bool> {
+pub fn end(generation: Option<u32>) -> io::Result<Ended> {
     let live = live()?;
     if live.is_empty() {
-        return Ok(false);
+        return Ok(Ended::Before);
     }
-    let names: Vec<String> = live.into_iter().map(|table| table.name).collect();
-    nftables::write(&[], &names).map_err(|error| error.error)?;
-    Ok(true)
+    let names = || live.iter().map(|table| table.name.clone()).collect::<Vec<_>>();
+    let ended = match generation {
+        Some(generation) => nftables::delete_tables_at(&live, generation),
+        None => nftables::write(&[], &names()).map(drop),
+    };
+    match ended {
+        Ok(()) => Ok(Ended::Now),
+        Err(error) if error.is_stale() => Ok(Ended::RulesChanged),
+        Err(error) => Err(error.error.error),
+    }
+}
+
+/// Whether what is dropped is what these rules would capture; true if nothing is.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn is_for(desired: &DesiredState) -> io::Result<bool> {
+    let names: Vec<String> = live()?.into_iter().map(|table| table.name).collect();
+    if names.is_empty() {
+        return Ok(true);
+    }
+    let live = LiveTables::new(nftables::read(&mut Client::open()?, &names)?, Vec::new());
+    let mut wanted = nft::lockdown_tables(&desired.rules).into_iter();
+    Ok(wanted.len() == live.tables().len() && wanted.all(|table| live.tables().contains(&table.normalized())))
+}
+
+/// The generation of the rules of nf_tables.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn generation() -> io::Result<u32> {
+    observe::generation()
+}
+
+/// What the kernel numbers the rules of iptables-nft with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Numbers(PerFamily<Handles>);
+
+impl Numbers {
+    /// Reads those of the families for which rules are desired.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn read(desired: &DesiredState) -> io::Result<Self> {
+        let mut numbers = PerFamily::new();
+        for family in desired.rules.keys() {
+            numbers.insert(*family, observe::handles(*family)?);
+        }
+        Ok(Self(numbers))
+    }
+
+    /// Whether something of it is there no more. What is there besides is no matter.
+    #[must_use]
+    pub fn are_gone(&self) -> bool {
+        self.0.iter().any(|(family, before)| observe::handles(*family).is_ok_and(|now| before.lack_in(&now)))
+    }
 }
 
 /// The tables of it that are there.

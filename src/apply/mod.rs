@@ -30,6 +30,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use execute::RunProgress;
+use lockdown::Ended;
 use open_connections::Counting;
 
 use crate::config::{Action, RunOptions};
@@ -53,6 +54,21 @@ pub use inspect::{Access, Inspection, inspect};
 /// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the
 /// choice is open and the kernel lacks modules for the backend, the next one is taken.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
+    let backend = repair(host, desired, run)?;
+    // Whatever guard began it: the rules are live, or are to be none.
+    match lockdown::end(None) {
+        Ok(Ended::Now) => log::info!("the lockdown of guard is over"),
+        Ok(Ended::Before | Ended::RulesChanged) => {}
+        Err(error) => log::warn!("the lockdown of guard cannot be ended: {error}"),
+    }
+    Ok(backend)
+}
+
+/// Does what [`apply()`] does, but for the end of a lockdown.
+///
+/// # Errors
+/// As there.
+pub fn repair(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
     let start = Instant::now();
     let Applied { desired, backend, connections, is_written, has_notices } =
         fallback::apply(host, desired, run)?;
@@ -60,12 +76,6 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
         for outcome in connections.outcome(Policy::Reset, true) {
             log::info!("{outcome}");
         }
-    }
-    // Whatever guard began it: the rules are live, or are to be none.
-    match lockdown::end() {
-        Ok(true) => log::info!("the lockdown of guard is over"),
-        Ok(false) => {}
-        Err(error) => log::warn!("the lockdown of guard cannot be ended: {error}"),
     }
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));

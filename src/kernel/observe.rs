@@ -62,6 +62,17 @@ pub struct Handles {
     pub tables: BTreeMap<Table, TableHandles>,
 }
 
+impl Handles {
+    /// Whether a table, a chain or a rule is not in later ones.
+    #[must_use]
+    pub fn lack_in(&self, later: &Self) -> bool {
+        let is_in = |(table, before): (&Table, &TableHandles)| {
+            later.tables.get(table).is_some_and(|now| before.are_in(now))
+        };
+        later.generation != self.generation && !self.tables.iter().all(is_in)
+    }
+}
+
 /// The handles in our tables of a family.
 ///
 /// # Errors

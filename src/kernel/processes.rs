@@ -97,6 +97,12 @@ fn listed() -> io::Result<Processes> {
     Ok(processes)
 }
 
+/// What a process is now; `None` if it has ended.
+#[must_use]
+pub fn current(pid: u32) -> Option<Process> {
+    process(&Path::new("/proc").join(pid.to_string()), pid)
+}
+
 fn process(path: &Path, pid: u32) -> Option<Process> {
     const NAMES_OF_FILES: usize = 3;
     let status = procfs::read(path.join("status")).ok()?;

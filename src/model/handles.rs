@@ -13,3 +13,16 @@ pub struct TableHandles {
     /// Of its rules, by chain and in order.
     pub rules: BTreeMap<String, Vec<u64>>,
 }
+
+impl TableHandles {
+    /// Whether all of it is in the table as it is later.
+    #[must_use]
+    pub fn are_in(&self, later: &Self) -> bool {
+        let has_rules = |(chain, rules): (&String, &Vec<u64>)| {
+            later.rules.get(chain).is_some_and(|now| rules.iter().all(|rule| now.contains(rule)))
+        };
+        self.table == later.table
+            && self.chains.iter().all(|chain| later.chains.contains(chain))
+            && self.rules.iter().all(has_rules)
+    }
+}

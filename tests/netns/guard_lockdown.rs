@@ -1,7 +1,8 @@
 //! `guard --action lockdown`: what the rules would capture is dropped until they are live again.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use netlab::User;
 use netlab::socket::{Binding, connect_tcp};
@@ -16,11 +17,15 @@ for_each_backend_and_native!(
     new_connections_are_dropped_until_the_rules_are_live,
     connections_to_tproxy_are_dropped_until_the_rules_are_live,
     what_a_killed_guard_leaves_is_named_and_removed,
+    no_connection_bypasses_a_lockdown_while_rules_are_removed_again_and_again,
+    guard_without_options_names_the_lockdown_of_an_earlier_one,
 );
 
 const OPTIONS: [&str; 6] = ["-i", "*", "-b", "*", "-o", "9090"];
 /// Longer than a connection takes, shorter than the pause that the guard makes.
 const LIMIT: Duration = Duration::from_millis(400);
+/// Longer than a connection takes that nothing drops, so short that many follow each other.
+const SHORT: Duration = Duration::from_millis(3);
 /// A pause of the guard that is long enough to look, in seconds.
 const PAUSE: u64 = 4;
 
@@ -92,6 +97,100 @@ fn new_connections_are_dropped_until_the_rules_are_live(fixture: Fixture) {
     guard.end();
 }
 
+/// Every tenth of a second, so that repairs at once and repairs after a pause are among them.
+fn no_connection_bypasses_a_lockdown_while_rules_are_removed_again_and_again(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&OPTIONS);
+    let guard = Guard::start(&pod, &[&["--action", "lockdown", "--audit", "1"], &OPTIONS[..]].concat());
+    let service = at(fixture.families()[0].service(), 80);
+    let is_over = AtomicBool::new(false);
+    let removes = || {
+        while !is_over.load(Ordering::Relaxed) {
+            match fixture.backend {
+                Backend::Native => drop(tool("nft", &["flush", "table", "inet", "istio-proxy-nat"], "")),
+                Backend::IptablesNft => drop(tool("iptables-nft", &["-t", "nat", "-F"], "")),
+                Backend::IptablesLegacy => drop(tool("iptables-legacy", &["-t", "nat", "-F"], "")),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let mut bypassed = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| pod.namespace.run(removes));
+        guard.until("lockdown");
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(6) {
+            let open = || connect_tcp(service, Binding::default(), SHORT).and_then(Conversation::go_on);
+            match pod.app().run(open) {
+                Ok(conversation) if conversation.greeting.server == "proxy" => {}
+                Ok(_) => bypassed.push(begin.elapsed()),
+                // Dropped.
+                Err(_) => {}
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(bypassed.is_empty(), "after {bypassed:?}");
+    let kind = |event: serde_json::Value| event["event"].as_str().map(str::to_owned);
+    let events: Vec<_> =
+        std::iter::from_fn(|| kind(guard.event()).filter(|one| one != "lockdown-ended")).collect();
+    assert!(events.iter().any(|one| one == "repaired"), "rules that were never live: {events:?}");
+    pod.app().call(service).captured(15001, service);
+    guard.end();
+}
+
+fn guard_without_options_names_the_lockdown_of_an_earlier_one(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    let guard = Guard::start(&pod, &[&["--action", "lockdown", "--audit", "1"], &OPTIONS[..]].concat());
+    let start = |action: &str| pod.istio_iptables(&["guard", "--dual-stack", "--action", action]).run();
+    fight(&pod, &guard);
+    guard.kill();
+    pod.namespace.run(|| remove_all(fixture, 2));
+    for action in ["report", "repair", "lockdown"] {
+        let guard = start(action).ended_with(1);
+        let guard = guard.output_contains("the lockdown of guard drops new connections");
+        guard.output_contains("no capture rule is live").output_contains("istio-iptables cleanup");
+    }
+    pod.apply(&OPTIONS);
+    let guard = Guard::start(&pod, &[&["--action", "lockdown", "--audit", "1"], &OPTIONS[..]].concat());
+    fight(&pod, &guard);
+    guard.until("repaired");
+    guard.kill();
+    assert!(is_locked(&pod), "rules may be removed again");
+    if fixture.backend != Backend::Native {
+        // What is left says nothing of the other family.
+        pod.namespace.run(|| remove_all(fixture, 1));
+        let guard = pod.bare_istio_iptables(&["guard", "--backend", fixture.backend.flag()]).run();
+        guard.ended_with(1).output_contains("the live rules are not those of the lockdown");
+        assert!(is_locked(&pod), "rules of one family");
+        return;
+    }
+    let guard = Guard::start(&pod, &["--action", "report"]);
+    guard.until("lockdown-ended");
+    guard.end();
+    assert!(!is_locked(&pod));
+}
+
+fn is_locked(pod: &Pod) -> bool {
+    pod.namespace.run(|| tool("nft", &["list", "tables"], "")).contains("lockdown")
+}
+
+/// With the chains, in so many families.
+fn remove_all(fixture: Fixture, families: usize) {
+    let tools = match fixture.backend {
+        Backend::Native => return,
+        Backend::IptablesNft => ["iptables-nft", "ip6tables-nft"],
+        Backend::IptablesLegacy => ["iptables-legacy", "ip6tables-legacy"],
+    };
+    for (tool_of_family, what) in
+        tools.into_iter().take(families).flat_map(|tool| [(tool, "-F"), (tool, "-X")])
+    {
+        tool(tool_of_family, &["-t", "nat", what], "");
+    }
+}
+
 fn connections_to_tproxy_are_dropped_until_the_rules_are_live(fixture: Fixture) {
     let options = ["-i", "*", "-b", "8080", "-m", "TPROXY"];
     let pod = fixture.pod();
@@ -114,13 +213,12 @@ fn connections_to_tproxy_are_dropped_until_the_rules_are_live(fixture: Fixture) 
 fn what_a_killed_guard_leaves_is_named_and_removed(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
-    let names = |pod: &Pod| pod.namespace.run(|| tool("nft", &["list", "tables"], "")).contains("lockdown");
     let locked = || {
         pod.apply(&OPTIONS);
         let guard = Guard::start(&pod, &[&["--action", "lockdown", "--audit", "1"], &OPTIONS[..]].concat());
         fight(&pod, &guard);
         guard.kill();
-        assert!(names(&pod));
+        assert!(is_locked(&pod));
     };
     locked();
     let check = pod.istio_iptables(&[&["check"], &OPTIONS[..]].concat()).run().output();
@@ -135,19 +233,19 @@ fn what_a_killed_guard_leaves_is_named_and_removed(fixture: Fixture) {
     assert!(without_options.contains("lockdown"), "{without_options}");
     // A run ends it, a clean-up does, and a guard with another action once the rules are live.
     pod.apply(&OPTIONS);
-    assert!(!names(&pod));
+    assert!(!is_locked(&pod));
     locked();
     pod.istio_iptables(&["cleanup"]).run().succeeded();
-    assert!(!names(&pod));
+    assert!(!is_locked(&pod));
     locked();
     let guard = Guard::start(&pod, &[&["--action", "report"], &OPTIONS[..]].concat());
     guard.until("drift");
     guard.end();
-    assert!(names(&pod), "the rules are not live");
+    assert!(is_locked(&pod), "the rules are not live");
     let server = at(fixture.families()[0].service(), 80);
     let guard = Guard::start(&pod, &[&["--action", "repair"], &OPTIONS[..]].concat());
     // What gets through meanwhile does so by rules that are live again.
-    while names(&pod) {
+    while is_locked(&pod) {
         let open = || connect_tcp(server, Binding::default(), LIMIT).and_then(Conversation::go_on);
         if let Ok(conversation) = pod.app().run(open) {
             assert_eq!(conversation.greeting.server, "proxy", "before the rules were live");

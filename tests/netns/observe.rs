@@ -1,6 +1,6 @@
 //! `observe`: new connections are reported with process, verdict, rule and option.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,10 +18,12 @@ for_each_backend_and_native!(
     verdict_rule_and_option_are_those_of_the_kernel_and_of_explain,
     connections_to_tproxy_are_captured,
     process_of_a_connection_is_named,
+    process_that_has_started_another_program_has_its_name_and_ids,
 );
 for_these_fixtures!(only_nft: IptablesNft Dual; [
     rules_that_change_meanwhile_are_read_again,
     filters_and_limits_are_heeded,
+    announcements_that_are_disabled_are_reported,
 ]);
 for_these_fixtures!(only_native: Native Dual; [
     lost_notices_are_counted,
@@ -197,6 +199,67 @@ fn process_of_a_connection_is_named(fixture: Fixture) {
         assert_eq!(process["pid"], app.id(), "{line}");
     }
     observer.end();
+}
+
+/// One process: as root in bash, then as another user in a program of another name.
+fn process_that_has_started_another_program_has_its_name_and_ids(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&OPTIONS);
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink("/bin/bash", dir.path().join("another")).expect("a link");
+    let another = dir.path().join("another");
+    let observer = Observer::start(&pod, &[]);
+    for family in fixture.families() {
+        let service = at(family.service(), 80);
+        let connects = format!("exec 3<>/dev/tcp/{}/80; read", family.service());
+        let ids = "setpriv --reuid 1000 --regid 1000 --clear-groups";
+        let script = format!("{connects}; exec {ids} {} -c '{connects}; true'", another.display());
+        let mut app = pod.namespace.run(|| {
+            let mut command = Command::new("bash");
+            command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null());
+            command.spawn().expect("start bash")
+        });
+        let before = observer.to(service);
+        writeln!(app.stdin.as_mut().expect("its input")).expect("let it go on");
+        let after = observer.to(service);
+        app.kill().expect("end it");
+        app.wait().expect("it ends");
+        for (line, name, id) in [(before, "bash", 0), (after, "another", 1000)] {
+            let process = &line["process"];
+            assert_eq!((&process["pid"], &process["name"]), (&app.id().into(), &name.into()), "{line}");
+            assert_eq!((&process["uid"], &process["gid"]), (&id.into(), &id.into()), "{line}");
+        }
+    }
+    observer.end();
+}
+
+fn announcements_that_are_disabled_are_reported(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&OPTIONS);
+    let set = |value: &str| {
+        pod.namespace.run(|| {
+            std::fs::write("/proc/sys/net/netfilter/nf_conntrack_events", value).expect("a setting");
+        });
+    };
+    let observer = Observer::start(&pod, &[]);
+    let service = at(fixture.families()[0].service(), 80);
+    set("0");
+    pod.app().call(service).captured(15001, service);
+    let lost = observer.next("lost");
+    assert!(lost["cause"].as_str().expect("a cause").contains("nf_conntrack_events is 0"), "{lost}");
+    assert!(lost["number"].is_null(), "{lost}");
+    set("1");
+    pod.app().call(service).captured(15001, service);
+    observer.next("observing");
+    assert_eq!(observer.to(service)["verdict"], "captured");
+    // Nothing but the end finds out.
+    set("0");
+    let summary = observer.end();
+    assert!(summary["lost"].is_null(), "{summary}");
+    let refused = pod.bare_istio_iptables(&["observe", "--for", "1ms"]).run().ended_with(69);
+    refused.output_contains("nf_conntrack_events is 0").output_contains("nf_conntrack_events=1");
 }
 
 fn rules_that_change_meanwhile_are_read_again(fixture: Fixture) {

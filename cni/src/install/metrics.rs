@@ -39,6 +39,12 @@ const DRIFT: Family = (
     "istio_cni_drift_total",
     "How often the rules of a captured pod were changed by another program, by what differs: rules, network, or a foreign rule.",
 );
+const CONFLICTING: Family = (
+    "istio_cni_repair_conflicts_total",
+    "How often a repair was delayed because another program keeps changing the rules of a captured pod, by that program.",
+);
+/// Most programs that have a label of their own: a program in a pod may give itself any name.
+const MOST_PROGRAMS: usize = 16;
 const GUARD_FAILURES: Family =
     ("istio_cni_guard_failures_total", "Comparisons and repairs of the rules of a captured pod that failed.");
 const LOST_NOTICES: Family = (
@@ -144,6 +150,23 @@ impl Metrics {
     /// The rules of a pod differ: what.
     pub fn drift(&self, reason: &str) {
         self.add(DRIFT, format!("{{reason=\"{reason}\"}}"));
+    }
+
+    /// A repair is delayed; `programs` keep changing the rules, none where that is not known.
+    pub fn repair_conflict<'a>(&self, programs: impl Iterator<Item = &'a str>) {
+        let mut programs = programs.peekable();
+        if programs.peek().is_none() {
+            self.add(CONFLICTING, label("program", "unknown"));
+        }
+        for program in programs {
+            let labels = label("program", program);
+            let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = counters.keys().filter(|(family, _)| *family == CONFLICTING);
+            let is_own =
+                known.clone().count() < MOST_PROGRAMS || known.into_iter().any(|(_, one)| *one == labels);
+            drop(counters);
+            self.add(CONFLICTING, if is_own { labels } else { label("program", "other") });
+        }
     }
 
     /// The rules of a pod are repaired.
@@ -254,6 +277,12 @@ impl Metrics {
     }
 }
 
+/// A label with its value, escaped as in the text format of Prometheus.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{{{name}=\"{value}\"}}")
+}
+
 fn head((name, help): Family, kind: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
 }
@@ -266,6 +295,21 @@ mod tests {
 
     fn line(metrics: &Metrics, line: &Value) {
         metrics.plugin_line(line.as_object().unwrap());
+    }
+
+    #[test]
+    fn programs_that_undo_repairs_have_a_limited_number_of_labels() {
+        let metrics = Metrics::default();
+        metrics.repair_conflict(["nft", "a\"b\\c\n"].into_iter());
+        metrics.repair_conflict(std::iter::empty());
+        let others: Vec<String> = (0..100).map(|number| format!("program-{number}")).collect();
+        metrics.repair_conflict(others.iter().map(String::as_str).chain(["nft"]));
+        let text = metrics.text(true);
+        for sample in ["nft\"} 2", "unknown\"} 1", "a\\\"b\\\\c\\n\"} 1", "other\"} 87"] {
+            let sample = format!("istio_cni_repair_conflicts_total{{program=\"{sample}");
+            assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
+        }
+        assert_eq!(text.matches("istio_cni_repair_conflicts_total{").count(), MOST_PROGRAMS + 1);
     }
 
     #[test]

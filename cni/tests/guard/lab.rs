@@ -153,15 +153,21 @@ impl Agent {
     /// The next line of the log with this text.
     #[track_caller]
     pub(crate) fn logged(&self, part: &str) -> Value {
+        self.logged_any(&[part])
+    }
+
+    /// The next line of the log with one of these texts.
+    #[track_caller]
+    pub(crate) fn logged_any(&self, parts: &[&str]) -> Value {
         let begin = Instant::now();
         loop {
             let left = PATIENCE.saturating_sub(begin.elapsed());
             let early = self.early.borrow_mut().pop_front();
             let line = early.unwrap_or_else(|| {
-                self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{part}: {error}"))
+                self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{parts:?}: {error}"))
             });
             println!("{line}");
-            if line["msg"].as_str().is_some_and(|text| text.contains(part)) {
+            if line["msg"].as_str().is_some_and(|text| parts.iter().any(|part| text.contains(part))) {
                 return line;
             }
         }

@@ -55,6 +55,8 @@ fn traffic(pods: &[Pod], stop: &AtomicBool) {
 
 /// The time between two connections of a pod.
 const TRAFFIC: Duration = Duration::from_millis(20);
+/// The most that an agent may have for 250 pods, in kB.
+const LIMIT_AT_REST: u64 = 8 * 1024;
 /// How many pods have traffic.
 const BUSY: usize = 10;
 
@@ -90,10 +92,7 @@ fn memory_of_guard(node: &Node, agent: &Agent) -> String {
 
 /// Writes the figures into the page.
 fn publish(path: &Path, (pods, changes): (usize, usize), times: &[Duration; 4], memory: &str) {
-    let page = std::fs::read_to_string(path).unwrap();
     let (begin, end) = ("<!-- guard: begin (written by make bench-guard) -->\n", "<!-- guard: end -->");
-    let (head, rest) = page.split_once(begin).expect("the page has the beginning");
-    let (_, tail) = rest.split_once(end).expect("the page has the end");
     let [median, most, p99, longest] = times.map(|time| {
         let micros = time.as_micros();
         format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
@@ -107,6 +106,14 @@ fn publish(path: &Path, (pods, changes): (usize, usize), times: &[Duration; 4], 
          | longest | {longest} |\n| Memory of the agent (anonymous) | {} |\n",
         memory.trim_start_matches("anonymous memory ")
     );
+    replace(path, (begin, end), &text);
+}
+
+/// Replaces what is between two lines of a page.
+fn replace(path: &Path, (begin, end): (&str, &str), text: &str) {
+    let page = std::fs::read_to_string(path).unwrap();
+    let (head, rest) = page.split_once(begin).expect("the page has the beginning");
+    let (_, tail) = rest.split_once(end).expect("the page has the end");
     std::fs::write(path, format!("{head}{begin}\n{text}\n{end}{tail}")).unwrap();
 }
 
@@ -172,6 +179,31 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
     assert!(at(50) < Duration::from_millis(200), "{:?}", at(50));
     // A repair that is paced does not wait for the audit.
     assert!(times.last() < Some(&Duration::from_secs(20)), "{:?}", times.last());
+}
+
+/// The memory of an agent of which all pods were compared and nothing has changed.
+#[test]
+fn memory_of_many_pods_at_rest_is_limited() {
+    let count = number("GUARD_PODS_AT_REST", 20);
+    let node = Node::new();
+    let _pods: Vec<Pod> = (0..count).map(|number| node.pod(&format!("p{number}"), "nftables")).collect();
+    let of = |agent: &Agent| (agent.status("RssAnon"), agent.status("VmRSS"));
+    let without = node.agent(&["--guard=off"]);
+    let agent = node.agent(&[]);
+    agent.until_guarded(u32::try_from(count).unwrap());
+    std::thread::sleep(Duration::from_secs(2));
+    let (with, without) = (of(&agent), of(&without));
+    let text = format!(
+        "At rest with {count} pods, the agent has {} kB of anonymous memory ({} kB resident); {} kB ({} kB) without the guard",
+        with.0, with.1, without.0, without.1
+    );
+    println!("{text}");
+    if let Some(path) = std::env::var_os("GUARD_WRITE") {
+        let (begin, end) =
+            ("<!-- guard at rest: begin (written by make bench-guard) -->\n", "<!-- guard at rest: end -->");
+        replace(Path::new(&path), (begin, end), &format!("{text}.\n"));
+    }
+    assert!(with.0 <= LIMIT_AT_REST, "{text}");
 }
 
 /// Wake-ups of the guard's thread are audits: one for each pod in 27 to 30 s, and the state files.

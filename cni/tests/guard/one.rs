@@ -279,6 +279,7 @@ fn fights_are_paced_and_the_other_program_is_named() {
     });
     let waiting = waiting.expect("a pause");
     assert!(waiting["msg"].as_str().unwrap().contains("by nft (pid "), "{waiting}");
+    assert!(agent.metric("istio_cni_repair_conflicts_total{program=\"nft\"}") > 0.0);
     agent.logged("repaired: ");
     node.until_captured(&pod);
 }
@@ -291,13 +292,15 @@ fn lockdown_lasts_until_the_repair() {
     let agent = node.agent(&["--guard=lockdown"]);
     agent.until_guarded(1);
     let tables = || pod.netns.run(|| run("nft", &["list", "tables"]));
-    for _ in 0..3 {
+    // Three repairs follow at once, and more if this machine is slower than the first pauses.
+    let locked = (0..10).find_map(|_| {
         in_pod(&pod, "nft flush ruleset");
-        agent.logged("repaired: ");
-        assert!(!tables().contains("lockdown"), "rules that are repaired at once");
-    }
-    in_pod(&pod, "nft flush ruleset");
-    assert_eq!(agent.logged("lockdown: new connections")["pod"], "default/locked");
+        let line = agent.logged_any(&["repaired: ", "lockdown: new connections"]);
+        let is_repaired = line["msg"].as_str().unwrap().starts_with("repaired");
+        assert!(!is_repaired || !tables().contains("lockdown"), "rules that are repaired at once");
+        (!is_repaired).then_some(line)
+    });
+    assert_eq!(locked.expect("a lockdown")["pod"], "default/locked");
     assert!(tables().contains("istio-lockdown-nat"));
     agent.logged("lockdown ends");
     node.until_captured(&pod);

@@ -37,6 +37,13 @@ impl Culprits {
         self.is_incomplete |= more.is_incomplete;
     }
 
+    /// The names of the programs, each once.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        let mut last = None;
+        let names = self.programs.iter().map(|(program, _)| program.as_str());
+        names.filter(move |name| last.replace(*name) != Some(*name))
+    }
+
     /// The names, after what they did.
     #[must_use]
     pub fn words(&self) -> String {

@@ -26,7 +26,7 @@ use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::watch::{Watch, Woken};
 use crate::model::{Backend, Variant};
-use crate::plan::DesiredState;
+use crate::plan::{CurrentState, DesiredState};
 use crate::report::Failure;
 
 pub use activate::activate_tables;
@@ -50,28 +50,44 @@ pub(super) fn guard(
     let watch = watch_namespace(run)?;
     let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let Checked { config, has_no_rules, .. } = checked(&current, intent, run, scope)?;
-    if has_no_rules {
-        return Err(Failure::new(
-            Exit::Usage,
-            "no capture rule is live, and no option says which rules are to be",
-        )
-        .hint("give guard the options of the pod, or start it when the rules are live"));
-    }
     let desired = desired(&config, Action::Apply, false);
+    if has_no_rules || scope != OptionScope::Traffic {
+        require_rules(&current, &desired, has_no_rules)?;
+    }
     let run = RunOptions { network_namespace: None, cni_mode: false, ..run.clone() };
-    let found = compared(&current, &config, None, &run)?;
+    let backend = current.backend;
     // Rules that are gone are written with the same backend again.
-    let run = RunOptions { backend: choice(found.backend), ..run };
+    let run = RunOptions { backend: choice(backend), ..run };
     let event = Event::Guarding {
         rules: desired.counts(),
-        backend: found.backend,
+        backend,
         audit: options.audit,
         is_noticed: watch.notices_changes(),
     };
     event.report(options.output)?;
     let settings = Settings { action: options.action, audit: options.audit, patience: PATIENCE };
-    let rules = RulesOfOptions { host, config, desired, run, backend: found.backend };
-    watch_until_the_end(Guard::new(rules, settings), &mut Terminal { watch, output: options.output }, found)
+    let rules = RulesOfOptions { host, config, desired, run, backend };
+    watch_until_the_end(Guard::new(rules, settings), &mut Terminal { watch, output: options.output })
+}
+
+/// Fails if no option says which rules are to be, and the live ones do not, either: there is none, or they
+/// are not those for which an earlier guard has begun a lockdown. To end that one would let traffic pass.
+fn require_rules(current: &CurrentState, live: &DesiredState, has_none: bool) -> Result<(), Failure> {
+    let unreadable =
+        |error: &io::Error| apply::from_kernel(format!("cannot read the lockdown: {error}"), error);
+    let is_known = !has_none && apply::lockdown::is_for(live).map_err(|error| unreadable(&error))?;
+    let what =
+        if has_none { "no capture rule is live" } else { "the live rules are not those of the lockdown" };
+    let what = format!("{what}, and no option says which rules are to be");
+    match current.lockdown() {
+        _ if is_known => Ok(()),
+        Some(lockdown) => {
+            let failure = Failure::new(Exit::Different, format!("{}: {what}", lockdown.cause));
+            Err(failure.hint(lockdown.fix()))
+        }
+        None => Err(Failure::new(Exit::Usage, what)
+            .hint("give guard the options of the pod, or start it when the rules are live")),
+    }
 }
 
 /// What holds rules, as an option.
@@ -115,7 +131,7 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
         if self.backend == Backend::Iptables(Variant::Nft) {
             activate_tables(&self.desired)?;
         }
-        apply::apply(self.host, &self.desired, &self.run).map(drop)
+        apply::repair(self.host, &self.desired, &self.run).map(drop)
     }
 }
 
@@ -139,12 +155,8 @@ impl Driver for Terminal {
     }
 }
 
-fn watch_until_the_end<R: Rules>(
-    mut guard: Guard<R>,
-    terminal: &mut Terminal,
-    first: Differences,
-) -> Result<Exit, Failure> {
-    guard.wake(terminal, Some(first))?;
+fn watch_until_the_end<R: Rules>(mut guard: Guard<R>, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    guard.wake(terminal)?;
     loop {
         let woken = terminal.watch.wait(guard.due());
         let woken =
@@ -164,6 +176,6 @@ fn watch_until_the_end<R: Rules>(
             Woken::Changed(changes) => guard.changed(changes),
             Woken::OnTime => {}
         }
-        guard.wake(terminal, None)?;
+        guard.wake(terminal)?;
     }
 }

@@ -33,6 +33,11 @@ impl Pace {
         (due > now).then_some(due)
     }
 
+    /// Until when another program that removes the rules again is expected to do so.
+    pub(super) fn expected_until(self) -> Option<Instant> {
+        self.last?.checked_add(self.pause().max(CALM))
+    }
+
     /// Counts a repair.
     pub(super) fn repaired(&mut self, now: Instant) {
         let calm = self.pause().saturating_mul(2).max(CALM);

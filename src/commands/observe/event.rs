@@ -102,7 +102,7 @@ impl Printer {
                 Ok(())
             }
             Output::Json => {
-                self.pending = format!("{}\n", json!({ "event": "observing", "rules": rules }));
+                self.pending += &format!("{}\n", json!({ "event": "observing", "rules": rules }));
                 self.flush()
             }
         }
@@ -138,18 +138,19 @@ impl Printer {
         Ok(is_last)
     }
 
-    /// Reports that connections began which are not reported.
-    pub(super) fn lost(&mut self, number: Option<u32>) -> Result<(), Failure> {
+    /// Reports that connections begin which are not reported: how many, if that is known, and why.
+    pub(super) fn lost(&mut self, number: Option<u32>, cause: &str) -> Result<(), Failure> {
         self.is_incomplete = true;
         self.lost += u64::from(number.unwrap_or_default());
         match self.output {
             Output::Text => {
                 let number = number.map_or_else(|| "some".to_owned(), |number| number.to_string());
-                log::warn!("{number} new connections are not reported: more begin than can be read");
+                log::warn!("{number} new connections are not reported: {cause}");
                 Ok(())
             }
             Output::Json => {
-                self.pending += &format!("{}\n", json!({ "event": "lost", "number": number }));
+                self.pending +=
+                    &format!("{}\n", json!({ "event": "lost", "number": number, "cause": cause }));
                 self.flush()
             }
         }

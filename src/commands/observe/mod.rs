@@ -23,8 +23,12 @@ use crate::kernel::process::Host;
 use crate::kernel::watch::{Watch, Woken};
 use crate::report::Failure;
 
-/// The longest wait, without an end that is given.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// How often is looked at whether the kernel still announces connections: of that it announces nothing.
+const LOOK: Duration = Duration::from_secs(30);
+/// Why the kernel announces nothing.
+const DISABLED: &str = "net.netfilter.nf_conntrack_events is 0 in this network namespace";
+/// What changes that.
+const ENABLE: &str = "sysctl -w net.netfilter.nf_conntrack_events=1";
 
 /// Reports connections until a signal, the end of the process that names the namespace, or the end that is
 /// given.
@@ -45,8 +49,9 @@ pub(super) fn observe(
     printer.begin(&observer.rules())?;
     let end = options.lasts.and_then(|lasts| Instant::now().checked_add(lasts));
     let filter = Filter::of(&options);
+    let mut announcements = Announcements { are_on: true, look: Instant::now() + LOOK };
     loop {
-        let until = end.unwrap_or_else(|| Instant::now() + LONGEST);
+        let until = end.map_or(announcements.look, |end| end.min(announcements.look));
         let woken = watch.wait_beside(Some(connections.as_fd()), until).map_err(|error| failed(&error))?;
         let is_over = match &woken {
             Some(Woken::Stopped | Woken::Ended) => true,
@@ -60,10 +65,39 @@ pub(super) fn observe(
             log::info!("the live rules are read again{}", by.words());
             observer.read_again()?;
         }
+        if is_over || announcements.are_due(&taken) {
+            announcements.look(&mut printer, &observer)?;
+        }
         let is_complete = report(&taken, &filter, &mut observer, &mut printer)?;
         if is_over || is_complete {
             printer.summary()?;
             return Ok(Exit::Done);
+        }
+    }
+}
+
+/// Whether the kernel announces new connections, as it was last looked at.
+struct Announcements {
+    are_on: bool,
+    /// When it is looked at next.
+    look: Instant,
+}
+
+impl Announcements {
+    /// Whether it is to be looked at, now that these connections were taken.
+    fn are_due(&self, taken: &Taken) -> bool {
+        self.look <= Instant::now() || !(self.are_on || taken.entries.is_empty())
+    }
+
+    /// Looks, and reports what has changed.
+    fn look<H: Host>(&mut self, printer: &mut Printer, observer: &Observer<'_, H>) -> Result<(), Failure> {
+        self.look = Instant::now() + LOOK;
+        let are_on = !NewConnections::are_disabled();
+        let were_on = std::mem::replace(&mut self.are_on, are_on);
+        match (were_on, are_on) {
+            (true, false) => printer.lost(None, &format!("{DISABLED}; fix: {ENABLE}")),
+            (false, true) => printer.begin(&observer.rules()),
+            (true, true) | (false, false) => Ok(()),
         }
     }
 }
@@ -97,7 +131,7 @@ fn report<H: Host>(
     printer: &mut Printer,
 ) -> Result<bool, Failure> {
     if let Some(number) = taken.lost {
-        printer.lost(number)?;
+        printer.lost(number, "more begin than can be read")?;
     }
     observer.begin(taken.entries.len());
     for entry in taken.entries.iter().filter(|entry| filter.admits_entry(entry)) {
@@ -115,9 +149,8 @@ fn connections() -> Result<NewConnections, Failure> {
         Failure::new(Exit::Unavailable, format!("new connections are not announced: {error}"))
     })?;
     if NewConnections::are_disabled() {
-        let what = "new connections are not announced: net.netfilter.nf_conntrack_events is 0";
-        return Err(Failure::new(Exit::Unavailable, what)
-            .hint("set it to 1 in this network namespace: sysctl -w net.netfilter.nf_conntrack_events=1"));
+        let what = format!("new connections are not announced: {DISABLED}");
+        return Err(Failure::new(Exit::Unavailable, what).hint(format!("set it to 1: {ENABLE}")));
     }
     Ok(connections)
 }

@@ -11,6 +11,7 @@ use crate::explain::{Judgement, LiveState, Pod, Rules, SeenConnection};
 use crate::kernel::conntrack::Entry;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
+use crate::kernel::processes::Process;
 use crate::kernel::socket_owner::{Owner, SocketOwners};
 use crate::model::{Family, Network};
 use crate::report::Failure;
@@ -149,10 +150,10 @@ impl<'a, H: Host> Observer<'a, H> {
             return Ok(false);
         }
         let Some(process) = process else { return Ok(true) };
-        if self.state.in_proxy_container(process.pid).is_none() && self.read.elapsed() >= INTERVAL {
+        if self.state.in_proxy_container(process).is_none() && self.read.elapsed() >= INTERVAL {
             self.read_again()?;
         }
-        Ok(self.state.in_proxy_container(process.pid).unwrap_or(true))
+        Ok(self.state.in_proxy_container(process).unwrap_or(true))
     }
 }
 
@@ -197,10 +198,11 @@ impl State {
         }
     }
 
-    /// Whether a process is in the container in which the proxy listens, if that is known.
-    fn in_proxy_container(&self, pid: u32) -> Option<bool> {
+    /// Whether a process is in the container in which the proxy listens, if that is known of this program and
+    /// these ids.
+    fn in_proxy_container(&self, Process { pid, name, uid, gid, mounts: _ }: &Process) -> Option<bool> {
         let mut known = self.live.as_ref()?.runtime.processes.iter();
-        known.find(|one| one.pid == pid)?.is_proxy
+        known.find(|one| (one.pid, &one.name, one.uid, one.gid) == (*pid, name, *uid, *gid))?.is_proxy
     }
 }
 

@@ -37,6 +37,17 @@ pub(super) fn commit(
     }
 }
 
+/// Deletes tables in one transaction, if the rules are still of this generation; otherwise the error [is
+/// stale](CommitError::is_stale).
+///
+/// # Errors
+/// The kernel refuses; then nothing is changed.
+pub fn delete_tables_at(tables: &[TableName], generation: u32) -> Result<(), CommitError> {
+    let mut batch = Batch::new();
+    tables.iter().for_each(|table| batch.delete_table(table));
+    Client::open().map_err(failed)?.commit_at(&batch, Some(generation))
+}
+
 pub(super) fn failed(error: io::Error) -> CommitError {
     CommitError { origin: None, error: error.into() }
 }

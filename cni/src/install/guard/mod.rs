@@ -251,7 +251,7 @@ impl Node {
             incident: &mut pod.incident,
         };
         // Reports of a pod do not fail.
-        let _ = pod.guard.wake(&mut driver, None);
+        let _ = pod.guard.wake(&mut driver);
         if !pod.guard.has_drift() {
             pod.noticed = None;
             if pod.guard.rules.is_compared() {

@@ -108,12 +108,12 @@ impl Driver for Pod<'_> {
                 log::log!(event.level(), pod; "{}", one_line(&event.words()));
                 return Ok(());
             }
+            Event::Waiting { by, .. } => self.metrics.repair_conflict(by.programs()),
             Event::Gone { .. }
             | Event::Guarding { .. }
             | Event::Locked
             | Event::Restored
-            | Event::Unlocked
-            | Event::Waiting { .. } => {}
+            | Event::Unlocked => {}
         }
         log::log!(event.level(), pod; "{}", one_line(&event.words()));
         Ok(())

@@ -111,10 +111,10 @@ impl Rules for PodRules {
         if self.backend == Some(Backend::Iptables(Variant::Nft)) {
             activate_tables(&self.desired)?;
         }
-        let repaired = match apply::apply(self.host.as_ref(), &self.desired, &run) {
+        let repaired = match apply::repair(self.host.as_ref(), &self.desired, &run) {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 let native = RunOptions { backend: BackendChoice::Nftables, ..run };
-                apply::apply(self.host.as_ref(), &self.desired, &native)
+                apply::repair(self.host.as_ref(), &self.desired, &native)
                     .map_err(|native| failure.detail(format!("natively: {native}")))
             }
             repaired => repaired,

@@ -1,14 +1,19 @@
 //! The guard of one network namespace: compares its rules, reports what differs, and repairs it.
 
+mod lockdown;
+
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
 use nfnetlink::nftables::Change;
 
+use lockdown::Lockdown;
+
 use super::event::{Culprits, Event, Reason, in_words};
 use super::pace::Pace;
 use crate::apply;
 use crate::apply::differences::Differences;
+use crate::apply::lockdown::Numbers;
 use crate::commands::capture::exclusive_within;
 use crate::config::GuardAction;
 use crate::exit::Exit;
@@ -82,15 +87,6 @@ pub struct Settings {
     pub patience: Duration,
 }
 
-/// Whether what the rules would capture is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lockdown {
-    /// Perhaps: an earlier guard may have left it.
-    Unknown,
-    Off,
-    On,
-}
-
 /// The guard of one network namespace.
 #[derive(Debug)]
 pub struct Guard<R> {
@@ -111,6 +107,8 @@ pub struct Guard<R> {
     /// Whether it is reported that a repair waits.
     is_waiting: bool,
     lockdown: Lockdown,
+    /// What the rules were last numbered with while they were as they should be.
+    numbers: Option<Numbers>,
     /// Before that, changes of others lead to no comparison.
     rest_until: Instant,
     /// The next comparison before the audit.
@@ -133,6 +131,7 @@ impl<R: Rules> Guard<R> {
             failure: None,
             is_waiting: false,
             lockdown: Lockdown::Unknown,
+            numbers: None,
             rest_until: now,
             next: None,
             audit: now,
@@ -159,21 +158,20 @@ impl<R: Rules> Guard<R> {
         self.by.is_incomplete = true;
     }
 
-    /// Compares if that is due, or if rules have changed. `compared` is what was found just now, if that is
-    /// so.
+    /// Compares if that is due, or if rules have changed.
     ///
     /// # Errors
     /// A report cannot be written.
-    pub fn wake(&mut self, driver: &mut dyn Driver, compared: Option<Differences>) -> Result<(), Failure> {
+    pub fn wake(&mut self, driver: &mut dyn Driver) -> Result<(), Failure> {
         // Rules of ours that are gone do not wait.
-        let is_due = compared.is_some() || self.due() <= Instant::now();
+        let is_due = self.due() <= Instant::now();
         // What is dropped until the rules are live must not wait for a program that changes rules all the
         // time.
         let rests = self.settings.action != GuardAction::Lockdown && self.rest_until > Instant::now();
         // It is dropped after the repair.
         let replaced = if is_due || !rests { None } else { self.replaced() };
         if is_due || !rests || replaced.is_some() {
-            self.next = self.examine(driver, compared)?;
+            self.next = self.examine(driver)?;
             self.audit = Instant::now() + self.until_audit();
         } else {
             self.next = Some(self.next.unwrap_or(self.rest_until));
@@ -197,11 +195,7 @@ impl<R: Rules> Guard<R> {
 
     /// Compares, reports and repairs. When the next comparison is to be; `None` if nothing calls for one
     /// before the audit.
-    fn examine(
-        &mut self,
-        driver: &mut dyn Driver,
-        compared: Option<Differences>,
-    ) -> Result<Option<Instant>, Failure> {
+    fn examine(&mut self, driver: &mut dyn Driver) -> Result<Option<Instant>, Failure> {
         // A run that is changing the rules ends first.
         let _lock = match exclusive_within(self.settings.patience) {
             Ok(lock) => lock,
@@ -220,10 +214,15 @@ impl<R: Rules> Guard<R> {
         // It is over when the comparison ends, perhaps.
         let not_before = self.pace.not_before(begin).filter(|_| repairs);
         let may_repair = repairs && not_before.is_none();
-        if may_repair && compared.is_none() && self.rewrite_tables(driver, begin)? {
+        if may_repair && self.rewrite_tables(driver, begin)? {
             return Ok(Some(Instant::now()));
         }
-        let found = match compared.map_or_else(|| self.rules.compared(), Ok) {
+        // Nothing passes while the whole state is compared.
+        if self.lockdown != Lockdown::On && self.is_damaged() {
+            self.lock(driver)?;
+        }
+        let generation = self.generation();
+        let found = match self.rules.compared() {
             Ok(found) => found,
             Err(failure) => return self.failed(driver, &failure),
         };
@@ -241,8 +240,9 @@ impl<R: Rules> Guard<R> {
             if self.drift.take().is_some() {
                 driver.report(&Event::Restored)?;
             }
-            let has_changed = self.unlock(driver)?;
-            return Ok(again.or_else(|| has_changed.then(Instant::now)));
+            self.remember();
+            let next = self.unlock(driver, generation)?;
+            return Ok(again.into_iter().chain(next).min());
         }
         let differences = in_words(&found);
         let has_changed = self.lock(driver)?;
@@ -292,67 +292,6 @@ impl<R: Rules> Guard<R> {
         Ok(true)
     }
 
-    /// Drops what the rules would capture, if that is asked for. What an earlier guard has begun stays with
-    /// every action, until the rules are live. Returns whether other programs have changed rules meanwhile.
-    fn lock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
-        if self.settings.action != GuardAction::Lockdown {
-            return Ok(false);
-        }
-        match apply::lockdown::begin(self.rules.desired()) {
-            Ok(has_begun) => {
-                let has_changed = has_begun && self.take_others(driver);
-                if std::mem::replace(&mut self.lockdown, Lockdown::On) != Lockdown::On {
-                    driver.report(&Event::Locked)?;
-                }
-                Ok(has_changed)
-            }
-            Err(error) => {
-                let cause = format!("lockdown: new connections cannot be dropped: {error}");
-                if self.failure.as_ref() != Some(&cause) {
-                    driver.report(&Event::Failed { cause: cause.clone() })?;
-                    self.failure = Some(cause);
-                }
-                Ok(false)
-            }
-        }
-    }
-
-    /// Ends what this guard has begun, at its own end.
-    ///
-    /// # Errors
-    /// A report cannot be written.
-    pub fn end(&mut self, driver: &mut dyn Driver) -> Result<(), Failure> {
-        if self.lockdown == Lockdown::On {
-            self.unlock(driver)?;
-        }
-        Ok(())
-    }
-
-    /// Ends what was begun by [`Self::lock`], or by an earlier guard. Returns whether other programs have
-    /// changed rules meanwhile.
-    ///
-    /// # Errors
-    /// A report cannot be written.
-    fn unlock(&mut self, driver: &mut dyn Driver) -> Result<bool, Failure> {
-        if self.lockdown == Lockdown::Off {
-            return Ok(false);
-        }
-        match apply::lockdown::end() {
-            Ok(has_ended) => {
-                let has_changed = has_ended && self.take_others(driver);
-                let was_on = std::mem::replace(&mut self.lockdown, Lockdown::Off) == Lockdown::On;
-                if has_ended || was_on {
-                    driver.report(&Event::Unlocked)?;
-                }
-                Ok(has_changed)
-            }
-            Err(error) => {
-                driver.report(&Event::Failed { cause: format!("the lockdown cannot be ended: {error}") })?;
-                Ok(false)
-            }
-        }
-    }
-
     /// Takes the notices until now, apart from those of this program. Returns whether there are some.
     fn take_others(&mut self, driver: &mut dyn Driver) -> bool {
         let taken = driver.take_of_others();
@@ -388,6 +327,7 @@ impl<R: Rules> Guard<R> {
         self.pace.repaired(Instant::now());
         // Notices of the tools are among them: what others do meanwhile, the comparison shows.
         let _ = self.culprits(driver);
+        let generation = self.generation();
         let compared = repaired.and_then(|()| self.rules.compared());
         let took = begin.elapsed();
         if self.drift.as_ref() != Some(&differences) {
@@ -398,9 +338,10 @@ impl<R: Rules> Guard<R> {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
                 let what = self.rules.desired().counts();
                 driver.report(&Event::Repaired { took, what, by: by.clone() })?;
-                let has_changed = self.unlock(driver)?;
+                self.remember();
+                let next = self.unlock(driver, generation)?;
                 self.report_problems(driver, &found, &Culprits::default())?;
-                Ok(has_changed.then(Instant::now))
+                Ok(next)
             }
             Ok(found) => {
                 self.drift = Some(in_words(&found));
