@@ -374,15 +374,19 @@ impl<'a> Left<'a> {
     }
 }
 
+/// The family for which a table is read where both are alike.
+fn family_of(table: &Table) -> Family {
+    if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 }
+}
+
 /// A rule with its tests.
 fn read(table: &Table, rule: &Rule) -> LiveRule {
-    let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
-    parse::rule_of(family, rule)
+    parse::rule_of(family_of(table), rule)
 }
 
 /// Whether a rule may match captured packets that our rules give no conntrack zone.
 fn may_match_without_zone(table: &Table, rule: &Rule) -> bool {
-    CapturedTraffic::may_match_without_zone(&read(table, rule))
+    CapturedTraffic::may_match_without_zone(family_of(table), &read(table, rule))
 }
 
 fn untracks(rule: &Rule) -> bool {

@@ -127,16 +127,17 @@ impl CapturedTraffic {
             let mut interfaces = tests.iter().filter(|test| test.field == Field::InInterface);
             interfaces.all(|test| test.holds_for_any(&[lo]))
         };
-        !self.takes_every_port || may_arrive_on_lo() || !may_meet(&tests, TCP)
+        !self.takes_every_port || may_arrive_on_lo() || !may_meet(&tests, TCP, self.family)
     }
 
     /// [`Self::may_match`] apart from DNS over UDP, of which every packet has a conntrack zone.
-    pub(super) fn may_match_without_zone(rule: &LiveRule) -> bool {
-        may_meet(&rule.tests(), TCP)
+    pub(super) fn may_match_without_zone(family: Family, rule: &LiveRule) -> bool {
+        may_meet(&rule.tests(), TCP, family)
     }
 
     fn may_meet(&self, tests: &[FieldMatch]) -> bool {
-        may_meet(tests, TCP) || self.dns && may_meet(tests, UDP) && may_be_dns(tests)
+        let may_meet = |protocol| may_meet(tests, protocol, self.family);
+        may_meet(TCP) || self.dns && may_meet(UDP) && may_be_dns(tests)
     }
 
     /// Whether a rule may match packets that our rules have taken: in the chains of the input hook, and
@@ -197,12 +198,12 @@ fn takes_every_port(mangle: &TableRules) -> bool {
 const TCP: u128 = 6;
 const UDP: u128 = 17;
 
-fn may_meet(tests: &[FieldMatch], protocol: u128) -> bool {
-    tests.iter().all(|test| may_hold(test, protocol))
+fn may_meet(tests: &[FieldMatch], protocol: u128, family: Family) -> bool {
+    tests.iter().all(|test| may_hold(test, protocol, family))
 }
 
-/// Whether a match may hold for a packet that is captured, of this protocol.
-fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
+/// Whether a match may hold for a packet that is captured, of this protocol and family.
+fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
     use live_rules::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
     match test.field {
         Field::Protocol => test.holds_for_any(&[protocol]),
@@ -223,7 +224,7 @@ fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
         | Field::Mark
         | Field::Connmark
         | Field::Connection(..)
-        | Field::TcpFlags => !test.is_never(),
+        | Field::TcpFlags => !test.is_never(family),
     }
 }
 
@@ -308,3 +309,7 @@ mod tests {
         }
     }
 }
+            ("! -s 0.0.0.0/0 -j DROP", false, false),
+            ("! -d 0.0.0.0/0 -p tcp -j DROP", false, false),
+            ("-m iprange ! --src-range 0.0.0.0-255.255.255.255 -j DROP", false, false),
+            ("! -s 0.0.0.0/1 -j DROP", true, true),
