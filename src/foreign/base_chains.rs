@@ -365,7 +365,7 @@ impl<'a> Left<'a> {
     fn end(&self, rules: &[Rule]) -> Option<usize> {
         let Self { captured, kinds, reader, chains, hook, is_behind } = self;
         let may_match = may_match(captured, *hook, *is_behind);
-        let search = later_chains::Search::new(captured, kinds, &may_match, chains);
+        let search = later_chains::Search::new(kinds, &may_match, chains);
         let read: Vec<_> = rules.iter().map(|rule| reader.read(captured.family(), rule)).collect();
         let accepts = |taken: &Taken| {
             read.iter().position(|rules| rules.iter().any(|rule| search.accepts(rule, *taken, 0)))

@@ -147,7 +147,7 @@ impl Examined<'_> {
         let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
             let rules: Vec<LiveRule> =
                 observed.hook(hook).iter().map(|line| line.live(self.family)).collect();
-            later_chains::Search::new(&captured, &kinds, may_match, &observed.foreign).accept_all(&rules)
+            later_chains::Search::new(&kinds, may_match, &observed.foreign).accept_all(&rules)
         };
         // In the chain itself captured packets leave by our jump.
         let (place, are_accepted) = if self.captures(table, hook) {
