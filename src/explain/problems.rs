@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::listener::Listener;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
-use super::row::{self, Row, is_captured_by_ours};
+use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
 use super::runtime::{NO_LISTENER, ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
-use super::walk::{Walk, walk};
+use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
@@ -31,6 +31,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     }
     problems.extend(of_pod(live, pod));
     problems.extend(live.foreign().chain(&live.before).cloned());
+    problems.extend(without_default_route(rows, live));
     let of_traffic = of_traffic(rows, &problems);
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
     problems.extend(of_traffic);
@@ -78,6 +79,17 @@ fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Find
     };
     let finding = live.foreign().find(is_about_it).filter(|_| packet.is_inbound && !is_own)?;
     is_captured_by_ours(packet, live).then(|| finding.clone())
+}
+
+/// The families without a default route: the kernel refuses what the app calls before a rule sees it.
+fn without_default_route(rows: &[Row], live: &LiveState) -> Option<Finding> {
+    let is_captured = |row: &&Row| live.rules.get(&row.family).is_some_and(Rules::has_ours);
+    let is_unroutable = |row: &&Row| row.verdict == Verdict::NoRoute && row.sender == Side::App;
+    let mut found: Vec<&Row> = rows.iter().filter(is_captured).filter(is_unroutable).collect();
+    found.dedup_by_key(|row| row.family);
+    let causes: Vec<String> =
+        found.iter().map(|row| format!("{} ({}): {}", row.kind, row.family, row.reason.sentence)).collect();
+    (!causes.is_empty()).then(|| Finding::new(Problem::NoRoute, causes.join("; ")))
 }
 
 /// What the rules lack.
