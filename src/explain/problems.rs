@@ -12,7 +12,7 @@ use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Port, Transport};
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, InterfaceAddress, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -159,18 +159,10 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
 /// The captured ports on which processes other than the proxy listen.
 fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
     let traffic = &pod.config.traffic;
-    let is_captured = |port: u16| {
-        let lists = |ports: &[Port]| ports.iter().any(|listed| listed.number() == port);
-        match &traffic.inbound {
-            InboundPorts::All { except } => !lists(except),
-            InboundPorts::Only(ports) => lists(ports),
-            InboundPorts::None => false,
-        }
-    };
     let listeners = live.runtime.listeners.iter().flatten();
     let of_app = listeners
         .filter(|found| found.transport == Transport::Tcp && !traffic.proxy.uids.contains(&found.uid));
-    of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).into_set()
+    of_app.map(|found| found.address.port()).filter(|port| traffic.inbound.captures(*port)).into_set()
 }
 
 /// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their
@@ -239,8 +231,9 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
-        // A filter of some servers is for every process, if it names none.
-        let is_to_some_server = is_probe && is_of_proxy(&packet, pod) && !packet.is_local;
+        // A filter of some servers is for every process, if it names none. The kinds have a port of their own.
+        let is_of_some = is_probe || packet.destination.port() == DNS_PORT.number();
+        let is_to_some_server = is_of_some && is_of_proxy(&packet, pod) && !packet.is_local;
         let mut row = row_of_capture(kind, &packet, pod)?;
         row.problems
             .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
@@ -285,10 +278,12 @@ fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
 /// The problems of kinds of traffic that are not `named` yet: each with the first kind that has it, and how
 /// many more there are.
 fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
-    let is_named = |problem: &row::Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
+    let is_left_out = |problem: &row::Problem| {
+        problem.is_of_egress || named.iter().any(|finding| finding.is_about_any(&problem.about))
+    };
     let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();
     for row in rows {
-        for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
+        for problem in row.problems.iter().filter(|problem| !is_left_out(problem)) {
             match found.iter_mut().find(|(known, ..)| problem.is_same(known)) {
                 Some((.., more)) => *more += 1,
                 None => found.push((problem, row, 0)),

@@ -373,12 +373,12 @@ mod tests {
             ("-p tcp -m tcp ! --dport 1:65535 -j DROP", true, true),
             ("-m mark ! --mark 0x0/0x0 -j DROP", false, false),
             ("-m mark ! --mark 0x0/0x1 -j DROP", true, true),
+            ("! -s 0.0.0.0/0 -j DROP", false, false),
+            ("! -d 0.0.0.0/0 -p tcp -j DROP", false, false),
+            ("-m iprange ! --src-range 0.0.0.0-255.255.255.255 -j DROP", false, false),
+            ("! -s 0.0.0.0/1 -j DROP", true, true),
         ] {
             assert_eq!((may_match(false, rule), may_match(true, rule)), (without, with_dns), "{rule}");
         }
     }
 }
-            ("! -s 0.0.0.0/0 -j DROP", false, false),
-            ("! -d 0.0.0.0/0 -p tcp -j DROP", false, false),
-            ("-m iprange ! --src-range 0.0.0.0-255.255.255.255 -j DROP", false, false),
-            ("! -s 0.0.0.0/1 -j DROP", true, true),

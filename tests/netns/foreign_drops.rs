@@ -17,6 +17,8 @@ for_each_backend_and_native!(
     rules_that_end_connections_of_the_proxy_are_named_by_check,
     rules_that_end_no_captured_connection_are_not_named,
     a_drop_is_one_problem_and_its_chain_none,
+    filters_of_servers_are_named_where_the_app_listens,
+    rules_for_no_address_are_not_named,
     translation_to_loopback_is_not_named_where_the_kernel_allows_it,
 );
 
@@ -89,6 +91,8 @@ enum Lost {
     Client,
     /// The proxy that hands a request to the app.
     ToApp,
+    /// The same, for this port of it.
+    ToPort(u16),
     /// The proxy that calls a server.
     ToServer,
 }
@@ -99,10 +103,14 @@ impl Lost {
         let (user, to, marker) = match self {
             Self::App => (pod.app(), at(family.service(), 80), at(family.service(), 9000)),
             Self::Client => (pod.outside(), at(family.pod(), 8080), at(family.pod(), 7000)),
-            Self::ToApp | Self::ToServer => {
-                let to = if self == Self::ToApp { at(family.pod(), 8080) } else { at(family.service(), 80) };
+            Self::ToApp | Self::ToPort(_) | Self::ToServer => {
+                let to = match self {
+                    Self::ToPort(port) => at(family.pod(), port),
+                    Self::ToApp => at(family.pod(), 8080),
+                    Self::ToServer | Self::App | Self::Client => at(family.service(), 80),
+                };
                 let binding = Binding { source: None, spoofed_mark: Some(1337) };
-                let binding = if self == Self::ToApp { binding } else { Binding::default() };
+                let binding = if self == Self::ToServer { Binding::default() } else { binding };
                 let attempt = pod.user(0, 1337).run(|| socket::start_connect(to, binding));
                 pod.outside().call(at(family.pod(), 7000)).response();
                 return attempt.map_or(true, |attempt| attempt.peer_addr().is_err());
@@ -198,14 +206,6 @@ fn rules_that_end_no_captured_connection_are_not_named(fixture: Fixture) {
     }
 }
 
-fn translation_to_loopback_is_not_named_where_the_kernel_allows_it(fixture: Fixture) {
-    let rule = "-t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 127.0.0.1:8080";
-    let pod = fixture.pod();
-    let path = "/proc/sys/net/ipv4/conf/eth0/route_localnet";
-    pod.namespace.run(|| fs::write(path, "1")).expect("a setting is written");
-    let options = options("TPROXY");
-    pod.apply(&options);
-    pod.iptables(Family::V4, rule);
 /// A test that fails for every address: iptables-nft refuses such a rule, iptables-legacy keeps it.
 fn rules_for_no_address_are_not_named(fixture: Fixture) {
     for rule in [
@@ -273,6 +273,14 @@ fn filters_of_servers_are_named_where_the_app_listens(fixture: Fixture) {
     }
 }
 
+fn translation_to_loopback_is_not_named_where_the_kernel_allows_it(fixture: Fixture) {
+    let rule = "-t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 127.0.0.1:8080";
+    let pod = fixture.pod();
+    let path = "/proc/sys/net/ipv4/conf/eth0/route_localnet";
+    pod.namespace.run(|| fs::write(path, "1")).expect("a setting is written");
+    let options = options("TPROXY");
+    pod.apply(&options);
+    pod.iptables(Family::V4, rule);
     let run = pod.apply(&options).output();
     assert!(!is_named(&run, rule, Family::V4), "{run}");
     let _servers = servers(&pod);
