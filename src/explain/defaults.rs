@@ -78,11 +78,12 @@ impl Packet {
     }
 }
 
-/// What foreign rules test of addresses and ports, at either end.
+/// What foreign rules test of addresses and ports, at either end, and whether one tests an owner.
 #[derive(Clone, Debug, Default)]
 pub struct TestedFields {
     addresses: Vec<FieldMatch>,
     ports: Vec<FieldMatch>,
+    pub(super) has_owner: bool,
 }
 
 impl TestedFields {
@@ -91,6 +92,7 @@ impl TestedFields {
     pub fn by(rules: &Rules) -> Self {
         let mut tested = Self::default();
         for (_, entry) in rules.foreign() {
+            tested.has_owner |= entry.rule.tests_owner();
             for test in entry.rule.tests().iter() {
                 match test.field {
                     Field::Source | Field::Destination => tested.addresses.push(test.clone()),

@@ -234,6 +234,10 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
         // A filter of some servers is for every process, if it names none. The kinds have a port of their own.
         let is_of_some = is_probe || packet.destination.port() == DNS_PORT.number();
         let is_to_some_server = is_of_some && is_of_proxy(&packet, pod) && !packet.is_local;
+        let tested = pod.live.as_ref().and_then(|live| live.tested.get(&packet.family()));
+        if is_to_some_server && !tested.is_some_and(|tested| tested.has_owner) {
+            return None;
+        }
         let mut row = row_of_capture(kind, &packet, pod)?;
         row.problems
             .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
