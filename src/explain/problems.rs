@@ -231,7 +231,7 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
-        // A filter of some servers is for every process, if it names none. The kinds have a port of their own.
+        // A filter of some servers is for every process, if it names none. No rule names the ports of kinds.
         let is_of_some = is_probe || packet.destination.port() == DNS_PORT.number();
         let is_to_some_server = is_of_some && is_of_proxy(&packet, pod) && !packet.is_local;
         let tested = pod.live.as_ref().and_then(|live| live.tested.get(&packet.family()));

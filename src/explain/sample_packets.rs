@@ -76,7 +76,7 @@ impl Kind {
             Self::Client | Self::FromServer => arrives,
             Self::App => hook != Some(Hook::Prerouting.name()),
             Self::ToServer | Self::ToClient => hook.is_none() || !arrives,
-            // With TPROXY that follows from the client's packet, which does not meet the hooks of what is sent.
+            // With TPROXY that follows from the client's packet, which meets no hook of what is sent.
             Self::ToApp => !arrives || live.routed_mark.is_none(),
             Self::FromApp => live.routed_mark.is_none(),
         }

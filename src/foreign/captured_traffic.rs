@@ -33,7 +33,7 @@ pub(super) struct Taken {
     state: u128,
     /// Whether another destination was made of its own, so that its connection has the state DNAT.
     is_redirected: bool,
-    /// Its destination, if that is the same for all.
+    /// The destination, if that is the same for all.
     destination: Option<u128>,
     /// The interface on which it arrives, if that is the same for all.
     in_interface: Option<u128>,
@@ -54,7 +54,7 @@ impl Taken {
         }
     }
 
-    /// These packets in each state.
+    /// The packets in each state.
     fn in_each_state(self) -> impl Iterator<Item = Self> {
         STATES.into_iter().map(move |state| Self { state, ..self })
     }

@@ -91,7 +91,7 @@ enum Lost {
     Client,
     /// The proxy that hands a request to the app.
     ToApp,
-    /// The same, for this port of it.
+    /// The proxy that hands a request to this port of the app.
     ToPort(u16),
     /// The proxy that calls a server.
     ToServer,

@@ -9,7 +9,7 @@ for_each_backend_and_native!(packets_that_do_not_come_back_are_named);
 
 const OPTIONS: [&str; 4] = ["-i", "*", "-b", "*"];
 
-/// Chains, each with rules: none, one that matches nothing, one that leads to another chain, one that returns.
+/// Chains: without a rule, with one for other packets, with one that leads to another chain or returns.
 const CHAINS: [&str; 5] = [
     "",
     "-A ELSEWHERE -p tcp -m tcp --dport 1 -j ACCEPT\n",

@@ -68,7 +68,7 @@ const NFT_INPUT: [&str; 4] =
 pub(super) struct Policy {
     is_of_nft: bool,
     chain: String,
-    /// Those of nftables with their verdict.
+    /// The rules; those of nftables have their verdict.
     rules: Vec<String>,
 }
 
