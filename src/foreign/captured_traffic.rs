@@ -119,7 +119,7 @@ impl CapturedTraffic {
             dns: rules().any(is_dns),
             redirects: Hook::ALL
                 .into_iter()
-                .flat_map(|hook| redirecting(hook).into_iter().map(move |rule| (hook, rule)))
+                .flat_map(|hook| redirecting(hook).map(move |rule| (hook, rule)))
                 .filter_map(|(hook, rule)| {
                     let protocol = if is_dns(rule) { UDP } else { TCP };
                     Some((hook, protocol, rule.statement.target.redirect()?.number()))
