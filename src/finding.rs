@@ -141,6 +141,8 @@ pub enum Problem {
     DnsNotCaptured,
     /// A BPF program replaces the addresses of name servers.
     DnsTranslated,
+    /// There is no default route.
+    NoRoute,
     /// No socket is on a captured port of the app.
     AppNotListening,
     /// A listener of the app does not take what the proxy sends.
@@ -166,7 +168,7 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NoRules,
         Self::Dormant,
         Self::Lockdown,
@@ -187,6 +189,7 @@ impl Problem {
         Self::WideExclusion,
         Self::DnsNotCaptured,
         Self::DnsTranslated,
+        Self::NoRoute,
         Self::AppNotListening,
         Self::AppListener,
         Self::OlderConnections,
@@ -272,6 +275,11 @@ impl Problem {
                 "dns-translated",
                 "DNS queries go elsewhere before the rules",
                 "`--capture-all-dns` captures them there",
+            ),
+            Self::NoRoute => (
+                "no-route",
+                "the pod has no default route",
+                "`ip route` and `ip -6 route` list the routes, which the CNI plugin of the cluster writes",
             ),
             Self::AppNotListening => (
                 "app-not-listening",

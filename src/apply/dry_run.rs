@@ -68,7 +68,11 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         passthrough,
     ]
     .concat();
-    Ok(Plan { text: describe(&notice, &notices, &steps(&desired, &current), &desired), failure })
+    let last = current.end_of_lockdown();
+    Ok(Plan {
+        text: describe(&notice, &notices, (&steps(&desired, &current), last.as_deref()), &desired),
+        failure,
+    })
 }
 
 /// The live state, and why a run has no backend: reading needs no tool.
@@ -112,17 +116,23 @@ fn empty_state(choice: BackendChoice) -> CurrentState {
     CurrentState::empty(backend)
 }
 
-fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &DesiredState) -> String {
+fn describe(
+    notices: &[String],
+    warnings: &[String],
+    (steps, last): (&[Step], Option<&str>),
+    desired: &DesiredState,
+) -> String {
     let notices: Vec<_> = notices.iter().map(|notice| one_line(notice)).collect();
     let mut text = format!("# dry run: nothing is changed\n# {}\n", notices.join("\n# "));
     for warning in warnings {
         text += &format!("# warning: {warning}\n");
     }
-    if steps.is_empty() {
+    let number_of_steps = steps.len() + usize::from(last.is_some());
+    if number_of_steps == 0 {
         text += &format!("# already converged: {}, nothing to do\n", desired.counts());
     }
     for (number, step) in (1..).zip(steps) {
-        text += &format!("# step {number} of {}: {step}\n", steps.len());
+        text += &format!("# step {number} of {number_of_steps}: {step}\n");
         if let Step::Restore(restore) = step {
             if restore.by_position() && restore.variant == Variant::Nft {
                 text += "# a run deletes by handle what is deleted by number here, once the steps before have given it a handle\n";
@@ -132,6 +142,9 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
         if let Step::ReplaceNative(replace) = step {
             text += &nft::text(&replace.tables);
         }
+    }
+    if let Some(last) = last {
+        text += &format!("# step {number_of_steps} of {number_of_steps}: {last}\n");
     }
     text
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{
-    from_kernel, missing_modules, needed, network, preconditions, sandbox, tool_error, unlisted_chains,
+    from_kernel, missing_modules, needed, network, pod_runtime, preconditions, sandbox, tool_error,
+    unlisted_chains,
 };
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
@@ -117,6 +118,9 @@ pub(super) fn inspect_without(
     let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
     if !snapshot.is_sandbox {
         current.entries = execute::entries(live);
+    }
+    if current.has_foreign_rules() {
+        current.tcp_listeners = pod_runtime::tcp_listeners();
     }
     Ok(Inspection { decision, current })
 }

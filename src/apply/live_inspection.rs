@@ -120,6 +120,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         foreign,
         before,
         foreign_routes,
+        tcp_listeners: current.tcp_listeners.clone(),
         runtime: Runtime::default(),
     };
     LiveInspection { live, rules: own, native: current.native.clone() }

@@ -145,6 +145,19 @@ pub enum InboundPorts {
     Only(Vec<Port>),
 }
 
+impl InboundPorts {
+    /// Whether a port is captured.
+    #[must_use]
+    pub fn captures(&self, port: u16) -> bool {
+        let lists = |ports: &[Port]| ports.iter().any(|listed| listed.number() == port);
+        match self {
+            Self::All { except } => !lists(except),
+            Self::Only(ports) => lists(ports),
+            Self::None => false,
+        }
+    }
+}
+
 /// Outbound traffic to capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outbound {

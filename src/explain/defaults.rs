@@ -25,6 +25,21 @@ pub(super) fn default_server(pod: &Pod<'_>, family: Family) -> IpAddr {
     pod.usual(family, candidates).unwrap_or_else(|| any_server(family))
 }
 
+/// The default port of the app, and of a server.
+pub(super) const ANY_PORT: u16 = 8080;
+/// Most ports behind it that are tried in its place, and ports that are tried then: rules name ranges.
+const MOST_PORTS: usize = 64;
+const OTHER_PORTS: [u16; 6] = [80, 443, 10080, 20080, 40080, 60080];
+
+/// A port of the app, and of a server, that `is_open` takes and no foreign rule names.
+pub(super) fn default_port(pod: &Pod<'_>, family: Family, is_open: &dyn Fn(u16) -> bool) -> u16 {
+    let tested = pod.live.as_ref().and_then(|live| live.tested.get(&family));
+    let open = || (ANY_PORT..).filter(|port| is_open(*port)).take(MOST_PORTS);
+    let others = || OTHER_PORTS.into_iter().filter(|port| is_open(*port));
+    let untested = open().chain(others()).find(|port| !tested.is_some_and(|tested| tested.has_port(*port)));
+    untested.or_else(|| open().next()).unwrap_or(ANY_PORT)
+}
+
 impl Pod<'_> {
     /// The first of these addresses that no foreign rule names and to which a route leads; if there is none,
     /// the first one that no foreign rule names, or the first one at all.
@@ -63,11 +78,12 @@ impl Packet {
     }
 }
 
-/// What foreign rules test of addresses and ports, at either end.
+/// What foreign rules test of addresses and ports, at either end, and whether one tests an owner.
 #[derive(Clone, Debug, Default)]
 pub struct TestedFields {
     addresses: Vec<FieldMatch>,
     ports: Vec<FieldMatch>,
+    pub(super) has_owner: bool,
 }
 
 impl TestedFields {
@@ -76,6 +92,7 @@ impl TestedFields {
     pub fn by(rules: &Rules) -> Self {
         let mut tested = Self::default();
         for (_, entry) in rules.foreign() {
+            tested.has_owner |= entry.rule.tests_owner();
             for test in entry.rule.tests().iter() {
                 match test.field {
                     Field::Source | Field::Destination => tested.addresses.push(test.clone()),

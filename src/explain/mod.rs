@@ -10,6 +10,7 @@ mod connection;
 mod defaults;
 mod devices;
 mod diagram;
+mod egress;
 mod entry;
 mod example_addresses;
 mod field_match;
@@ -116,6 +117,9 @@ pub struct LiveState {
     pub before: Vec<Finding>,
     /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
     pub foreign_routes: PerFamily<Vec<Finding>>,
+    /// The sockets that waited for TCP connections when the rules were read, if there are foreign rules;
+    /// `None` if that is not known.
+    pub tcp_listeners: Option<Vec<Listener>>,
     /// What runs in the pod.
     pub runtime: Runtime,
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Pod;
-use super::defaults::default_server;
+use super::defaults::{ANY_PORT, default_port, default_server};
 use super::example_addresses::{any_pod, any_server, server_in};
 use super::packet::Packet;
 use crate::config::{
@@ -15,8 +15,6 @@ use crate::model::{
 
 /// Most entries of one list of options that get a row.
 const MOST: usize = 5;
-/// A port of the app, and of a server, that no option names.
-pub(super) const ANY_PORT: u16 = 8080;
 
 /// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that
 /// does not, or of which a live pod has no address.
@@ -60,8 +58,8 @@ impl Kinds<'_> {
             InboundPorts::None => Vec::new(),
             InboundPorts::Only(ports) => ports.clone(),
         };
-        let taken = |number: &u16| !named.iter().any(|port| port.number() == *number);
-        let other = (ANY_PORT..).find(taken).unwrap_or(ANY_PORT);
+        let is_open = |number: u16| !named.iter().any(|port| port.number() == number);
+        let other = default_port(self.pod, self.family, &is_open);
         self.add(&format!("client to the app, port {other}"), Sender::Outside, pod, other);
         for port in named.iter().take(MOST) {
             self.add(&format!("client to the app, port {port}"), Sender::Outside, pod, port.number());
@@ -79,8 +77,9 @@ impl Kinds<'_> {
     fn outbound(&mut self) {
         let outbound = self.config.traffic.outbound.clone();
         let named: Vec<_> = outbound.excluded_ports.iter().chain(&outbound.ports).collect();
-        let other = (ANY_PORT..).find(|number| !named.iter().any(|port| port.number() == *number));
-        let (other, server) = (other.unwrap_or(ANY_PORT), default_server(self.pod, self.family));
+        let is_open = |number: u16| !named.iter().any(|port| port.number() == number);
+        let other = default_port(self.pod, self.family, &is_open);
+        let server = default_server(self.pod, self.family);
         self.add("app to a server", Sender::App, server, other);
         for (what, ports) in [("excluded", &outbound.excluded_ports), ("included", &outbound.ports)] {
             for port in ports.iter().take(MOST) {
@@ -101,15 +100,16 @@ impl Kinds<'_> {
 
     fn inside(&mut self) {
         let pod = pod_address(self.config, self.network, self.family);
+        let any_port = default_port(self.pod, self.family, &|_| true);
         let loopback = match self.family {
             Family::V4 => Ipv4Addr::LOCALHOST.into(),
             Family::V6 => Ipv6Addr::LOCALHOST.into(),
         };
-        self.add("app to itself by loopback", Sender::App, loopback, ANY_PORT);
-        self.add("app to itself by the pod's address", Sender::App, pod, ANY_PORT);
-        self.add("proxy to its own pod's address", Sender::Proxy, pod, ANY_PORT);
+        self.add("app to itself by loopback", Sender::App, loopback, any_port);
+        self.add("app to itself by the pod's address", Sender::App, pod, any_port);
+        self.add("proxy to its own pod's address", Sender::Proxy, pod, any_port);
         let query = passthrough_query(self.family);
-        self.push("proxy to the app, inbound request", &query, pod, ANY_PORT);
+        self.push("proxy to the app, inbound request", &query, pod, any_port);
     }
 
     fn dns(&mut self) {

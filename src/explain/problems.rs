@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use super::listener::Listener;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
-use super::row::{self, Row, is_captured_by_ours};
+use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
 use super::runtime::{NO_LISTENER, ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
-use super::walk::{Walk, walk};
+use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Port, Transport};
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, InterfaceAddress, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -31,6 +31,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     }
     problems.extend(of_pod(live, pod));
     problems.extend(live.foreign().chain(&live.before).cloned());
+    problems.extend(without_default_route(rows, live));
     let of_traffic = of_traffic(rows, &problems);
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
     problems.extend(of_traffic);
@@ -78,6 +79,17 @@ fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Find
     };
     let finding = live.foreign().find(is_about_it).filter(|_| packet.is_inbound && !is_own)?;
     is_captured_by_ours(packet, live).then(|| finding.clone())
+}
+
+/// The families without a default route: the kernel refuses what the app calls before a rule sees it.
+fn without_default_route(rows: &[Row], live: &LiveState) -> Option<Finding> {
+    let is_captured = |row: &&Row| live.rules.get(&row.family).is_some_and(Rules::has_ours);
+    let is_unroutable = |row: &&Row| row.verdict == Verdict::NoRoute && row.sender == Side::App;
+    let mut found: Vec<&Row> = rows.iter().filter(is_captured).filter(is_unroutable).collect();
+    found.dedup_by_key(|row| row.family);
+    let causes: Vec<String> =
+        found.iter().map(|row| format!("{} ({}): {}", row.kind, row.family, row.reason.sentence)).collect();
+    (!causes.is_empty()).then(|| Finding::new(Problem::NoRoute, causes.join("; ")))
 }
 
 /// What the rules lack.
@@ -147,18 +159,10 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
 /// The captured ports on which processes other than the proxy listen.
 fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
     let traffic = &pod.config.traffic;
-    let is_captured = |port: u16| {
-        let lists = |ports: &[Port]| ports.iter().any(|listed| listed.number() == port);
-        match &traffic.inbound {
-            InboundPorts::All { except } => !lists(except),
-            InboundPorts::Only(ports) => lists(ports),
-            InboundPorts::None => false,
-        }
-    };
     let listeners = live.runtime.listeners.iter().flatten();
     let of_app = listeners
         .filter(|found| found.transport == Transport::Tcp && !traffic.proxy.uids.contains(&found.uid));
-    of_app.map(|found| found.address.port()).filter(|port| is_captured(*port)).into_set()
+    of_app.map(|found| found.address.port()).filter(|port| traffic.inbound.captures(*port)).into_set()
 }
 
 /// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their
@@ -227,8 +231,13 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
-        // A filter of some servers is for every process, if it names none.
-        let is_to_some_server = is_probe && is_of_proxy(&packet, pod) && !packet.is_local;
+        // A filter of some servers is for every process, if it names none. No rule names the ports of kinds.
+        let is_of_some = is_probe || packet.destination.port() == DNS_PORT.number();
+        let is_to_some_server = is_of_some && is_of_proxy(&packet, pod) && !packet.is_local;
+        let tested = pod.live.as_ref().and_then(|live| live.tested.get(&packet.family()));
+        if is_to_some_server && !tested.is_some_and(|tested| tested.has_owner) {
+            return None;
+        }
         let mut row = row_of_capture(kind, &packet, pod)?;
         row.problems
             .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
@@ -273,10 +282,12 @@ fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
 /// The problems of kinds of traffic that are not `named` yet: each with the first kind that has it, and how
 /// many more there are.
 fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
-    let is_named = |problem: &row::Problem| named.iter().any(|finding| finding.is_about_any(&problem.about));
+    let is_left_out = |problem: &row::Problem| {
+        problem.is_of_egress || named.iter().any(|finding| finding.is_about_any(&problem.about))
+    };
     let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();
     for row in rows {
-        for problem in row.problems.iter().filter(|problem| !is_named(problem)) {
+        for problem in row.problems.iter().filter(|problem| !is_left_out(problem)) {
             match found.iter_mut().find(|(known, ..)| problem.is_same(known)) {
                 Some((.., more)) => *more += 1,
                 None => found.push((problem, row, 0)),

@@ -1,5 +1,6 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
+use super::egress::is_egress_filter;
 use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::proxy::ends_connections;
@@ -56,6 +57,8 @@ pub(super) struct Problem {
     pub(super) ends_by_foreign_rule: bool,
     /// Whether it is sure to end by a socket of the proxy.
     pub(super) ends_at_proxy: bool,
+    /// Whether the rule is for calls of servers, and no process of the pod listens on the port.
+    pub(super) is_of_egress: bool,
 }
 
 impl Problem {
@@ -154,6 +157,7 @@ fn problems(
         is_of_owner,
         ends_by_foreign_rule,
         ends_at_proxy: false,
+        is_of_egress: is_egress_filter(packet, walk, pod),
     };
     let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
@@ -172,6 +176,7 @@ fn problems(
             is_of_owner,
             ends_by_foreign_rule: false,
             ends_at_proxy: false,
+            is_of_egress: false,
         }
     }));
     found
@@ -191,6 +196,7 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         ends_at_proxy: ends_connections(&problem.sentence),
+        is_of_egress: problem.is_of_egress,
     }
 }
 

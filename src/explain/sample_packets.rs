@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::defaults::default_server;
+use super::defaults::{default_port, default_server};
 use super::entry::Entry;
 use super::example_addresses::server_in;
-use super::overview::{ANY_PORT, passthrough_query, pod_address, query};
+use super::overview::{passthrough_query, pod_address, query};
 use super::packet::Packet;
 use super::row::is_captured_by_ours;
 use super::rules::{INPUT, Rules};
@@ -76,8 +76,9 @@ impl Kind {
             Self::Client | Self::FromServer => arrives,
             Self::App => hook != Some(Hook::Prerouting.name()),
             Self::ToServer | Self::ToClient => hook.is_none() || !arrives,
-            // With TPROXY that follows from the client's packet.
-            Self::ToApp | Self::FromApp => live.routed_mark.is_none(),
+            // With TPROXY that follows from the client's packet, which meets no hook of what is sent.
+            Self::ToApp => !arrives || live.routed_mark.is_none(),
+            Self::FromApp => live.routed_mark.is_none(),
         }
     }
 
@@ -95,11 +96,13 @@ impl Kind {
         matches!(self, Self::ToServer | Self::FromServer | Self::ToApp | Self::FromApp)
     }
 
-    fn query(self, family: Family) -> PacketQuery {
+    fn query(self, family: Family, pod: &Pod<'_>) -> PacketQuery {
+        let has_tproxy = pod.live.as_ref().is_some_and(|live| live.routed_mark.is_some());
         match self {
             Self::App => query(Sender::App),
             Self::Client | Self::ToClient => query(Sender::Outside),
             Self::ToServer | Self::FromServer => query(Sender::Proxy),
+            Self::ToApp | Self::FromApp if has_tproxy => query(Sender::Outside),
             Self::ToApp | Self::FromApp => passthrough_query(family),
         }
     }
@@ -150,7 +153,7 @@ impl Question {
     }
 
     fn with(tests: &[FieldMatch], kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        let (query, to) = (kind.query(family), captured_destination(kind, family, pod));
+        let (query, to) = (kind.query(family, pod), captured_destination(kind, family, pod));
         let mut question = Self { kind, query, to, is_named: false, has_port: false };
         tests.iter().filter(|test| !test.is_negated).try_for_each(|test| question.take(test, pod))?;
         if question.query.transport == Transport::Udp && !question.has_port {
@@ -180,7 +183,7 @@ impl Question {
             Field::DestinationPort
             | Field::EitherPort
             | Field::Connection(Part::End(Direction::Original, End::DestinationPort), _) => {
-                self.to.set_port(port()?);
+                self.to.set_port(self.port_of_app(test, pod).or_else(port)?);
                 (self.is_named, self.has_port) = (true, true);
             }
             Field::Source if self.query.sender == Sender::Outside => {
@@ -205,6 +208,12 @@ impl Question {
             | Field::DestinationType(_) => {}
         }
         Some(())
+    }
+
+    /// A port that a rule tests on which the app is known to listen, if the packet is for the app.
+    fn port_of_app(&self, test: &FieldMatch, pod: &Pod<'_>) -> Option<u16> {
+        let live = pod.live.as_ref().filter(|_| self.kind.is_for_pod())?;
+        live.app_port(Family::of(self.to.ip()), pod.config, &|port| test.lists(port.into()))
     }
 
     /// Takes the owner that a rule tests.
@@ -258,14 +267,15 @@ impl Question {
 /// A destination whose packets of this kind are captured, if that takes a range or a port of the options.
 fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr {
     let traffic = &pod.config.traffic;
-    let port = |ports: &[Port]| ports.first().map_or(ANY_PORT, |port| port.number());
+    let any_port = default_port(pod, family, &|_| true);
+    let port = |ports: &[Port]| ports.first().map_or(any_port, |port| port.number());
     if kind.is_for_pod() {
-        let port = if let InboundPorts::Only(ports) = &traffic.inbound { port(ports) } else { ANY_PORT };
+        let port = if let InboundPorts::Only(ports) = &traffic.inbound { port(ports) } else { any_port };
         return SocketAddr::new(pod_address(pod.config, pod.network, family), port);
     }
     let outbound = &traffic.outbound;
     let range = match &outbound.ranges {
-        OutboundRanges::All => return SocketAddr::new(default_server(pod, family), ANY_PORT),
+        OutboundRanges::All => return SocketAddr::new(default_server(pod, family), any_port),
         OutboundRanges::None => None,
         OutboundRanges::Only(ranges) => ranges.iter().find(|range| family.holds(range)),
     };
@@ -273,7 +283,7 @@ fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr
     let first = |range: &IpNetwork| range.iter().nth(1).unwrap_or(range.ip());
     let host = |range: &IpNetwork| {
         let address = if range.ip().is_unspecified() { server_in(range) } else { first(range) };
-        SocketAddr::new(address, ANY_PORT)
+        SocketAddr::new(address, any_port)
     };
     range.map_or_else(|| SocketAddr::new(default_server(pod, family), port(&outbound.ports)), host)
 }

@@ -136,6 +136,14 @@ fn option_is_named_with_its_origin_and_annotation() {
 }
 
 #[test]
+fn report_about_options_points_to_the_live_rules() {
+    for question in ["", "--to 10.0.0.1:80"] {
+        let said = ask("-i * -b *", question);
+        assert!(said.contains("note") && said.contains("--live follows those of this network"), "{said}");
+    }
+}
+
+#[test]
 fn long_lists_are_shortened() {
     let ranges: Vec<String> = (0..100).map(|third| format!("10.9.{third}.0/24")).collect();
     let report = ask(&format!("-i * -x {}", ranges.join(",")), "--to 8.8.8.8:443");

@@ -24,6 +24,9 @@ const MOST_MISMATCHES: usize = 12;
 pub const NEVER_CAPTURED: &str = "Never captured: UDP other than DNS queries, ICMP and other protocols, raw sockets, and every process that \
                                   runs with a uid or gid of the proxy.";
 
+/// What a report without `--live` is about.
+const OF_OPTIONS: &str = "these are the rules of the options; --live follows those of this network namespace";
+
 /// The verdict, its reason, and every rule that was tried.
 pub(super) fn packet(
     packet: &Packet,
@@ -75,6 +78,9 @@ pub(super) fn packet(
         text.push_str(
             "  note     this is a query over TCP; for one over UDP, as most are, add --proto udp\n",
         );
+    }
+    if pod.live.is_none() {
+        let _ = writeln!(text, "  note     {OF_OPTIONS}");
     }
     for notice in pod.live.iter().flat_map(|live| &live.notices) {
         let _ = writeln!(text, "  note     {}", one_line(notice));
@@ -227,7 +233,7 @@ pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> Str
     let list = finding::list(problems);
     match &pod.live {
         None => {
-            let _ = writeln!(text, "{}", pod.config);
+            let _ = writeln!(text, "{}\nnote: {OF_OPTIONS}", pod.config);
         }
         Some(live) => {
             let _ = writeln!(text, "{}", verdict(problems));

@@ -157,17 +157,16 @@ pub fn find_conflicting_base_chains(
             let Some(base) = &chain.base else { continue };
             let Some((hook, name)) = hook_of(base) else { continue };
             let Some(ours) = Ours::of(desired, table, hook) else { continue };
-            let is_behind = hook.is_none() || base.priority > ours.last;
+            let met = Met::of(base, hook, ours.last);
+            let is_behind = met != Met::Before;
             let mut does = BTreeSet::new();
             // To `ct zone set` an untracked packet has no zone yet, and one with a zone cannot be untracked.
             let is_tracked_again = |rule: &Rule| {
                 backend == Backend::Native && untracks(rule) && !may_match_without_zone(table, rule)
             };
             let reader = RuleReader { table, sets };
-            let may_match =
-                |rule: &Rule| ours.may_match(reader, rule, hook, is_behind) && !is_tracked_again(rule);
-            let left: Vec<_> =
-                ours.captured.iter().map(|captured| Left::of(captured, reader, hook, is_behind)).collect();
+            let may_match = |rule: &Rule| ours.may_match(reader, rule, met) && !is_tracked_again(rule);
+            let left: Vec<_> = ours.captured.iter().map(|captured| Left::of(captured, reader, met)).collect();
             let end = |rules: &[Rule]| {
                 let ends: Option<Vec<_>> = left.iter().map(|left| left.end(rules)).collect();
                 ends?.into_iter().max()
@@ -282,15 +281,9 @@ impl Ours {
     }
 
     /// Whether a rule may match what is captured.
-    pub(super) fn may_match(
-        &self,
-        reader: RuleReader<'_>,
-        rule: &Rule,
-        hook: Option<Hook>,
-        is_behind: bool,
-    ) -> bool {
+    pub(super) fn may_match(&self, reader: RuleReader<'_>, rule: &Rule, met: Met) -> bool {
         self.captured.iter().any(|captured| {
-            let may_match = may_match(captured, hook, is_behind);
+            let may_match = may_match(captured, met);
             reader.read(captured.family(), rule).iter().any(may_match)
         })
     }
@@ -306,14 +299,35 @@ impl Ours {
     }
 }
 
-/// Whether a rule may match packets that are captured, before ours or behind them.
-fn may_match(captured: &CapturedTraffic, hook: Option<Hook>, is_behind: bool) -> impl Fn(&LiveRule) -> bool {
-    move |rule| {
-        if is_behind {
-            captured.may_match_taken(rule, hook == Some(Hook::Output))
-        } else {
-            captured.may_match(rule)
+/// Where captured packets meet a base chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Before ours.
+    Before,
+    /// Behind ours, in PREROUTING or INPUT.
+    OnArrival,
+    /// Behind ours, in OUTPUT or POSTROUTING.
+    WhenSent,
+}
+
+impl Met {
+    /// `last` is the priority of our last rules in the hook.
+    fn of(base: &Base, hook: Option<Hook>, last: i32) -> Self {
+        let is_sent = matches!(base.hook, NftHook::Output | NftHook::Postrouting);
+        match hook.is_none() || base.priority > last {
+            false => Self::Before,
+            true if is_sent => Self::WhenSent,
+            true => Self::OnArrival,
         }
+    }
+}
+
+/// Whether a rule may match packets that are captured, before ours or behind them.
+fn may_match(captured: &CapturedTraffic, met: Met) -> impl Fn(&LiveRule) -> bool {
+    move |rule| match met {
+        Met::Before => captured.may_match(rule),
+        Met::OnArrival => captured.may_match_taken(rule, false),
+        Met::WhenSent => captured.may_match_taken(rule, true),
     }
 }
 
@@ -337,35 +351,29 @@ struct Left<'a> {
     kinds: Vec<Taken>,
     reader: RuleReader<'a>,
     chains: BTreeMap<String, Vec<LiveRule>>,
-    hook: Option<Hook>,
-    is_behind: bool,
+    met: Met,
 }
 
 impl<'a> Left<'a> {
-    fn of(
-        captured: &'a CapturedTraffic,
-        reader: RuleReader<'a>,
-        hook: Option<Hook>,
-        is_behind: bool,
-    ) -> Self {
-        let kinds = if is_behind {
-            captured.taken(hook == Some(Hook::Output)).collect()
-        } else {
-            captured.arriving().collect()
+    fn of(captured: &'a CapturedTraffic, reader: RuleReader<'a>, met: Met) -> Self {
+        let kinds = match met {
+            Met::Before => captured.arriving().collect(),
+            Met::OnArrival => captured.taken(false).collect(),
+            Met::WhenSent => captured.taken(true).collect(),
         };
         let read = |chain: &Chain| -> Vec<LiveRule> {
             chain.rules.iter().flat_map(|rule| reader.read(captured.family(), rule)).collect()
         };
         let named = reader.table.chains.iter().filter(|chain| chain.base.is_none());
         let chains = named.map(|chain| (chain.name.clone(), read(chain))).into_map();
-        Self { captured, kinds, reader, chains, hook, is_behind }
+        Self { captured, kinds, reader, chains, met }
     }
 
     /// The place of the first rule behind which none is left.
     fn end(&self, rules: &[Rule]) -> Option<usize> {
-        let Self { captured, kinds, reader, chains, hook, is_behind } = self;
-        let may_match = may_match(captured, *hook, *is_behind);
-        let search = later_chains::Search::new(captured, kinds, &may_match, chains);
+        let Self { captured, kinds, reader, chains, met } = self;
+        let may_match = may_match(captured, *met);
+        let search = later_chains::Search::new(kinds, &may_match, chains);
         let read: Vec<_> = rules.iter().map(|rule| reader.read(captured.family(), rule)).collect();
         let accepts = |taken: &Taken| {
             read.iter().position(|rules| rules.iter().any(|rule| search.accepts(rule, *taken, 0)))
@@ -374,15 +382,19 @@ impl<'a> Left<'a> {
     }
 }
 
+/// The family for which a table is read where both are alike.
+fn family_of(table: &Table) -> Family {
+    if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 }
+}
+
 /// A rule with its tests.
 fn read(table: &Table, rule: &Rule) -> LiveRule {
-    let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
-    parse::rule_of(family, rule)
+    parse::rule_of(family_of(table), rule)
 }
 
 /// Whether a rule may match captured packets that our rules give no conntrack zone.
 fn may_match_without_zone(table: &Table, rule: &Rule) -> bool {
-    CapturedTraffic::may_match_without_zone(&read(table, rule))
+    CapturedTraffic::may_match_without_zone(family_of(table), &read(table, rule))
 }
 
 fn untracks(rule: &Rule) -> bool {

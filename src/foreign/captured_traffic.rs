@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::live_rules::{self, Field, FieldMatch, LiveRule, Part};
+use crate::live_rules::{self, Field, FieldMatch, Limit, LiveRule, Part};
 use crate::model::{
-    Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Hook, Rule, Statement, Table, TableRules, Target,
-    Transport,
+    Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table,
+    TableRules, Target, Transport,
 };
 use crate::ordered::Ordered as _;
 
@@ -15,89 +15,78 @@ pub(super) struct CapturedTraffic {
     family: Family,
     /// DNS over UDP besides TCP.
     pub(super) dns: bool,
-    /// The proxy's ports, with their protocols: redirected packets have one of them from then on.
-    redirects: BTreeSet<(u128, u16)>,
+    /// The proxy's ports, with their protocols, and the hooks in which packets are redirected to them: they
+    /// have one of them from then on.
+    redirects: BTreeSet<(Hook, u128, u16)>,
     /// Whether packets keep their own port, as with TPROXY.
     pub(super) keeps_port: bool,
     /// Whether TPROXY takes all TCP packets that do not arrive on lo.
     takes_every_port: bool,
 }
 
-/// Packets that our rules have taken: of a protocol, for a port of the proxy or for any.
+/// Packets that our rules have taken, or are to take: of a protocol, for a port of the proxy or for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Taken {
     protocol: u128,
     port: Option<u128>,
+    /// The first packet of a connection, or a later one.
+    state: u128,
+    /// Whether another destination was made of its own, so that its connection has the state DNAT.
+    is_redirected: bool,
+    /// The destination, if that is the same for all.
+    destination: Option<u128>,
+    /// The interface on which it arrives, if that is the same for all.
+    in_interface: Option<u128>,
 }
 
-impl CapturedTraffic {
-    pub(super) fn of(rules: &FamilyRules) -> Self {
-        let family = rules.family;
-        let takes_every_port = rules.tables.get(&Table::Mangle).is_some_and(takes_every_port);
-        let rules = || rules.tables.values().flat_map(|table| table.rules());
-        // An excluded port is one of UDP, too.
-        let is_dns = |rule: &Rule| {
-            let protocol = rule.statement.matcher.protocol.as_ref();
-            let is_udp = protocol.is_some_and(|protocol| protocol.transport == Transport::Udp);
-            is_udp && rule.statement.target != Target::Return
-        };
+/// The states of packets that belong to a connection.
+const STATES: [u128; 2] = [live_rules::NEW, live_rules::ESTABLISHED];
+
+impl Taken {
+    const fn arriving(protocol: u128, port: Option<u128>) -> Self {
         Self {
-            family,
-            dns: rules().any(is_dns),
-            redirects: rules()
-                .filter_map(|rule| {
-                    let protocol = if is_dns(rule) { UDP } else { TCP };
-                    Some((protocol, rule.statement.target.redirect()?.number()))
-                })
-                .into_set(),
-            keeps_port: rules().any(|rule| rule.statement.target.tproxy().is_some()),
-            takes_every_port,
+            protocol,
+            port,
+            state: live_rules::NEW,
+            is_redirected: false,
+            destination: None,
+            in_interface: None,
         }
     }
 
-    /// The proxy's ports, if packets are redirected to them.
-    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
-        self.redirects.iter().map(|(_, port)| *port)
+    /// The packets in each state.
+    fn in_each_state(self) -> impl Iterator<Item = Self> {
+        STATES.into_iter().map(move |state| Self { state, ..self })
     }
 
-    /// The family of the packets.
-    pub(super) const fn family(&self) -> Family {
-        self.family
+    /// Whether a rule is sure to match all of them.
+    pub(super) fn all_match(self, rule: &LiveRule) -> bool {
+        let holds = |test: &FieldMatch| self.all_pass(test);
+        rule.unread().is_empty() && !rule.lacks_words() && rule.tests().iter().all(holds)
     }
 
-    /// The kinds of packets that our rules have taken, as they come to chains behind ours.
-    pub(super) fn taken(&self, is_output: bool) -> impl Iterator<Item = Taken> {
-        let redirected = self
-            .redirects
-            .iter()
-            .map(|(protocol, port)| Taken { protocol: *protocol, port: Some((*port).into()) });
-        let with_any_port = self.keeps_port && !is_output;
-        redirected.chain(with_any_port.then_some(Taken { protocol: TCP, port: None }))
-    }
-
-    /// The kinds of packets that our rules are to take, as they come to chains before ours.
-    pub(super) fn arriving(&self) -> impl Iterator<Item = Taken> {
-        let queries = Taken { protocol: UDP, port: Some(DNS_PORT.number().into()) };
-        [Taken { protocol: TCP, port: None }].into_iter().chain(self.dns.then_some(queries))
-    }
-
-    /// Whether a rule is sure to match all packets of a kind.
-    pub(super) fn matches_all(&self, rule: &LiveRule, taken: Taken) -> bool {
-        let holds = |test: &FieldMatch| match test.field {
-            Field::Protocol => test.holds_for_any(&[taken.protocol]),
-            Field::DestinationPort => taken.port.is_some_and(|port| test.holds_for_any(&[port])),
-            Field::State if test.is_negated => false,
-            // All packets of a redirected connection have the state DNAT.
+    /// Whether a test is sure to hold for all of them.
+    fn all_pass(self, test: &FieldMatch) -> bool {
+        let is_value = |value: Option<u128>| value.is_some_and(|value| test.holds_for_any(&[value]));
+        let is_listed = test.lists(self.state) || self.is_redirected && test.lists(live_rules::DNAT);
+        match test.field {
+            Field::Protocol => test.holds_for_any(&[self.protocol]),
+            Field::Destination => is_value(self.destination),
+            Field::DestinationPort => is_value(self.port),
+            Field::InInterface => is_value(self.in_interface),
+            // Whether their source is translated is not known.
             Field::State => {
-                let all =
-                    [live_rules::NEW, live_rules::ESTABLISHED].into_iter().all(|state| test.lists(state));
-                all || !self.keeps_port && test.lists(live_rules::DNAT)
+                is_listed != test.is_negated && !(test.is_negated && test.lists(live_rules::SNAT))
+            }
+            Field::Connection(Part::Status, _) => {
+                self.is_redirected && test.lists(live_rules::STATUS_DNAT) && !test.is_negated
+            }
+            Field::DestinationType(Limit::None) => {
+                self.destination.is_some() && test.holds_for_any(&[live_rules::LOCAL])
             }
             Field::Source
-            | Field::Destination
             | Field::SourcePort
             | Field::EitherPort
-            | Field::InInterface
             | Field::OutInterface
             | Field::Uid
             | Field::Gid
@@ -108,8 +97,78 @@ impl CapturedTraffic {
             | Field::TcpFlags
             | Field::SourceType(_)
             | Field::DestinationType(_) => false,
+        }
+    }
+}
+
+impl CapturedTraffic {
+    pub(super) fn of(rules: &FamilyRules) -> Self {
+        let family = rules.family;
+        let takes_every_port = rules.tables.get(&Table::Mangle).is_some_and(takes_every_port);
+        let nat = rules.tables.get(&Table::Nat);
+        let redirecting = |hook: Hook| nat.into_iter().flat_map(move |nat| reached(nat, hook));
+        let rules = || rules.tables.values().flat_map(|table| table.rules());
+        // An excluded port is one of UDP, too.
+        let is_dns = |rule: &Rule| {
+            let protocol = rule.statement.matcher.protocol.as_ref();
+            let is_udp = protocol.is_some_and(|protocol| protocol.transport == Transport::Udp);
+            is_udp && rule.statement.target != Target::Return
         };
-        rule.unread().is_empty() && !rule.lacks_words() && rule.tests().iter().all(holds)
+        Self {
+            family,
+            dns: rules().any(is_dns),
+            redirects: Hook::ALL
+                .into_iter()
+                .flat_map(|hook| redirecting(hook).map(move |rule| (hook, rule)))
+                .filter_map(|(hook, rule)| {
+                    let protocol = if is_dns(rule) { UDP } else { TCP };
+                    Some((hook, protocol, rule.statement.target.redirect()?.number()))
+                })
+                .into_set(),
+            keeps_port: rules().any(|rule| rule.statement.target.tproxy().is_some()),
+            takes_every_port,
+        }
+    }
+
+    /// The proxy's ports, if packets are redirected to them.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
+        self.redirects.iter().map(|(.., port)| *port)
+    }
+
+    /// The family of the packets.
+    pub(super) const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The kinds of packets that our rules have taken, as they come to chains behind ours.
+    pub(super) fn taken(&self, is_output: bool) -> impl Iterator<Item = Taken> {
+        let of = move |(hook, protocol, port): &(Hook, u128, u16)| {
+            let is_sent = *hook == Hook::Output;
+            let redirected = Taken {
+                is_redirected: true,
+                destination: is_sent.then(|| self.loopback().0),
+                in_interface: (is_sent && !is_output).then(|| live_rules::name_number(b"lo")),
+                ..Taken::arriving(*protocol, Some((*port).into()))
+            };
+            (is_sent || !is_output).then_some(redirected)
+        };
+        let with_any_port = (self.keeps_port && !is_output).then_some(Taken::arriving(TCP, None));
+        self.redirects.iter().filter_map(of).chain(with_any_port).flat_map(Taken::in_each_state)
+    }
+
+    /// The first loopback address, to which what processes send is redirected, and the last one.
+    const fn loopback(&self) -> (u128, u128) {
+        match self.family {
+            Family::V4 => (0x7f00_0001, 0x7fff_ffff),
+            Family::V6 => (1, 1),
+        }
+    }
+
+    /// The kinds of packets that our rules are to take, as they come to chains before ours.
+    pub(super) fn arriving(&self) -> impl Iterator<Item = Taken> {
+        let queries = Taken::arriving(UDP, Some(DNS_PORT.number().into()));
+        let all = [Taken::arriving(TCP, None)].into_iter().chain(self.dns.then_some(queries));
+        all.flat_map(Taken::in_each_state)
     }
 
     /// Whether a rule may match captured packets. What is not understood may.
@@ -127,16 +186,17 @@ impl CapturedTraffic {
             let mut interfaces = tests.iter().filter(|test| test.field == Field::InInterface);
             interfaces.all(|test| test.holds_for_any(&[lo]))
         };
-        !self.takes_every_port || may_arrive_on_lo() || !may_meet(&tests, TCP)
+        !self.takes_every_port || may_arrive_on_lo() || !may_meet(&tests, TCP, self.family)
     }
 
     /// [`Self::may_match`] apart from DNS over UDP, of which every packet has a conntrack zone.
-    pub(super) fn may_match_without_zone(rule: &LiveRule) -> bool {
-        may_meet(&rule.tests(), TCP)
+    pub(super) fn may_match_without_zone(family: Family, rule: &LiveRule) -> bool {
+        may_meet(&rule.tests(), TCP, family)
     }
 
     fn may_meet(&self, tests: &[FieldMatch]) -> bool {
-        may_meet(tests, TCP) || self.dns && may_meet(tests, UDP) && may_be_dns(tests)
+        let may_meet = |protocol| may_meet(tests, protocol, self.family);
+        may_meet(TCP) || self.dns && may_meet(UDP) && may_be_dns(tests)
     }
 
     /// Whether a rule may match packets that our rules have taken: in the chains of the input hook, and
@@ -158,10 +218,7 @@ impl CapturedTraffic {
             return false;
         }
         // The first one is that to which packets are redirected, and from which TPROXY takes none.
-        let (first, last) = match self.family {
-            Family::V4 => (0x7f00_0001, 0x7fff_ffff),
-            Family::V6 => (1, 1),
-        };
+        let (first, last) = self.loopback();
         let is_for_first =
             of(Field::Destination).any(|test| !test.is_negated && test.values == [(first, first)]);
         let is_redirected = is_output || !self.keeps_port || is_for_first;
@@ -182,6 +239,19 @@ impl CapturedTraffic {
     }
 }
 
+/// The rules of a table that packets of a hook meet, in the hook and in our chains.
+fn reached(table: &TableRules, hook: Hook) -> Vec<&Rule> {
+    let mut met: Vec<&Rule> = table.hooks.get(&hook).into_iter().flat_map(HookRules::iter).collect();
+    let mut entered: BTreeSet<Chain> = BTreeSet::new();
+    let mut at = 0;
+    while let Some(rule) = met.get(at) {
+        let chain = rule.statement.target.jump().filter(|chain| entered.insert(*chain));
+        met.extend(chain.and_then(|chain| table.chains.get(&chain)).into_iter().flatten());
+        at += 1;
+    }
+    met
+}
+
 /// Whether TPROXY captures every port, of whatever interface.
 fn takes_every_port(mangle: &TableRules) -> bool {
     let is_of_interface = |rule: &Rule| rule.statement.target == Target::Return;
@@ -197,12 +267,12 @@ fn takes_every_port(mangle: &TableRules) -> bool {
 const TCP: u128 = 6;
 const UDP: u128 = 17;
 
-fn may_meet(tests: &[FieldMatch], protocol: u128) -> bool {
-    tests.iter().all(|test| may_hold(test, protocol))
+fn may_meet(tests: &[FieldMatch], protocol: u128, family: Family) -> bool {
+    tests.iter().all(|test| may_hold(test, protocol, family))
 }
 
-/// Whether a match may hold for a packet that is captured, of this protocol.
-fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
+/// Whether a match may hold for a packet that is captured, of this protocol and family.
+fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
     use live_rules::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
     match test.field {
         Field::Protocol => test.holds_for_any(&[protocol]),
@@ -223,7 +293,7 @@ fn may_hold(test: &FieldMatch, protocol: u128) -> bool {
         | Field::Mark
         | Field::Connmark
         | Field::Connection(..)
-        | Field::TcpFlags => !test.is_never(),
+        | Field::TcpFlags => !test.is_never(family),
     }
 }
 
@@ -258,7 +328,7 @@ mod tests {
     #[test]
     fn packets_for_loopback_have_a_port_of_the_proxy_in_each_mode() {
         for keeps_port in [false, true] {
-            let redirects = BTreeSet::from([(TCP, 15001)]);
+            let redirects = BTreeSet::from([(Hook::Output, TCP, 15001)]);
             let captured = CapturedTraffic {
                 family: Family::V4,
                 dns: false,
@@ -303,6 +373,10 @@ mod tests {
             ("-p tcp -m tcp ! --dport 1:65535 -j DROP", true, true),
             ("-m mark ! --mark 0x0/0x0 -j DROP", false, false),
             ("-m mark ! --mark 0x0/0x1 -j DROP", true, true),
+            ("! -s 0.0.0.0/0 -j DROP", false, false),
+            ("! -d 0.0.0.0/0 -p tcp -j DROP", false, false),
+            ("-m iprange ! --src-range 0.0.0.0-255.255.255.255 -j DROP", false, false),
+            ("! -s 0.0.0.0/1 -j DROP", true, true),
         ] {
             assert_eq!((may_match(false, rule), may_match(true, rule)), (without, with_dns), "{rule}");
         }

@@ -42,7 +42,7 @@ impl Examined<'_> {
             let is_output = chain != INPUT;
             let kinds: Vec<Taken> = captured.taken(is_output).collect();
             let may_match = |rule: &LiveRule| captured.may_match_taken(rule, is_output);
-            let mut search = Search::new(&captured, &kinds, &may_match, &table.foreign);
+            let mut search = Search::new(&kinds, &may_match, &table.foreign);
             for rule in search.met(&rules, 0) {
                 if let Some(target) = search.drops(rule, 0) {
                     found.push((name, Found::rule(chain, rule), target));
@@ -88,7 +88,6 @@ fn output<'a>(family: Family, name: &'static str, table: &'a ObservedTable) -> B
 
 /// The search through rules that packets of some kinds meet.
 pub(super) struct Search<'a> {
-    captured: &'a CapturedTraffic,
     kinds: &'a [Taken],
     /// Whether a rule may match packets of one of the kinds.
     may_match: &'a dyn Fn(&LiveRule) -> bool,
@@ -101,19 +100,11 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) const fn new(
-        captured: &'a CapturedTraffic,
         kinds: &'a [Taken],
         may_match: &'a dyn Fn(&LiveRule) -> bool,
         chains: &'a BTreeMap<String, Vec<LiveRule>>,
     ) -> Self {
-        Self {
-            captured,
-            kinds,
-            may_match,
-            chains,
-            seen: BTreeSet::new(),
-            accepting: RefCell::new(BTreeMap::new()),
-        }
+        Self { kinds, may_match, chains, seen: BTreeSet::new(), accepting: RefCell::new(BTreeMap::new()) }
     }
 
     /// Whether the rules of a base chain accept all packets of all kinds, so that none gets to its policy.
@@ -135,7 +126,7 @@ impl<'a> Search<'a> {
             Some((name, _)) => self.named_accepts(name, taken, depth),
             None => *rule.effect() == Effect::Known(Target::Accept),
         };
-        self.captured.matches_all(rule, taken) && accepts_here()
+        taken.all_match(rule) && accepts_here()
     }
 
     /// Whether the chain `name`, `depth` jumps deep, accepts all packets of a kind.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use nfnetlink::nftables::{CtKey, Expression, Members, MetaKey, Rule, Table, TableName};
 
-use super::base_chains::{Ours, RuleReader, Search, hook_of, is_of_backend};
+use super::base_chains::{Met, Ours, RuleReader, Search, hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
 
 /// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of
@@ -35,7 +35,7 @@ pub fn find_mark_changes(
             }
             let changes = RefCell::new(BTreeSet::new());
             let may_match = |rule: &Rule| {
-                let is_met = ours.may_match(RuleReader { table, sets }, rule, Some(hook), false);
+                let is_met = ours.may_match(RuleReader { table, sets }, rule, Met::Before);
                 if is_met {
                     changes.borrow_mut().extend(changes_of(rule));
                 }

@@ -147,7 +147,7 @@ impl Examined<'_> {
         let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
             let rules: Vec<LiveRule> =
                 observed.hook(hook).iter().map(|line| line.live(self.family)).collect();
-            later_chains::Search::new(&captured, &kinds, may_match, &observed.foreign).accept_all(&rules)
+            later_chains::Search::new(&kinds, may_match, &observed.foreign).accept_all(&rules)
         };
         // In the chain itself captured packets leave by our jump.
         let (place, are_accepted) = if self.captures(table, hook) {
@@ -255,13 +255,23 @@ impl Search<'_> {
             return Some(if is_zone { Targets::Zone(name.to_owned()) } else { Targets::of(name) });
         }
         let (name, is_goto) = rule.chain()?;
+        // Behind a `goto` a RETURN leaves the shared chain, and so does the end of the chain.
+        let in_hook = in_hook && is_goto;
+        let leaves = in_hook && Chain::from_name(name).is_none();
+        let inside = self.in_chain(name, in_hook, depth);
+        if leaves && self.takes(&Effect::Known(Target::Return), in_hook) {
+            return Some(Targets::Goto(name.to_owned(), inside.into_iter().collect()));
+        }
+        inside
+    }
+
+    /// The targets that the rules of a chain have.
+    fn in_chain(&mut self, name: &str, in_hook: bool, depth: usize) -> Option<Targets> {
         let chains = self.chains;
         let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
         if depth == DEEPEST {
             return Some(Targets::TooDeep(name.to_owned()));
         }
-        // Behind a `goto` a RETURN leaves the shared chain.
-        let in_hook = in_hook && is_goto;
         let mut inner: Vec<Targets> = Vec::new();
         for found in rules.iter().filter_map(|rule| self.decides(rule, in_hook, depth + 1)) {
             if !inner.contains(&found) {

@@ -68,6 +68,8 @@ pub(super) enum Targets {
     Zone(String),
     /// The targets of the rules of a chain.
     Chain(String, Vec<Self>),
+    /// A chain from which no packet comes back (`-g`), and the targets of its rules.
+    Goto(String, Vec<Self>),
     /// A chain beyond the depth limit.
     TooDeep(String),
 }
@@ -79,7 +81,11 @@ impl Targets {
 
     /// Whether this holds for one of the targets.
     pub(super) fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
-        holds(self) || matches!(self, Self::Chain(_, inner) if inner.iter().any(|targets| targets.any(holds)))
+        let inner: &[Self] = match self {
+            Self::Chain(_, inner) | Self::Goto(_, inner) => inner,
+            Self::Name(_) | Self::Zone(_) | Self::TooDeep(_) => &[],
+        };
+        holds(self) || inner.iter().any(|targets| targets.any(holds))
     }
 
     fn sets_zone(&self) -> bool {
@@ -90,7 +96,7 @@ impl Targets {
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(name) => f.write_str(name),
+            Self::Name(name) | Self::Goto(name, _) => f.write_str(name),
             Self::Zone(name) => write!(f, "{name} --zone"),
             Self::TooDeep(name) => write!(f, "{name} (chains nested more than {DEEPEST} deep)"),
             Self::Chain(name, inner) => {
@@ -225,7 +231,7 @@ impl PrecedingRule {
         let is_unknown = target.any(&|targets| match targets {
             Targets::Name(name) => name == UNREADABLE,
             Targets::TooDeep(_) => true,
-            Targets::Zone(_) | Targets::Chain(..) => false,
+            Targets::Zone(_) | Targets::Chain(..) | Targets::Goto(..) => false,
         });
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.

@@ -177,16 +177,18 @@ impl FieldMatch {
         self.values.iter().all(differs).then_some(self.is_negated)
     }
 
-    /// Whether it holds for no packet, such as `! -i +`.
+    /// Whether it holds for no packet of a family, such as `! -i +` and `! -s 0.0.0.0/0`.
     #[must_use]
-    pub fn is_never(&self) -> bool {
+    pub fn is_never(&self, family: Family) -> bool {
         let most = match self.field {
+            Field::Source | Field::Destination => match family {
+                Family::V4 => u32::MAX.into(),
+                Family::V6 => u128::MAX,
+            },
             Field::InInterface | Field::OutInterface => u128::MAX,
             Field::SourcePort | Field::DestinationPort | Field::EitherPort => u16::MAX.into(),
             Field::Mark | Field::Connmark => u32::MAX.into(),
             Field::Protocol
-            | Field::Source
-            | Field::Destination
             | Field::Uid
             | Field::Gid
             | Field::Socket

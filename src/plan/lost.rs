@@ -49,6 +49,7 @@ pub(super) fn connections(
         foreign: named.to_vec(),
         before: Vec::new(),
         foreign_routes: PerFamily::new(),
+        tcp_listeners: current.tcp_listeners.clone(),
         runtime: Runtime::default(),
     };
     let pod = Pod { config, given: &[], network: &network, live: Some(live) };
@@ -59,7 +60,8 @@ pub(super) fn connections(
 
 impl CurrentState {
     /// Whether there may be rules of other programs.
-    fn has_foreign_rules(&self) -> bool {
+    #[must_use]
+    pub fn has_foreign_rules(&self) -> bool {
         let has_rules =
             |table: &nfnetlink::nftables::Table| table.chains.iter().any(|chain| !chain.rules.is_empty());
         self.foreign.iter().any(has_rules)

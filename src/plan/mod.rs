@@ -22,6 +22,7 @@ use write_record::{earlier_ports, found, left, recorded};
 use crate::config::CaptureConfig;
 use crate::connections::conntrack;
 use crate::connections::{self, Connections, Exemption};
+use crate::explain::Listener;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant, Why};
 use crate::nft;
 use crate::ordered::Ordered as _;
@@ -46,6 +47,8 @@ pub struct CurrentState {
     pub entries: conntrack::TrackingState,
     /// Open TCP connections, as far as the desired state concerns them.
     pub connections: Connections,
+    /// The sockets that wait for TCP connections, if there are foreign rules; `None` if that is not known.
+    pub tcp_listeners: Option<Vec<Listener>>,
     /// The alias of `lo`, in which runs leave their record.
     pub alias: Option<String>,
     /// The dormant tables `ip` and `ip6` of nf_tables.
@@ -78,6 +81,7 @@ impl CurrentState {
             network: routing::Observed::default(),
             entries: conntrack::TrackingState::None,
             connections: Connections::default(),
+            tcp_listeners: None,
             alias: None,
             dormant: Vec::new(),
             unsuitable: Vec::new(),

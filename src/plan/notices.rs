@@ -51,10 +51,23 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
 }
 
 impl CurrentState {
+    /// The tables of the guard's lockdown, by their names.
+    fn lockdown_tables(&self) -> Vec<String> {
+        self.lockdown.iter().map(|table| table.name.to_string()).collect()
+    }
+
+    /// What the end of every run does to the lockdown of the guard, if there is one.
+    #[must_use]
+    pub fn end_of_lockdown(&self) -> Option<String> {
+        let names = self.lockdown_tables();
+        let words = || format!("end the lockdown of guard: delete the nftables tables {}", names.join(", "));
+        (!names.is_empty()).then(words)
+    }
+
     /// The finding that the guard keeps traffic from going out.
     #[must_use]
     pub fn lockdown(&self) -> Option<Finding> {
-        let names = self.lockdown.iter().map(|table| table.name.to_string()).collect::<Vec<_>>();
+        let names = self.lockdown_tables();
         let cause = "the lockdown of guard drops new connections until the capture rules are live again";
         let cause = format!("{cause} ({})", names.join(", "));
         (!names.is_empty()).then(|| Finding::new(Problem::Lockdown, cause))

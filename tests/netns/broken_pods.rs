@@ -23,6 +23,7 @@ for_these_fixtures!(
         uncaptured_dns_is_the_first_problem,
         a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
+        missing_default_route_is_the_first_problem,
         a_pod_that_works_has_no_problem
     ]
 );
@@ -136,6 +137,24 @@ fn a_route_that_drops_is_named_and_not_the_rule_of_the_main_table(fixture: Fixtu
     assert!(check.contains("`ip route show table all` lists the routes: correct the one"), "{check}");
     assert!(check.contains("`ip -6 route show table all`"), "{check}");
     assert!(!check.contains("rule del"), "{check}");
+}
+
+fn missing_default_route_is_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    pod.namespace.run(|| crate::lab::program::tool("ip", &["route", "flush", "default"], ""));
+    let cause = "app to a server (IPv4): no policy rule leads to a route to ";
+    is_the_only_problem(&pod, &[], "no-route", cause, "`ip route`");
+    pod.bare_istio_iptables(&["check"]).run().ended_with(0).output_contains("note: no-route: ");
+    pod.namespace.run(|| crate::lab::program::tool("ip", &["-6", "route", "flush", "default"], ""));
+    is_the_only_problem(
+        &pod,
+        &[],
+        "no-route",
+        "; app to a server (IPv6): no policy rule leads",
+        "`ip route`",
+    );
 }
 
 fn proxy_without_listeners_is_the_first_problem(fixture: Fixture) {

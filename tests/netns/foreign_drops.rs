@@ -17,6 +17,8 @@ for_each_backend_and_native!(
     rules_that_end_connections_of_the_proxy_are_named_by_check,
     rules_that_end_no_captured_connection_are_not_named,
     a_drop_is_one_problem_and_its_chain_none,
+    filters_of_servers_are_named_where_the_app_listens,
+    rules_for_no_address_are_not_named,
     translation_to_loopback_is_not_named_where_the_kernel_allows_it,
 );
 
@@ -89,6 +91,8 @@ enum Lost {
     Client,
     /// The proxy that hands a request to the app.
     ToApp,
+    /// The proxy that hands a request to this port of the app.
+    ToPort(u16),
     /// The proxy that calls a server.
     ToServer,
 }
@@ -99,10 +103,14 @@ impl Lost {
         let (user, to, marker) = match self {
             Self::App => (pod.app(), at(family.service(), 80), at(family.service(), 9000)),
             Self::Client => (pod.outside(), at(family.pod(), 8080), at(family.pod(), 7000)),
-            Self::ToApp | Self::ToServer => {
-                let to = if self == Self::ToApp { at(family.pod(), 8080) } else { at(family.service(), 80) };
+            Self::ToApp | Self::ToPort(_) | Self::ToServer => {
+                let to = match self {
+                    Self::ToPort(port) => at(family.pod(), port),
+                    Self::ToApp => at(family.pod(), 8080),
+                    Self::ToServer | Self::App | Self::Client => at(family.service(), 80),
+                };
                 let binding = Binding { source: None, spoofed_mark: Some(1337) };
-                let binding = if self == Self::ToApp { binding } else { Binding::default() };
+                let binding = if self == Self::ToServer { Binding::default() } else { binding };
                 let attempt = pod.user(0, 1337).run(|| socket::start_connect(to, binding));
                 pod.outside().call(at(family.pod(), 7000)).response();
                 return attempt.map_or(true, |attempt| attempt.peer_addr().is_err());
@@ -193,6 +201,73 @@ fn rules_that_end_no_captured_connection_are_not_named(fixture: Fixture) {
                 let question = Question { from: "outside", to: inbound, is_udp: false };
                 assert!(report(&pod, &[], &question)["problem"].is_null(), "{case}");
                 pod.app().call(outbound).captured(15001, outbound);
+            }
+        }
+    }
+}
+
+/// A test that fails for every address: iptables-nft refuses such a rule, iptables-legacy keeps it.
+fn rules_for_no_address_are_not_named(fixture: Fixture) {
+    for rule in [
+        "-t mangle -A PREROUTING ! -s {any} -j DROP",
+        "-t mangle -A OUTPUT ! -d {any} -p tcp -j DROP",
+        "-t raw -A PREROUTING ! -d {any} -j DROP",
+        "-t nat -A OUTPUT ! -s {any} -p tcp -j ACCEPT",
+        "-t filter -A INPUT ! -s {any} -j DROP",
+    ] {
+        let pod = fixture.pod();
+        let _servers = servers(&pod);
+        for (tool_of_family, any) in [("iptables-legacy", "0.0.0.0/0"), ("ip6tables-legacy", "::/0")] {
+            let words = rule.replace("{any}", any);
+            let words: Vec<&str> = words.split(' ').collect();
+            pod.namespace.run(|| tool(tool_of_family, &words, ""));
+        }
+        let run = pod.apply(&OPTIONS).output();
+        assert!(!run.contains("foreign"), "{rule}: {run}");
+        let check = pod.istio_iptables(&[&["check"], &OPTIONS[..]].concat()).run();
+        assert_eq!(check.code(), 0, "{rule}: {}", check.output());
+        for &family in fixture.families() {
+            let inbound = at(family.pod(), 8080);
+            pod.outside().call(inbound).captured(15006, inbound);
+        }
+    }
+}
+
+/// A filter of what leaves the pod is for servers, until a process of the app listens on its port.
+fn filters_of_servers_are_named_where_the_app_listens(fixture: Fixture) {
+    for (rule, port) in [
+        ("-t filter -A OUTPUT -p tcp --dport 25 -j DROP", 25),
+        ("-t filter -A OUTPUT -p tcp --dport 53 -j DROP", 53),
+        ("-t filter -A OUTPUT -p tcp --dport 8080 -j REJECT", 8080),
+        ("-t filter -A OUTPUT -p tcp -m multiport --dports 25,465,587 -j DROP", 465),
+        ("-t filter -A OUTPUT ! -o tun0 -p tcp --dport 1024:9999 -j DROP", 8080),
+        ("-t mangle -A POSTROUTING -p tcp --dport 25 -j DROP", 25),
+    ] {
+        for mode in BOTH {
+            for is_before in [true, false] {
+                let Beside { pod, runs, check } = Beside::new(fixture, mode, rule, is_before);
+                let case = format!("{rule}, {mode}, before ours: {is_before}");
+                for &family in fixture.families() {
+                    assert!(runs.iter().all(|run| !is_named(run, rule, family)), "{case}: {runs:?}");
+                }
+                assert_eq!(check.0, 0, "{case}: {check:?}");
+                if is_before {
+                    continue;
+                }
+                let _servers = [pod.proxy_listens(), pod.app_listens(&[7000, port])];
+                let options = options(mode);
+                let run = pod.apply(&options).output();
+                let check = pod.istio_iptables(&[&["check"], &options[..]].concat()).run();
+                for &family in fixture.families() {
+                    assert!(Lost::ToPort(port).is(&pod, family), "{case}, {family:?}");
+                    assert!(is_named(&run, rule, family), "{case}, {family:?}: {run}");
+                    assert!(
+                        is_named(&check.output(), rule, family),
+                        "{case}, {family:?}: {}",
+                        check.output()
+                    );
+                }
+                assert_eq!(check.code(), 1, "{case}: {}", check.output());
             }
         }
     }

@@ -235,6 +235,13 @@ fn what_a_killed_guard_leaves_is_named_and_removed(fixture: Fixture) {
     pod.apply(&OPTIONS);
     assert!(!is_locked(&pod));
     locked();
+    let dry = pod.istio_iptables(&["cleanup", "--dry-run"]).run().succeeded().stdout();
+    let tables = pod.namespace.run(|| tool("nft", &["list", "tables"], ""));
+    for table in tables.lines().filter(|line| line.contains("lockdown")) {
+        let name = table.trim_start_matches("table ");
+        let step = dry.lines().rfind(|line| line.starts_with("# step ")).unwrap_or_default();
+        assert!(step.contains("end the lockdown of guard: ") && step.contains(name), "{name}: {dry}");
+    }
     pod.istio_iptables(&["cleanup"]).run().succeeded();
     assert!(!is_locked(&pod));
     locked();

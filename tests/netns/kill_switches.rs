@@ -15,6 +15,7 @@ for_each_backend_and_native!(
     policies_are_named_while_some_captured_packets_are_not_accepted,
     accepted_by_sets_and_in_chains_of_its_own_nothing_is_named,
     policies_before_ours_are_named_by_what_they_drop,
+    policies_are_not_named_whatever_accepts_the_captured_packets,
 );
 
 const OPTIONS: [&str; 8] = ["-i", "*", "-b", "*", "-d", "7000", "-o", "9000"];
@@ -211,6 +212,56 @@ fn accepted_by_sets_and_in_chains_of_its_own_nothing_is_named(fixture: Fixture) 
     assert!(!named(&pod, &OPTIONS).is_empty());
     for &family in fixture.families() {
         assert!(is_lost(&pod, family), "{family:?}");
+    }
+}
+
+/// The rules accept redirected packets by what they have in common: their destination, the status of their
+/// connection, the interface; or one rule the first packets, and another the later ones.
+fn policies_are_not_named_whatever_accepts_the_captured_packets(fixture: Fixture) {
+    const INPUT: [&str; 3] = [
+        "-A INPUT -i lo -j ACCEPT
+         -A INPUT -p tcp -m multiport --dports 9000,15006 -j ACCEPT",
+        "-A INPUT -m conntrack --ctstate DNAT -j ACCEPT",
+        "-A INPUT -i lo -j ACCEPT
+         -A INPUT -p tcp --dport 15006 -m conntrack --ctstate NEW -j ACCEPT",
+    ];
+    const OUTPUT: [&str; 5] = [
+        "-A OUTPUT -d {loopback} -j ACCEPT",
+        "-A OUTPUT -m conntrack --ctstate DNAT -j ACCEPT",
+        "-A OUTPUT -m addrtype --dst-type LOCAL -j ACCEPT",
+        "-A OUTPUT -p tcp --dport 15001:15006 -m conntrack ! --ctstate INVALID -j ACCEPT",
+        "-A OUTPUT -m conntrack --ctstate NEW -d {loopback} -j ACCEPT",
+    ];
+    let cases = INPUT.map(|rules| ("INPUT", rules)).into_iter().chain(OUTPUT.map(|rules| ("OUTPUT", rules)));
+    for (chain, rules) in cases {
+        for how in ["legacy", "nft"] {
+            let pod = fixture.pod();
+            let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 9000]), pod.app_listens(&[8080]));
+            let owner =
+                if chain == "OUTPUT" { "-A OUTPUT -m owner --gid-owner 1337 -j ACCEPT\n" } else { "" };
+            let all = format!(
+                "-A {chain} -m conntrack --ctstate INVALID -j DROP
+                 -A {chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+                 -A {chain} -p ipv6-icmp -j ACCEPT
+                 -A {chain} -p tcp --dport 9000 -j ACCEPT
+                 {owner}{rules}
+                 -P {chain} DROP"
+            );
+            for (program, loopback) in [("iptables", "127.0.0.0/8"), ("ip6tables", "::1")] {
+                for line in all.replace("{loopback}", loopback).lines() {
+                    let name = format!("{program}-{how}");
+                    pod.namespace.run(|| tool(&name, &line.split_whitespace().collect::<Vec<_>>(), ""));
+                }
+            }
+            assert_eq!(named(&pod, &OPTIONS), [""; 0], "{how}: {rules}");
+            let check = pod.istio_iptables(&[&["check"], &OPTIONS[..]].concat()).run();
+            assert_eq!(check.code(), 0, "{how}: {rules}: {}", check.output());
+            for &family in fixture.families() {
+                assert!(!is_lost(&pod, family), "{how} {family:?}: {rules}");
+                let inbound = at(family.pod(), 8080);
+                pod.outside().call(inbound).captured(15006, inbound);
+            }
+        }
     }
 }
 

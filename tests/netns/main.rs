@@ -57,6 +57,7 @@ mod foreign_backend_switch;
 mod foreign_chains;
 mod foreign_comments;
 mod foreign_drops;
+mod foreign_gotos;
 mod foreign_harmless;
 mod foreign_header_changes;
 mod foreign_mark_changes;

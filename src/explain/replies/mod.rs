@@ -32,16 +32,18 @@ pub(super) struct ReplyProblem {
     pub(super) policy_rule: Option<Subject>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
+    /// As in a row's problem.
+    pub(super) is_of_egress: bool,
 }
 
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, policy_rule: None, is_certain: true }
+        Self { sentence, rule, policy_rule: None, is_certain: true, is_of_egress: false }
     }
 
-    const fn may(sentence: String) -> Self {
-        Self { sentence, rule: None, policy_rule: None, is_certain: false }
+    fn may(sentence: String) -> Self {
+        Self { is_certain: false, ..Self::by(sentence, None) }
     }
 }
 
@@ -59,7 +61,7 @@ struct Apart {
 
 impl Apart {
     fn problem(self, sentence: impl FnOnce(&str) -> String) -> ReplyProblem {
-        ReplyProblem { sentence: sentence(&self.why), rule: self.by, policy_rule: None, is_certain: true }
+        ReplyProblem { rule: self.by, ..ReplyProblem::by(sentence(&self.why), None) }
     }
 }
 

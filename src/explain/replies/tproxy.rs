@@ -4,6 +4,7 @@
 //! The proxy connects to the app from the client's address. The app's replies are for the client, and policy
 //! routing brings them to the proxy by the mark of their connection.
 
+use super::super::egress::is_egress_filter;
 use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
@@ -80,7 +81,9 @@ impl Conversation<'_> {
             return Some(again.into());
         }
         if is_own && call.walk.verdict != Verdict::NotCaptured {
-            return self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured]);
+            let lost = self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured])?;
+            let is_of_egress = is_egress_filter(&call.packet, &call.walk, self.pod);
+            return Some(ReplyProblem { is_of_egress, ..lost });
         }
         let mut query = self.query(Sender::App, own, ConnectionState::Established);
         let mut connmark = if is_own { call.walk.end.connmark } else { mark };

@@ -1,5 +1,6 @@
 //! Whether a foreign rule that decides is the cause.
 
+use super::decisive::is_foreign_goto;
 use super::order::Order;
 use super::{Match, Sent, Step, Verdict, Walk};
 use crate::live_rules::Effect;
@@ -12,7 +13,8 @@ impl<'a> Sent<'a, '_> {
         let decisive = walk.decisive().filter(|step| step.rule.is_foreign());
         let effect = decisive.and_then(|step| step.effect.clone());
         let untracks = effect == Some(Effect::Untracks);
-        let accepts = matches!(effect, Some(Effect::Known(Target::Accept | Target::Return)));
+        let accepts = matches!(effect, Some(Effect::Known(Target::Accept | Target::Return)))
+            || decisive.is_some_and(is_foreign_goto);
         if walk.verdict != Verdict::NotCaptured || !(untracks || accepts) {
             return;
         }

@@ -57,7 +57,8 @@ pub(super) fn decisive(
             let decided = last(&|step| {
                 step.hook == hook.name()
                     && (step.table == Table::Nat.name() || is_by_tproxy && step.table == Table::Mangle.name())
-                    && matches!(target(step), Some(Target::Return | Target::Accept))
+                    && (matches!(target(step), Some(Target::Return | Target::Accept))
+                        || is_foreign_goto(step))
             })?;
             // Our rule for packets of the proxy's own connection: another program has given this one their
             // mark.
@@ -66,6 +67,11 @@ pub(super) fn decisive(
             Some(marked.filter(|_| is_for_marked).unwrap_or(decided))
         }
     }
+}
+
+/// Whether the packet does not come back to the chain of a foreign rule.
+pub(super) const fn is_foreign_goto(step: &Step<'_>) -> bool {
+    step.rule.is_foreign() && matches!(step.effect, Some(Effect::Chain { is_goto: true, .. }))
 }
 
 const fn changes_mark(step: &Step<'_>) -> bool {

@@ -1,6 +1,7 @@
 //! Random rules of another program, as text of iptables or of nftables.
 
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::regressions::texts;
 
+use super::policy::{Policy, policy};
 use super::{Backend, FOREIGN_PORT, Family, Pod, nft};
 
 /// Matches of iptables, with `{not}` where a negation may be. `{a}` to `{d}` are addresses.
@@ -124,6 +126,10 @@ const MAPS: [&str; 5] = [
 const NFT_COMMENTS: [&str; 4] =
     ["", "", " comment \"may not; -j ACCEPT\"", " comment \"jump other, it's ours\""];
 
+/// The chains to which rules of iptables jump.
+const CHAINS: &str = ":FOREIGN -\n:COUNTED -\n-A FOREIGN -j ACCEPT\n-A COUNTED -p tcp\n";
+const WITHOUT_CHAINS: &str = "-F FOREIGN\n-F COUNTED\n-X FOREIGN\n-X COUNTED\n";
+
 /// Priorities of chains that translate, and of chains that do not: before connection tracking, before the
 /// translation of ours and behind it.
 const NAT_PRIORITIES: [i32; 2] = [-150, -101];
@@ -139,6 +145,8 @@ pub(super) struct RuleSet {
     is_nat: bool,
     /// The priority of that chain.
     priority: i32,
+    /// A base chain with the policy to drop.
+    policy: Option<Policy>,
     /// Numbers of hosts.
     ends: [u8; 4],
 }
@@ -173,7 +181,7 @@ fn rule(
 }
 
 fn iptables_rule() -> impl Strategy<Value = (String, String)> {
-    let targets = || vec!["-j ACCEPT", "-j RETURN", "-j FOREIGN", "-g FOREIGN"];
+    let targets = || vec!["-j ACCEPT", "-j RETURN", "-j FOREIGN", "-g FOREIGN", "-j COUNTED", "-g COUNTED"];
     let not = |text: &str, is_negated: bool| text.replace("{not}", if is_negated { "! " } else { "" });
     prop_oneof![
         rule([&EVERYWHERE[..], &OUTBOUND].concat(), targets(), not)
@@ -209,12 +217,9 @@ pub(super) fn rule_set(backend: Backend) -> impl Strategy<Value = RuleSet> {
         (vec(nft_rule(is_nat), 1..4), Just(is_nat), select(priorities.to_vec()))
     });
     let ends = (0_u8..12, 0_u8..12, 0_u8..4, 0_u8..4);
-    (iptables, nft, ends).prop_map(|(iptables, (nft, is_nat, priority), (a, b, c, d))| RuleSet {
-        iptables,
-        nft,
-        is_nat,
-        priority,
-        ends: [a.min(b), a.max(b), c.min(d), c.max(d)],
+    let policy = option::weighted(0.4, policy(backend));
+    (iptables, nft, policy, ends).prop_map(|(iptables, (nft, is_nat, priority), policy, (a, b, c, d))| {
+        RuleSet { iptables, nft, is_nat, priority, policy, ends: [a.min(b), a.max(b), c.min(d), c.max(d)] }
     })
 }
 
@@ -238,6 +243,7 @@ impl RuleSet {
             "iptables": words(&self.iptables),
             "nftables": words(&self.nft),
             "type": if self.is_nat { "nat" } else { "filter" },
+            "policy": self.policy.as_ref().map(Policy::to_json),
             "priority": self.priority,
             "hosts": self.ends,
         })
@@ -252,14 +258,21 @@ impl RuleSet {
             iptables: rules(&content["iptables"]),
             nft: rules(&content["nftables"]),
             is_nat,
+            policy: (!content["policy"].is_null()).then(|| Policy::from_json(&content["policy"])),
             priority: priority.try_into().expect("a priority"),
             ends: hosts.collect::<Vec<u8>>().try_into().expect("four hosts"),
         }
     }
 
+    pub(super) const fn has_policy(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Whether it can be tried with a backend.
     pub(super) fn is_for(&self, backend: Backend) -> bool {
-        backend != Backend::Native || self.iptables.is_empty()
+        let has_iptables =
+            !self.iptables.is_empty() || self.policy.as_ref().is_some_and(Policy::is_of_iptables);
+        backend != Backend::Native || !has_iptables
     }
 
     /// With addresses: around the services, and around those of the pod and of its neighbour.
@@ -273,9 +286,9 @@ impl RuleSet {
         };
         // Beyond the service's own host.
         let (b, d) = (b + 5 + (a == b) as u8, d + 1);
-        let (ip, net) = match family {
-            Family::V4 => ("ip", "192.0.2.0/28"),
-            Family::V6 => ("ip6", "2001:db8:2::/64"),
+        let (ip, net, loopback) = match family {
+            Family::V4 => ("ip", "192.0.2.0/28", "127.0.0.1"),
+            Family::V6 => ("ip6", "2001:db8:2::/64", "::1"),
         };
         text.replace("{a}", &address(true, a))
             .replace("{b}", &address(true, b))
@@ -283,6 +296,7 @@ impl RuleSet {
             .replace("{d}", &address(false, d))
             .replace("{ip}", ip)
             .replace("{net}", net)
+            .replace("{loopback}", loopback)
             .replace("{foreign}", &FOREIGN_PORT.to_string())
     }
 
@@ -293,10 +307,10 @@ impl RuleSet {
             let rules = rules.map(|(chain, rule)| format!("-I {chain} {}\n", self.filled(family, rule)));
             let rules: Vec<String> = rules.collect();
             if !rules.is_empty() {
-                pod.restore(
-                    family,
-                    &format!("*nat\n:FOREIGN -\n-A FOREIGN -j ACCEPT\n{}COMMIT\n", rules.concat()),
-                );
+                pod.restore(family, &format!("*nat\n{CHAINS}{}COMMIT\n", rules.concat()));
+            }
+            if let Some(policy) = &self.policy {
+                policy.add(pod, family, &|text| self.filled(family, text));
             }
             let name = table_name(family);
             nft(pod, &format!("add table {name}\ndelete table {name}\n{}", self.table(family)));
@@ -308,9 +322,12 @@ impl RuleSet {
             let rules = self.iptables.iter().map(|(chain, _)| format!("-D {chain} 1\n"));
             let rules: Vec<String> = rules.collect();
             if !rules.is_empty() {
-                pod.restore(family, &format!("*nat\n{}-F FOREIGN\n-X FOREIGN\nCOMMIT\n", rules.concat()));
+                pod.restore(family, &format!("*nat\n{}{WITHOUT_CHAINS}COMMIT\n", rules.concat()));
             }
             nft(pod, &format!("delete table {}\n", table_name(family)));
+            if let Some(policy) = &self.policy {
+                policy.delete(pod, family);
+            }
         }
     }
 
