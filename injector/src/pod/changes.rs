@@ -1,9 +1,9 @@
-//! What templates change in parts of the pod that are the user's: a part of the note that `uninject` reads.
+//! What templates change in parts of the pod that are the user's: for the note that `uninject` reads.
 //!
-//! A part is an object or a list of the spec, a container, a volume or a pull secret. Each change is noted by its
-//! place: a JSON pointer in which `[name=web]` is the item of a list with this merge key, and containers of
-//! both lists are below `/containers`. Its value is `[new]` for what a template added, `[new, old]` for what
-//! it replaced, `[null, old]` for what it deleted, and `true` for what is as it was.
+//! A part is an object or a list of the spec, a container, a volume or a pull secret. Each change is noted by
+//! its place: a JSON pointer in which `[name=web]` is the item of a list with this merge key, and containers
+//! of both lists are below `/containers`. Its value is `[new]` for what a template added, `[new, old]` for
+//! what it replaced, `[null, old]` for what it deleted, and `true` for what is as it was.
 
 use std::collections::{BTreeMap, HashSet};
 
