@@ -175,8 +175,8 @@ impl Injector {
         }
         let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
         let before = &stripped.pod;
-        // A pod of Windows, or with versions of the templates' containers of its own, may have caused what only
-        // a template shows.
+        // A pod of Windows, or with its own versions of the templates' containers, may have caused what only a
+        // template shows.
         let customized = stripped.previous.is_some()
             || check::windows(before).is_some()
             || list::all_containers(before)

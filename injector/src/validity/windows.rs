@@ -39,7 +39,7 @@ pub(super) fn spec(scope: &mut Scope<'_, '_, '_>) {
     of_linux(scope, &fields);
 }
 
-/// The same in the pod's security context.
+/// Fields of Linux in the pod's security context.
 pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
     let fields = [
         "appArmorProfile",
@@ -58,7 +58,7 @@ pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
     of_linux(scope, &found);
 }
 
-/// The same in a container's.
+/// Fields of Linux in the security context of a container.
 pub(super) fn security(scope: &mut Scope<'_, '_, '_>) {
     let fields = [
         "allowPrivilegeEscalation",

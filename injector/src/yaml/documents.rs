@@ -84,7 +84,7 @@ fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<(Value, Option<Y
 
 /// A scalar that became the text of a field.
 struct Coerced {
-    /// Its place in the document.
+    /// JSON pointer in the document.
     pointer: String,
     path: String,
     text: String,
