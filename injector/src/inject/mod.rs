@@ -175,8 +175,8 @@ impl Injector {
         }
         let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
         let before = &stripped.pod;
-        // A pod of Windows, or with its own versions of the templates' containers, may have caused what only a
-        // template shows.
+        // A pod of Windows, or with its own versions of the templates' containers, may have caused what only
+        // a template shows.
         let customized = stripped.previous.is_some()
             || check::windows(before).is_some()
             || list::all_containers(before)
@@ -259,7 +259,10 @@ impl Injector {
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
         let patches = overlays.iter().map(|overlay| &overlay.patch);
-        let patched = Patched::of(&stripped.pod, patches, stripped.previous.as_ref());
+        let previous = stripped.previous.as_ref();
+        let added = |list: &str| previous.map(|previous| previous.added(list)).unwrap_or_default();
+        let noted = previous.map(|previous| &previous.forms.changes);
+        let patched = Patched::of(&stripped.pod, patches, noted, added);
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
         warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
         let status = Status::of_templates(&merged.templates, &self.options.revision);

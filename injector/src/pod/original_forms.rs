@@ -16,7 +16,6 @@ use super::list::{self, List, annotation, metadata, name};
 use super::place::{CONTAINERS, escaped, find_mut, unescaped};
 use super::probes::{self, Probers};
 use super::prometheus;
-use super::strip::Previous;
 use crate::annotations::{self, Syntax, keys};
 use crate::quantity::{self, Rewritten};
 
@@ -80,11 +79,13 @@ pub(crate) struct Patched {
 }
 
 impl Patched {
-    /// What these patches write of the pod, which is without its earlier injection.
+    /// What these patches write of the pod, which is without its earlier injection: `noted` are the changes
+    /// of that one, `added` the items of a list.
     pub(crate) fn of<'a>(
         pod: &Value,
         patches: impl Iterator<Item = &'a Value> + Clone,
-        previous: Option<&'a Previous>,
+        noted: Option<&Changes>,
+        added: impl Fn(&str) -> HashSet<&'a str>,
     ) -> Self {
         let mut metadata = Vec::new();
         for patch in patches.clone() {
@@ -94,13 +95,10 @@ impl Patched {
             }
         }
         let mut original = Cow::Borrowed(pod);
-        let Some(previous) = previous else {
-            return Self { metadata, parts: changes::parts(pod, patches, |_| HashSet::new()) };
-        };
-        if !previous.forms.changes.is_empty() {
-            changes::revert(original.to_mut(), &previous.forms.changes);
+        if let Some(noted) = noted.filter(|noted| !noted.is_empty()) {
+            changes::revert(original.to_mut(), noted);
         }
-        let parts = changes::parts(&original, patches, |list| previous.added(list));
+        let parts = changes::parts(&original, patches, added);
         Self { metadata, parts }
     }
 
