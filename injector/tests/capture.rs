@@ -193,8 +193,23 @@ fn an_unknown_envoy_log_level_gets_a_warning() {
 #[test]
 fn a_pod_for_windows_is_warned_of() {
     let mut pod = sent(&deployment());
-    pod["spec"]["os"] = json!({"name": "windows"});
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
     all_warn(&pod, "sidecar.istio.io/inject: \"false\"");
+    pod["spec"]["nodeSelector"] = Value::Null;
+    pod["spec"]["os"] = json!({"name": "windows"});
+    // Kubernetes rejects it, which is an error of `check` and not the fault of the config.
+    let refused = "expected no field of Linux, with spec.os.name windows";
+    for (name, check) in ENTRY_POINTS {
+        let report = check(&pod);
+        assert_eq!(report.is_err(), name == "check", "{name}: {report:?}");
+        let text = report.map_or_else(|error| error, |warnings| warnings.join("\n"));
+        for part in ["the injected containers are for Linux", refused, "sidecar.istio.io/inject: \"false\""] {
+            assert!(
+                name == "check" && part.starts_with("the") || text.contains(part),
+                "{name}: {part}: {text}"
+            );
+        }
+    }
     pod["spec"]["os"] = json!({"name": "linux"});
     assert_eq!(inject(&injector(), &pod).unwrap().warnings, [""; 0]);
 }

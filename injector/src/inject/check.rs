@@ -132,15 +132,15 @@ fn repeated<'a>(items: &'a [Value], key: &str) -> Option<(&'a Value, &'a Value)>
 /// A Windows pod is injected if it requests injection, as by Istio, and cannot run.
 pub(super) fn windows(pod: &Value) -> Option<String> {
     let windows = |system: Option<&Value>| system.and_then(Value::as_str) == Some("windows");
-    let (field, outcome) = if windows(at(pod, "/spec/os/name")) {
-        ("spec.os.name", "Kubernetes refuses such a pod")
+    let field = if windows(at(pod, "/spec/os/name")) {
+        "spec.os.name"
     } else if windows(at(pod, "/spec/nodeSelector").and_then(|labels| labels.get("kubernetes.io/os"))) {
-        ("spec.nodeSelector kubernetes.io/os", "they do not start on such a node")
+        "spec.nodeSelector kubernetes.io/os"
     } else {
         return None;
     };
     Some(format!(
-        "{field} is windows: the injected containers are for Linux, and {outcome}; expected label {}: \"false\"",
+        "{field} is windows: the injected containers are for Linux, and do not start on such a node; expected label {}: \"false\"",
         keys::INJECT
     ))
 }

@@ -31,7 +31,7 @@ use crate::pod::image::{self, Which};
 use crate::pod::init_options::InitOptions;
 use crate::pod::injected_fields::InjectedFields;
 use crate::pod::list::{self, annotation};
-use crate::pod::original_forms::OriginalForms;
+use crate::pod::original_forms::{self, OriginalForms, Patched};
 use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::strip::{Stripped, strip};
@@ -175,9 +175,10 @@ impl Injector {
         }
         let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
         let before = &stripped.pod;
-        // A pod with versions of the templates' containers of its own may have caused what only a template
-        // shows.
+        // A pod of Windows, or with its own versions of the templates' containers, may have caused what only
+        // a template shows.
         let customized = stripped.previous.is_some()
+            || check::windows(before).is_some()
             || list::all_containers(before)
                 .any(|container| render::defines(&overlays, list::name(container)));
         for fault in faults::added(before, found, &overlays) {
@@ -257,14 +258,20 @@ impl Injector {
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
+        let patches = overlays.iter().map(|overlay| &overlay.patch);
+        let previous = stripped.previous.as_ref();
+        let added = |list: &str| previous.map(|previous| previous.added(list)).unwrap_or_default();
+        let noted = previous.map(|previous| &previous.forms.changes);
+        let patched = Patched::of(&stripped.pod, patches, noted, added);
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
         warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
         let status = Status::of_templates(&merged.templates, &self.options.revision);
         let mut injected = Injected { pod: merged.pod, warnings, invalid };
-        forms.ports = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
+        let probes = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
+        (forms.ports, forms.probes) = (probes.names, probes.unnoted);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
-        forms.note_written(request.pod, &injected.pod);
-        self.note_forms(&mut injected.pod, &forms);
+        forms.note_written(request.pod, &injected.pod, &patched);
+        self.note_forms(&mut injected, &forms);
         check::check_result(&mut injected, &names)?;
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
@@ -296,12 +303,17 @@ impl Injector {
     }
 
     /// Notes it, if the values enable that: Istio's injector has no such annotation.
-    fn note_forms(&self, pod: &mut Value, forms: &OriginalForms) {
+    fn note_forms(&self, injected: &mut Injected, forms: &OriginalForms) {
         const VALUE: &str = "/sidecarInjectorWebhook/uninjectAnnotation";
-        if self.flag(VALUE)
-            && let Some(text) = forms.to_json(pod)
-            && let Some(annotations) = list::metadata_mut(pod, "annotations")
-        {
+        let Some(text) = forms.to_json(&injected.pod).filter(|_| self.flag(VALUE)) else { return };
+        if text.len() > original_forms::MOST_BYTES {
+            injected.warnings.push(format!(
+                "annotation {}: {} bytes would be written, at most {} are: uninject cannot restore what templates change",
+                keys::UNINJECT,
+                text.len(),
+                original_forms::MOST_BYTES
+            ));
+        } else if let Some(annotations) = list::metadata_mut(&mut injected.pod, "annotations") {
             annotations.insert(keys::UNINJECT.to_owned(), json!(text));
         }
     }

@@ -1,6 +1,6 @@
 //! Post-processing of the merged pod (`postProcessPod` of Istio).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use istio_iptables::config::parse_bool;
 use serde_json::{Value, json};
@@ -11,13 +11,14 @@ use crate::config::Mesh;
 use crate::path::at;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, annotation, label, metadata_mut, name};
+use crate::pod::probes::Rewritten;
 use crate::pod::status::Status;
 use crate::pod::{env, order, pod_resources, probes};
 use crate::pod::{prometheus, proxy_resources};
 
 impl Injector {
     /// Post-processes in this order: users, environment, metrics, probes, status, labels, annotations, order
-    /// of containers. Returns the names of ports in probes that are numbers now.
+    /// of containers. Returns what `uninject` has to know of probes.
     pub(super) fn postprocess(
         &self,
         injected: &mut Injected,
@@ -25,7 +26,7 @@ impl Injector {
         asked: &Ids,
         own_mesh: &Mesh,
         status: &Status,
-    ) -> BTreeMap<String, String> {
+    ) -> Rewritten {
         let pod = &mut injected.pod;
         let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
@@ -50,7 +51,7 @@ impl Injector {
         // probe.
         let rewrites = port != 0 && self.rewrites_probes(pod);
         let rewritten = if rewrites { probes::rewrite(pod, port, status_port) } else { Default::default() };
-        injected.warnings.extend(rewritten.warnings);
+        injected.warnings.extend(rewritten.warnings.iter().cloned());
         pod_resources::raise(pod, |container| {
             status.lists(List::Containers, container) || status.lists(List::InitContainers, container)
         });
@@ -74,7 +75,7 @@ impl Injector {
                 "spec.dnsPolicy is {policy}: the proxy may not be able to look up the control plane; expected ClusterFirst"
             ));
         }
-        rewritten.names
+        rewritten
     }
 
     /// Cluster and network: values, then options, then for the network the pod's label.

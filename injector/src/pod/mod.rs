@@ -3,6 +3,7 @@
 //! A pod here is the object that has `metadata` and `spec`: a Pod, or the template of a workload.
 
 pub(crate) mod annotations;
+pub(crate) mod changes;
 pub(crate) mod env;
 pub(crate) mod exempt;
 pub mod ids;
@@ -13,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod order;
 pub(crate) mod original_forms;
 pub(crate) mod overrides;
+pub(crate) mod place;
 pub(crate) mod pod_resources;
 pub(crate) mod probes;
 pub(crate) mod prometheus;

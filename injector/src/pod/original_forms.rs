@@ -6,12 +6,16 @@
 //! injection wrote because of its values or templates, so that `uninject` needs neither. A value that has
 //! changed since is not restored, and not removed.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::list::{self, List, annotation, containers, find, metadata, name};
-use super::{probes, prometheus};
+use super::changes::{self, Changes, Parts};
+use super::list::{self, List, annotation, metadata, name};
+use super::place::{CONTAINERS, escaped, find_mut, unescaped};
+use super::probes::{self, Probers};
+use super::prometheus;
 use crate::annotations::{self, Syntax, keys};
 use crate::quantity::{self, Rewritten};
 
@@ -22,8 +26,9 @@ const DEFAULTS: [&str; 2] = [keys::DEFAULT_CONTAINER, keys::DEFAULT_LOGS_CONTAIN
 const MAPS: [&str; 3] = ["annotations", "labels", "spec"];
 
 /// Every injection writes these, whatever its values are, or has another record of them.
-const KNOWN: [(&str, &str); 8] = [
+const KNOWN: [(&str, &str); 9] = [
     ("annotations", keys::REVISION),
+    ("annotations", keys::SCRAPE_TARGETS),
     ("labels", keys::TLS_MODE),
     ("labels", keys::CANONICAL_NAME),
     ("labels", keys::CANONICAL_REVISION),
@@ -34,7 +39,7 @@ const KNOWN: [(&str, &str); 8] = [
 ];
 
 /// The API server accepts 256 KiB of annotations; a larger note would make a pod invalid.
-const MOST_BYTES: usize = 64 * 1024;
+pub(crate) const MOST_BYTES: usize = 64 * 1024;
 
 /// What the user wrote.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +53,10 @@ pub(crate) struct OriginalForms {
     pub quantities: BTreeMap<String, Value>,
     /// What the injection wrote into each of [`MAPS`]: the new value, and the earlier one if there was any.
     pub written: BTreeMap<String, Map<String, Value>>,
+    /// What templates changed in parts of the pod that are the user's.
+    pub changes: Changes,
+    /// Probes and hooks that the agent has no record of, by the path of the rewritten one.
+    pub probes: Probers,
 }
 
 /// One of [`MAPS`].
@@ -55,8 +64,47 @@ fn map<'a>(pod: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
     if name == "spec" { pod.get(name)?.as_object() } else { metadata(pod, name) }
 }
 
-fn by_injection(key: &str) -> bool {
-    annotations::row(key).is_some_and(|row| row.syntax == Syntax::SetByInjection)
+fn is_known(name: &str, key: &str) -> bool {
+    KNOWN.contains(&(name, key))
+        || annotations::row(key).is_some_and(|row| row.syntax == Syntax::SetByInjection)
+}
+
+/// What the templates write of a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patched {
+    /// Labels and annotations: the name of the map, and the key.
+    pub metadata: Vec<(&'static str, String)>,
+    /// The user's parts of the spec.
+    pub parts: Parts,
+}
+
+impl Patched {
+    /// What these patches write of the pod, which is without its earlier injection: `noted` are the changes
+    /// of that one, `added` the items of a list.
+    pub(crate) fn of<'a>(
+        pod: &Value,
+        patches: impl Iterator<Item = &'a Value> + Clone,
+        noted: Option<&Changes>,
+        added: impl Fn(&str) -> HashSet<&'a str>,
+    ) -> Self {
+        let mut metadata = Vec::new();
+        for patch in patches.clone() {
+            for name in ["annotations", "labels"] {
+                let keys = list::metadata(patch, name).into_iter().flat_map(Map::keys);
+                metadata.extend(keys.map(|key| (name, key.clone())));
+            }
+        }
+        let mut original = Cow::Borrowed(pod);
+        if let Some(noted) = noted.filter(|noted| !noted.is_empty()) {
+            changes::revert(original.to_mut(), noted);
+        }
+        let parts = changes::parts(&original, patches, added);
+        Self { metadata, parts }
+    }
+
+    fn writes(&self, name: &str, key: &str) -> bool {
+        self.metadata.iter().any(|(of, written)| *of == name && written == key)
+    }
 }
 
 impl OriginalForms {
@@ -64,60 +112,87 @@ impl OriginalForms {
     pub(crate) fn noted(pod: &Value) -> Option<Self> {
         let noted: Value = serde_json::from_str(annotation(pod, keys::UNINJECT)?).ok()?;
         let fields = |key: &str| noted.get(key).and_then(Value::as_object).into_iter().flatten();
+        let values = |key: &str| fields(key).map(|(place, value)| (place.clone(), value.clone())).collect();
         let annotations = noted.get("annotations").and_then(Value::as_array).into_iter().flatten();
         Some(Self {
             annotations: annotations.filter_map(|key| key.as_str().map(str::to_owned)).collect(),
             ports: fields("ports")
                 .filter_map(|(path, port)| Some((path.clone(), port.as_str()?.to_owned())))
                 .collect(),
-            quantities: fields("quantities").map(|(place, value)| (place.clone(), value.clone())).collect(),
+            quantities: values("quantities"),
+            changes: values("changes"),
+            probes: values("probes"),
             written: fields("written")
                 .filter_map(|(name, written)| Some((name.clone(), written.as_object()?.clone())))
                 .collect(),
         })
     }
 
-    /// Notes where `after` differs from `before`, or from the pod before the earlier injection.
-    pub(crate) fn note_written(&mut self, before: &Value, after: &Value) {
+    /// Notes where `after` differs from `before`, or from the pod before the earlier injection. `patches`
+    /// are those of the templates, `parts` what they write into.
+    pub(crate) fn note_written(&mut self, before: &Value, after: &Value, patched: &Patched) {
         let scraped = prometheus::merged_by_default(after);
         for name in MAPS {
             let earlier = self.written.remove(name).unwrap_or_default();
+            let of = |pod| map(pod, name).into_iter().flat_map(Map::keys);
+            let mut all: Vec<&String> = of(after).chain(of(before)).chain(earlier.keys()).collect();
+            let mut seen = HashSet::new();
+            all.retain(|key| seen.insert(*key));
             let mut written = Map::new();
-            for (key, new) in map(after, name).into_iter().flatten() {
-                let had = map(before, name).and_then(|map| map.get(key)).filter(|value| !value.is_null());
+            for key in all {
+                let [new, had] = [after, before]
+                    .map(|pod| map(pod, name).and_then(|map| map.get(key)).filter(|value| !value.is_null()));
                 let old = match earlier.get(key) {
-                    Some(noted) if noted.get(0) == had => noted.get(1),
+                    Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,
                 };
-                // What a template merges into an object of the user's is not noted.
-                let merged = old.is_some() && (new.is_object() || new.is_array());
-                let known = KNOWN.contains(&(name, key))
-                    || by_injection(key)
-                    || scraped && prometheus::is_written(key);
-                if old != Some(new) && !merged && !known {
-                    written.insert(key.clone(), [Some(new), old].into_iter().flatten().cloned().collect());
+                // What a template merges into an object or list of the user's is in `changes`.
+                let merged = old.is_some() && new.is_some_and(|new| new.is_object() || new.is_array());
+                let known = is_known(name, key) || scraped && prometheus::is_written(key);
+                let again = old.is_some() && name != "spec" && patched.writes(name, key);
+                if (old != new || again) && !merged && !known {
+                    let entry = [Some(new.unwrap_or(&Value::Null)), old].into_iter().flatten().cloned();
+                    written.insert(key.clone(), entry.collect());
                 }
             }
             if !written.is_empty() {
                 self.written.insert(name.to_owned(), written);
             }
         }
+        self.changes = changes::between(&patched.parts, after);
     }
 
-    /// Takes back what the injection wrote and nothing has changed since.
-    pub(crate) fn revert_written(&self, pod: &mut Value) {
+    /// Takes back what the injection wrote and nothing has changed since. Reports what has been changed.
+    pub(crate) fn revert_written(&self, pod: &mut Value) -> Vec<String> {
         for (name, written) in &self.written {
             let parent = if name == "spec" { Some(&mut *pod) } else { pod.get_mut("metadata") };
             let Some(map) = parent.and_then(|parent| parent.get_mut(name)?.as_object_mut()) else { continue };
-            map.retain(|key, value| {
-                let noted = written.get(key).filter(|noted| noted.get(0) == Some(value));
-                let old = noted.and_then(|noted| noted.get(1));
-                if let Some(old) = old {
-                    value.clone_from(old);
+            for (key, noted) in written {
+                let new = noted.get(0).filter(|new| !new.is_null());
+                let as_written = match (map.get(key), new) {
+                    (Some(value), Some(new)) => changes::covers(value, new),
+                    (value, new) => value.is_none() && new.is_none(),
+                };
+                match noted.get(1) {
+                    _ if !as_written => {}
+                    Some(old) => drop(map.insert(key.clone(), old.clone())),
+                    None => drop(map.shift_remove(key)),
                 }
-                noted.is_none() || old.is_some()
-            });
+            }
         }
+        changes::revert(pod, &self.changes)
+    }
+
+    /// Whether the note says what was there before: all but what every injection writes.
+    pub(crate) fn says(name: &str, key: &str) -> bool {
+        !is_known(name, key) && !prometheus::is_written(key)
+    }
+
+    /// Whether this item of a list of the spec is the user's, although a template defines it, too.
+    pub(crate) fn has_own(&self, list: &str, item: &str) -> bool {
+        let place = changes::item_place(list, item);
+        let mut from = self.changes.range(place.clone()..);
+        from.next().is_some_and(|(found, _)| *found == place || found.starts_with(&format!("{place}/")))
     }
 
     /// The default containers of a pod that was not injected, where templates would choose the same:
@@ -144,6 +219,7 @@ impl OriginalForms {
 
     /// Puts back what has not changed since.
     pub(crate) fn restore(&self, pod: &mut Value) {
+        probes::restore(pod, &self.probes);
         probes::restore_names(pod, &self.ports);
         for (place, given) in &self.quantities {
             let Some(current) = find_mut(pod, place) else { continue };
@@ -172,8 +248,13 @@ impl OriginalForms {
         if !self.written.is_empty() {
             all.insert("written".to_owned(), json!(self.written));
         }
-        let text = (!all.is_empty()).then(|| Value::Object(all).to_string());
-        text.filter(|text| text.len() <= MOST_BYTES)
+        if !self.changes.is_empty() {
+            all.insert("changes".to_owned(), json!(self.changes));
+        }
+        if !self.probes.is_empty() {
+            all.insert("probes".to_owned(), json!(self.probes));
+        }
+        (!all.is_empty()).then(|| Value::Object(all).to_string())
     }
 }
 
@@ -199,45 +280,6 @@ fn by_name(pod: &Value, pointer: &str) -> String {
         Some(below) if below.starts_with('/') => format!("{CONTAINERS}{below}"),
         _ => named,
     }
-}
-
-/// The place of a container, whichever list it is in.
-const CONTAINERS: &str = "/containers";
-
-fn find_mut<'a>(pod: &'a mut Value, place: &str) -> Option<&'a mut Value> {
-    if let Some((container, below)) = place
-        .strip_prefix(CONTAINERS)
-        .and_then(|below| below.strip_prefix('/'))
-        .map(|below| below.split_at(below.find('/').unwrap_or(below.len())))
-    {
-        let container = unescaped(container);
-        let list = List::BOTH.into_iter().find(|list| find(containers(pod, *list), &container).is_some())?;
-        let found = list::containers_mut(pod, list).iter_mut().find(|item| name(item) == container)?;
-        return below_mut(found, below);
-    }
-    below_mut(pod, place)
-}
-
-fn below_mut<'a>(value: &'a mut Value, place: &str) -> Option<&'a mut Value> {
-    place.split('/').skip(1).try_fold(value, |value, step| {
-        let step = unescaped(step);
-        match value {
-            Value::Object(fields) => fields.get_mut(&step),
-            Value::Array(items) => {
-                let named = items.iter().position(|item| name(item) == step);
-                items.get_mut(named.or_else(|| step.parse().ok())?)
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-        }
-    })
-}
-
-fn escaped(step: &str) -> String {
-    step.replace('~', "~0").replace('/', "~1")
-}
-
-fn unescaped(step: &str) -> String {
-    step.replace("~1", "/").replace("~0", "~")
 }
 
 #[cfg(test)]
@@ -305,12 +347,5 @@ mod tests {
         forms.restore(&mut changed);
         let limits = &changed["spec"]["initContainers"][0]["resources"]["limits"];
         assert_eq!(*limits, json!({"cpu": "2", "example.com/gpu": 2}));
-    }
-
-    #[test]
-    fn a_note_that_is_too_long_is_not_written() {
-        let long = (0..2000).map(|at| (format!("/spec/containers/{at:040}/resources"), json!("1000m")));
-        let forms = OriginalForms { quantities: long.collect(), ..OriginalForms::default() };
-        assert_eq!(forms.to_json(&json!({})), None);
     }
 }

@@ -236,6 +236,16 @@ impl Previous {
         found
     }
 
+    /// The items of a list of the spec that the injection added.
+    pub(crate) fn added(&self, list: &str) -> HashSet<&str> {
+        let added = match list {
+            "volumes" => self.status.volumes.as_slice(),
+            "imagePullSecrets" => &self.status.image_pull_secrets,
+            _ => &[],
+        };
+        added.iter().map(String::as_str).filter(|item| !self.forms.has_own(list, item)).collect()
+    }
+
     /// Whether the user has a version of this container: what was noted then still wins now.
     pub(crate) fn noted(&self, list: List, container: &str) -> Option<&Value> {
         find(self.overrides.list(list), container)

@@ -157,10 +157,6 @@ pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
     let local = scope.text("type") == "Localhost";
     let profile = scope.text("localhostProfile");
     let named = !profile.is_empty();
-    if local && named && !(text::no_parent(profile) && text::trimmed(profile)) {
-        let given = format!("{profile:?}");
-        scope.report("localhostProfile", given, "a path without .. and blanks around it", &[]);
-    }
     if local != named && !scope.text("type").is_empty() {
         let given = if named { "set" } else { "missing" };
         let accepted =
@@ -197,7 +193,11 @@ pub(super) fn requirement(scope: &mut Scope<'_, '_, '_>) {
         "Gt" | "Lt" => (count == 1, "one value"),
         _ => return,
     };
-    if !passes {
+    let values = scope.get("values").and_then(Value::as_array).into_iter().flatten();
+    if let Some(bad) = values.filter_map(Value::as_str).find(|value| !text::label_value(value)) {
+        let given = format!("{bad:?}");
+        scope.report("values", given, "values of labels", &[]);
+    } else if !passes {
         let accepted = format!("{accepted}, with operator {}", scope.text("operator"));
         scope.report("values", format!("{count} values"), accepted, &[]);
     }

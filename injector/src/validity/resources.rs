@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Scope;
 use super::relations::{list, name};
+use super::{Scope, text};
 use crate::quantity::nanos;
 
 pub(super) fn shown(value: &Value) -> String {
@@ -54,6 +54,11 @@ pub(super) fn overhead(scope: &mut Scope<'_, '_, '_>) {
         less.then(|| format!("{key} {}", shown(given)))
     };
     let found: Vec<String> = all.filter_map(negative).collect();
+    let keys = scope.get("overhead").and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
+    let valid = found.is_empty() && keys.clone().all(|key| text::resource(key));
+    if valid && keys.count() > 0 && scope.text("runtimeClassName").is_empty() {
+        scope.report("overhead", "set", "that of the RuntimeClass, none without runtimeClassName", &[]);
+    }
     for given in found {
         scope.report("overhead", given, "0 or more", &[]);
     }

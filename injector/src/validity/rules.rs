@@ -15,6 +15,7 @@ const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
 const LABEL_VALUES: Check =
     Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
 const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "tcpSocket"];
+const PROFILE_TYPE: Check = OneOf(&["RuntimeDefault", "Unconfined", "Localhost"]);
 const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
 const NODE_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
 
@@ -66,7 +67,7 @@ rules! {
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(resources::pod_resources), Relation(relations::host_namespaces),
         Relation(scheduling::gates), Relation(scheduling::host_name), Relation(relations::sysctls), Relation(resources::overhead),
-        Relation(windows::host_network)
+        Relation(windows::host_network), Relation(windows::spec)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
@@ -87,16 +88,18 @@ rules! {
         "supplementalGroupsPolicy": [OneOf(&["Merge", "Strict"])];
         "seLinuxChangePolicy": [OneOf(&["MountOption", "Recursive"])];
         "sysctls": [Unique(&["name"])] list(SYSCTL, "name");
-        "seccompProfile": [] object(PROFILE);
-        "appArmorProfile": [] object(PROFILE);
+        "seccompProfile": [] object(SECCOMP);
+        "appArmorProfile": [] object(APP_ARMOR);
         "windowsOptions": [] object(WINDOWS);
-    } [Relation(relations::groups)]
+    } [Relation(relations::groups), Relation(windows::pod_security)]
     WINDOWS {} [Relation(windows::options)]
     SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
-    PROFILE { "type": [OneOf(&["RuntimeDefault", "Unconfined", "Localhost"])]; } [Required(&["type"]), Relation(relations::profile)]
+    SECCOMP { "type": [PROFILE_TYPE]; "localhostProfile": [RELATIVE]; } [Required(&["type"]), Relation(relations::profile)]
+    APP_ARMOR { "type": [PROFILE_TYPE]; "localhostProfile": [Text(profile_path, "a path of at most 4095 bytes without blanks around it")]; }
+        [Required(&["type"]), Relation(relations::profile)]
     TOLERATION {
         "key": [Text(qualified_name, QUALIFIED)];
-        "operator": [OneOf(&["Exists", "Equal", "Lt", "Gt"])];
+        "operator": [OneOf(&["Exists", "Equal"])];
         "effect": [OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])];
     } [Relation(relations::toleration)]
     SPREAD {
@@ -223,8 +226,9 @@ rules! {
     RESOURCES {
         "requests": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
         "limits": [Keys(resource, "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME")];
-        "claims": [Unique(&["name"])];
+        "claims": [Unique(&["name"])] list(CONTAINER_CLAIM, "name");
     } [Relation(resources::requests)]
+    CONTAINER_CLAIM { "name": [LABEL]; "request": [LABEL]; } [Required(&["name"])]
     POD_RESOURCES {
         "requests": [Keys(pod_resource, "cpu, memory or hugepages-SIZE")];
         "limits": [Keys(pod_resource, "cpu, memory or hugepages-SIZE")];
@@ -233,8 +237,8 @@ rules! {
     SECURITY {
         "runAsUser": [USER]; "runAsGroup": [USER];
         "procMount": [OneOf(&["Default", "Unmasked"])];
-        "seccompProfile": [] object(PROFILE);
-        "appArmorProfile": [] object(PROFILE);
+        "seccompProfile": [] object(SECCOMP);
+        "appArmorProfile": [] object(APP_ARMOR);
         "windowsOptions": [] object(WINDOWS);
-    } [Relation(relations::privileged), Relation(containers::proc_mount)]
+    } [Relation(relations::privileged), Relation(containers::proc_mount), Relation(windows::security)]
 }

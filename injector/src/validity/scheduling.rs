@@ -54,6 +54,26 @@ pub(super) fn label_keys(scope: &mut Scope<'_, '_, '_>) {
             scope.report(key, "set", "none without labelSelector", &[]);
         }
     }
+    let selector = scope.get("labelSelector");
+    let selects = |key: &str| {
+        let labels = selector.and_then(|selector| selector.get("matchLabels"));
+        let expressions = selector.and_then(|selector| selector.get("matchExpressions")?.as_array());
+        let mut expressions = expressions.into_iter().flatten();
+        labels.is_some_and(|labels| labels.get(key).is_some())
+            || expressions.any(|one| one.get("key").is_some_and(|of| of == key))
+    };
+    let again = [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)]
+        .map(|(field, keys)| (field, keys.iter().find(|key| selects(key))));
+    for (field, key) in again {
+        if let Some(key) = key {
+            scope.report(
+                field,
+                format!("{key:?}"),
+                "a key that labelSelector does not have",
+                &["labelSelector"],
+            );
+        }
+    }
     if let Some(both) = same.iter().find(|key| other.contains(key)) {
         let accepted = "a key in one of matchLabelKeys, mismatchLabelKeys";
         scope.report("", format!("{both:?} in both"), accepted, &["matchLabelKeys", "mismatchLabelKeys"]);

@@ -94,6 +94,11 @@ pub(super) fn no_parent(text: &str) -> bool {
     text.split('/').all(|part| part != "..")
 }
 
+/// The path of an AppArmor profile.
+pub(super) fn profile_path(text: &str) -> bool {
+    text.len() <= 4095 && trimmed(text)
+}
+
 /// The name of a CSI driver.
 pub(super) fn csi_driver(text: &str) -> bool {
     text.len() <= 63 && dns_subdomain(&text.to_ascii_lowercase())
@@ -166,13 +171,13 @@ pub(super) fn resource_field(text: &str) -> bool {
 pub(super) fn resource(text: &str) -> bool {
     matches!(text, "cpu" | "memory" | "ephemeral-storage")
         || text.strip_prefix("hugepages-").is_some_and(|size| !size.is_empty())
-        || prefixed_key(text)
+        || prefixed_key(text) && !text.starts_with("requests.")
 }
 
 /// A DNS search domain.
 pub(super) fn search_domain(text: &str) -> bool {
-    let text = text.strip_suffix('.').unwrap_or(text);
-    text.is_empty() || dns_subdomain(&text.replace('_', "a"))
+    let name = text.strip_suffix('.').unwrap_or(text);
+    text == "." || dns_subdomain(&name.replace('_', "a"))
 }
 
 /// The name of a sysctl.

@@ -38,6 +38,8 @@ rules! {
         "iscsi": [] object(ISCSI);
         "portworxVolume": [] object(PORTWORX);
         "rbd": [] object(RBD);
+        "scaleIO": [] object(SCALE_IO);
+        "storageos": [] object(STORAGE_OS);
         "vsphereVolume": [] object(VSPHERE);
     } [Required(&["name"]), OneSource]
     EMPTY_DIR { "mode": [Range(0, 0o1777)]; } [Relation(relations::size_limit), Relation(containers::medium)]
@@ -95,5 +97,7 @@ rules! {
         [Required(&["targetPortal", "iqn"])]
     PORTWORX {} [Required(&["volumeID"])]
     RBD {} [Required(&["monitors", "image"])]
+    SCALE_IO {} [Required(&["gateway", "system", "volumeName"])]
+    STORAGE_OS { "volumeName": [LABEL]; "volumeNamespace": [LABEL]; } [Required(&["volumeName"])]
     VSPHERE {} [Required(&["volumePath"])]
 }

@@ -1,9 +1,9 @@
-//! Options of Windows. That a pod of Windows takes no container of Linux is a warning of every injection.
+//! Options of Windows, and what pods of Windows cannot have.
 
 use serde_json::Value;
 
 use super::relations::list;
-use super::{Scope, text};
+use super::{Scope, is_zero, text};
 
 /// Options of Windows: what a user's name is, and that no pod of Linux has them.
 pub(super) fn options(scope: &mut Scope<'_, '_, '_>) {
@@ -29,6 +29,63 @@ pub(super) fn options(scope: &mut Scope<'_, '_, '_>) {
     if let Some(user) = user {
         let accepted = "[DOMAIN\\]USER, the user at most 104 characters other than \"/\\:;|=,+*?<>@[]";
         scope.report("runAsUserName", format!("{user:?}"), accepted, &[]);
+    }
+}
+
+/// Fields of Linux that a pod with `spec.os.name: windows` has not.
+pub(super) fn spec(scope: &mut Scope<'_, '_, '_>) {
+    let mut fields = present(scope, &["hostUsers", "shareProcessNamespace", "resources"]);
+    fields.extend(["hostPID", "hostIPC"].into_iter().filter(|key| scope.is_true(key)));
+    of_linux(scope, &fields);
+}
+
+/// Fields of Linux in the pod's security context.
+pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
+    let fields = [
+        "appArmorProfile",
+        "fsGroup",
+        "fsGroupChangePolicy",
+        "runAsGroup",
+        "runAsUser",
+        "seLinuxChangePolicy",
+        "seLinuxOptions",
+        "seccompProfile",
+        "supplementalGroupsPolicy",
+    ];
+    let mut found = present(scope, &fields);
+    let lists = ["supplementalGroups", "sysctls"];
+    found.extend(lists.into_iter().filter(|key| scope.get(key).is_some_and(|list| !is_zero(list))));
+    of_linux(scope, &found);
+}
+
+/// Fields of Linux in the security context of a container.
+pub(super) fn security(scope: &mut Scope<'_, '_, '_>) {
+    let fields = [
+        "allowPrivilegeEscalation",
+        "appArmorProfile",
+        "capabilities",
+        "privileged",
+        "procMount",
+        "readOnlyRootFilesystem",
+        "runAsGroup",
+        "runAsUser",
+        "seLinuxOptions",
+        "seccompProfile",
+    ];
+    let found = present(scope, &fields);
+    of_linux(scope, &found);
+}
+
+fn present(scope: &Scope<'_, '_, '_>, fields: &[&'static str]) -> Vec<&'static str> {
+    fields.iter().copied().filter(|key| scope.get(key).is_some()).collect()
+}
+
+fn of_linux(scope: &mut Scope<'_, '_, '_>, fields: &[&'static str]) {
+    let windows = scope.checker.pod.pointer("/spec/os/name").is_some_and(|name| name == "windows");
+    if windows && !fields.is_empty() {
+        let accepted = "no field of Linux, with spec.os.name windows";
+        scope.report("", fields.join(", "), accepted, fields);
+        scope.remedy("exclude pods of Windows by label sidecar.istio.io/inject: \"false\"");
     }
 }
 

@@ -6,12 +6,11 @@ use serde_json::Value;
 
 use super::YamlError;
 use super::parts::{Part, PartError, Parts};
-use super::read::{Raw, integers, read_raw};
-use super::scalar::{self, Scalar};
+use super::read::{Raw, as_written, integers, read_raw};
 use super::typing::coerce_each;
 use crate::schema;
 
-/// The most scalars of a document that are looked up in its text.
+/// The most surprises of a document.
 const MOST_SURPRISES: usize = 1000;
 
 /// One document of a file. The separators and bodies of a file's documents, one after the other, are the
@@ -73,50 +72,49 @@ fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<(Value, Option<Y
         return Ok((Value::Null, None));
     }
     let Raw { mut value, duplicate, .. } = read_raw(body)?;
-    coerce_document(&mut value, body, surprises, 0);
+    let mut coerced = Vec::new();
+    coerce_document(&mut value, &mut coerced, "", 0);
+    if !coerced.is_empty() {
+        let written = as_written(body).unwrap_or_default();
+        surprises.extend(coerced.iter().filter_map(|one| one.surprise(&written)).take(MOST_SURPRISES));
+    }
     integers(&mut value);
     Ok((value, duplicate))
 }
 
-fn coerce_document(value: &mut Value, body: &str, surprises: &mut Vec<String>, depth: usize) {
+/// A scalar that became the text of a field.
+struct Coerced {
+    /// JSON pointer in the document.
+    pointer: String,
+    path: String,
+    text: String,
+}
+
+fn coerce_document(value: &mut Value, coerced: &mut Vec<Coerced>, at: &str, depth: usize) {
     let Some(kind) = value.get("kind").and_then(Value::as_str) else {
         return;
     };
     if let Some(of) = schema::workload(kind) {
-        let mut left = MOST_SURPRISES;
         coerce_each(value, of, &mut |path, text| {
-            if left > 0 {
-                left -= 1;
-                surprises.extend(surprise(body, path, text));
-            }
+            let pointer = format!("{at}{}", path.pointer());
+            coerced.push(Coerced { pointer, path: path.to_string(), text: text.to_owned() });
         });
     } else if kind == "List"
         && depth < super::MAX_DEPTH
         && let Some(Value::Array(items)) = value.get_mut("items")
     {
-        items.iter_mut().for_each(|item| coerce_document(item, body, surprises, depth + 1));
+        for (index, item) in items.iter_mut().enumerate() {
+            coerce_document(item, coerced, &format!("{at}/items/{index}"), depth + 1);
+        }
     }
 }
 
-fn is_read_as(plain: &str, text: &str) -> bool {
-    match scalar::resolve(plain) {
-        Scalar::Bool(flag) => flag.to_string() == text,
-        Scalar::Int(number) => number.to_string() == text,
-        Scalar::Uint(number) => number.to_string() == text,
-        Scalar::Float(number) => text.parse() == Ok(number),
-        Scalar::Null | Scalar::Str => false,
+impl Coerced {
+    /// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what
+    /// the cluster gets. `written` is the document with its scalars as texts.
+    fn surprise(&self, written: &Value) -> Option<String> {
+        let Self { pointer, path, text } = self;
+        let given = written.pointer(pointer)?.as_str().filter(|given| given != text)?;
+        Some(format!("{path}: {given} is {text} in YAML 1.1: write it in quotes, if it is meant as text"))
     }
-}
-
-/// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what the
-/// cluster gets.
-fn surprise(body: &str, path: &str, text: &str) -> Option<String> {
-    let key = format!("{}:", path.rsplit('.').next()?);
-    let given = body.lines().find_map(|line| {
-        let (_, rest) = line.split_once(&key)?;
-        let plain = rest.trim_start().split([',', '}', ']', '#']).next()?.trim_end();
-        let other = !plain.is_empty() && !plain.contains(['"', '\'', ' ', '{', '[', '|', '>', '&', '*', '!']);
-        Some(plain).filter(|plain| other && *plain != text && is_read_as(plain, text))
-    })?;
-    Some(format!("{path}: {given} is {text} in YAML 1.1: write it in quotes, if it is meant as text"))
 }

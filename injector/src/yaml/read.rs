@@ -65,15 +65,16 @@ fn raw_at_most(most: usize, text: &str) -> Result<Raw, YamlError> {
 
 /// Reads any YAML.
 pub(super) fn parse(most: usize, text: &str) -> Result<Raw, YamlError> {
-    let mut reader = Reader {
-        parser: parser(text),
-        anchors: HashMap::new(),
-        spans: Vec::new(),
-        duplicate: None,
-        nodes: 0,
-        most,
-        at: (0, 0),
-    };
+    whole_document(Reader::new(most, text))
+}
+
+/// The document in which the value of each plain scalar is its text; `None` for a text that cannot be read.
+pub(super) fn as_written(text: &str) -> Option<Value> {
+    let reader = Reader { as_written: true, ..Reader::new(MAX_NODES, text) };
+    Some(whole_document(reader).ok()?.value)
+}
+
+fn whole_document(mut reader: Reader<'_>) -> Result<Raw, YamlError> {
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get
     // lost.
@@ -119,9 +120,24 @@ struct Reader<'t> {
     nodes: usize,
     most: usize,
     at: (usize, usize),
+    /// Whether plain scalars are read as texts, except in keys.
+    as_written: bool,
 }
 
 impl<'t> Reader<'t> {
+    fn new(most: usize, text: &'t str) -> Self {
+        Self {
+            parser: parser(text),
+            anchors: HashMap::new(),
+            spans: Vec::new(),
+            duplicate: None,
+            nodes: 0,
+            most,
+            at: (0, 0),
+            as_written: false,
+        }
+    }
+
     fn error(&self, problem: Problem) -> YamlError {
         YamlError { line: self.at.0, column: self.at.1, problem }
     }
@@ -222,7 +238,10 @@ impl<'t> Reader<'t> {
                     merged.extend(fields.keys().skip(before).cloned());
                 }
                 event => {
-                    let key = self.node(event, depth + 1)?;
+                    let as_written = std::mem::take(&mut self.as_written);
+                    let key = self.node(event, depth + 1);
+                    self.as_written = as_written;
+                    let key = key?;
                     let key = key_text(key).ok_or_else(|| self.error(Problem::Key))?;
                     if self.duplicate.is_none() && fields.contains_key(&key) && !merged.remove(&key) {
                         self.duplicate = Some(self.error(Problem::DuplicateKey(key.clone())));
@@ -255,7 +274,7 @@ impl<'t> Reader<'t> {
 
     fn scalar(&self, text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlError> {
         let tag = match tag {
-            None if style == ScalarStyle::Plain => return self.plain(text),
+            None if style == ScalarStyle::Plain && !self.as_written => return self.plain(text),
             None => return Ok(Value::String(text.into_owned())),
             Some(tag) => tag,
         };

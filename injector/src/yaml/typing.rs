@@ -184,10 +184,14 @@ pub fn coerce(value: &mut Value, schema: &'static Schema) {
 }
 
 /// Does what [`coerce`] does, and calls `coerced` with the path and the text of each value that it changes.
-pub(super) fn coerce_each(value: &mut Value, schema: &'static Schema, coerced: &mut dyn FnMut(&str, &str)) {
+pub(super) fn coerce_each(
+    value: &mut Value,
+    schema: &'static Schema,
+    coerced: &mut dyn FnMut(&Path<'_>, &str),
+) {
     let Ok(()) = for_each_scalar(value, Kind::Struct(schema), &Path::root(), &mut |value, kind, path| {
         if let (Kind::Str, Some(text)) = (kind, scalar_text(value)) {
-            coerced(&path.to_string(), &text);
+            coerced(path, &text);
             *value = Value::String(text);
         }
         Ok::<(), Infallible>(())

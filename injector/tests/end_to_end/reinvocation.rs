@@ -20,10 +20,10 @@ pub(crate) fn a_second_call_has_an_empty_patch(cluster: &Cluster) {
     for native in ["true", "false"] {
         let mut first = probed.clone();
         first["metadata"]["annotations"] = json!({"sidecar.istio.io/nativeSidecar": native});
-        let before = replica.logged("pod reviewed").len();
+        let before = replica.reviews().len();
         let mut injected = cluster.api.dry_run(&first).expect("a pod");
         assert!(is_injected(&injected));
-        let reviews = replica.logged("pod reviewed").split_off(before);
+        let reviews = replica.reviews().split_off(before);
         let outcomes: Vec<&Value> = reviews.iter().map(|review| &review["reason"]).collect();
         if let Ok(path) = std::env::var("DUMP_INJECTED") {
             std::fs::write(format!("{path}-{native}.json"), injected.to_string()).expect("written");
@@ -33,9 +33,9 @@ pub(crate) fn a_second_call_has_an_empty_patch(cluster: &Cluster) {
         let metadata = injected["metadata"].as_object_mut().expect("metadata");
         metadata
             .retain(|key, _| matches!(key.as_str(), "annotations" | "labels" | "namespace" | "generateName"));
-        let before = replica.logged("pod reviewed").len();
+        let before = replica.reviews().len();
         cluster.api.dry_run(&injected).expect("a pod");
-        for review in replica.logged("pod reviewed").split_off(before) {
+        for review in replica.reviews().split_off(before) {
             assert_eq!(review["reason"], "unchanged", "{review}");
         }
     }
@@ -60,9 +60,9 @@ pub(crate) fn changes_of_a_later_webhook_are_kept(cluster: &Cluster) {
     for native in ["true", "false"] {
         let mut pod = pod(&namespace);
         pod["metadata"]["annotations"] = json!({"sidecar.istio.io/nativeSidecar": native});
-        let before = replica.logged("pod reviewed").len();
+        let before = replica.reviews().len();
         let created = cluster.api.dry_run(&pod).expect("a pod");
-        assert_eq!(replica.logged("pod reviewed").len(), before + 2, "called again");
+        assert_eq!(replica.reviews().len(), before + 2, "called again");
         let lists =
             ["containers", "initContainers"].map(|list| created["spec"][list].as_array().expect("a list"));
         let names: Vec<&Value> = lists.into_iter().flatten().map(|container| &container["name"]).collect();

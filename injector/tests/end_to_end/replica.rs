@@ -99,6 +99,18 @@ impl<'c> Replica<'c> {
         lines.iter().filter(|line| line.to_string().contains(part)).cloned().collect()
     }
 
+    /// The lines of reviews, once no more arrive: a line may follow the response.
+    pub(crate) fn reviews(&self) -> Vec<Value> {
+        loop {
+            let before = self.logged("pod reviewed").len();
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            let reviews = self.logged("pod reviewed");
+            if reviews.len() == before {
+                return reviews;
+            }
+        }
+    }
+
     /// As a kubelet ends a pod: no endpoint any more, and SIGTERM, at the same time.
     pub(crate) fn stop(mut self) {
         self.cluster.api.delete(&self.slice);

@@ -4,6 +4,7 @@ mod losses;
 mod other_values;
 mod own_forms;
 mod silence;
+mod templates;
 
 use std::sync::LazyLock;
 

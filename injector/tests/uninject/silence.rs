@@ -19,12 +19,13 @@ fn silent(injector: &Injector, pod: &Value, context: &InjectionContext, stored: 
     let injected = if stored { sorted(&injected) } else { injected };
     let out = injector.uninject(Request { pod: &injected, workload: &workload, context }).unwrap().unwrap();
     let lost = lost(pod, &out.pod);
-    let named = |what: &String| {
-        let (list, item) = what.split_once(' ').unwrap_or(("", what));
-        let lines = out.left.iter().flat_map(|line| line.split(';'));
-        lines.into_iter().any(|part| part.contains(list) && part.contains(item))
-    };
-    Some(lost.into_iter().filter(|what| !named(what)).collect())
+    Some(lost.into_iter().filter(|what| !is_named(&out.left, what)).collect())
+}
+
+pub(super) fn is_named(left: &[String], what: &str) -> bool {
+    let (list, item) = what.split_once(' ').unwrap_or(("", what));
+    let mut parts = left.iter().flat_map(|line| line.split(';'));
+    parts.any(|part| part.contains(list) && part.contains(item))
 }
 
 fn pairs(
@@ -152,7 +153,7 @@ fn settings() -> impl Strategy<Value = Map<String, Value>> {
         .prop_map(|all| all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-fn pods() -> impl Strategy<Value = Value> {
+pub(super) fn pods() -> impl Strategy<Value = Value> {
     let init = prop::sample::subsequence(vec!["migrate", "fetch"], 0..=2);
     (pairs(LABELS, 4), pairs(ANNOTATIONS, 5), volumes(), apps(), own_containers(), settings(), init).prop_map(
         |(labels, annotations, volumes, mut apps, own, settings, init)| {
@@ -170,7 +171,7 @@ fn pods() -> impl Strategy<Value = Value> {
 }
 
 /// The number of pods: `UNINJECT_PODS`.
-fn count() -> usize {
+pub(super) fn count() -> usize {
     std::env::var("UNINJECT_PODS").ok().map_or(100, |text| text.parse().unwrap())
 }
 

@@ -13,10 +13,12 @@ use serde_json::{Map, Value, json};
 use self::unrecorded::{Location, PatchedFields};
 use super::{InjectError, Injector, Request, postprocess, render, wants_native_sidecar};
 use crate::annotations::{self, keys};
-use crate::pod::list::{List, all_containers, containers, containers_mut, find, name};
+use crate::pod::list::{self, List, all_containers, containers, containers_mut, find, name};
+use crate::pod::overrides::overlay_of;
 use crate::pod::status::Status;
 use crate::pod::strip::{Previous, unrecorded_positions};
 use crate::pod::{is_istio_container, probes, prometheus};
+use crate::quantity;
 
 /// A pod without its injection.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,14 +50,15 @@ impl Injector {
         }
         let mut pod = stripped.pod;
         left.extend(unrecorded_positions(&pod));
-        previous.forms.revert_written(&mut pod);
+        let is_noted = list::annotation(request.pod, keys::UNINJECT).is_some();
+        left.extend(previous.forms.revert_written(&mut pod));
         drop_empty_resources(&mut pod);
         // What an injection notes about the user's containers differs with what they hold, and is not a
         // difference.
         let again = |pod: &Value| {
             let mut injected = self.inject(Request { pod, ..request })?.pod;
-            crate::pod::list::remove_annotation(&mut injected, keys::OVERRIDES);
-            crate::pod::list::remove_annotation(&mut injected, keys::UNINJECT);
+            list::remove_annotation(&mut injected, keys::OVERRIDES);
+            list::remove_annotation(&mut injected, keys::UNINJECT);
             Ok(injected)
         };
         let mut known = None;
@@ -65,8 +68,7 @@ impl Injector {
             let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
             restore_containers(&mut pod, &previous, &same, &mut left);
         });
-        drop_named(&mut pod, "volumes", &previous.status.volumes);
-        drop_named(&mut pod, "imagePullSecrets", &previous.status.image_pull_secrets);
+        drop_added(&mut pod, &previous, is_noted);
         tidy(&mut pod, request.pod);
         match restored.and_then(|()| again(&pod)) {
             Ok(reference) => {
@@ -74,19 +76,13 @@ impl Injector {
                 for pod in [&pod, &bare(&pod)] {
                     written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
                 }
-                written.spare(&previous.forms);
+                written.spare(&previous, is_noted);
                 remove_all(&mut pod, &written.set, &same);
                 for key in metadata_keys(&pod, "annotations") {
                     shortest(&mut pod, &key, &same);
                 }
                 let unknown = unknown(request.pod, &pod, &written, &same);
-                if !unknown.is_empty() {
-                    left.push(format!(
-                        "{}: an injection overwrites them and does not record what was there before; if the pod had its \
-                         own, add them again",
-                        unknown.join("; ")
-                    ));
-                }
+                left.extend(overwritten(&unknown));
             }
             Err(error) => left.push(unknown_config(&error)),
         }
@@ -132,10 +128,19 @@ impl Injector {
     }
 }
 
+fn overwritten(unknown: &[String]) -> Option<String> {
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "{}: an injection overwrites them and does not record what was there before; if the pod had its own, add them again",
+            unknown.join("; ")
+        )
+    })
+}
+
 /// The pod without settings, for templates that write only those that a pod does not have.
 fn bare(pod: &Value) -> Value {
     let mut pod = pod.clone();
-    if let Some(spec) = crate::pod::list::object_mut(&mut pod, "spec") {
+    if let Some(spec) = list::object_mut(&mut pod, "spec") {
         spec.retain(|key, _| List::BOTH.iter().any(|list| list.key() == key));
     }
     pod
@@ -188,7 +193,7 @@ fn remove_all(pod: &mut Value, locations: &[Location], same: &dyn Fn(&Value) -> 
 }
 
 fn metadata_keys(pod: &Value, key: &str) -> Vec<String> {
-    crate::pod::list::metadata(pod, key).into_iter().flat_map(Map::keys).cloned().collect()
+    list::metadata(pod, key).into_iter().flat_map(Map::keys).cloned().collect()
 }
 
 fn drop_empty_resources(pod: &mut Value) {
@@ -208,6 +213,9 @@ fn restore_containers(
 ) {
     for list in List::BOTH {
         for noted in previous.overrides.list(list).iter().filter(|noted| !is_istio_container(name(noted))) {
+            if find(containers(pod, list), name(noted)).is_some_and(|now| as_noted(now) == *noted) {
+                continue;
+            }
             let mut candidate = pod.clone();
             for container in
                 containers_mut(&mut candidate, list).iter_mut().filter(|item| name(item) == name(noted))
@@ -224,14 +232,25 @@ fn restore_containers(
     }
 }
 
-/// Takes away what the injection brought, unless the pod's own containers use it.
-fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
-    let mounted = if key == "volumes" { mounted_volumes(pod) } else { HashSet::new() };
-    let goes: HashSet<&str> =
-        names.iter().map(String::as_str).filter(|name| !mounted.contains(*name)).collect();
-    let list = pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(key)?.as_array_mut());
-    if let Some(list) = list {
-        list.retain(|item| !goes.contains(name(item)));
+/// A container as [`Previous::overrides`] notes it.
+fn as_noted(container: &Value) -> Value {
+    let mut pod = json!({"spec": {"containers": [container]}});
+    // Quantities of an injected pod can be read.
+    let _ = quantity::canonicalize(&mut pod);
+    containers(&pod, List::Containers).first().map(overlay_of).unwrap_or_default()
+}
+
+/// Takes away the volumes and pull secrets that the injection added. Without a note, a volume that the pod
+/// mounts may be its own.
+fn drop_added(pod: &mut Value, previous: &Previous, is_noted: bool) {
+    let mounted = if is_noted { HashSet::new() } else { mounted_volumes(pod) };
+    for list in ["volumes", "imagePullSecrets"] {
+        let added = previous.added(list);
+        let items = pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(list)?.as_array_mut());
+        if let Some(items) = items {
+            let mounted = |item: &str| list == "volumes" && mounted.contains(item);
+            items.retain(|item| !added.contains(name(item)) || mounted(name(item)));
+        }
     }
 }
 
@@ -245,7 +264,7 @@ fn mounted_volumes(pod: &Value) -> HashSet<String> {
 /// such lists.
 fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
     loop {
-        let shorter = crate::pod::list::annotation(pod, key).and_then(without_last);
+        let shorter = list::annotation(pod, key).and_then(without_last);
         let mut candidate = pod.clone();
         let Some(slot) = candidate.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(key))
         else {
@@ -276,7 +295,7 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
             "the probe or hook at {path}: its original is not recorded in the proxy's environment"
         ));
     }
-    let is_noted = crate::pod::list::annotation(injected, keys::UNINJECT).is_some();
+    let is_noted = list::annotation(injected, keys::UNINJECT).is_some();
     for list in List::BOTH.into_iter().filter(|_| !is_noted) {
         for container in containers(pod, list) {
             let before = find(containers(injected, list), name(container));
@@ -289,7 +308,7 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
         }
     }
     for key in ["labels", "annotations"] {
-        for (key, _) in crate::pod::list::metadata(pod, key).into_iter().flatten() {
+        for (key, _) in list::metadata(pod, key).into_iter().flatten() {
             let ours = annotations::row(key).is_some_and(|row| {
                 matches!(row.syntax, annotations::Syntax::SetByInjection)
                     || key.starts_with("service.istio.io/canonical")

@@ -7,6 +7,7 @@ use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
 
 use crate::pod::original_forms::OriginalForms;
+use crate::pod::strip::Previous;
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
 /// One step from a value to a value in it.
@@ -144,17 +145,24 @@ pub(super) struct PatchedFields {
 }
 
 impl PatchedFields {
-    /// Leaves out what an injection noted: annotations that are the user's own, and what it wrote itself.
-    pub(super) fn spare(&mut self, forms: &OriginalForms) {
-        let of = |name: &str, key: &String| match name {
-            "annotations" => Location::annotation(key),
-            "labels" => Location::label(key),
-            other => Location::default().field(other).field(key),
+    /// Leaves out what is known without a comparison: volumes that the injection did not define, and with a
+    /// note all that it says, or would.
+    pub(super) fn spare(&mut self, previous: &Previous, is_noted: bool) {
+        let says = |location: &Location| match location.0.as_slice() {
+            [Step::Field(parent), Step::Field(name), Step::Field(key), ..] if parent == "metadata" => {
+                OriginalForms::says(name, key)
+                    || name == "annotations" && previous.forms.annotations.contains(key)
+            }
+            [Step::Field(parent), ..] => parent == "spec",
+            _ => false,
         };
-        let written = forms.written.iter().flat_map(|(name, map)| map.keys().map(move |key| of(name, key)));
-        let own = forms.annotations.iter().map(|key| Location::annotation(key));
-        let noted: Vec<Location> = written.chain(own).collect();
-        self.set.retain(|location| !noted.iter().any(|noted| location.is_within(noted)));
+        let defined = |location: &Location| {
+            let defined = |volume| previous.status.volumes.iter().any(|name| name == volume);
+            location.volume().is_none_or(defined)
+        };
+        let unknown = |location: &Location| defined(location) && !(is_noted && says(location));
+        self.set.retain(unknown);
+        self.deleted.retain(unknown);
     }
 
     /// What these patches of pods write.

@@ -60,6 +60,8 @@ pub(crate) struct Rewritten {
     pub warnings: Vec<String>,
     /// Names of ports that are numbers now, by the path of the probe or hook.
     pub names: BTreeMap<String, String>,
+    /// What the agent has no original of, by the same path: its action.
+    pub unnoted: Probers,
 }
 
 /// What the proxy's environment says about the originals.
@@ -69,16 +71,16 @@ pub(crate) fn noted(proxy: &Value) -> Probers {
 
 /// Puts the originals back, where a probe still points to the agent.
 pub(crate) fn restore(pod: &mut Value, originals: &Probers) {
+    if originals.is_empty() {
+        return;
+    }
     for list in List::BOTH {
         for container in containers_mut(pod, list) {
-            let container_name = name(container).to_owned();
-            for slot in slots(&container_name) {
-                let Some(probe) = slot.find(container) else {
-                    continue;
-                };
-                if let Some(original) =
-                    originals.get(&slot.path).filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
-                {
+            for slot in slots(name(container)) {
+                let Some(original) = originals.get(&slot.path) else { continue };
+                let probe =
+                    slot.find(container).filter(|probe| is_rewritten(probe.get("httpGet"), &slot.path));
+                if let Some(probe) = probe {
                     put_back(probe, original);
                 }
             }
@@ -197,7 +199,9 @@ fn rewrite_container(
         }
         match original(probe, &ports, own_port) {
             Original::NotOurs => continue,
-            Original::Agent | Original::Unresolved => {}
+            Original::Agent | Original::Unresolved => {
+                rewritten.unnoted.insert(slot.path.clone(), action(probe));
+            }
             Original::App(word) => {
                 rewritten.names.extend(word.map(|word| (slot.path.clone(), word)));
                 originals.insert(slot.path.clone(), prober(probe));
@@ -239,7 +243,7 @@ enum Original {
 
 /// Where the probe goes. A named port is replaced by its number in the probe itself.
 fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_port: i64) -> Original {
-    for kind in ["httpGet", "tcpSocket", "grpc"] {
+    for kind in ACTIONS {
         let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
             continue;
         };
@@ -258,6 +262,14 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_p
         return Original::App(before.and_then(|port| port.as_str().map(str::to_owned)));
     }
     Original::NotOurs
+}
+
+const ACTIONS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
+
+/// What the probe or hook does, as it is.
+fn action(probe: &Map<String, Value>) -> Value {
+    let of = |key: &&str| Some(((*key).to_owned(), probe.get(*key)?.clone()));
+    Value::Object(ACTIONS.iter().filter_map(of).collect())
 }
 
 /// The original as the agent reads it.
@@ -318,7 +330,7 @@ fn to_agent(probe: &mut Map<String, Value>, path: &str, port: i64) {
 
 fn put_back(probe: &mut Map<String, Value>, original: &Value) {
     probe.shift_remove("httpGet");
-    for kind in ["httpGet", "tcpSocket", "grpc"] {
+    for kind in ACTIONS {
         if let Some(action) = original.get(kind) {
             let mut action = action.clone();
             if action.get("service").is_some_and(Value::is_null) {

@@ -118,6 +118,47 @@ fn fields_that_exclude_each_other_are_one_fault() {
     assert_eq!(found, ["spec.containers[web].resizePolicy"]);
 }
 
+/// As kube-apiserver 1.36 refuses them, field by field.
+#[test]
+fn windows_has_no_field_of_linux() {
+    let places =
+        |pod: &Value| -> Vec<String> { faults(pod).iter().map(|fault| fault.location.to_string()).collect() };
+    let mut windows = pod();
+    windows["spec"]["os"] = json!({"name": "windows"});
+    assert_eq!(places(&windows), ["spec.containers[web].securityContext", "spec"]);
+    windows["spec"]["resources"] = Value::Null;
+    windows["spec"]["containers"][0]["securityContext"] =
+        json!({"runAsNonRoot": true, "windowsOptions": {"runAsUserName": "a"}});
+    windows["spec"]["securityContext"] =
+        json!({"runAsNonRoot": true, "supplementalGroups": [], "sysctls": []});
+    windows["spec"]["hostPID"] = json!(false);
+    assert_eq!(places(&windows), [""; 0]);
+    for (pointer, value) in [
+        ("/spec/hostPID", "true"),
+        ("/spec/hostIPC", "true"),
+        ("/spec/hostUsers", "true"),
+        ("/spec/shareProcessNamespace", "false"),
+        ("/spec/securityContext/fsGroup", "1"),
+        ("/spec/securityContext/fsGroupChangePolicy", "\"Always\""),
+        ("/spec/securityContext/runAsGroup", "1"),
+        ("/spec/securityContext/supplementalGroups", "[1]"),
+        ("/spec/securityContext/supplementalGroupsPolicy", "\"Merge\""),
+        ("/spec/securityContext/sysctls", "[{\"name\": \"net.a\", \"value\": \"1\"}]"),
+        ("/spec/securityContext/seLinuxChangePolicy", "\"Recursive\""),
+        ("/spec/containers/0/securityContext/capabilities", "{}"),
+        ("/spec/containers/0/securityContext/seLinuxOptions", "{}"),
+        ("/spec/containers/0/securityContext/privileged", "false"),
+        ("/spec/containers/0/securityContext/readOnlyRootFilesystem", "true"),
+        ("/spec/containers/0/securityContext/procMount", "\"Default\""),
+    ] {
+        let mut pod = windows.clone();
+        put(&mut pod, pointer, serde_json::from_str(value).unwrap());
+        let found = faults(&pod);
+        assert_eq!(found.len(), 1, "{pointer}: {found:?}");
+        assert_eq!(found[0].fields, [pointer.rsplit_once('/').unwrap().1]);
+    }
+}
+
 #[test]
 fn processes_of_the_node_and_devices_exclude_other_fields() {
     let places =

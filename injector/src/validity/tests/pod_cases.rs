@@ -268,5 +268,54 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
         "{\"configMap\": {\"name\": \"c\"}, \"secret\": {\"name\": \"c\"}}",
         "spec.volumes[token].projected.sources[2]",
     ),
+    // Only with the feature gate TaintTolerationComparisonOperators, which is off.
+    (
+        "/spec/tolerations/0",
+        "{\"key\": \"a\", \"operator\": \"Gt\", \"value\": \"5\"}",
+        "spec.tolerations[a].operator",
+    ),
+    ("/spec/dnsConfig", "{\"searches\": [\"\"]}", "spec.dnsConfig.searches"),
+    ("/spec/dnsConfig", "{\"searches\": [\".\"]}", ""),
+    (
+        "/spec/affinity",
+        "{\"podAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{\"topologyKey\": \"zone\", \"labelSelector\": {\"matchLabels\": {\"a\": \"b\"}}, \"matchLabelKeys\": [\"a\"]}]}}",
+        "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys",
+    ),
+    (
+        "/spec/affinity",
+        "{\"podAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{\"topologyKey\": \"zone\", \"labelSelector\": {\"matchExpressions\": [{\"key\": \"a\", \"operator\": \"In\", \"values\": [\"a b\"]}]}}]}}",
+        "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector.matchExpressions[a].values",
+    ),
+    (
+        "/spec/affinity",
+        "{\"nodeAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": {\"nodeSelectorTerms\": [{\"matchExpressions\": [{\"key\": \"a\", \"operator\": \"In\", \"values\": [\"a b\"]}]}]}}}",
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[a].values",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"scaleIO\": {\"gateway\": \"g\", \"system\": \"s\"}}",
+        "spec.volumes[data].scaleIO.volumeName",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"storageos\": {\"volumeName\": \"A B\"}}",
+        "spec.volumes[data].storageos.volumeName",
+    ),
+    (
+        "/spec/containers/0/securityContext/seccompProfile",
+        "{\"type\": \"Localhost\", \"localhostProfile\": \"/a\"}",
+        "spec.containers[web].securityContext.seccompProfile.localhostProfile",
+    ),
+    (
+        "/spec/containers/0/securityContext/appArmorProfile",
+        "{\"type\": \"Localhost\", \"localhostProfile\": \" a\"}",
+        "spec.containers[web].securityContext.appArmorProfile.localhostProfile",
+    ),
+    (
+        "/spec/containers/0/resources/limits",
+        "{\"requests.a/x\": \"1\"}",
+        "spec.containers[web].resources.limits",
+    ),
+    ("/spec/overhead", "{\"cpu\": \"1\"}", "spec.overhead"),
     ("/spec/volumes/2", "{\"name\": \"disk\", \"persistentVolumeClaim\": {\"claimName\": \"c\"}}", ""),
 ];

@@ -28,6 +28,30 @@ fn files_are_typed_forgivingly() {
     assert_eq!(documents[0].value["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeName"], "5");
 }
 
+/// In every style, and where the key is part of another key of its line.
+#[test]
+fn text_that_is_read_as_something_else_is_named_in_every_style() {
+    let surprises = |text: &str| read_documents(text.as_bytes()).expect("a file").remove(0).surprises;
+    let block = "kind: Pod\nmetadata:\n  name: a\n  labels:\n    self: x\n    f: yes\n    on: Y\nspec:\n  containers:\n  - name: web\n    args:\n    - on\n    - 0x10\n    env:\n    - name: A\n      value: b\n    - name: B\n      value: off\n";
+    let flow = "{kind: Pod, metadata: {name: a, labels: {self: x, f: yes, on: Y}}, spec: {containers: [{name: web, args: [on, 0x10], env: [{name: A, value: b}, {name: B, value: off}]}]}}";
+    let mixed = "kind: Pod\nmetadata: {name: a, labels: {self: x, f: yes, on: Y}}\nspec:\n  containers:\n  - {name: web, args: [on, 0x10], env: [{name: A, value: b}, {name: B, value: off}]}\n";
+    let anchors = "kind: Pod\nmetadata: {name: a, labels: {self: x, <<: &l {f: yes, on: Y}}}\nspec:\n  containers:\n  - name: web\n    args: [&o on, 0x10]\n    env: [{name: A, value: b}, {name: B, value: off}]\n";
+    let expected = [
+        "metadata.labels.f: yes is true in YAML 1.1: write it in quotes, if it is meant as text",
+        "metadata.labels.true: Y is true in YAML 1.1: write it in quotes, if it is meant as text",
+        "spec.containers[0].args[0]: on is true in YAML 1.1: write it in quotes, if it is meant as text",
+        "spec.containers[0].args[1]: 0x10 is 16 in YAML 1.1: write it in quotes, if it is meant as text",
+        "spec.containers[0].env[1].value: off is false in YAML 1.1: write it in quotes, if it is meant as text",
+    ];
+    for text in [block, flow, mixed, anchors] {
+        assert_eq!(surprises(text), expected, "{text}");
+    }
+    let list = format!("kind: List\nitems:\n- kind: Service\n- {flow}\n");
+    assert_eq!(surprises(&list), expected);
+    let plain = "{kind: Pod, metadata: {name: 5, labels: {a: true, b: 'yes', c: \"on\", d: null}}, spec: {hostNetwork: on}}";
+    assert_eq!(surprises(plain), <[&str; 0]>::default());
+}
+
 #[test]
 fn documents_keep_their_bytes() {
     let text =
