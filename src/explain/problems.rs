@@ -12,7 +12,7 @@ use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, InterfaceAddress, Transport};
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, InterfaceAddress, Network, Transport};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -31,7 +31,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     }
     problems.extend(of_pod(live, pod));
     problems.extend(live.foreign().chain(&live.before).cloned());
-    problems.extend(without_default_route(rows, live));
+    problems.extend(without_default_route(rows, live, pod.network));
     let of_traffic = of_traffic(rows, &problems);
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
     problems.extend(of_traffic);
@@ -81,9 +81,13 @@ fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Find
     is_captured_by_ours(packet, live).then(|| finding.clone())
 }
 
-/// The families without a default route: the kernel refuses what the app calls before a rule sees it.
-fn without_default_route(rows: &[Row], live: &LiveState) -> Option<Finding> {
-    let is_captured = |row: &&Row| live.rules.get(&row.family).is_some_and(Rules::has_ours);
+/// The families without a default route: the kernel refuses what the app calls before a rule sees it. A
+/// family of which the pod has no address is not used.
+fn without_default_route(rows: &[Row], live: &LiveState, network: &Network) -> Option<Finding> {
+    let is_captured = |row: &&Row| {
+        let is_used = network.addresses.iter().any(|own| row.family.has(own.address) && own.is_of_pod());
+        is_used && live.rules.get(&row.family).is_some_and(Rules::has_ours)
+    };
     let is_unroutable = |row: &&Row| row.verdict == Verdict::NoRoute && row.sender == Side::App;
     let mut found: Vec<&Row> = rows.iter().filter(is_captured).filter(is_unroutable).collect();
     found.dedup_by_key(|row| row.family);

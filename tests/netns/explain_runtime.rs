@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
+use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
@@ -64,6 +65,9 @@ fn healthy_pods_have_no_problem(fixture: Fixture) {
 /// Rules of the other family are there, too.
 fn pods_of_one_family_have_no_problem_in_the_other(fixture: Fixture) {
     let pod = fixture.pod();
+    // As the kernel gives one to each interface where IPv6 is not switched off.
+    let link_local = ["-6", "address", "replace", "fe80::a/64", "dev", "eth0", "nodad"];
+    pod.namespace.run(|| tool("ip", &link_local, ""));
     pod.bare_istio_iptables(&["-b", "*", "-i", "*", "--dual-stack"]).run().succeeded();
     let _proxy = pod.proxy().serve("proxy", &[Listen::Tcp(15001), Listen::Tcp(15006)]);
     let said = overview(&pod);
