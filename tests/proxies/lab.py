@@ -64,6 +64,9 @@ class Pod:
                 run(*command("ip", "address", "add", address + family[0], *family[1:], "dev", link))
             run(*command("ip", "link", "set", "lo", "up"))
             run(*command("ip", "link", "set", link, "up"))
+        # As every pod has it: explain and check name a pod without one.
+        for gateway in GATEWAYS:
+            run(*self.command("ip", "-6" if ":" in gateway else "-4", "route", "add", "default", "via", gateway, "dev", "eth0"))
         for low_high, set_in in ((POD_PORTS, self.inside), (WORLD_PORTS, lambda function: function())):
             set_in(lambda ports=low_high: _write("/proc/sys/net/ipv4/ip_local_port_range", "%d %d" % ports))
         # 500 connections begin at once.
