@@ -76,26 +76,26 @@ pub fn generation() -> io::Result<u32> {
     observe::generation()
 }
 
-/// What the kernel numbers the rules of iptables-nft with.
+/// The handles of the tables, chains and rules of iptables-nft at one moment.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Numbers(PerFamily<Handles>);
+pub struct HandleSnapshot(PerFamily<Handles>);
 
-impl Numbers {
+impl HandleSnapshot {
     /// Reads those of the families for which rules are desired.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn read(desired: &DesiredState) -> io::Result<Self> {
-        let mut numbers = PerFamily::new();
+        let mut handles = PerFamily::new();
         for family in desired.rules.keys() {
-            numbers.insert(*family, observe::handles(*family)?);
+            handles.insert(*family, observe::handles(*family)?);
         }
-        Ok(Self(numbers))
+        Ok(Self(handles))
     }
 
-    /// Whether something of it is there no more. What is there besides is no matter.
+    /// Whether a table, chain or rule was deleted since. Additions are ignored.
     #[must_use]
-    pub fn are_gone(&self) -> bool {
+    pub fn has_deletions(&self) -> bool {
         self.0.iter().any(|(family, before)| observe::handles(*family).is_ok_and(|now| before.lack_in(&now)))
     }
 }

@@ -64,7 +64,7 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     Ok(backend)
 }
 
-/// Does what [`apply()`] does, but for the end of a lockdown.
+/// Same as [`apply()`], but a lockdown stays active.
 ///
 /// # Errors
 /// As there.

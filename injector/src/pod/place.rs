@@ -55,7 +55,7 @@ pub(crate) fn find_mut<'a>(pod: &'a mut Value, place: &str) -> Option<&'a mut Va
     })
 }
 
-/// Puts a value at a place, or takes away what is there. Whether the place's parent exists.
+/// Sets the value at a place, or removes it. Returns whether the parent exists.
 pub(crate) fn set(pod: &mut Value, place: &str, value: Option<Value>) -> bool {
     let Some((parent, step)) = place.rsplit_once('/') else { return false };
     let step = unescaped(step);

@@ -1,4 +1,4 @@
-//! Options of Windows, and what pods of Windows cannot have.
+//! Windows options, and fields that Windows pods must not set.
 
 use serde_json::Value;
 
@@ -32,14 +32,14 @@ pub(super) fn options(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-/// Fields of Linux that a pod with `spec.os.name: windows` has not.
+/// Linux-only fields, which Kubernetes rejects in a pod with `spec.os.name: windows`.
 pub(super) fn spec(scope: &mut Scope<'_, '_, '_>) {
     let mut fields = present(scope, &["hostUsers", "shareProcessNamespace", "resources"]);
     fields.extend(["hostPID", "hostIPC"].into_iter().filter(|key| scope.is_true(key)));
     of_linux(scope, &fields);
 }
 
-/// Fields of Linux in the pod's security context.
+/// Linux-only fields of the pod's security context.
 pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
     let fields = [
         "appArmorProfile",
@@ -58,7 +58,7 @@ pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
     of_linux(scope, &found);
 }
 
-/// Fields of Linux in the security context of a container.
+/// Linux-only fields of a container's security context.
 pub(super) fn security(scope: &mut Scope<'_, '_, '_>) {
     let fields = [
         "allowPrivilegeEscalation",

@@ -10,7 +10,7 @@ use super::read::{Raw, as_written, integers, read_raw};
 use super::typing::coerce_each;
 use crate::schema;
 
-/// The most surprises of a document.
+/// The most converted scalars that are reported of one document.
 const MOST_SURPRISES: usize = 1000;
 
 /// One document of a file. The separators and bodies of a file's documents, one after the other, are the

@@ -177,7 +177,7 @@ fn probes_without_a_record_come_back() {
     }
 }
 
-/// What somebody changed since is kept, and named.
+/// A field that was edited after the injection keeps its value and is reported.
 #[test]
 fn what_was_changed_since_is_named() {
     let context = InjectionContext::default();

@@ -138,7 +138,7 @@ impl Printer {
         Ok(is_last)
     }
 
-    /// Reports that connections begin which are not reported: how many, if that is known, and why.
+    /// Reports lost notices of new connections: their number, if known, and the cause.
     pub(super) fn lost(&mut self, number: Option<u32>, cause: &str) -> Result<(), Failure> {
         self.is_incomplete = true;
         self.lost += u64::from(number.unwrap_or_default());

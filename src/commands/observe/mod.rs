@@ -23,7 +23,7 @@ use crate::kernel::process::Host;
 use crate::kernel::watch::{Watch, Woken};
 use crate::report::Failure;
 
-/// How often is looked at whether the kernel still announces connections: of that it announces nothing.
+/// Interval between checks of `nf_conntrack_events`: the kernel sends no notice of its change.
 const LOOK: Duration = Duration::from_secs(30);
 /// Why the kernel announces nothing.
 const DISABLED: &str = "net.netfilter.nf_conntrack_events is 0 in this network namespace";
@@ -76,20 +76,20 @@ pub(super) fn observe(
     }
 }
 
-/// Whether the kernel announces new connections, as it was last looked at.
+/// Whether the kernel announces new connections, at the last check.
 struct Announcements {
     are_on: bool,
-    /// When it is looked at next.
+    /// Time of the next check.
     look: Instant,
 }
 
 impl Announcements {
-    /// Whether it is to be looked at, now that these connections were taken.
+    /// Whether a check is due after these connections were read.
     fn are_due(&self, taken: &Taken) -> bool {
         self.look <= Instant::now() || !(self.are_on || taken.entries.is_empty())
     }
 
-    /// Looks, and reports what has changed.
+    /// Checks the setting, and reports a change.
     fn look<H: Host>(&mut self, printer: &mut Printer, observer: &Observer<'_, H>) -> Result<(), Failure> {
         self.look = Instant::now() + LOOK;
         let are_on = !NewConnections::are_disabled();

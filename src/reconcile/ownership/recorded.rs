@@ -101,8 +101,8 @@ fn find(table: Table, observed: &ObservedTable, blocks: &[Block], floor: u64) ->
 }
 
 /// Claims the only set that can be there, if rules that were found are gone, which it has replaced, or if it
-/// is conclusive; else what is next to other rules of ours. A second transaction of a run may have written
-/// those anew, so that nothing is next to what the first one wrote.
+/// is conclusive; else the set next to other rules of ours. A second transaction of the same run may have
+/// rewritten those rules: then no rule of ours is next to what the first transaction wrote.
 fn by_transaction(
     table: Table,
     observed: &ObservedTable,

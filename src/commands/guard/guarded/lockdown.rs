@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Driver, Event, Guard, Rules};
 use crate::apply;
-use crate::apply::lockdown::{Ended, Numbers};
+use crate::apply::lockdown::{Ended, HandleSnapshot};
 use crate::config::GuardAction;
 use crate::model::{Backend, Variant};
 use crate::report::Failure;
@@ -44,25 +44,25 @@ impl<R: Rules> Guard<R> {
         }
     }
 
-    /// Keeps in mind what the rules are numbered with, now that they are as they should be.
+    /// Records the handles of the rules, which equal the desired ones now.
     pub(super) fn remember(&mut self) {
         let is_wanted = self.settings.action == GuardAction::Lockdown
             && self.rules.backend() == Some(Backend::Iptables(Variant::Nft));
-        self.numbers = if is_wanted { Numbers::read(self.rules.desired()).ok() } else { None };
+        self.handles = if is_wanted { HandleSnapshot::read(self.rules.desired()).ok() } else { None };
     }
 
-    /// Whether rules of ours are gone, if a lockdown is to follow: a tenth of what a comparison takes.
+    /// Whether rules of ours were deleted, for the action lockdown. Costs a tenth of a comparison.
     pub(super) fn is_damaged(&self) -> bool {
         self.settings.action == GuardAction::Lockdown
-            && (self.replaced().is_some() || self.numbers.as_ref().is_some_and(Numbers::are_gone))
+            && (self.replaced().is_some() || self.handles.as_ref().is_some_and(HandleSnapshot::has_deletions))
     }
 
-    /// The generation of the rules that are compared next, if a lockdown may end with that.
+    /// The generation of the rules before the next comparison, if a lockdown may be active.
     pub(super) fn generation(&self) -> Option<u32> {
         if self.lockdown == Lockdown::Off { None } else { apply::lockdown::generation().ok() }
     }
 
-    /// Ends what this guard has begun, at its own end.
+    /// Ends the lockdown of this guard at its shutdown.
     ///
     /// # Errors
     /// A report cannot be written.
@@ -73,10 +73,10 @@ impl<R: Rules> Guard<R> {
         Ok(())
     }
 
-    /// Ends what was begun by [`Self::lock`], or by an earlier guard, if the rules are still of the
-    /// generation that was compared. Where another program has removed them again and again, it stays while
-    /// that may go on: nothing that the live rules capture is dropped. Returns when to compare next, if not
-    /// before the audit.
+    /// Ends a lockdown of this guard or of an earlier one, if the rules are still of the generation that was
+    /// compared. While another program is expected to delete the rules again, the lockdown stays active: it
+    /// drops nothing that the live rules capture. Returns the time of the next comparison, if that is before
+    /// the audit.
     pub(super) fn unlock(
         &mut self,
         driver: &mut dyn Driver,

@@ -13,7 +13,7 @@ use super::event::{Culprits, Event, Reason, in_words};
 use super::pace::Pace;
 use crate::apply;
 use crate::apply::differences::Differences;
-use crate::apply::lockdown::Numbers;
+use crate::apply::lockdown::HandleSnapshot;
 use crate::commands::capture::exclusive_within;
 use crate::config::GuardAction;
 use crate::exit::Exit;
@@ -107,8 +107,8 @@ pub struct Guard<R> {
     /// Whether it is reported that a repair waits.
     is_waiting: bool,
     lockdown: Lockdown,
-    /// What the rules were last numbered with while they were as they should be.
-    numbers: Option<Numbers>,
+    /// The handles of the rules when they last equaled the desired ones.
+    handles: Option<HandleSnapshot>,
     /// Before that, changes of others lead to no comparison.
     rest_until: Instant,
     /// The next comparison before the audit.
@@ -131,7 +131,7 @@ impl<R: Rules> Guard<R> {
             failure: None,
             is_waiting: false,
             lockdown: Lockdown::Unknown,
-            numbers: None,
+            handles: None,
             rest_until: now,
             next: None,
             audit: now,
