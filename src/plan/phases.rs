@@ -27,8 +27,9 @@ pub(super) struct Phases {
     capture: Vec<Change>,
     /// The desired native tables, in their transitional form.
     capture_native: Option<ReplaceNative>,
-    /// Families whose zones of DNS are written before the rest of `capture`.
-    zones_first: BTreeSet<Family>,
+    /// The tables that are written before the rest of `capture`, one after the other, with a wait for the
+    /// packets between the tables after each.
+    ahead: [PerFamily<Table>; 2],
     /// Our rules of the other variants leave.
     withdraw: Vec<(Variant, Change)>,
     /// Marks that may be where they do not belong.
@@ -77,7 +78,7 @@ impl Phases {
             prepare: Vec::new(),
             capture: Vec::new(),
             capture_native: None,
-            zones_first: BTreeSet::new(),
+            ahead: [PerFamily::new(), PerFamily::new()],
             withdraw: Vec::new(),
             unmark: Vec::new(),
             transitional: BTreeSet::new(),
@@ -131,7 +132,6 @@ impl Phases {
         let native = self.backend != Backend::Native && current.native.marks_packets();
         self.limit_native |= native && transition.limit_save_mark;
         let mut changes_marks = self.capture_native.is_some();
-        self.zones_first.extend(conntrack::commit_raw_first(desired, tracked).then_some(family));
         for (variant, other) in others {
             let prepare = transition.prepare(other);
             let prepared = prepare.project(other);
@@ -154,6 +154,7 @@ impl Phases {
             }
             self.capture.push(capture);
         }
+        self.order(plan, current, tracked);
         let is_live = main.has_ours() || others.iter().any(|(_, other)| other.has_ours());
         let mut marks: BTreeSet<Mark> = BTreeSet::new();
         // An entry that was marked before a clean-up may be that of a connection that was direct meanwhile.
@@ -190,25 +191,58 @@ impl Phases {
         Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 
-    /// Takes out what is written before the rest of `capture`. A query must not pass the tables while both
-    /// change: tracked without a zone and then redirected, its response would be looked for in the zone.
-    fn take_zones(&mut self) -> (Vec<Change>, Option<ReplaceNative>) {
-        let first = |change: &&mut Change| self.zones_first.contains(&change.family);
-        let zones = self.capture.iter_mut().filter(first).map(|change| change.take(Table::Raw)).collect();
-        let native = self.capture_native.as_mut().filter(|_| !self.zones_first.is_empty());
-        (zones, native.and_then(|native| native.take(Table::Raw)))
+    /// Decides what is written before the rest of `capture`. No packet must pass two tables while both change:
+    /// a query that is tracked without a zone and then redirected, whose response is looked for in the zone; a
+    /// SYN that is before the rules of the next mode and after those of the last one, which bypasses the
+    /// proxy.
+    fn order(&mut self, plan: &Plan<'_>, current: &CurrentState, tracked: &conntrack::ObservedState<'_>) {
+        let (desired, family) = (plan.desired, plan.desired.family);
+        let both = [Table::Mangle, Table::Nat];
+        let (is_live, writes_both) = match &self.capture_native {
+            Some(native) => (!current.native.is_empty(), both.iter().all(|table| native.changes(*table))),
+            None => {
+                let change = self.capture.iter().find(|change| change.family == family);
+                (
+                    plan.main.has_ours(),
+                    change.is_some_and(|change| both.iter().all(|table| change.writes(*table))),
+                )
+            }
+        };
+        let zones = conntrack::commit_raw_first(desired, tracked).then_some(Table::Raw);
+        let [first, ..] = reconcile::commit_order(desired);
+        // A family that is captured no more has no next mode.
+        let is_captured = desired.count() > 0;
+        let ahead = [zones, (is_captured && is_live && writes_both).then_some(first)];
+        for (tables, table) in self.ahead.iter_mut().zip(ahead) {
+            tables.extend(table.map(|table| (family, table)));
+        }
+    }
+
+    /// Takes out what is written ahead, in its parts.
+    fn take_ahead(&mut self) -> [(Vec<Change>, Vec<ReplaceNative>); 2] {
+        let Self { ahead, capture, capture_native, .. } = self;
+        ahead.each_ref().map(|tables| {
+            let take = |change: &mut Change| Some(change.take(*tables.get(&change.family)?));
+            let changes = capture.iter_mut().filter_map(take).collect();
+            // One table for both families.
+            let tables = tables.values().copied().into_set();
+            let native = capture_native.as_mut();
+            let native =
+                native.map(|native| tables.into_iter().filter_map(|table| native.take(table)).collect());
+            (changes, native.unwrap_or_default())
+        })
     }
 
     /// The steps before the last change of conntrack entries, and those after it.
     pub(super) fn steps(mut self, current: &CurrentState) -> (Vec<Step>, Vec<Step>) {
-        let (zones, zones_native) = self.take_zones();
+        let ahead = self.take_ahead();
         let Self {
             backend,
             limit_native,
             prepare,
             capture,
             capture_native,
-            zones_first: _,
+            ahead: _,
             withdraw,
             unmark,
             transitional: _,
@@ -234,17 +268,23 @@ impl Phases {
         steps.extend(limit_native.then_some(Step::LimitNative));
         steps.extend(restores(prepare));
         let prepared = steps.len();
-        steps.extend(main(zones));
-        steps.extend(replaced(zones_native));
-        steps.extend((steps.len() > prepared).then_some(Step::AwaitPackets));
+        for (changes, native) in ahead {
+            let before = steps.len();
+            steps.extend(main(changes));
+            steps.extend(native.into_iter().filter_map(|native| replaced(Some(native))));
+            steps.extend((steps.len() > before).then_some(Step::AwaitPackets));
+        }
         steps.extend(main(capture));
         steps.extend(replaced(capture_native));
+        let is_captured = steps.len() > prepared;
         let untracked = &current.connections.untracked;
         steps.extend((!untracked.is_empty()).then(|| Step::TrackConnections(untracked.clone())));
-        steps.extend(restores(withdraw));
-        if backend != Backend::Native && !current.native.is_empty() {
-            steps.push(Step::DeleteNative(current.native.names()));
-        }
+        let replaces_native = backend != Backend::Native && !current.native.is_empty();
+        let native = replaces_native.then(|| Step::DeleteNative(current.native.names()));
+        let withdraw: Vec<Step> = restores(withdraw).chain(native).collect();
+        // A packet before the new rules must not be behind the old ones when those go.
+        steps.extend((is_captured && !withdraw.is_empty()).then_some(Step::AwaitPackets));
+        steps.extend(withdraw);
         // Before the last commit: a run that is killed here leaves something to change, so the next one comes
         // here too.
         steps.extend(unmark.into_iter().map(Step::Conntrack));

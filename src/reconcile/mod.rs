@@ -54,7 +54,7 @@ impl Change {
 /// (`conntrack::commit_raw_first`). A query meets the nat rules only as the first packet of its entry, and
 /// raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
-fn commit_order(desired: &FamilyRules) -> [Table; 3] {
+pub fn commit_order(desired: &FamilyRules) -> [Table; 3] {
     let captures =
         |rules: &TableRules| rules.rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. }));
     let mangle = desired.tables.get(&Table::Mangle);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::established::{REDIRECT, TPROXY, apply_family, captures};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
+use crate::lab::slow::slow_down;
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending, call_here};
@@ -22,6 +23,7 @@ for_each_backend_and_native!(
     entry_that_began_with_a_reply_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_is_deleted_by_a_change_of_options,
+    slow_packets_do_not_bypass_the_proxy_while_the_mode_changes,
 );
 // The run is held up in its restore tools.
 for_these_fixtures!(
@@ -64,6 +66,36 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
             }
             held.all_alive();
         }
+    }
+}
+
+/// A SYN passes mangle before the change and nat after it, or the other way round.
+fn slow_packets_do_not_bypass_the_proxy_while_the_mode_changes(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    slow_down(&pod, "tcp flags & (syn | ack) == syn", &["prerouting"]);
+    pod.apply(&REDIRECT);
+    // Several clients: a packet is there at any moment.
+    let clients = |family: &Family| (0..4).flat_map(|_| Caller::both(&pod, *family)).collect::<Vec<_>>();
+    let callers: Vec<Caller> = fixture.families().iter().flat_map(clients).collect();
+    let (stop, captured) = (AtomicBool::new(false), AtomicBool::new(true));
+    thread::scope(|scope| {
+        for caller in &callers {
+            scope.spawn(|| caller.call_until(&stop, &captured));
+        }
+        let changes = std::panic::AssertUnwindSafe(|| {
+            for options in [&TPROXY[..], &REDIRECT].repeat(6) {
+                pod.apply(options);
+                wait_for_calls(&callers);
+            }
+        });
+        let ended = std::panic::catch_unwind(changes);
+        stop.store(true, Ordering::SeqCst);
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    for caller in &callers {
+        let wrong = caller.wrong.lock().unwrap();
+        assert!(wrong.is_empty(), "{}: {wrong:?}", caller.name);
     }
 }
 

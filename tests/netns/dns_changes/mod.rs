@@ -13,8 +13,9 @@ use netlab::User;
 use crate::dns::with_name_server;
 use crate::lab::fixture::at;
 use crate::lab::kill::When;
-use crate::lab::program::{Program, tool};
+use crate::lab::program::Program;
 use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
+use crate::lab::slow::slow_down;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
@@ -368,27 +369,11 @@ fn new_sockets_lose_no_response_when_capture_gets_wider(fixture: Fixture) {
     every_new_socket_gets_responses(&pod);
 }
 
-/// Has every packet take one or two milliseconds from the rules of raw to those of nat, in a chain between
-/// them: a run changes both while a query is there.
-fn slow_down(pod: &Pod) {
-    const LEVELS: usize = 5;
-    let chain = |level: usize| {
-        let jumps = format!("jump level{}\n", level + 1).repeat(10);
-        format!("chain level{level} {{ {jumps} }}\n")
-    };
-    let chains: String = (0..LEVELS).rev().map(chain).collect();
-    let table = format!(
-        "table inet slow {{ chain level{LEVELS} {{ }}\n {chains} \
-         chain output {{ type filter hook output priority mangle; udp dport 53 jump level0\n }}\n}}"
-    );
-    pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
-}
-
 fn slow_packets_lose_no_response_in_a_first_capture(fixture: Fixture) {
     for _ in 0..SLOW_ROUNDS {
         let pod = fixture.pod();
         let _servers = name_servers(&pod);
-        slow_down(&pod);
+        slow_down(&pod, "udp dport 53", &["output"]);
         every_new_socket_gets_responses(&pod);
     }
 }
@@ -396,7 +381,7 @@ fn slow_packets_lose_no_response_in_a_first_capture(fixture: Fixture) {
 fn slow_packets_lose_no_response_when_capture_begins(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
-    slow_down(&pod);
+    slow_down(&pod, "udp dport 53", &["output"]);
     for _ in 0..SLOW_ROUNDS {
         pod.apply(&EVERYTHING);
         every_new_socket_gets_responses(&pod);

@@ -9,6 +9,7 @@ pub(crate) mod program;
 pub(crate) mod queries;
 pub(crate) mod report;
 pub(crate) mod rules;
+pub(crate) mod slow;
 pub(crate) mod tools;
 pub(crate) mod traffic;
 
