@@ -22,13 +22,7 @@ impl NativeTable {
     /// The name of the table: that of Istio's own table.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        Self::name_of(self.table)
-    }
-
-    /// The name of the table that is written as this one of iptables.
-    #[must_use]
-    pub const fn name_of(table: Table) -> &'static str {
-        match table {
+        match self.table {
             Table::Raw => "istio-proxy-raw",
             Table::Mangle => "istio-proxy-mangle",
             Table::Nat => "istio-proxy-nat",

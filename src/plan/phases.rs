@@ -191,28 +191,20 @@ impl Phases {
         Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 
-    /// Decides what is written before the rest of `capture`. No packet must pass two tables while both change:
-    /// a query that is tracked without a zone and then redirected, whose response is looked for in the zone; a
-    /// SYN that is before the rules of the next mode and after those of the last one, which bypasses the
-    /// proxy.
+    /// Decides what is written before the rest of `capture`. No packet must pass one table before its change
+    /// and a later one after its: a query that is tracked without a zone and then redirected, whose response
+    /// is looked for in the zone; a SYN that meets mangle before it has TPROXY, and nat after that no longer
+    /// redirects, which bypasses the proxy. From TPROXY to REDIRECT, mangle lets go last, which is before nat.
     fn order(&mut self, plan: &Plan<'_>, current: &CurrentState, tracked: &conntrack::ObservedState<'_>) {
         let (desired, family) = (plan.desired, plan.desired.family);
-        let both = [Table::Mangle, Table::Nat];
-        let (is_live, writes_both) = match &self.capture_native {
-            Some(native) => (!current.native.is_empty(), both.iter().all(|table| native.changes(*table))),
-            None => {
-                let change = self.capture.iter().find(|change| change.family == family);
-                (
-                    plan.main.has_ours(),
-                    change.is_some_and(|change| both.iter().all(|table| change.writes(*table))),
-                )
-            }
+        let (is_live, live_marks) = match self.backend {
+            Backend::Native => (!current.native.is_empty(), current.native.marks()),
+            Backend::Iptables(_) => (plan.main.has_ours(), live_marks(plan.main)),
         };
-        let zones = conntrack::commit_raw_first(desired, tracked).then_some(Table::Raw);
         let [first, ..] = reconcile::commit_order(desired);
-        // A family that is captured no more has no next mode.
-        let is_captured = desired.count() > 0;
-        let ahead = [zones, (is_captured && is_live && writes_both).then_some(first)];
+        let takes_over = is_live && live_marks.is_empty() && first == Table::Mangle;
+        let zones = conntrack::commit_raw_first(desired, tracked);
+        let ahead = [zones.then_some(Table::Raw), takes_over.then_some(Table::Mangle)];
         for (tables, table) in self.ahead.iter_mut().zip(ahead) {
             tables.extend(table.map(|table| (family, table)));
         }

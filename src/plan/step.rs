@@ -58,13 +58,6 @@ pub struct ReplaceNative {
 }
 
 impl ReplaceNative {
-    /// Whether the table that is written as this one of iptables is written or deleted.
-    #[must_use]
-    pub fn changes(&self, table: Table) -> bool {
-        let is_deleted = |name: &String| name == NativeTable::name_of(table);
-        self.tables.iter().any(|native| native.table == table) || self.delete.iter().any(is_deleted)
-    }
-
     /// Takes out the table that is written as this one of iptables; `None` if it is not written.
     #[must_use]
     pub fn take(&mut self, table: Table) -> Option<Self> {
