@@ -8,6 +8,7 @@
 //! never panics.
 
 mod batch;
+mod buffer;
 mod intercept;
 mod message;
 pub mod nftables;

@@ -11,6 +11,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use crate::buffer::Buffer;
 use crate::intercept::{self, Interceptor};
 use crate::reply::{replies, status};
 use crate::{Message, Reply, request_flags};
@@ -65,7 +66,7 @@ pub enum Protocol {
 pub struct Socket {
     pub(crate) descriptor: OwnedFd,
     sequence: u32,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     protocol: Protocol,
     interceptor: Option<Interceptor>,
 }
@@ -112,7 +113,7 @@ impl Socket {
             }
             Protocol::SockDiag | Protocol::Xfrm => {}
         }
-        Ok(Self { descriptor, sequence: 1, buffer: Vec::new(), protocol, interceptor: None })
+        Ok(Self { descriptor, sequence: 1, buffer: Buffer::default(), protocol, interceptor: None })
     }
 
     /// Whether the send buffer may be made larger than `net.core.wmem_max`.
@@ -191,7 +192,7 @@ impl Socket {
         let sequence = self.next_sequence(1);
         let mut bytes = Vec::new();
         message.write(&mut bytes, request_flags(0), sequence)?;
-        self.enlarge_buffer(REPLY_BUFFER);
+        self.buffer.enlarge(REPLY_BUFFER);
         self.send(&bytes)?;
         loop {
             let Some(length) = self.receive_once_only(MsgFlags::empty())? else {
@@ -218,7 +219,7 @@ impl Socket {
             replies(&bytes).for_each(|reply| each(Some(&reply)));
             return Ok(());
         }
-        self.enlarge_buffer(LIST_BUFFER);
+        self.buffer.enlarge(LIST_BUFFER);
         for _ in 0..DUMP_ATTEMPTS {
             let sequence = self.next_sequence(1);
             let mut bytes = Vec::new();
@@ -316,7 +317,7 @@ impl Socket {
     pub(crate) fn receive_with(&mut self, flags: MsgFlags) -> io::Result<usize> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
-            self.enlarge_buffer(length);
+            self.buffer.enlarge(length);
             self.receive_once(flags)?;
             // Any process may send to our port number; only the kernel's is 0.
             if sender == Some(0) {
@@ -330,7 +331,7 @@ impl Socket {
     pub(crate) fn receive_of_namespace(&mut self, flags: MsgFlags) -> io::Result<(usize, Option<i32>)> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
-            self.enlarge_buffer(length);
+            self.buffer.enlarge(length);
             let namespace = self.receive_with_control(flags)?;
             if sender == Some(0) {
                 return Ok((length, namespace));
@@ -359,14 +360,8 @@ impl Socket {
             if length <= self.buffer.len() {
                 return Ok(Some(length));
             }
-            self.enlarge_buffer(length);
+            self.buffer.enlarge(length);
             return Ok(None);
-        }
-    }
-
-    fn enlarge_buffer(&mut self, length: usize) {
-        if length > self.buffer.len() {
-            self.buffer = vec![0; length];
         }
     }
 
@@ -415,7 +410,7 @@ mod tests {
     #[test]
     fn a_datagram_bigger_than_the_buffer_is_read_whole() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
-        socket.buffer = vec![0; 16];
+        socket.buffer.enlarge(16);
         let mut count = 0;
         let read = |sequence: u32| {
             let mut links = Vec::new();
