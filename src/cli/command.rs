@@ -25,7 +25,10 @@ thread_local! {
 /// Takes a command line apart.
 pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
     match named(arguments).as_slice() {
-        [] => BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)),
+        [] => match BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)) {
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => command().try_get_matches_from(arguments),
+            other => other,
+        },
         named => command_line(named).try_get_matches_from(arguments),
     }
 }
@@ -43,19 +46,23 @@ pub fn command() -> Command {
 }
 
 /// With the options of these sub-commands. The others have a name and a description: building options, which
-/// clap also copies for each sub-command, is more work than all else at the start of a process.
+/// clap also copies for each sub-command, is more work than all else at the start of a process. For the same
+/// reason, the one without any has no help texts.
 fn command_line(complete: &[SubCommand]) -> Command {
     let is_global = !complete.is_empty();
     let mut command = Command::new("istio-iptables")
         .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
         .about(help::ABOUT)
-        .after_help(help::after())
         .max_term_width(110)
         .args_override_self(true)
         .disable_help_subcommand(true);
+    if is_global {
+        command = command.after_help(help::after());
+    }
     for key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
-        command = command.arg(argument(*key).global(is_global));
+        let argument = argument(*key).global(is_global);
+        command = command.arg(if is_global { argument.help(help::of(key.spec())) } else { argument });
     }
     for name in IGNORED {
         let ignored = Arg::new(name).long(name).hide(true).allow_hyphen_values(true);
@@ -192,8 +199,7 @@ fn argument(key: Key) -> Arg {
         .value_name(spec.value_name)
         .value_parser(SuggestedValues(spec.words))
         .hide_possible_values(true)
-        .help_heading(spec.heading.title())
-        .help(help::of(spec));
+        .help_heading(spec.heading.title());
     let argument = match spec.short {
         Some(short) => argument.short(short),
         None => argument,
