@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ipnetwork::IpNetwork;
+
 use super::listener::Listener;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
@@ -12,7 +14,9 @@ use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, Family, InterfaceAddress, Network, Transport};
+use crate::model::{
+    DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, RouteKind, Transport,
+};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -82,18 +86,36 @@ fn of_forwarded(packet: &Packet, live: &LiveState, pod: &Pod<'_>) -> Option<Find
 }
 
 /// The families without a default route: the kernel refuses what the app calls before a rule sees it. A
-/// family of which the pod has no address is not used.
+/// family of which the pod has no address is not used, and a pod with routes to some networks only may have
+/// no others on purpose.
 fn without_default_route(rows: &[Row], live: &LiveState, network: &Network) -> Option<Finding> {
     let is_captured = |row: &&Row| {
         let is_used = network.addresses.iter().any(|own| row.family.has(own.address) && own.is_of_pod());
         is_used && live.rules.get(&row.family).is_some_and(Rules::has_ours)
     };
+    let is_limited =
+        |family| live.fib.get(&family).is_some_and(|fib| fib.routes.iter().any(|way| leaves(way, network)));
     let is_unroutable = |row: &&Row| row.verdict == Verdict::NoRoute && row.sender == Side::App;
     let mut found: Vec<&Row> = rows.iter().filter(is_captured).filter(is_unroutable).collect();
+    found.retain(|row| !is_limited(row.family));
     found.dedup_by_key(|row| row.family);
     let causes: Vec<String> =
         found.iter().map(|row| format!("{} ({}): {}", row.kind, row.family, row.reason.sentence)).collect();
     (!causes.is_empty()).then(|| Finding::new(Problem::NoRoute, causes.join("; ")))
+}
+
+/// Whether the route leads to a network beyond those of the pod's addresses. One host on the link is its
+/// router.
+fn leaves(route: &FibRoute, network: &Network) -> bool {
+    let has_several_ways = route.interface.is_none();
+    let is_elsewhere = |range: IpNetwork| {
+        let is_host = range == IpNetwork::from(range.ip());
+        let is_own = network.addresses.iter().any(|own| range.contains(own.address));
+        !(is_host || is_own || range.ip().is_multicast())
+    };
+    route.kind == RouteKind::Unicast
+        && !route.is_dead
+        && (route.gateway.is_some() || has_several_ways || route.destination.is_some_and(is_elsewhere))
 }
 
 /// What the rules lack.

@@ -24,6 +24,7 @@ for_these_fixtures!(
         a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
         missing_default_route_is_the_first_problem,
+        routes_to_some_networks_only_are_no_problem,
         a_pod_that_works_has_no_problem
     ]
 );
@@ -155,6 +156,25 @@ fn missing_default_route_is_the_first_problem(fixture: Fixture) {
         "; app to a server (IPv6): no policy rule leads",
         "`ip route`",
     );
+}
+
+/// A pod that reaches the networks of its cluster and nothing else, as in an isolated environment.
+fn routes_to_some_networks_only_are_no_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    for (ip, cluster) in [("ip", Family::V4.service_range()), ("ip -6", Family::V6.service_range())] {
+        let limit = format!(
+            "way=$({ip} route show default | cut -d ' ' -f 2-5); {ip} route flush default; {ip} route add {cluster} $way"
+        );
+        pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &limit], ""));
+    }
+    assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(0).stdout();
+    assert!(!check.contains("no-route"), "{check}");
+    let [elsewhere, reason] = ["198.51.100.7:80", "no policy rule leads to a route to 198.51.100.7"];
+    let asked = pod.bare_istio_iptables(&["explain", "--live", "--to", elsewhere]).run().stdout();
+    assert!(asked.contains(reason), "{asked}");
 }
 
 fn proxy_without_listeners_is_the_first_problem(fixture: Fixture) {
