@@ -204,6 +204,10 @@ fn pod_links(pod: &Pod, world: Topology, links: &Links) {
         links.add_address(family.pod(), family.link_prefix(), "eth0");
         links.add_route(None, family.outside(), "eth0");
     }
+    if kernel_has_ipv6() {
+        // As every link has one. Without it, no neighbour is asked for in the name of an address of `lo`.
+        links.add_address(link_local(2), 64, "eth0");
+    }
     match world {
         Topology::Plain => {}
         Topology::SecondNic => {
@@ -225,9 +229,7 @@ fn pod_links(pod: &Pod, world: Topology, links: &Links) {
                 links.add_address(family.bridge(), family.link_prefix(), "br0");
             }
             // A router asks for its neighbours from a link-local address.
-            for link in ["eth0", "br0"] {
-                links.add_address(link_local(2), 64, link);
-            }
+            links.add_address(link_local(2), 64, "br0");
         }
     }
 }
