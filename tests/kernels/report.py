@@ -2,9 +2,10 @@
 
 import datetime
 import re
+import sys
 from pathlib import Path
 
-from machines import BACKENDS
+from machines import BACKENDS, MACHINES
 
 BEGIN, END = "<!-- kernels: begin -->\n", "<!-- kernels: end -->"
 
@@ -18,7 +19,12 @@ class Report:
 
     def add(self, machine, case, verdict, note=""):
         self.rows.append((machine, case, verdict))
-        print(f"  {verdict:<12} {case}{note}")
+        self.say(machine, f"{verdict:<12} {case}{note}")
+
+    @staticmethod
+    def say(machine, *lines):
+        """Prints what a machine says: several run at a time."""
+        sys.stdout.write("".join(f"{machine.name:>12}  {line}\n" for line in lines))
 
     def add_listing(self, machine, case, digest):
         """All machines must list the same rules."""
@@ -49,7 +55,8 @@ class Report:
 
     def table(self):
         lines = ["| Kernel | Architecture | iptables-nft | iptables-legacy | native nftables |", "|---|---|---|---|---|"]
-        for machine in dict.fromkeys(machine for machine, _, _ in self.rows):
+        tested = {machine.name for machine, _, _ in self.rows}
+        for machine in (machine for machine in MACHINES if machine.name in tested):
             release = re.match(r"(\d+\.\d+)?", self.kernels.get(machine.name, "")).group() or machine.name
             what = f"{release}, {machine.described}"
             cells = [self.of_backend(machine, backend) for backend in BACKENDS]
