@@ -194,7 +194,8 @@ impl Phases {
     /// Decides what is written before the rest of `capture`. No packet must pass one table before its change
     /// and a later one after its: a query that is tracked without a zone and then redirected, whose response
     /// is looked for in the zone; a SYN that meets mangle before it has TPROXY, and nat after that no longer
-    /// redirects, which bypasses the proxy. From TPROXY to REDIRECT, mangle lets go last, which is before nat.
+    /// redirects, which bypasses the proxy. From TPROXY to REDIRECT nothing can pass: mangle lets go last,
+    /// and packets meet it first.
     fn order(&mut self, plan: &Plan<'_>, current: &CurrentState, tracked: &conntrack::ObservedState<'_>) {
         let (desired, family) = (plan.desired, plan.desired.family);
         let (is_live, live_marks) = match self.backend {

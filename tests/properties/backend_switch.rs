@@ -278,7 +278,8 @@ proptest! {
         }
     }
 
-    /// But one: mangle of TPROXY before nat lets go of what it redirects, with a wait for the packets between.
+    /// But one: mangle of TPROXY before nat lets go of what it redirects, with a wait for the packets in
+    /// between.
     #[test]
     fn without_a_move_no_step_is_added((old, new) in pair(), variant in variants()) {
         let is_tproxy = |config: &CaptureConfig| matches!(config.traffic.mode, Mode::Tproxy(_));

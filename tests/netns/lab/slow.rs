@@ -3,8 +3,8 @@
 use super::Pod;
 use super::program::tool;
 
-/// Has packets that meet `test` take one or two milliseconds between mangle and nat in each of these hooks, as
-/// long lists of another program do.
+/// Has packets that meet `test` take one or two milliseconds between mangle and nat in each of these hooks,
+/// as long lists of another program do.
 pub(crate) fn slow_down(pod: &Pod, test: &str, hooks: &[&str]) {
     const LEVELS: usize = 5;
     let chain = |level: usize| {
