@@ -254,9 +254,13 @@ gvisor: setup-checks static ## capture in a gVisor sandbox (root; RUNSC=/path/to
 # Packet tests are built static, too: the machines have no C library but that of the tools.
 KERNEL_ARCHES ?= amd64 arm64
 kernels: setup-kernels ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one, WRITE=docs/platforms.md for its table)
-	@for arch in $(KERNEL_ARCHES); do $(MAKE) kernel-tests ARCH=$$arch; done
+	@$(MAKE) --jobs 2 --output-sync=line $(KERNEL_ARCHES:%=kernel-tests-%)
 	@cat $(KERNEL_ARCHES:%=target/kernels/tests-%.json) >target/kernels/tests.json
 	@tests/kernels/run $(if $(WRITE),--write $(WRITE)) target/kernels/tests.json $(KERNEL)
+
+# The long link of one takes one processor, the tests of the other one are built meanwhile.
+$(KERNEL_ARCHES:%=kernel-tests-%):
+	@$(MAKE) kernel-tests ARCH=$(@:kernel-tests-%=%)
 
 kernel-tests: static
 	@mkdir -p target/kernels
