@@ -124,6 +124,7 @@ impl Template {
             trees: &self.trees,
             out: TextBuilder::new(limits.output),
             vars: vec![("$", data)],
+            args: Vec::new(),
             left: limits,
         };
         if let Some(tree) = self.trees.get(&self.name) {

@@ -28,6 +28,8 @@ pub(crate) struct State<'a> {
     pub(crate) trees: &'a Trees,
     pub(crate) out: TextBuilder<'a>,
     pub(crate) vars: Vec<(&'a str, Value<'a>)>,
+    /// The arguments of the calls that are under way.
+    pub(crate) args: Vec<Value<'a>>,
     pub(crate) left: Limits,
 }
 
@@ -199,7 +201,7 @@ impl<'a> State<'a> {
     }
 
     fn template(&mut self, dot: &Value<'a>, at: At, name: &'a str, data: Option<&'a Pipe>) -> Eval<Flow> {
-        let shown = format!("template {name:?}");
+        let shown = format_args!("template {name:?}");
         let Some((name, tree)) = self.trees.get_key_value(name) else {
             return self.fail(at, &shown, format!("template {name:?} not defined"));
         };
