@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gotemplate::is_same_name;
 use serde_json::{Map, Value};
 
 /// A place in an object, as a chain of steps up to the root.
@@ -84,7 +85,7 @@ impl Lookup for Map<String, Value> {
         if self.len() > SMALL {
             return self.get(key);
         }
-        self.iter().find(|(own, _)| *own == key).map(|(_, value)| value)
+        self.iter().find(|(own, _)| is_same_name(own, key)).map(|(_, value)| value)
     }
 }
 

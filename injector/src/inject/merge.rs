@@ -92,7 +92,9 @@ const OUTLINE: [&[&str]; 3] =
 fn outline(patch: &Value, levels: &[&[&str]]) -> Value {
     match (patch, levels) {
         (Value::Object(fields), [keys, below @ ..]) => {
-            let kept = fields.iter().filter(|(key, _)| key.starts_with('$') || keys.contains(&key.as_str()));
+            let kept = fields
+                .iter()
+                .filter(|(key, _)| key.as_bytes().first() == Some(&b'$') || keys.contains(&key.as_str()));
             Value::Object(kept.map(|(key, value)| (key.clone(), outline(value, below))).collect())
         }
         (Value::Array(items), _) => items.iter().map(|item| outline(item, levels)).collect(),

@@ -24,6 +24,7 @@ mod tests;
 
 use std::borrow::Cow;
 
+use gotemplate::is_same_name;
 use serde_json::{Map, Value};
 
 use crate::path::Lookup as _;
@@ -197,7 +198,7 @@ impl Checker<'_> {
             if value.is_null() {
                 continue;
             }
-            let Some(row) = of.fields.iter().find(|row| row.key == key) else { continue };
+            let Some(row) = of.fields.iter().find(|row| is_same_name(row.key, key)) else { continue };
             let place = place.field(key);
             for check in row.checks {
                 if let Some((given, accepted)) = check.fault(value) {
@@ -376,12 +377,18 @@ fn duplicate(items: &[Value], keys: &[&str]) -> Option<(String, String)> {
     None
 }
 
-/// Whether no two items have the same value of `key`, as in most lists.
+/// Whether no two of a few items have the same value of `key`, as in most lists.
 fn differ(items: &[Value], key: &str) -> bool {
-    let values = items.iter().filter_map(|item| item.lookup(key)).filter(|value| !is_zero(value));
-    let mut texts: Vec<Cow<'_, str>> = values.map(text_of).collect();
-    texts.sort_unstable();
-    texts.windows(2).all(|pair| pair.first() != pair.last())
+    const FEW: usize = 32;
+    let mut seen = Vec::with_capacity(items.len());
+    let mut values = items.iter().filter_map(|item| item.lookup(key)).filter(|value| !is_zero(value));
+    items.len() <= FEW
+        && values.all(|value| {
+            let text = text_of(value);
+            let is_new = !seen.contains(&text);
+            seen.push(text);
+            is_new
+        })
 }
 
 /// A value as text: numbers and strings count as the same.

@@ -60,7 +60,7 @@ impl<'t> Reader<'t> {
             let whole = self.text.get(at..at + length)?;
             let content = trim_start(whole);
             let (indent, next) = (whole.len() - content.len(), at + length + 1);
-            if !(content.is_empty() || content.starts_with('#')) {
+            if !(content.is_empty() || begins(content, b'#')) {
                 // Markers and directives.
                 if indent == 0 && (content.starts_with(['%', '.']) || content.starts_with("---")) {
                     return None;
@@ -94,7 +94,7 @@ impl<'t> Reader<'t> {
             let rest = line.text.get(1..)?;
             let content = trim_start(rest);
             let skipped = 1 + rest.len() - content.len();
-            if content.is_empty() || is_item(content) || content.starts_with('#') {
+            if content.is_empty() || is_item(content) || begins(content, b'#') {
                 return None;
             }
             let inner = Line { at: line.at + skipped, indent: indent + skipped, text: content, ..line };
@@ -123,7 +123,7 @@ impl<'t> Reader<'t> {
             };
             let rest = line.text.get(length + 1..)?;
             let content = trim_start(rest);
-            let value = if content.is_empty() || content.starts_with('#') {
+            let value = if content.is_empty() || begins(content, b'#') {
                 self.go_to(line.next)?;
                 match self.line {
                     Some(next) if next.indent > indent || next.indent == indent && is_item(next.text) => {
@@ -165,7 +165,7 @@ impl<'t> Reader<'t> {
             }
         };
         let rest = line.text.get(length..)?;
-        let comment = rest.starts_with(' ') && trim_start(rest).starts_with('#');
+        let comment = begins(rest, b' ') && begins(trim_start(rest), b'#');
         if !(rest.is_empty() || comment) {
             return None;
         }
@@ -203,8 +203,8 @@ impl<'t> Reader<'t> {
                 let quoted = matches!(self.text.as_bytes().get(at)?, b'"' | b'\'');
                 let (name, end) = self.flow_scalar(at, |_, text| plain(text))?;
                 let name = key_text(name).filter(|name| name != "<<")?;
-                let rest = self.text.get(end..)?.strip_prefix(':')?;
-                if !quoted && !rest.starts_with(' ') {
+                let rest = after_colon(self.text.get(end..)?)?;
+                if !quoted && !begins(rest, b' ') {
                     return None;
                 }
                 let (value, end) = self.flow(self.skip(end + 1, indent)?, indent, depth + 1)?;
@@ -241,7 +241,7 @@ impl<'t> Reader<'t> {
                 let simple =
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
                 let length = rest.bytes().position(|byte| !simple(byte)).unwrap_or(rest.len());
-                let text = rest.get(..length).filter(|text| !(text.is_empty() || text.starts_with('-')))?;
+                let text = rest.get(..length).filter(|text| !(text.is_empty() || begins(text, b'-')))?;
                 (plain(self, text)?, length)
             }
         };
@@ -322,6 +322,15 @@ fn is_item(text: &str) -> bool {
     matches!(text.as_bytes(), [b'-'] | [b'-', b' ', ..])
 }
 
+/// Whether a text begins with this ASCII character, without a call.
+fn begins(text: &str, byte: u8) -> bool {
+    text.as_bytes().first() == Some(&byte)
+}
+
+fn after_colon(text: &str) -> Option<&str> {
+    text.get(1..).filter(|_| begins(text, b':'))
+}
+
 /// The text without the blanks in front of it.
 fn trim_start(text: &str) -> &str {
     let blanks = text.bytes().take_while(|byte| *byte == b' ').count();
@@ -336,8 +345,8 @@ enum Key<'t> {
 /// The key that a line begins with, and how many bytes there are before its colon.
 fn key(text: &str) -> Option<(Key<'_>, usize)> {
     let of_colon = |length: usize| {
-        let rest = text.get(length..)?.strip_prefix(':')?;
-        (rest.is_empty() || rest.starts_with(' ')).then_some(length)
+        let rest = after_colon(text.get(length..)?)?;
+        (rest.is_empty() || begins(rest, b' ')).then_some(length)
     };
     match text.as_bytes().first()? {
         quote @ (b'"' | b'\'') => {
