@@ -65,6 +65,10 @@ fn map<'a>(pod: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
     if name == "spec" { pod.lookup(name)?.as_object() } else { metadata(pod, name) }
 }
 
+fn field<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a Value> {
+    map?.lookup(key)
+}
+
 fn is_known(name: &str, key: &str) -> bool {
     KNOWN.contains(&(name, key))
         || annotations::row(key).is_some_and(|row| row.syntax == Syntax::SetByInjection)
@@ -135,15 +139,13 @@ impl OriginalForms {
         let scraped = prometheus::merged_by_default(after);
         for name in MAPS {
             let earlier = self.written.remove(name).unwrap_or_default();
-            let of = |pod| map(pod, name).into_iter().flat_map(Map::keys);
-            let mut all: Vec<&String> = of(after).chain(of(before)).chain(earlier.keys()).collect();
-            let mut seen = HashSet::new();
-            all.retain(|key| seen.insert(*key));
+            let (old_map, new_map) = (map(before, name), map(after, name));
+            let gone = old_map.into_iter().flat_map(Map::keys).filter(|key| field(new_map, key).is_none());
+            let noted = earlier.keys().filter(|key| field(new_map, key).or(field(old_map, key)).is_none());
             let mut written = Map::new();
-            for key in all {
-                let [new, had] = [after, before].map(|pod| {
-                    map(pod, name).and_then(|map| map.lookup(key)).filter(|value| !value.is_null())
-                });
+            for key in new_map.into_iter().flat_map(Map::keys).chain(gone).chain(noted) {
+                let [new, had] =
+                    [new_map, old_map].map(|map| field(map, key).filter(|value| !value.is_null()));
                 let old = match earlier.lookup(key) {
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,
