@@ -143,7 +143,8 @@ fn ports(container: &Value) -> impl Iterator<Item = String> {
 fn probes(container: &Value) -> impl Iterator<Item = String> {
     ["startupProbe", "livenessProbe", "readinessProbe"].into_iter().filter_map(|key| {
         let probe = container.lookup(key)?;
-        let port = ["httpGet", "tcpSocket", "grpc"].into_iter().find_map(|kind| probe.lookup(kind)?.lookup("port"))?;
+        let mut actions = ["httpGet", "tcpSocket", "grpc"].into_iter();
+        let port = actions.find_map(|kind| probe.lookup(kind)?.lookup("port"))?;
         let (number, purpose) = purpose(port)?;
         Some(format!(
             "container {}: {key} probes port {number}, which is Istio's ({purpose}): it does not test the app; expected a port \

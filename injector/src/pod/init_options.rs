@@ -173,6 +173,14 @@ impl InitOptions {
         Files { passwd: String::new(), group, resolv_conf: Ok(String::new()) }
     }
 
+    /// Whether anything cannot be read, is refused, or depends on the container.
+    const fn has_problems(&self) -> bool {
+        !(self.refused.is_empty()
+            && self.unreadable.is_empty()
+            && self.foreign.is_empty()
+            && self.elsewhere.is_empty())
+    }
+
     /// Whether it refuses anything.
     pub(crate) fn is_refused(&self) -> bool {
         !self.refused.is_empty() || !self.unreadable.is_empty()
@@ -198,8 +206,9 @@ pub(crate) struct InitOptionsCache(Mutex<HashMap<Vec<u8>, Arc<InitOptions>>>);
 impl InitOptionsCache {
     /// When there are so many, all are dropped.
     const MOST: usize = 64;
-    /// Longer arguments and variables are parsed each time.
-    const MOST_BYTES: usize = 8 << 10;
+    /// Longer arguments and variables are parsed each time, and so are those with a problem: of each item of
+    /// a list there may be a message.
+    const MOST_BYTES: usize = 2 << 10;
 
     /// What [`InitOptions::of`] returns.
     pub(crate) fn of(&self, pod: &Value) -> Option<Arc<InitOptions>> {
@@ -212,7 +221,7 @@ impl InitOptionsCache {
             return Some(Arc::clone(found));
         }
         let parsed = Arc::new(InitOptions::of_container(name, arguments, environment));
-        if key.len() <= Self::MOST_BYTES {
+        if key.len() <= Self::MOST_BYTES && !parsed.has_problems() {
             let mut known = known();
             if known.len() >= Self::MOST {
                 known.clear();
@@ -372,8 +381,10 @@ mod tests {
         }
         let (first, second) = (cache.of(&pods[0]).unwrap(), cache.of(&pods[0]).unwrap());
         assert!(Arc::ptr_eq(&first, &second));
-        let (first, second) = (cache.of(&pods[6]).unwrap(), cache.of(&pods[6]).unwrap());
-        assert!(!Arc::ptr_eq(&first, &second), "a long one takes no memory");
+        for not_kept in [&pods[5], &pods[6]] {
+            let (first, second) = (cache.of(not_kept).unwrap(), cache.of(not_kept).unwrap());
+            assert!(!Arc::ptr_eq(&first, &second), "neither a problem nor a long text takes memory");
+        }
     }
 
     #[test]
