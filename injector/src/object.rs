@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use crate::annotations;
+use crate::path::{Lookup as _, at};
 use crate::schema::check::{self, Malformed};
 
 /// Where the pod is.
@@ -25,7 +26,7 @@ impl Shape {
     #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
         let shape = Self::of_kind(object)?;
-        object.pointer(shape.spec())?.is_object().then_some(shape)
+        at(object, shape.spec())?.is_object().then_some(shape)
     }
 
     /// What in an object is not of the shape that its kind has; nothing for a kind without a pod.
@@ -36,7 +37,7 @@ impl Shape {
     }
 
     fn of_kind(object: &Value) -> Option<Self> {
-        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let text = |key: &str| object.lookup(key).and_then(Value::as_str).unwrap_or_default();
         let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
         match (text("kind"), group) {
             ("Pod", "") => Some(Self::Pod),
@@ -75,16 +76,15 @@ impl Shape {
             return object.clone();
         }
         let parts = [("metadata", self.metadata()), ("spec", self.spec())];
-        let found =
-            parts.into_iter().filter_map(|(key, pointer)| Some((key, object.pointer(pointer)?.clone())));
+        let found = parts.into_iter().filter_map(|(key, pointer)| Some((key, at(object, pointer)?.clone())));
         found.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// The containers of the pod: regular ones first.
     pub(crate) fn containers(self, object: &Value) -> impl Iterator<Item = &Value> {
         let lists = ["containers", "initContainers"].into_iter();
-        let spec = object.pointer(self.spec());
-        lists.filter_map(move |list| spec?.get(list)?.as_array()).flatten()
+        let spec = at(object, self.spec());
+        lists.filter_map(move |list| spec?.lookup(list)?.as_array()).flatten()
     }
 
     /// The object with another pod in it.
@@ -137,7 +137,7 @@ pub fn unread(object: &Value, shape: Shape) -> Vec<String> {
     let mut unread = Vec::new();
     for (map, word) in [("annotations", "annotation"), ("labels", "label")] {
         let keys =
-            object.pointer(PLACE).and_then(|metadata| metadata.get(map)?.as_object()).into_iter().flatten();
+            at(object, PLACE).and_then(|metadata| metadata.get(map)?.as_object()).into_iter().flatten();
         unread.extend(keys.filter(|(key, _)| annotations::row(key).is_some()).map(|(key, _)| {
             format!(
                 "{word} {key} in spec.jobTemplate.spec.template.metadata.{map} is ignored, as Istio ignores it; expected in \
@@ -151,7 +151,7 @@ pub fn unread(object: &Value, shape: Shape) -> Vec<String> {
 /// `Deployment "namespace/name"`, as messages name an object.
 #[must_use]
 pub fn title(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let text = |pointer: &str| at(object, pointer).and_then(Value::as_str).unwrap_or_default();
     let name = match (text("/metadata/name"), text("/metadata/generateName")) {
         ("", generated) => generated,
         (name, _) => name,
@@ -166,8 +166,8 @@ pub fn title(object: &Value) -> String {
 #[must_use]
 pub fn owner(object: &Value) -> Option<String> {
     let text = |map: &str, key: &str| {
-        let metadata = object.get("metadata")?;
-        metadata.get(map)?.get(key)?.as_str().map(str::to_owned)
+        let metadata = object.lookup("metadata")?;
+        metadata.get(map)?.lookup(key)?.as_str().map(str::to_owned)
     };
     if let Some(release) = text("annotations", "meta.helm.sh/release-name") {
         return Some(format!("Helm release {release}"));
@@ -181,27 +181,27 @@ pub fn owner(object: &Value) -> Option<String> {
     if text("labels", "istio").as_deref() == Some("sidecar-injector") {
         return Some("an installation of sidecar-injector".to_owned());
     }
-    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let mut names = managers.into_iter().flatten().filter_map(|entry| entry.get("manager")?.as_str());
+    let managers = at(object, "/metadata/managedFields").and_then(Value::as_array);
+    let mut names = managers.into_iter().flatten().filter_map(|entry| entry.lookup("manager")?.as_str());
     names.next().map(|name| format!("what {name} has written"))
 }
 
 /// The items of a List, or of a list of one kind with pods, such as a PodList.
 pub fn items(object: &Value) -> Option<&Vec<Value>> {
-    let items = object.get("items")?.as_array()?;
-    let kind = object.get("kind").and_then(Value::as_str)?;
+    let items = object.lookup("items")?.as_array()?;
+    let kind = object.lookup("kind").and_then(Value::as_str)?;
     (kind == "List" || Shape::of_kind(&item_kind(object)).is_some()).then_some(items)
 }
 
 /// What an item of a list of one kind leaves out, as API servers send them.
 fn item_kind(list: &Value) -> Value {
-    let kind = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
-    json!({"apiVersion": list.get("apiVersion"), "kind": kind})
+    let kind = list.lookup("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
+    json!({"apiVersion": list.lookup("apiVersion"), "kind": kind})
 }
 
 /// An item, with the kind that its list has where it has none itself.
 pub(crate) fn item<'a>(list: &Value, item: &'a Value) -> Cow<'a, Value> {
-    if item.get("kind").is_some() || list.get("kind").and_then(Value::as_str) == Some("List") {
+    if item.lookup("kind").is_some() || list.lookup("kind").and_then(Value::as_str) == Some("List") {
         return Cow::Borrowed(item);
     }
     let mut whole = item_kind(list);
@@ -216,7 +216,7 @@ pub(crate) fn has_containers(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.iter().any(|(key, value)| {
             let containers = value.as_array().filter(|_| key == "containers");
-            containers.is_some_and(|all| all.iter().any(|one| one.get("image").is_some()))
+            containers.is_some_and(|all| all.iter().any(|one| one.lookup("image").is_some()))
                 || has_containers(value)
         }),
         Value::Array(items) => items.iter().any(has_containers),

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use gotemplate::is_same_name;
+use serde_json::{Map, Value};
 
 /// A place in an object, as a chain of steps up to the root.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +72,33 @@ impl fmt::Display for Path<'_> {
     }
 }
 
+/// Finds a field by comparing keys: most objects are small, and hashing a key takes longer than comparing a
+/// few.
+pub(crate) trait Lookup {
+    /// The value of the field `key`; `None` also for what is no object.
+    fn lookup(&self, key: &str) -> Option<&Value>;
+}
+
+impl Lookup for Map<String, Value> {
+    fn lookup(&self, key: &str) -> Option<&Value> {
+        const SMALL: usize = 12;
+        if self.len() > SMALL {
+            return self.get(key);
+        }
+        self.iter().find(|(own, _)| is_same_name(own, key)).map(|(_, value)| value)
+    }
+}
+
+impl Lookup for Value {
+    fn lookup(&self, key: &str) -> Option<&Value> {
+        self.as_object()?.lookup(key)
+    }
+}
+
 /// [`Value::pointer`] for pointers without escapes and without items of lists: it copies no part of the
 /// pointer.
 pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
-    pointer.split('/').skip(1).try_fold(value, |value, key| value.get(key))
+    pointer.split('/').skip(1).try_fold(value, |value, key| value.lookup(key))
 }
 
 /// The text at a pointer; empty where there is none.

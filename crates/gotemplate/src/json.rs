@@ -196,6 +196,17 @@ pub(crate) fn number(n: &Number) -> String {
 
 /// As `serde_json` writes it, and what Go escapes besides.
 fn string(out: &mut String, text: &str, escape_html: bool) {
+    let plain = |byte: u8| match byte {
+        b'"' | b'\\' => false,
+        b'<' | b'>' | b'&' => !escape_html,
+        _ => matches!(byte, b' '..=b'~'),
+    };
+    if text.bytes().all(plain) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in Json::from(text).to_string().chars() {
         match c {
             '<' | '>' | '&' if escape_html => out.push_str(&format!("\\u{:04x}", u32::from(c))),

@@ -66,7 +66,7 @@ pub use builtin::print::{float as float_text, text_of};
 pub use error::Error;
 pub use functions::{Body, Call, Func, Functions, Limits, Type, arg};
 pub use syntax::lex::Delimiters;
-pub use value::schema::{EnumType, Field, Kind, Schema};
+pub use value::schema::{EnumType, Field, Kind, Schema, is_same_name};
 pub use value::text::{Origin, Span, Str, TextBuilder};
 pub use value::{IntType, List, Map, OwnList, OwnMap, Record, Struct, Value};
 
@@ -124,6 +124,7 @@ impl Template {
             trees: &self.trees,
             out: TextBuilder::new(limits.output),
             vars: vec![("$", data)],
+            args: Vec::new(),
             left: limits,
         };
         if let Some(tree) = self.trees.get(&self.name) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{InjectError, Injected, Injector};
 use crate::annotations::keys;
-use crate::path::at;
+use crate::path::{Lookup as _, at};
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::init_options::{InitOptions, without_proxy};
@@ -70,7 +70,7 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
     check_unique(&injected.pod)?;
     for list in List::BOTH {
         for container in list::containers(&injected.pod, list) {
-            match container.get("image").and_then(Value::as_str) {
+            match container.lookup("image").and_then(Value::as_str) {
                 Some(AUTO_IMAGE) => {
                     return Err(InjectError::AutoImage {
                         container: list::name(container).to_owned(),
@@ -109,12 +109,12 @@ fn check_unique(pod: &Value) -> Result<(), InjectError> {
         });
     }
     for container in list::all_containers(pod) {
-        let mounts = container.get("volumeMounts").and_then(Value::as_array);
+        let mounts = container.lookup("volumeMounts").and_then(Value::as_array);
         if let Some((first, second)) = repeated(mounts.map_or(&[], Vec::as_slice), "mountPath") {
             let name = list::name(container);
             return Err(InjectError::DuplicateMountPath {
                 container: name.to_owned(),
-                path: second.get("mountPath").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                path: second.lookup("mountPath").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 volumes: [first, second].map(|mount| list::name(mount).to_owned()),
                 annotation: given(keys::USER_VOLUME_MOUNT).filter(|_| name == PROXY),
             });
@@ -126,7 +126,7 @@ fn check_unique(pod: &Value) -> Result<(), InjectError> {
 /// The first two items with the same value of `key`.
 fn repeated<'a>(items: &'a [Value], key: &str) -> Option<(&'a Value, &'a Value)> {
     let mut seen = HashMap::with_capacity(items.len());
-    items.iter().find_map(|item| Some((seen.insert(item.get(key)?.as_str()?, item)?, item)))
+    items.iter().find_map(|item| Some((seen.insert(item.lookup(key)?.as_str()?, item)?, item)))
 }
 
 /// A Windows pod is injected if it requests injection, as by Istio, and cannot run.
@@ -134,7 +134,7 @@ pub(super) fn windows(pod: &Value) -> Option<String> {
     let windows = |system: Option<&Value>| system.and_then(Value::as_str) == Some("windows");
     let field = if windows(at(pod, "/spec/os/name")) {
         "spec.os.name"
-    } else if windows(at(pod, "/spec/nodeSelector").and_then(|labels| labels.get("kubernetes.io/os"))) {
+    } else if windows(at(pod, "/spec/nodeSelector").and_then(|labels| labels.lookup("kubernetes.io/os"))) {
         "spec.nodeSelector kubernetes.io/os"
     } else {
         return None;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::InjectError;
 use super::render::{Overlay, defines};
 use crate::annotations::keys;
+use crate::path::Lookup as _;
 use crate::pod::list::{self, List, containers, find, name};
 use crate::pod::strip::Stripped;
 use crate::pod::{AUTO_IMAGE, PROXY, is_istio_container};
@@ -97,7 +98,7 @@ pub(super) fn warnings(
 fn own_containers<'a>(pod: &'a Value, overlays: &'a [Overlay]) -> impl Iterator<Item = String> + 'a {
     let own = |container: &&Value| is_istio_container(name(container)) && defines(overlays, name(container));
     list::all_containers(pod).filter(own).filter_map(|container| {
-        let image = container.get("image")?.as_str().filter(|image| !matches!(*image, "" | AUTO_IMAGE))?;
+        let image = container.lookup("image")?.as_str().filter(|image| !matches!(*image, "" | AUTO_IMAGE))?;
         Some(format!(
             "container {}: the pod has its own, with image {image}, and its fields take precedence over those of the template; \
              expected image: auto to customize the injected one, or another name",
@@ -124,10 +125,10 @@ fn purpose(port: &Value) -> Option<(i64, &'static str)> {
 }
 
 fn ports(container: &Value) -> impl Iterator<Item = String> {
-    let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let ports = container.lookup("ports").and_then(Value::as_array).into_iter().flatten();
     ports.filter_map(|port| {
-        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("TCP");
-        let (number, purpose) = purpose(port.get("containerPort")?)?;
+        let protocol = port.lookup("protocol").and_then(Value::as_str).unwrap_or("TCP");
+        let (number, purpose) = purpose(port.lookup("containerPort")?)?;
         (protocol == "TCP" || number == DNS && protocol == "UDP").then(|| {
             format!(
                 "container {}: port {number} is Istio's ({purpose}): the app cannot listen on it, or the proxy cannot; expected \
@@ -141,8 +142,9 @@ fn ports(container: &Value) -> impl Iterator<Item = String> {
 /// A probe of a port of Istio's is answered by the proxy or its agent, if at all.
 fn probes(container: &Value) -> impl Iterator<Item = String> {
     ["startupProbe", "livenessProbe", "readinessProbe"].into_iter().filter_map(|key| {
-        let probe = container.get(key)?;
-        let port = ["httpGet", "tcpSocket", "grpc"].into_iter().find_map(|kind| probe.get(kind)?.get("port"))?;
+        let probe = container.lookup(key)?;
+        let mut actions = ["httpGet", "tcpSocket", "grpc"].into_iter();
+        let port = actions.find_map(|kind| probe.lookup(kind)?.lookup("port"))?;
         let (number, purpose) = purpose(port)?;
         Some(format!(
             "container {}: {key} probes port {number}, which is Istio's ({purpose}): it does not test the app; expected a port \

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::render::Overlay;
 use super::{InjectError, preserve};
 use crate::annotations::keys;
+use crate::path::Lookup as _;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, containers, find, metadata_mut, name, put, take};
 use crate::pod::overrides::{self, Overrides, overlay_of};
@@ -53,7 +54,7 @@ pub(super) fn merge_templates(
     let mut moved = false;
     for Overlay { name, patch, .. } in overlays {
         let native = find(containers(&patch, List::InitContainers), PROXY);
-        moved |= native.is_some_and(|proxy| proxy.get("$patch").is_none());
+        moved |= native.is_some_and(|proxy| proxy.lookup("$patch").is_none());
         if moved {
             move_proxy(&mut pod);
         }
@@ -91,7 +92,9 @@ const OUTLINE: [&[&str]; 3] =
 fn outline(patch: &Value, levels: &[&[&str]]) -> Value {
     match (patch, levels) {
         (Value::Object(fields), [keys, below @ ..]) => {
-            let kept = fields.iter().filter(|(key, _)| key.starts_with('$') || keys.contains(&key.as_str()));
+            let kept = fields
+                .iter()
+                .filter(|(key, _)| key.as_bytes().first() == Some(&b'$') || keys.contains(&key.as_str()));
             Value::Object(kept.map(|(key, value)| (key.clone(), outline(value, below))).collect())
         }
         (Value::Array(items), _) => items.iter().map(|item| outline(item, levels)).collect(),
@@ -123,7 +126,7 @@ fn drop_empty_values(pod: &mut Value, templates: &Value, list: List) {
         }
         let variables = container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten();
         for variable in variables.filter_map(Value::as_object_mut) {
-            if variable.get("value").and_then(Value::as_str) == Some("") {
+            if variable.lookup("value").and_then(Value::as_str) == Some("") {
                 variable.shift_remove("value");
             }
         }

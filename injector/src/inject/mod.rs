@@ -28,7 +28,7 @@ use crate::config::{Layers, Mesh, ProxyConfigs, Settings};
 use crate::pod::annotations::{self, AnnotationError};
 use crate::pod::ids::{self, Ids};
 use crate::pod::image::{self, Which};
-use crate::pod::init_options::InitOptions;
+use crate::pod::init_options::InitOptionsCache;
 use crate::pod::injected_fields::InjectedFields;
 use crate::pod::list::{self, annotation};
 use crate::pod::original_forms::{self, OriginalForms, Patched};
@@ -87,6 +87,7 @@ pub struct Injector {
     /// Command-line options.
     pub options: Options,
     mesh_json: Value,
+    init_options: InitOptionsCache,
 }
 
 /// One pod, or pod template, to be injected.
@@ -139,7 +140,7 @@ impl Injector {
             init.insert("image".to_owned(), json!(image));
         }
         let mesh_json = settings.mesh.to_json();
-        Self { settings, options, mesh_json }
+        Self { settings, options, mesh_json, init_options: InitOptionsCache::default() }
     }
 
     /// Injects a pod; one that is injected already is injected again.
@@ -150,12 +151,12 @@ impl Injector {
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
         let native = wants_native_sidecar(request.pod, request.context.native_sidecars);
         let mut injected = self.assemble(request, native)?;
-        let init = InitOptions::of(&injected.pod);
+        let init = self.init_options.of(&injected.pod);
         if let Some(init) = &init {
             injected.warnings.extend(self.check_capture(init, request)?);
             injected.warnings.extend(self.write_capture_options(&mut injected.pod, init));
         }
-        self.check_users(&mut injected, init.as_ref(), request.context.ids)?;
+        self.check_users(&mut injected, init.as_deref(), request.context.ids)?;
         self.check_validity(&mut injected, request, native);
         Ok(injected)
     }
@@ -196,10 +197,12 @@ impl Injector {
         let mut problems = checked.errors;
         let own_mesh = self.own_mesh(&request, &mut warnings);
         problems.extend(own_mesh.as_ref().err().into_iter().flatten().cloned());
-        let stripped = self.stripped(&request);
+        let port = own_mesh.as_deref().unwrap_or(&self.settings.mesh).status_port();
+        let merges_metrics = self.merges_metrics(request.pod);
+        let stripped = strip(request.pod, port, merges_metrics);
         problems.extend(stripped.as_ref().err().cloned());
-        if let (Ok(stripped), true) = (&stripped, self.merges_metrics(request.pod)) {
-            problems.extend(prometheus::problems(&stripped.pod, self.status_port(&request)));
+        if let (Ok(stripped), true) = (&stripped, merges_metrics) {
+            problems.extend(prometheus::problems(&stripped.pod, port));
         }
         let (Ok(own_mesh), Ok(mut stripped), true) = (own_mesh, stripped, problems.is_empty()) else {
             problems.sort_by_cached_key(ToString::to_string);
@@ -239,7 +242,7 @@ impl Injector {
         if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
-        if stripped.previous.is_none() {
+        if self.notes_forms() && stripped.previous.is_none() {
             forms.annotations = OriginalForms::default_containers(&stripped.pod, |bare| {
                 let bare = Stripped { pod: bare, previous: None };
                 let overlays = self.render(&request, &bare, &own_mesh, &names, native).unwrap_or_default();
@@ -302,10 +305,13 @@ impl Injector {
         Ok(())
     }
 
+    fn notes_forms(&self) -> bool {
+        self.flag("/sidecarInjectorWebhook/uninjectAnnotation")
+    }
+
     /// Notes it, if the values enable that: Istio's injector has no such annotation.
     fn note_forms(&self, injected: &mut Injected, forms: &OriginalForms) {
-        const VALUE: &str = "/sidecarInjectorWebhook/uninjectAnnotation";
-        let Some(text) = forms.to_json(&injected.pod).filter(|_| self.flag(VALUE)) else { return };
+        let Some(text) = forms.to_json(&injected.pod).filter(|_| self.notes_forms()) else { return };
         if text.len() > original_forms::MOST_BYTES {
             injected.warnings.push(format!(
                 "annotation {}: {} bytes would be written, at most {} are: uninject cannot restore what templates change",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Injected, InjectionContext, Injector};
 use crate::annotations::keys;
 use crate::config::Mesh;
-use crate::path::at;
+use crate::path::{Lookup as _, at};
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, annotation, label, metadata_mut, name};
 use crate::pod::probes::Rewritten;
@@ -122,7 +122,7 @@ pub(super) fn preserve_order(value: &mut Value, before: &Value) {
     match (value, before) {
         (Value::Object(object), Value::Object(before)) => {
             for (key, value) in object.iter_mut() {
-                if let Some(old) = before.get(key) {
+                if let Some(old) = before.lookup(key) {
                     preserve_order(value, old);
                 }
             }

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::path::Lookup as _;
 use crate::pod::list::{items, name};
 
 /// The lists of a pod spec whose items stay.
@@ -47,8 +48,8 @@ pub(super) fn lost(before: &[Vec<String>; 3], after: &Value) -> Vec<String> {
 
 /// Whether the patch has a directive that can remove a container or a volume.
 pub(super) fn has_directive(patch: &Value) -> bool {
-    let has = |map: &Map<String, Value>| map.keys().any(|key| key.starts_with('$'));
-    let maps = [Some(patch), patch.get("spec")].into_iter().flatten();
+    let has = |map: &Map<String, Value>| map.keys().any(|key| key.as_bytes().first() == Some(&b'$'));
+    let maps = [Some(patch), patch.lookup("spec")].into_iter().flatten();
     maps.chain(LISTS.iter().flat_map(|list| items(patch, list))).filter_map(Value::as_object).any(has)
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::render::Overlay;
 use super::{Injector, Request};
+use crate::path::Lookup as _;
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::strip::{Moved, Previous, Stripped};
 use crate::pod::{env, is_istio_container, probes, prometheus};
@@ -85,7 +86,7 @@ fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) 
                 let field = of.by_key(key);
                 let (kind, merge) =
                     field.map_or((Kind::Any, ListMerge::Atomic), |field| (field.kind, list_merge(field)));
-                let reference = reference.get(key);
+                let reference = reference.lookup(key);
                 let extra = reference
                     .map_or_else(|| value.clone(), |reference| additions_to(value, reference, kind, merge));
                 if !extra.is_null() {
@@ -96,15 +97,15 @@ fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) 
         }
         (Value::Array(value), Value::Array(reference), Kind::List(of), ListMerge::Key(key)) => {
             // Of several items with one key the first counts.
-            let known: HashMap<_, _> = reference.iter().rev().map(|item| (item.get(key), item)).collect();
+            let known: HashMap<_, _> = reference.iter().rev().map(|item| (item.lookup(key), item)).collect();
             let mut more = Vec::new();
             for item in value {
-                let Some(reference) = known.get(&item.get(key)) else {
+                let Some(reference) = known.get(&item.lookup(key)) else {
                     more.push(item.clone());
                     continue;
                 };
                 if let Value::Object(mut extra) = additions_to(item, reference, *of, ListMerge::Atomic) {
-                    extra.insert(key.to_owned(), item.get(key).cloned().unwrap_or_default());
+                    extra.insert(key.to_owned(), item.lookup(key).cloned().unwrap_or_default());
                     more.push(Value::Object(extra));
                 }
             }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::list::{self, name};
 use super::place::{self, escaped};
 use super::{is_istio_container, probes};
+use crate::path::Lookup as _;
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
 /// By place.
@@ -32,16 +33,16 @@ pub(crate) fn parts<'a>(
     added: impl Fn(&str) -> HashSet<&'a str>,
 ) -> Parts {
     let mut parts = Parts::new();
-    for (key, patched) in patches.filter_map(|patch| patch.get("spec")?.as_object()).flatten() {
+    for (key, patched) in patches.filter_map(|patch| patch.lookup("spec")?.as_object()).flatten() {
         if !BY_ITEM.contains(&key.as_str()) {
-            let own = pod.get("spec").and_then(|spec| spec.get(key));
+            let own = pod.lookup("spec").and_then(|spec| spec.lookup(key));
             if let Some(own) = own.filter(|own| own.is_object() || own.is_array()) {
                 parts.insert(format!("/spec/{}", escaped(key)), own.clone());
             }
             continue;
         }
         let patched = patched.as_array().map_or(&[][..], Vec::as_slice);
-        let all = patched.iter().any(|item| item.get("$patch").is_some());
+        let all = patched.iter().any(|item| item.lookup("$patch").is_some());
         let patched: HashSet<&str> = patched.iter().map(name).collect();
         let added = added(key);
         for item in list::items(pod, key) {
@@ -110,15 +111,15 @@ fn compare(place: &str, old: Option<&Value>, new: Option<&Value>, of: Type, into
             let schema = if let Some((Kind::Struct(schema), _)) = of { Some(schema) } else { None };
             for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
                 let of = schema.and_then(|schema| type_of(schema.by_key(key)?));
-                compare(&format!("{place}/{}", escaped(key)), old.get(key), new.get(key), of, into);
+                compare(&format!("{place}/{}", escaped(key)), old.lookup(key), new.lookup(key), of, into);
             }
         }
         (Some(Value::Array(old)), Some(Value::Array(new)), Some((Kind::List(of), ListMerge::Key(key))))
             if in_order(old, new, key) =>
         {
             for item in new {
-                let Some(wanted) = item.get(key) else { continue };
-                let before = old.iter().find(|old| old.get(key) == Some(wanted));
+                let Some(wanted) = item.lookup(key) else { continue };
+                let before = old.iter().find(|old| old.lookup(key) == Some(wanted));
                 let place = format!("{place}/{}", place::item(key, wanted));
                 compare(&place, before, Some(item), Some((*of, ListMerge::Atomic)), into);
             }
@@ -134,11 +135,11 @@ fn compare(place: &str, old: Option<&Value>, new: Option<&Value>, of: Type, into
 fn in_order(old: &[Value], new: &[Value], key: &str) -> bool {
     let unique = |items: &[Value]| {
         let keys: Option<HashSet<String>> =
-            items.iter().map(|item| item.get(key).map(ToString::to_string)).collect();
+            items.iter().map(|item| item.lookup(key).map(ToString::to_string)).collect();
         keys.is_some_and(|keys| keys.len() == items.len())
     };
     let mut rest = new.iter();
-    unique(old) && unique(new) && old.iter().all(|old| rest.any(|new| new.get(key) == old.get(key)))
+    unique(old) && unique(new) && old.iter().all(|old| rest.any(|new| new.lookup(key) == old.lookup(key)))
 }
 
 /// Takes changes back. Reports those where the pod has been changed since.
@@ -169,7 +170,9 @@ pub(crate) fn covers(current: &Value, written: &Value) -> bool {
     match (current, written) {
         (Value::Object(current), Value::Object(written)) => {
             (current.is_empty() || !written.is_empty())
-                && written.iter().all(|(key, value)| current.get(key).is_some_and(|own| covers(own, value)))
+                && written
+                    .iter()
+                    .all(|(key, value)| current.lookup(key).is_some_and(|own| covers(own, value)))
         }
         (Value::Array(current), Value::Array(written)) => {
             current.len() == written.len()

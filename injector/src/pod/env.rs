@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::list::name;
+use crate::path::Lookup as _;
 
 /// The literal value of a variable.
 pub(crate) fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
-    let list = container.get("env")?.as_array()?;
-    list.iter().find(|item| name(item) == variable)?.get("value")?.as_str()
+    let list = container.lookup("env")?.as_array()?;
+    list.iter().find(|item| name(item) == variable)?.lookup("value")?.as_str()
 }
 
 /// Removes a variable.

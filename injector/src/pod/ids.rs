@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::{List, containers, containers_mut, name, object_mut};
 use super::{INIT, PROXY, VALIDATION, list};
+use crate::path::Lookup as _;
 use crate::validity::breaks_non_root;
 
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
@@ -53,7 +54,8 @@ fn last_of_range(text: &str) -> Option<i64> {
 
 /// The user and group that the user's own proxy container sets.
 pub(crate) fn of_container(container: &Value) -> Ids {
-    let number = |key: &str| container.get("securityContext").and_then(|context| context.get(key)?.as_i64());
+    let number =
+        |key: &str| container.lookup("securityContext").and_then(|context| context.lookup(key)?.as_i64());
     Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
@@ -112,8 +114,8 @@ pub fn apply_proxy_ids(pod: &mut Value, given: Ids, tproxy: bool) {
 pub(crate) fn allow_root(pod: &mut Value, is_added: impl Fn(List, &str) -> bool) {
     for list in List::BOTH {
         let needs = |container: &Value| {
-            let context = container.get("securityContext").and_then(Value::as_object);
-            let own = |key: &str| context.and_then(|own| own.get(key)).filter(|value| !value.is_null());
+            let context = container.lookup("securityContext").and_then(Value::as_object);
+            let own = |key: &str| context.and_then(|own| own.lookup(key)).filter(|value| !value.is_null());
             own("runAsNonRoot").is_none()
                 && own("runAsUser").is_some()
                 && container.as_object().is_some_and(|container| breaks_non_root(pod, container))

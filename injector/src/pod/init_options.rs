@@ -1,7 +1,9 @@
 //! Arguments and environment of the init container, parsed by the init binary's own parser.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use istio_iptables::cli::{self, Key, Origin, Outcome, RawOptions, UsageError};
 use istio_iptables::config::{self, ConfigError, GivenOption, Resolved};
@@ -10,6 +12,7 @@ use serde_json::Value;
 
 use super::list::{self, List, containers};
 use super::{INIT, PROXY, VALIDATION};
+use crate::path::Lookup as _;
 
 /// The init container's view of a pod's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ const OFF: [(Key, &str); 5] = [
 /// what is captured has no destination.
 pub(crate) fn without_proxy(pod: &Value) -> Option<&'static str> {
     let has_image = |container: &Value| {
-        container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
+        container.lookup("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
     };
     if list::all_containers(pod).any(|container| list::name(container) == PROXY && has_image(container)) {
         return None;
@@ -69,12 +72,16 @@ impl InitOptions {
     /// Reads a pod's init container, if it has one that runs the init binary.
     #[must_use]
     pub fn of(pod: &Value) -> Option<Self> {
-        let init = containers(pod, List::InitContainers);
-        let found = |name: &'static str| Some((name, list::find(init, name)?));
-        let (name, container) = [INIT, VALIDATION].into_iter().find_map(found)?;
-        let mut reading = Self::of_arguments(arguments(container)?, environment(container));
-        reading.container = name;
-        Some(reading)
+        let (name, container) = init_container(pod)?;
+        Some(Self::of_container(name, arguments(container)?, environment(container)))
+    }
+
+    fn of_container<'a>(
+        container: &'static str,
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        Self { container, ..Self::of_arguments(arguments, environment) }
     }
 
     /// Reads arguments and environment.
@@ -166,6 +173,14 @@ impl InitOptions {
         Files { passwd: String::new(), group, resolv_conf: Ok(String::new()) }
     }
 
+    /// Whether anything cannot be read, is refused, or depends on the container.
+    const fn has_problems(&self) -> bool {
+        !(self.refused.is_empty()
+            && self.unreadable.is_empty()
+            && self.foreign.is_empty()
+            && self.elsewhere.is_empty())
+    }
+
     /// Whether it refuses anything.
     pub(crate) fn is_refused(&self) -> bool {
         !self.refused.is_empty() || !self.unreadable.is_empty()
@@ -183,16 +198,68 @@ impl InitOptions {
     }
 }
 
+/// The options of recent init containers: those of most pods have the same arguments and variables, and
+/// parsing them takes a tenth of an injection.
+#[derive(Debug, Default)]
+pub(crate) struct InitOptionsCache(Mutex<HashMap<Vec<u8>, Arc<InitOptions>>>);
+
+impl InitOptionsCache {
+    /// When there are so many, all are dropped.
+    const MOST: usize = 64;
+    /// Longer arguments and variables are parsed each time, and so are those with a problem: of each item of
+    /// a list there may be a message.
+    const MOST_BYTES: usize = 2 << 10;
+
+    /// What [`InitOptions::of`] returns.
+    pub(crate) fn of(&self, pod: &Value) -> Option<Arc<InitOptions>> {
+        let (name, container) = init_container(pod)?;
+        let arguments: Vec<&str> = arguments(container)?.collect();
+        let environment: Vec<(&str, &str)> = environment(container).collect();
+        let key = key(name, &arguments, &environment);
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(&key) {
+            return Some(Arc::clone(found));
+        }
+        let parsed = Arc::new(InitOptions::of_container(name, arguments, environment));
+        if key.len() <= Self::MOST_BYTES && !parsed.has_problems() {
+            let mut known = known();
+            if known.len() >= Self::MOST {
+                known.clear();
+            }
+            known.insert(key, Arc::clone(&parsed));
+        }
+        Some(parsed)
+    }
+}
+
+/// All that options depend on. Each text follows its length, so that no two containers have the same bytes.
+fn key(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1024);
+    let variables = environment.iter().flat_map(|(name, value)| [*name, *value]);
+    key.extend(arguments.len().to_le_bytes());
+    for text in std::iter::once(name).chain(arguments.iter().copied()).chain(variables) {
+        key.extend(text.len().to_le_bytes());
+        key.extend(text.as_bytes());
+    }
+    key
+}
+
 /// Whether there may be a group of this name.
 fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte))
 }
 
+/// The init container, with its name.
+fn init_container(pod: &Value) -> Option<(&'static str, &Value)> {
+    let init = containers(pod, List::InitContainers);
+    [INIT, VALIDATION].into_iter().find_map(|name| Some((name, list::find(init, name)?)))
+}
+
 /// The arguments, unless another program is called.
 fn arguments(container: &Value) -> Option<impl Iterator<Item = &str>> {
     let words = |key: &str| {
-        let words = container.get(key).and_then(Value::as_array);
+        let words = container.lookup(key).and_then(Value::as_array);
         words.into_iter().flatten().filter_map(Value::as_str)
     };
     if let Some(program) = words("command").next() {
@@ -205,10 +272,10 @@ fn arguments(container: &Value) -> Option<impl Iterator<Item = &str>> {
 
 /// The variables with a literal value. The last one of a name counts.
 fn environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let variables = container.get("env").and_then(Value::as_array);
-    let literal = |variable: &&Value| variable.get("valueFrom").is_none_or(Value::is_null);
+    let variables = container.lookup("env").and_then(Value::as_array);
+    let literal = |variable: &&Value| variable.lookup("valueFrom").is_none_or(Value::is_null);
     variables.into_iter().flatten().filter(literal).map(|variable| {
-        (list::name(variable), variable.get("value").and_then(Value::as_str).unwrap_or_default())
+        (list::name(variable), variable.lookup("value").and_then(Value::as_str).unwrap_or_default())
     })
 }
 
@@ -282,6 +349,42 @@ mod tests {
             assert_eq!(without_proxy(&pod(&json!([init, proxy]), &json!([]))), None);
         }
         assert_eq!(without_proxy(&pod(&json!([]), &json!([{"name": "app"}]))), None);
+    }
+
+    #[test]
+    fn cached_options_are_those_of_the_container() {
+        let cache = InitOptionsCache::default();
+        let pod = |name: &str, args: &[&str], env: &[(&str, &str)]| {
+            let env: Vec<Value> =
+                env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+            json!({"spec": {"initContainers": [{"name": name, "args": args, "env": env}]}})
+        };
+        let long = "x".repeat(InitOptionsCache::MOST_BYTES);
+        let mut pods = vec![
+            pod("istio-init", &["-b", "*"], &[]),
+            pod("istio-validation", &["-b", "*"], &[]),
+            pod("istio-init", &["-b", "80"], &[]),
+            pod("istio-init", &["-b", "*", "DRY_RUN", "true"], &[]),
+            pod("istio-init", &["-b", "*"], &[("DRY_RUN", "true")]),
+            pod("istio-init", &["-b", "*\0-d"], &[]),
+            pod("istio-init", &["-b", &long], &[]),
+            json!({"spec": {"initContainers": [{"name": "istio-init", "command": ["sh"]}]}}),
+            json!({}),
+        ];
+        let uids =
+            (0..2 * InitOptionsCache::MOST).map(|uid| pod("istio-init", &["-u", &uid.to_string()], &[]));
+        pods.extend(uids);
+        for pod in pods.iter().chain(pods.iter().rev()) {
+            let found = cache.of(pod);
+            assert_eq!(found.as_deref(), InitOptions::of(pod).as_ref(), "{pod}");
+            assert!(cache.0.lock().unwrap().len() <= InitOptionsCache::MOST);
+        }
+        let (first, second) = (cache.of(&pods[0]).unwrap(), cache.of(&pods[0]).unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        for not_kept in [&pods[5], &pods[6]] {
+            let (first, second) = (cache.of(not_kept).unwrap(), cache.of(not_kept).unwrap());
+            assert!(!Arc::ptr_eq(&first, &second), "neither a problem nor a long text takes memory");
+        }
     }
 
     #[test]

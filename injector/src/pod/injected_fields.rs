@@ -5,7 +5,6 @@
 //! the recorded value and the field differs, another writer has changed it, and its value stays.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -75,8 +74,7 @@ fn digest(value: &Value) -> String {
     let digest = Sha256::digest(&sorted);
     let mut text = String::with_capacity(2 * DIGEST_BYTES);
     for byte in digest.iter().take(DIGEST_BYTES) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
+        text.extend([byte >> 4, byte & 15].into_iter().filter_map(|half| char::from_digit(half.into(), 16)));
     }
     text
 }
@@ -86,19 +84,12 @@ fn digest(value: &Value) -> String {
 fn write_sorted(value: &Value, to: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {
+            if fields.keys().is_sorted() {
+                return write_fields(fields.iter(), to);
+            }
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_unstable_by_key(|(key, _)| *key);
-            to.push(b'{');
-            for (index, (key, value)) in fields.into_iter().enumerate() {
-                if index > 0 {
-                    to.push(b',');
-                }
-                // Writing to memory does not fail.
-                let _ = serde_json::to_writer(&mut *to, key);
-                to.push(b':');
-                write_sorted(value, to);
-            }
-            to.push(b'}');
+            write_fields(fields.into_iter(), to);
         }
         Value::Array(items) => {
             to.push(b'[');
@@ -110,9 +101,36 @@ fn write_sorted(value: &Value, to: &mut Vec<u8>) {
             }
             to.push(b']');
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+        Value::String(text) => write_text(text, to),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {
+            // Writing to memory does not fail.
             let _ = serde_json::to_writer(to, value);
         }
+    }
+}
+
+fn write_fields<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, to: &mut Vec<u8>) {
+    to.push(b'{');
+    for (index, (key, value)) in fields.enumerate() {
+        if index > 0 {
+            to.push(b',');
+        }
+        write_text(key, to);
+        to.push(b':');
+        write_sorted(value, to);
+    }
+    to.push(b'}');
+}
+
+/// Most texts have nothing to escape.
+fn write_text(text: &str, to: &mut Vec<u8>) {
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        to.push(b'"');
+        to.extend_from_slice(text.as_bytes());
+        to.push(b'"');
+    } else {
+        // Writing to memory does not fail.
+        let _ = serde_json::to_writer(to, text);
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::path::Lookup as _;
+
 /// Which of the two lists of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum List {
@@ -28,7 +30,7 @@ impl List {
 
 /// The items of a list of the spec, none if it is missing.
 pub(crate) fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-    pod.get("spec").and_then(|spec| spec.get(list)?.as_array()).map_or(&[], Vec::as_slice)
+    pod.lookup("spec").and_then(|spec| spec.lookup(list)?.as_array()).map_or(&[], Vec::as_slice)
 }
 
 /// The containers of a list, none if it is missing.
@@ -132,17 +134,17 @@ pub(crate) fn metadata_mut<'a>(pod: &'a mut Value, key: &str) -> Option<&'a mut 
 
 /// An annotation.
 pub(crate) fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
-    metadata(pod, "annotations")?.get(key)?.as_str()
+    metadata(pod, "annotations")?.lookup(key)?.as_str()
 }
 
 /// A label.
 pub(crate) fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
-    metadata(pod, "labels")?.get(key)?.as_str()
+    metadata(pod, "labels")?.lookup(key)?.as_str()
 }
 
 /// `metadata.annotations` or `metadata.labels`.
 pub(crate) fn metadata<'a>(pod: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
-    pod.get("metadata")?.get(key)?.as_object()
+    pod.lookup("metadata")?.lookup(key)?.as_object()
 }
 
 /// Takes an annotation away, and the map with it when nothing is left.

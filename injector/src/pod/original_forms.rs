@@ -17,6 +17,7 @@ use super::place::{CONTAINERS, escaped, find_mut, unescaped};
 use super::probes::{self, Probers};
 use super::prometheus;
 use crate::annotations::{self, Syntax, keys};
+use crate::path::Lookup as _;
 use crate::quantity::{self, Rewritten};
 
 /// Templates set these to the first app container unless the pod has them.
@@ -61,7 +62,11 @@ pub(crate) struct OriginalForms {
 
 /// One of [`MAPS`].
 fn map<'a>(pod: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
-    if name == "spec" { pod.get(name)?.as_object() } else { metadata(pod, name) }
+    if name == "spec" { pod.lookup(name)?.as_object() } else { metadata(pod, name) }
+}
+
+fn field<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a Value> {
+    map?.lookup(key)
 }
 
 fn is_known(name: &str, key: &str) -> bool {
@@ -111,9 +116,9 @@ impl OriginalForms {
     /// Reads the annotation; `None` if there is none or it cannot be read.
     pub(crate) fn noted(pod: &Value) -> Option<Self> {
         let noted: Value = serde_json::from_str(annotation(pod, keys::UNINJECT)?).ok()?;
-        let fields = |key: &str| noted.get(key).and_then(Value::as_object).into_iter().flatten();
+        let fields = |key: &str| noted.lookup(key).and_then(Value::as_object).into_iter().flatten();
         let values = |key: &str| fields(key).map(|(place, value)| (place.clone(), value.clone())).collect();
-        let annotations = noted.get("annotations").and_then(Value::as_array).into_iter().flatten();
+        let annotations = noted.lookup("annotations").and_then(Value::as_array).into_iter().flatten();
         Some(Self {
             annotations: annotations.filter_map(|key| key.as_str().map(str::to_owned)).collect(),
             ports: fields("ports")
@@ -134,23 +139,22 @@ impl OriginalForms {
         let scraped = prometheus::merged_by_default(after);
         for name in MAPS {
             let earlier = self.written.remove(name).unwrap_or_default();
-            let of = |pod| map(pod, name).into_iter().flat_map(Map::keys);
-            let mut all: Vec<&String> = of(after).chain(of(before)).chain(earlier.keys()).collect();
-            let mut seen = HashSet::new();
-            all.retain(|key| seen.insert(*key));
+            let (old_map, new_map) = (map(before, name), map(after, name));
+            let gone = old_map.into_iter().flat_map(Map::keys).filter(|key| field(new_map, key).is_none());
+            let noted = earlier.keys().filter(|key| field(new_map, key).or(field(old_map, key)).is_none());
             let mut written = Map::new();
-            for key in all {
-                let [new, had] = [after, before]
-                    .map(|pod| map(pod, name).and_then(|map| map.get(key)).filter(|value| !value.is_null()));
-                let old = match earlier.get(key) {
+            for key in new_map.into_iter().flat_map(Map::keys).chain(gone).chain(noted) {
+                let [new, had] =
+                    [new_map, old_map].map(|map| field(map, key).filter(|value| !value.is_null()));
+                let old = match earlier.lookup(key) {
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,
                 };
+                let again = || old.is_some() && name != "spec" && patched.writes(name, key);
                 // What a template merges into an object or list of the user's is in `changes`.
-                let merged = old.is_some() && new.is_some_and(|new| new.is_object() || new.is_array());
-                let known = is_known(name, key) || scraped && prometheus::is_written(key);
-                let again = old.is_some() && name != "spec" && patched.writes(name, key);
-                if (old != new || again) && !merged && !known {
+                let merged = || old.is_some() && new.is_some_and(|new| new.is_object() || new.is_array());
+                let known = || is_known(name, key) || scraped && prometheus::is_written(key);
+                if (old != new || again()) && !merged() && !known() {
                     let entry = [Some(new.unwrap_or(&Value::Null)), old].into_iter().flatten().cloned();
                     written.insert(key.clone(), entry.collect());
                 }
@@ -169,7 +173,7 @@ impl OriginalForms {
             let Some(map) = parent.and_then(|parent| parent.get_mut(name)?.as_object_mut()) else { continue };
             for (key, noted) in written {
                 let new = noted.get(0).filter(|new| !new.is_null());
-                let as_written = match (map.get(key), new) {
+                let as_written = match (map.lookup(key), new) {
                     (Some(value), Some(new)) => changes::covers(value, new),
                     (value, new) => value.is_none() && new.is_none(),
                 };

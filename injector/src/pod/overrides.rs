@@ -7,6 +7,7 @@ use super::annotations::AnnotationError;
 use super::list::{List, annotation, find};
 use super::{AUTO_IMAGE, list};
 use crate::annotations::keys;
+use crate::path::Lookup as _;
 use crate::schema::{self, check, pointee};
 
 /// The user's containers that win over the template's.
@@ -86,7 +87,7 @@ pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) ->
 /// pointers in Go, are left out.
 pub(crate) fn overlay_of(container: &Value) -> Value {
     let mut overlay = container.as_object().cloned().unwrap_or_default();
-    if overlay.get("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {
+    if overlay.lookup("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {
         overlay.shift_remove("image");
     }
     drop_zero(&mut overlay, &schema::CONTAINER);

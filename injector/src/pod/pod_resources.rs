@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::{self, annotation, name};
 use crate::annotations::keys;
+use crate::path::Lookup as _;
 use crate::quantity::{nanos, of_nanos};
 use crate::validity::{request, requested};
 
@@ -15,8 +16,8 @@ pub(crate) fn raise(pod: &mut Value, is_added: impl Fn(&str) -> bool) {
     if annotation(pod, keys::RAISE_POD_RESOURCES) != Some("true") {
         return;
     }
-    let Some(spec) = pod.get("spec").and_then(Value::as_object) else { return };
-    let Some(original) = spec.get("resources").filter(|own| own.is_object()).cloned() else { return };
+    let Some(spec) = pod.lookup("spec").and_then(Value::as_object) else { return };
+    let Some(original) = spec.lookup("resources").filter(|own| own.is_object()).cloned() else { return };
     let mut raised = original.clone();
     for kind in KINDS {
         let amounts = raised.get_mut(kind).and_then(Value::as_object_mut).into_iter().flatten();
@@ -53,7 +54,7 @@ pub(crate) fn restore(pod: &mut Value, was_injected: bool) {
     }
     let Some(own) = pod.pointer_mut("/spec/resources").and_then(Value::as_object_mut) else { return };
     for kind in KINDS {
-        if let Some(amounts) = noted.get(kind) {
+        if let Some(amounts) = noted.lookup(kind) {
             own.insert(kind.to_owned(), amounts.clone());
         }
     }
@@ -61,14 +62,14 @@ pub(crate) fn restore(pod: &mut Value, was_injected: bool) {
 
 /// The containers that run beside each other.
 fn running(spec: &Map<String, Value>) -> impl Iterator<Item = &Value> {
-    let of = |key: &str| spec.get(key).and_then(Value::as_array).into_iter().flatten();
-    let sidecars =
-        of("initContainers").filter(|one| one.get("restartPolicy").and_then(Value::as_str) == Some("Always"));
+    let of = |key: &str| spec.lookup(key).and_then(Value::as_array).into_iter().flatten();
+    let sidecars = of("initContainers")
+        .filter(|one| one.lookup("restartPolicy").and_then(Value::as_str) == Some("Always"));
     of("containers").chain(sidecars)
 }
 
 fn needed(container: &Value, kind: &str, resource: &str) -> i128 {
-    let own = |kind: &str| nanos(container.get("resources")?.get(kind)?.get(resource)?.as_str()?);
+    let own = |kind: &str| nanos(container.lookup("resources")?.lookup(kind)?.lookup(resource)?.as_str()?);
     own(kind).or_else(|| own("requests")).unwrap_or_default()
 }
 

@@ -235,12 +235,12 @@ enum Kind {
 
 /// `prometheus.io/port`, however its separators are written.
 fn kind(key: &str) -> Option<Kind> {
-    let plain: String =
-        key.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-    match plain.as_str() {
-        "prometheus_io_path" => Some(Kind::Path),
-        "prometheus_io_port" => Some(Kind::Port),
-        "prometheus_io_scrape" => Some(Kind::Scrape),
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
+    let host = key.strip_prefix("prometheus")?.strip_prefix(is_separator)?;
+    match host.strip_prefix("io")?.strip_prefix(is_separator)? {
+        "path" => Some(Kind::Path),
+        "port" => Some(Kind::Port),
+        "scrape" => Some(Kind::Scrape),
         _ => None,
     }
 }

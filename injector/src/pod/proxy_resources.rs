@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::list::{annotation, proxy};
 use crate::annotations::keys;
-use crate::path::at;
+use crate::path::{Lookup as _, at};
 
 /// Each annotation with the field that it sets.
 const FIELDS: [(&str, &str, &str); 4] = [
@@ -21,10 +21,10 @@ pub(crate) fn replaced(pod: &Value, values: &Value) -> Option<String> {
     let config = at(values, "/global/proxy/resources")?;
     let proxy = proxy(pod)?;
     let has = |from: &Value, section: &str, name: &str| {
-        from.get(section).is_some_and(|all| all.get(name).is_some())
+        from.get(section).is_some_and(|all| all.lookup(name).is_some())
     };
     let lost = FIELDS.into_iter().filter(|(_, section, name)| {
-        has(config, section, name) && !proxy.get("resources").is_some_and(|own| has(own, section, name))
+        has(config, section, name) && !proxy.lookup("resources").is_some_and(|own| has(own, section, name))
     });
     let (fields, keys): (Vec<String>, Vec<&str>) =
         lost.map(|(key, section, name)| (format!("{section}.{name}"), key)).unzip();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::{List, annotation, name};
 use crate::annotations::keys;
+use crate::path::Lookup as _;
 
 /// What an earlier injection added, by its own record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl Status {
     pub(crate) fn of(pod: &Value) -> Option<Self> {
         let parsed: Value = serde_json::from_str(annotation(pod, keys::STATUS)?).ok()?;
         let names = |key: &str| -> Vec<String> {
-            let list = parsed.get(key).and_then(Value::as_array);
+            let list = parsed.lookup(key).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         parsed.is_object().then(|| Self {
@@ -33,14 +34,15 @@ impl Status {
             init_containers: names("initContainers"),
             volumes: names("volumes"),
             image_pull_secrets: names("imagePullSecrets"),
-            revision: parsed.get("revision").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            revision: parsed.lookup("revision").and_then(Value::as_str).unwrap_or_default().to_owned(),
         })
     }
 
     /// What the templates alone define, in their order.
     pub(crate) fn of_templates(template_pod: &Value, revision: &str) -> Self {
         let names = |key: &str| -> Vec<String> {
-            let list = template_pod.get("spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
+            let list =
+                template_pod.lookup("spec").and_then(|spec| spec.lookup(key)).and_then(Value::as_array);
             list.into_iter().flatten().map(|item| name(item).to_owned()).collect()
         };
         Self {

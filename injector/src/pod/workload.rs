@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::path::at;
+use crate::path::{Lookup as _, at};
 
 use super::list::label;
 
@@ -47,7 +47,7 @@ impl Workload {
         };
         let owners = at(pod, "/metadata/ownerReferences").and_then(Value::as_array);
         let controller =
-            owners.into_iter().flatten().find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
+            owners.into_iter().flatten().find(|owner| owner.lookup("controller") == Some(&Value::Bool(true)));
         if let Some(controller) = controller.filter(|_| !text(pod, "/metadata/generateName").is_empty()) {
             workload.api_version = text(controller, "/apiVersion").to_owned();
             workload.kind = text(controller, "/kind").to_owned();

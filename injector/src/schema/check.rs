@@ -3,7 +3,7 @@
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
 
-use crate::path::{Path, cut};
+use crate::path::{Lookup as _, Path, at, cut};
 
 use super::{CONTAINER, OBJECT_META, POD_SPEC, pointee};
 
@@ -54,7 +54,7 @@ pub(crate) fn pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> 
     {
         let keys: Vec<&str> = pointer.split('/').skip(1).collect();
         let (mut value, mut depth) = (object, 0);
-        while let Some(inner) = keys.get(depth).and_then(|key| value.get(*key)) {
+        while let Some(inner) = keys.get(depth).and_then(|key| value.lookup(key)) {
             value = inner;
             depth += 1;
         }
@@ -73,7 +73,7 @@ pub(crate) fn pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> 
 fn too_long(object: &Value, annotations: &str) -> Option<Malformed> {
     const MOST: usize = 256 << 10;
     let length = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
-    let bytes: usize = object.pointer(annotations)?.as_object()?.iter().map(length).sum();
+    let bytes: usize = at(object, annotations)?.as_object()?.iter().map(length).sum();
     (bytes > MOST).then(|| Malformed {
         path: annotations.trim_start_matches('/').replace('/', "."),
         given: format!("{bytes} bytes"),
@@ -85,9 +85,10 @@ fn too_long(object: &Value, annotations: &str) -> Option<Malformed> {
 fn visit(value: &Value, path: Path<'_>, kind: Kind, found: &mut Vec<Malformed>) {
     let expected = match (pointee(kind), value) {
         (Kind::Struct(of), Value::Object(fields)) => {
-            if !has_name(of) || matches!(fields.get("name"), Some(Value::String(name)) if !name.is_empty()) {
+            if !has_name(of) || matches!(fields.lookup("name"), Some(Value::String(name)) if !name.is_empty())
+            {
                 for field in read(of) {
-                    if let Some(value) = fields.get(field.key) {
+                    if let Some(value) = fields.lookup(field.key) {
                         visit(value, path.field(field.key), field.kind, found);
                     }
                 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use gotemplate::{Kind, Schema};
 use serde_json::{Map, Value};
 
+use crate::path::Lookup as _;
 use crate::schema::{ListMerge, alternatives, list_merge, pointee};
 
 /// Removes from `original` every object that `patch` has with another of these fields; its name stays.
@@ -36,9 +37,9 @@ fn object(original: &mut Map<String, Value>, patch: &Map<String, Value>, of: &'s
 
 fn items(original: &mut [Value], patch: &[Value], key: &str, of: &'static Schema) {
     let patched: HashMap<&str, &Value> =
-        patch.iter().filter_map(|item| Some((item.get(key)?.as_str()?, item))).collect();
+        patch.iter().filter_map(|item| Some((item.lookup(key)?.as_str()?, item))).collect();
     for item in original {
-        let found = item.get(key).and_then(Value::as_str).and_then(|name| patched.get(name));
+        let found = item.lookup(key).and_then(Value::as_str).and_then(|name| patched.get(name));
         if let (Value::Object(item), Some(Value::Object(patch))) = (item, found.copied()) {
             object(item, patch, of);
         }
@@ -48,7 +49,8 @@ fn items(original: &mut [Value], patch: &[Value], key: &str, of: &'static Schema
 /// Whether the patch sets one of the alternatives, and the original another one that would stay.
 fn replaces(original: &Map<String, Value>, patch: &Map<String, Value>, of: &'static Schema) -> bool {
     let keys = alternatives(of);
-    let set = |object: &Map<String, Value>, key: &str| object.get(key).is_some_and(|value| !value.is_null());
+    let set =
+        |object: &Map<String, Value>, key: &str| object.lookup(key).is_some_and(|value| !value.is_null());
     // A null in the patch removes the original's by itself.
     let stays = |key: &&str| set(original, key) && !patch.contains_key(*key);
     keys.iter().any(|key| set(patch, key)) && keys.iter().any(stays)

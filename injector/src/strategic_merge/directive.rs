@@ -33,7 +33,7 @@ pub(super) fn directive(patch: &Object, path: &Path<'_>) -> Result<Directive, Me
 }
 
 pub(super) fn is_directive(key: &str) -> bool {
-    key.starts_with('$')
+    key.as_bytes().first() == Some(&b'$')
         && (key == PATCH || key == RETAIN_KEYS || key.starts_with(SET_ORDER) || key.starts_with(DELETE_FROM))
 }
 

@@ -10,7 +10,7 @@ use super::directive::{
     settle_fields, settle_items,
 };
 use super::{MergeError, Problem, check_depth, error, order};
-use crate::path::{Path, type_name};
+use crate::path::{Lookup as _, Path, type_name};
 use crate::schema::{ListMerge, list_merge, pointee};
 
 type Object = Map<String, Value>;
@@ -201,7 +201,7 @@ fn set_order(
         ListMerge::Key(key) => Some(key),
         ListMerge::Atomic | ListMerge::Set => None,
     };
-    let live = match original.get(list) {
+    let live = match original.lookup(list) {
         Some(Value::Array(items)) => items.clone(),
         _ => Vec::new(),
     };
@@ -273,11 +273,11 @@ fn merge_keyed(
         return Ok(items);
     }
     if !gone.is_empty() {
-        original.retain(|old| old.get(key).is_none_or(|old| !gone.contains(old)));
+        original.retain(|old| old.lookup(key).is_none_or(|old| !gone.contains(old)));
     }
     check_keys(&original, key, false, path)?;
     let keys = |items: &mut dyn Iterator<Item = &Value>| -> Vec<Value> {
-        items.map(|item| item.get(key).cloned().unwrap_or_default()).collect()
+        items.map(|item| item.lookup(key).cloned().unwrap_or_default()).collect()
     };
     let live = keys(&mut original.iter());
     let patched = keys(&mut plain.iter().map(|(_, value)| value));
@@ -295,19 +295,19 @@ fn merge_items(
 ) -> Result<(), MergeError> {
     let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len() + patch.len());
     for (place, value) in merged.iter().enumerate() {
-        if let Some(value) = value.get(key) {
+        if let Some(value) = value.lookup(key) {
             places.entry(value.clone()).or_insert(place);
         }
     }
     for (index, value) in patch {
         let path = path.item(index);
-        let place = value.get(key).and_then(|value| places.get(value).copied());
+        let place = value.lookup(key).and_then(|value| places.get(value).copied());
         match (place.and_then(|place| merged.get_mut(place)), value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
                 merge_fields(old, new, Fields::from_kind(item), &path)?;
             }
             (_, mut new) => {
-                if let Some(new_key) = new.get(key) {
+                if let Some(new_key) = new.lookup(key) {
                     places.insert(new_key.clone(), merged.len());
                 }
                 if settle(&mut new, &path)? {
@@ -327,7 +327,7 @@ fn merge_key<'v>(
     path: &Path<'_>,
 ) -> Result<&'v Value, MergeError> {
     match item {
-        Value::Object(fields) => fields.get(key).filter(|value| !value.is_null()).ok_or_else(|| {
+        Value::Object(fields) => fields.lookup(key).filter(|value| !value.is_null()).ok_or_else(|| {
             error(path, Problem::NoMergeKey { key, item: shortened(&item.to_string()), in_patch })
         }),
         other => Err(error(path, Problem::NotAMap { found: type_name(other) })),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::path::Lookup as _;
+
 /// Puts `merged` in order: items that are in `first` as `first` orders them, the others as `live` orders
 /// them; each of the others goes before the first item, scanning on from the last insertion, that `live` has
 /// after it, else to the end.
@@ -81,7 +83,7 @@ pub(super) fn arrange(
 /// What identifies an item.
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&'static str>) -> Option<&'v Value> {
     match key {
-        Some(key) => item.get(key),
+        Some(key) => item.lookup(key),
         None => Some(item),
     }
 }

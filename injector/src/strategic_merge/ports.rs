@@ -11,6 +11,7 @@ use gotemplate::Schema;
 use serde_json::{Value, json};
 
 use super::directive::{PATCH, SET_ORDER};
+use crate::path::Lookup as _;
 use crate::schema;
 
 const KEY: &str = "containerPort";
@@ -28,15 +29,15 @@ pub(super) fn distinguish(original: &mut Value, patch: &mut Value, of: &'static 
         let mut patched: HashMap<String, &mut Value> = patched
             .into_iter()
             .flatten()
-            .filter(|item| item.get("ports").is_some())
-            .filter_map(|item| Some((item.get("name")?.as_str()?.to_owned(), item)))
+            .filter(|item| item.lookup("ports").is_some())
+            .filter_map(|item| Some((item.lookup("name")?.as_str()?.to_owned(), item)))
             .collect();
         if patched.is_empty() {
             continue;
         }
         let items = original.get_mut("spec").and_then(|spec| spec.get_mut(list)?.as_array_mut());
         for item in items.into_iter().flatten() {
-            let name = item.get("name").and_then(Value::as_str);
+            let name = item.lookup("name").and_then(Value::as_str);
             if let Some(patch) = name.and_then(|name| patched.remove(name)) {
                 changed |= container(item, patch);
             }
@@ -168,7 +169,7 @@ fn number(port: &Value) -> Option<i64> {
 }
 
 fn given(port: &Value) -> Option<&str> {
-    port.get("protocol")?.as_str().filter(|text| !text.is_empty())
+    port.lookup("protocol")?.as_str().filter(|text| !text.is_empty())
 }
 
 fn has(port: &Value) -> bool {

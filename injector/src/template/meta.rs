@@ -4,6 +4,7 @@ use super::{ValueResult, field, map_of, sprint_one, str_arg, types};
 use gotemplate::{Call, Functions, Map, Str, TextBuilder, Type, Value, arg};
 use serde_json::Value as Json;
 
+use crate::path::at;
 use crate::pod::PROXY;
 
 pub(super) fn register(f: &mut Functions) {
@@ -125,7 +126,7 @@ fn wants_attributes(mesh: &Value<'_>) -> bool {
     let providers = mesh.json.and_then(|json| json.get("extensionProviders")).and_then(Json::as_array);
     providers.is_some_and(|providers| {
         providers.iter().any(|provider| {
-            let enrichment = provider.pointer("/opentelemetry/serviceAttributeEnrichment");
+            let enrichment = at(provider, "/opentelemetry/serviceAttributeEnrichment");
             enrichment.and_then(Json::as_str) == Some("OTEL_SEMANTIC_CONVENTIONS")
         })
     })

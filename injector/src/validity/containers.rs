@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{EnforcedBy, Scope, images, is_zero};
+use crate::path::{Lookup as _, at};
 use crate::quantity;
 
 /// The pod is created, and this container does not start.
@@ -34,11 +35,11 @@ pub(super) fn medium(scope: &mut Scope<'_, '_, '_>) {
 pub(super) fn probed_ports(scope: &mut Scope<'_, '_, '_>) {
     let ports = scope.get("ports").and_then(Value::as_array);
     let known = |name: &str| {
-        ports.is_some_and(|ports| ports.iter().any(|port| port.get("name").is_some_and(|own| own == name)))
+        ports.is_some_and(|ports| ports.iter().any(|port| port.lookup("name").is_some_and(|own| own == name)))
     };
     let unknown = |probe: &Value| {
-        let action = ["httpGet", "tcpSocket"].into_iter().find_map(|kind| probe.get(kind))?;
-        let port = action.get("port")?.as_str()?;
+        let action = ["httpGet", "tcpSocket"].into_iter().find_map(|kind| probe.lookup(kind))?;
+        let port = action.lookup("port")?.as_str()?;
         // A number in quotes is refused by the API server.
         (!known(port) && port.parse::<u16>().is_err()).then(|| format!("port {port:?}"))
     };
@@ -47,7 +48,7 @@ pub(super) fn probed_ports(scope: &mut Scope<'_, '_, '_>) {
         found.extend(scope.get(key).and_then(unknown).map(|port| (key, port)));
     }
     for key in ["postStart", "preStop"] {
-        let hook = scope.get("lifecycle").and_then(|hooks| hooks.get(key));
+        let hook = scope.get("lifecycle").and_then(|hooks| hooks.lookup(key));
         found.extend(hook.and_then(unknown).map(|port| ("lifecycle", format!("{port} of {key}"))));
     }
     for (key, given) in found {
@@ -59,9 +60,9 @@ pub(super) fn probed_ports(scope: &mut Scope<'_, '_, '_>) {
 /// Only a privileged container mounts for the node.
 pub(super) fn propagation(scope: &mut Scope<'_, '_, '_>) {
     let privileged =
-        scope.get("securityContext").and_then(|own| own.get("privileged")?.as_bool()) == Some(true);
+        scope.get("securityContext").and_then(|own| own.lookup("privileged")?.as_bool()) == Some(true);
     let mounts = scope.get("volumeMounts").and_then(Value::as_array);
-    let both = |mount: &Value| mount.get("mountPropagation").is_some_and(|own| own == "Bidirectional");
+    let both = |mount: &Value| mount.lookup("mountPropagation").is_some_and(|own| own == "Bidirectional");
     if !privileged && mounts.is_some_and(|mounts| mounts.iter().any(both)) {
         let given = "mountPropagation Bidirectional";
         scope.report("volumeMounts", given, "privileged: true in its securityContext, or None", &[]);
@@ -91,9 +92,10 @@ pub(super) fn restart_rules(scope: &mut Scope<'_, '_, '_>) {
 
 /// A container of a pod that is not restarted is not restarted by a resize.
 pub(super) fn resize(scope: &mut Scope<'_, '_, '_>) {
-    let never = scope.checker.pod.pointer("/spec/restartPolicy").is_some_and(|policy| policy == "Never");
+    let never = at(scope.checker.pod, "/spec/restartPolicy").is_some_and(|policy| policy == "Never");
     let policies = scope.get("resizePolicy").and_then(Value::as_array);
-    let restarts = |one: &Value| one.get("restartPolicy").is_some_and(|policy| policy == "RestartContainer");
+    let restarts =
+        |one: &Value| one.lookup("restartPolicy").is_some_and(|policy| policy == "RestartContainer");
     if never && policies.is_some_and(|all| all.iter().any(restarts)) {
         let accepted = "NotRequired, with restartPolicy Never of the pod";
         scope.report("resizePolicy", "RestartContainer", accepted, &[]);
@@ -102,7 +104,7 @@ pub(super) fn resize(scope: &mut Scope<'_, '_, '_>) {
 
 /// An unmasked `/proc` needs user namespaces.
 pub(super) fn proc_mount(scope: &mut Scope<'_, '_, '_>) {
-    let users = scope.checker.pod.pointer("/spec/hostUsers").and_then(Value::as_bool);
+    let users = at(scope.checker.pod, "/spec/hostUsers").and_then(Value::as_bool);
     if scope.text("procMount") == "Unmasked" && users != Some(false) {
         scope.report("procMount", "Unmasked", "Default, or hostUsers: false in the pod", &[]);
     }
@@ -110,9 +112,12 @@ pub(super) fn proc_mount(scope: &mut Scope<'_, '_, '_>) {
 
 /// A volume is a file system or a block device of a container, and only a claim can be a device.
 pub(super) fn devices(scope: &mut Scope<'_, '_, '_>) {
+    if scope.get("volumeDevices").is_none() {
+        return;
+    }
     let names = |key: &str| -> Vec<String> {
         let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(|item| item.get("name")?.as_str().map(str::to_owned)).collect()
+        items.filter_map(|item| item.lookup("name")?.as_str().map(str::to_owned)).collect()
     };
     let mounted = names("volumeMounts");
     for device in names("volumeDevices") {
@@ -121,7 +126,7 @@ pub(super) fn devices(scope: &mut Scope<'_, '_, '_>) {
             scope.report("", given, "one of them", &["volumeDevices", "volumeMounts"]);
         }
         let is_claim = |volume: &Value| {
-            ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some())
+            ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.lookup(kind).is_some())
         };
         if volume(scope.checker.pod, &device).is_some_and(|volume| !is_claim(volume)) {
             let given = format!("volume {device:?}");
@@ -132,16 +137,19 @@ pub(super) fn devices(scope: &mut Scope<'_, '_, '_>) {
 
 /// Devices have paths of their own, and no user namespace.
 pub(super) fn device_paths(scope: &mut Scope<'_, '_, '_>) {
+    if scope.get("volumeDevices").is_none() {
+        return;
+    }
     let paths = |key: &str, path: &str| -> Vec<String> {
         let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(|item| item.get(path)?.as_str().map(str::to_owned)).collect()
+        items.filter_map(|item| item.lookup(path)?.as_str().map(str::to_owned)).collect()
     };
     let devices = paths("volumeDevices", "devicePath");
     if let Some(path) = paths("volumeMounts", "mountPath").iter().find(|path| devices.contains(path)) {
         let given = format!("path {path:?} in volumeDevices and volumeMounts");
         scope.report("", given, "another path for each", &["volumeDevices", "volumeMounts"]);
     }
-    let own_users = scope.checker.pod.pointer("/spec/hostUsers").and_then(Value::as_bool) == Some(false);
+    let own_users = at(scope.checker.pod, "/spec/hostUsers").and_then(Value::as_bool) == Some(false);
     if own_users && !devices.is_empty() {
         scope.report("volumeDevices", "set", "none with hostUsers: false of the pod", &[]);
     }
@@ -151,13 +159,13 @@ pub(super) fn device_paths(scope: &mut Scope<'_, '_, '_>) {
 pub(super) fn file_key(scope: &mut Scope<'_, '_, '_>) {
     let name = scope.text("volumeName");
     let found = volume(scope.checker.pod, name);
-    if !name.is_empty() && found.is_none_or(|volume| volume.get("emptyDir").is_none()) {
+    if !name.is_empty() && found.is_none_or(|volume| volume.lookup("emptyDir").is_none()) {
         let given = format!("{name:?}");
         scope.report("volumeName", given, "the name of an emptyDir volume of the pod", &[]);
     }
 }
 
 fn volume<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
-    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array)?;
-    volumes.iter().find(|volume| volume.get("name").is_some_and(|own| own == name))
+    let volumes = at(pod, "/spec/volumes").and_then(Value::as_array)?;
+    volumes.iter().find(|volume| volume.lookup("name").is_some_and(|own| own == name))
 }

@@ -4,19 +4,21 @@ use serde_json::Value;
 
 use super::relations::{list, name};
 use super::{Scope, text};
+use crate::path::Lookup as _;
 
 /// The API server's limit for the keys and values of all annotations.
 const MOST_BYTES: usize = 256 * 1024;
 
 /// Annotations are not too long together, and those with a meaning have a value that means something.
 pub(super) fn annotations(scope: &mut Scope<'_, '_, '_>) {
-    let Some(all) = scope.get("annotations").and_then(Value::as_object).cloned() else { return };
+    let object = scope.object;
+    let Some(all) = object.lookup("annotations").and_then(Value::as_object) else { return };
     let bytes: usize = all.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if bytes > MOST_BYTES {
         let accepted = format!("at most {MOST_BYTES} bytes in keys and values");
         scope.report("annotations", format!("{bytes} bytes"), accepted, &[]);
     }
-    for (key, value) in &all {
+    for (key, value) in all {
         let accepted = value.as_str().and_then(|value| expected(scope.checker.pod, key, value));
         if let Some(accepted) = accepted {
             scope.report("annotations", format!("{key}: {value}"), accepted, &[key]);
@@ -28,7 +30,7 @@ pub(super) fn annotations(scope: &mut Scope<'_, '_, '_>) {
 fn expected(pod: &Value, key: &str, value: &str) -> Option<&'static str> {
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
-    let spec = pod.get("spec").and_then(Value::as_object);
+    let spec = pod.lookup("spec").and_then(Value::as_object);
     if let Some(container) = key.strip_prefix(APP_ARMOR) {
         let known = ["containers", "initContainers"]
             .iter()
@@ -57,7 +59,7 @@ fn expected(pod: &Value, key: &str, value: &str) -> Option<&'static str> {
             (!is_list).then_some("a JSON list of tolerations")
         }
         "kubernetes.io/config.mirror" => spec
-            .and_then(|spec| spec.get("nodeName")?.as_str())
+            .and_then(|spec| spec.lookup("nodeName")?.as_str())
             .is_none_or(str::is_empty)
             .then_some("none without spec.nodeName"),
         _ => None,
@@ -66,7 +68,7 @@ fn expected(pod: &Value, key: &str, value: &str) -> Option<&'static str> {
 
 /// One owner is the controller.
 pub(super) fn owners(scope: &mut Scope<'_, '_, '_>) {
-    let is_controller = |one: &&Value| one.get("controller").and_then(Value::as_bool) == Some(true);
+    let is_controller = |one: &&Value| one.lookup("controller").and_then(Value::as_bool) == Some(true);
     let count = list(scope.object, "ownerReferences").iter().filter(is_controller).count();
     if count > 1 {
         scope.report("ownerReferences", format!("{count} with controller: true"), "one of them", &[]);

@@ -22,7 +22,12 @@ mod windows;
 #[allow(clippy::wildcard_enum_match_arm, reason = "tests")]
 mod tests;
 
+use std::borrow::Cow;
+
+use gotemplate::is_same_name;
 use serde_json::{Map, Value};
+
+use crate::path::Lookup as _;
 
 pub(crate) use place::Location;
 use place::Place;
@@ -142,7 +147,7 @@ struct Scope<'s, 'p, 'a> {
 
 impl Scope<'_, '_, '_> {
     fn get(&self, key: &str) -> Option<&Value> {
-        self.object.get(key).filter(|value| !value.is_null())
+        self.object.lookup(key).filter(|value| !value.is_null())
     }
 
     fn text(&self, key: &str) -> &str {
@@ -193,7 +198,7 @@ impl Checker<'_> {
             if value.is_null() {
                 continue;
             }
-            let Some(row) = of.fields.iter().find(|row| row.key == key) else { continue };
+            let Some(row) = of.fields.iter().find(|row| is_same_name(row.key, key)) else { continue };
             let place = place.field(key);
             for check in row.checks {
                 if let Some((given, accepted)) = check.fault(value) {
@@ -216,29 +221,30 @@ impl Checker<'_> {
     }
 
     fn rule(&mut self, rule: &Rule, object: &Map<String, Value>, place: &Place<'_>) {
-        let set = |key: &&&str| object.get(**key).is_some_and(|value| !value.is_null());
+        let set = |key: &&&str| object.lookup(key).is_some_and(|value| !value.is_null());
         match rule {
             Rule::Required(keys) => {
                 // Of a number, its range says that it is not 0.
                 let missing = |value: &Value| is_zero(value) && !value.is_number();
-                for key in keys.iter().filter(|key| object.get(**key).is_none_or(missing)) {
+                for key in keys.iter().filter(|key| object.lookup(key).is_none_or(missing)) {
                     self.push(&place.field(key), Vec::new(), "missing".to_owned(), "a value".to_owned());
                 }
             }
             Rule::One(keys) | Rule::AtMostOne(keys) => {
-                let given: Vec<String> = keys.iter().filter(set).map(|key| (*key).to_owned()).collect();
-                if given.len() > 1 || given.is_empty() && matches!(rule, Rule::One(_)) {
-                    self.one_of(given, keys, place);
+                let given = keys.iter().filter(set);
+                let count = given.clone().count();
+                if count > 1 || count == 0 && matches!(rule, Rule::One(_)) {
+                    self.one_of(given.map(|key| (*key).to_owned()).collect(), keys, place);
                 }
             }
             Rule::OneSource => {
                 let given = object.iter().filter(|(key, value)| *key != "name" && !value.is_null());
-                let given: Vec<String> = given.map(|(key, _)| key.clone()).collect();
-                let none = given.is_empty();
-                if given.len() != 1 {
+                let count = given.clone().count();
+                if count != 1 {
+                    let given = given.map(|(key, _)| key.clone()).collect();
                     self.one_of(given, &["emptyDir", "configMap", "secret", "hostPath", "..."], place);
                 }
-                if none {
+                if count == 0 {
                     self.enforced_by(None, EMPTY_DIR);
                 }
             }
@@ -351,16 +357,17 @@ fn range(from: i64, to: i64) -> String {
     }
 }
 
-/// The first item that is like one before it. Lists are short: no set is needed.
+/// The first item that is like one before it.
 fn duplicate(items: &[Value], keys: &[&str]) -> Option<(String, String)> {
     let (first, others) = keys.split_first()?;
-    let same = |one: &Value, other: &Value, key: &str| one.get(key) == other.get(key);
+    if differ(items, first) {
+        return None;
+    }
+    let same = |one: &Value, other: &Value, key: &str| one.lookup(key) == other.lookup(key);
     let mut seen = std::collections::HashMap::with_capacity(items.len());
     for item in items {
-        let Some(value) = item.get(*first).filter(|value| !is_zero(value)) else { continue };
-        let text = value
-            .as_str()
-            .map_or_else(|| std::borrow::Cow::Owned(value.to_string()), std::borrow::Cow::Borrowed);
+        let Some(value) = item.lookup(first).filter(|value| !is_zero(value)) else { continue };
+        let text = text_of(value);
         let earlier: &mut Vec<&Value> = seen.entry(text).or_default();
         if earlier.iter().any(|earlier| others.iter().all(|key| same(item, earlier, key))) {
             return Some((format!("{first} {value} twice"), format!("another {first} for each item")));
@@ -368,4 +375,23 @@ fn duplicate(items: &[Value], keys: &[&str]) -> Option<(String, String)> {
         earlier.push(item);
     }
     None
+}
+
+/// Whether no two of a few items have the same value of `key`, as in most lists.
+fn differ(items: &[Value], key: &str) -> bool {
+    const FEW: usize = 32;
+    let mut seen = Vec::with_capacity(items.len());
+    let mut values = items.iter().filter_map(|item| item.lookup(key)).filter(|value| !is_zero(value));
+    items.len() <= FEW
+        && values.all(|value| {
+            let text = text_of(value);
+            let is_new = !seen.contains(&text);
+            seen.push(text);
+            is_new
+        })
+}
+
+/// A value as text: numbers and strings count as the same.
+fn text_of(value: &Value) -> Cow<'_, str> {
+    value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed)
 }

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::path::Lookup as _;
+
 /// A place on the way down, on the stack.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -64,7 +66,7 @@ impl Location {
                 PlaceStep::Field(name) => steps.push(Step::Field(name.to_owned())),
                 PlaceStep::Item { item, key, index } => {
                     let value = item
-                        .get(key)
+                        .lookup(key)
                         .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
                     steps.push(match value.filter(|value| !value.is_empty()) {
                         Some(value) => Step::Named { key, value },
@@ -86,7 +88,7 @@ impl Location {
                 Some(Step::Field(list)) if list == "containers" => "initContainers",
                 _ => return None,
             };
-            let list = pod.get("spec")?.get(other)?;
+            let list = pod.lookup("spec")?.get(other)?;
             self.0.iter().skip(2).try_fold(list, |value, step| step.of(value))
         })
     }
@@ -120,7 +122,7 @@ impl Step {
             Self::Field(name) => value.get(name.as_str()),
             Self::Index(index) => value.get(index),
             Self::Named { key, value: wanted } => value.as_array()?.iter().find(|item| {
-                let Some(value) = item.get(key) else { return false };
+                let Some(value) = item.lookup(key) else { return false };
                 let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 shown == *wanted
             }),

@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use super::Scope;
 use super::relations::list;
+use crate::path::Lookup as _;
 
 /// Items of projected sources have different paths.
 pub(super) fn paths(scope: &mut Scope<'_, '_, '_>) {
     const KINDS: [&str; 3] = ["configMap", "secret", "downwardAPI"];
     let items = |source: &Value| -> Vec<String> {
-        let lists = KINDS.into_iter().filter_map(|kind| source.get(kind)?.get("items")?.as_array());
-        lists.flatten().filter_map(|item| item.get("path")?.as_str().map(str::to_owned)).collect()
+        let lists = KINDS.into_iter().filter_map(|kind| source.lookup(kind)?.lookup("items")?.as_array());
+        lists.flatten().filter_map(|item| item.lookup("path")?.as_str().map(str::to_owned)).collect()
     };
     let mut seen = HashSet::new();
     let twice = list(scope.object, "sources").iter().flat_map(items).find(|path| !seen.insert(path.clone()));

@@ -6,14 +6,15 @@ use serde_json::{Map, Value};
 
 use super::containers::NOT_STARTED;
 use super::{EnforcedBy, Scope, is_zero, text};
+use crate::path::{Lookup as _, at};
 use crate::quantity::nanos;
 
 pub(super) fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
-    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    object.lookup(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 pub(super) fn name(item: &Value) -> &str {
-    item.get("name").and_then(Value::as_str).unwrap_or_default()
+    item.lookup("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -49,12 +50,13 @@ pub(super) fn host_ports(scope: &mut Scope<'_, '_, '_>) {
     let mut seen = HashSet::new();
     let on_host = scope.is_true("hostNetwork");
     for container in list(scope.object, "containers") {
-        for port in container.get("ports").and_then(Value::as_array).into_iter().flatten() {
-            let text = |key: &str, default| port.get(key).and_then(Value::as_str).unwrap_or(default);
-            let Some(number) = port.get("hostPort").and_then(Value::as_i64).filter(|port| *port != 0) else {
+        for port in container.lookup("ports").and_then(Value::as_array).into_iter().flatten() {
+            let text = |key: &str, default| port.lookup(key).and_then(Value::as_str).unwrap_or(default);
+            let Some(number) = port.lookup("hostPort").and_then(Value::as_i64).filter(|port| *port != 0)
+            else {
                 continue;
             };
-            let own = port.get("containerPort").and_then(Value::as_i64).unwrap_or_default();
+            let own = port.lookup("containerPort").and_then(Value::as_i64).unwrap_or_default();
             let given = format!("hostPort {number} of container {}", name(container));
             if !seen.insert((number, text("protocol", "TCP"), text("hostIP", ""))) {
                 scope.report("", given, "another hostPort for each port of a pod", &["containers"]);
@@ -68,14 +70,15 @@ pub(super) fn host_ports(scope: &mut Scope<'_, '_, '_>) {
 
 /// What containers mount is among the volumes.
 pub(super) fn mounts(scope: &mut Scope<'_, '_, '_>) {
-    let volumes: HashSet<&str> = list(scope.object, "volumes").iter().map(name).collect();
+    let mut volumes: Vec<&str> = list(scope.object, "volumes").iter().map(name).collect();
+    volumes.sort_unstable();
     for key in LISTS {
         for (index, container) in list(scope.object, key).iter().enumerate() {
             for (mounts, path) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
-                let items = container.get(mounts).and_then(Value::as_array);
+                let items = container.lookup(mounts).and_then(Value::as_array);
                 for (at, mount) in items.into_iter().flatten().enumerate() {
                     let volume = name(mount);
-                    if volume.is_empty() || volumes.contains(volume) {
+                    if volume.is_empty() || volumes.binary_search(&volume).is_ok() {
                         continue;
                     }
                     let place = scope.place.field(key);
@@ -94,7 +97,7 @@ pub(super) fn mounts(scope: &mut Scope<'_, '_, '_>) {
 
 /// `dnsPolicy: None` needs name servers.
 pub(super) fn dns_policy(scope: &mut Scope<'_, '_, '_>) {
-    let servers = scope.get("dnsConfig").and_then(|config| config.get("nameservers")).is_none_or(is_zero);
+    let servers = scope.get("dnsConfig").and_then(|config| config.lookup("nameservers")).is_none_or(is_zero);
     if scope.text("dnsPolicy") == "None" && servers {
         scope.report("dnsConfig", "no nameservers", "at least one, with dnsPolicy: None", &[]);
     }
@@ -122,7 +125,7 @@ pub(super) fn sysctls(scope: &mut Scope<'_, '_, '_>) {
     let names: Vec<&str> = scope
         .get("securityContext")
         .map(|context| {
-            context.get("sysctls").and_then(Value::as_array).into_iter().flatten().map(name).collect()
+            context.lookup("sysctls").and_then(Value::as_array).into_iter().flatten().map(name).collect()
         })
         .unwrap_or_default();
     let found: Vec<(String, &str)> = of_node
@@ -223,8 +226,8 @@ pub(super) fn init_container(scope: &mut Scope<'_, '_, '_>) {
 
 /// Claims of a container are claims of the pod.
 pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
-    let claims = scope.get("resources").and_then(|resources| resources.get("claims")?.as_array());
-    let known = scope.checker.pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+    let claims = scope.get("resources").and_then(|resources| resources.lookup("claims")?.as_array());
+    let known = at(scope.checker.pod, "/spec/resourceClaims").and_then(Value::as_array);
     let known: Vec<&str> = known.into_iter().flatten().map(name).collect();
     let unknown = claims.into_iter().flatten().map(name).find(|claim| !known.contains(claim));
     if let Some(given) = unknown.map(|claim| format!("claim {claim:?}, which is none of spec.resourceClaims"))
@@ -236,15 +239,15 @@ pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
 /// Whether kubelet refuses to start a container: as user 0 where its own `runAsNonRoot`, or else the pod's,
 /// is true.
 pub(crate) fn breaks_non_root(pod: &Value, container: &Map<String, Value>) -> bool {
-    let own = container.get("securityContext");
-    let of_pod = pod.get("spec").and_then(|spec| spec.get("securityContext"));
+    let own = container.lookup("securityContext");
+    let of_pod = pod.lookup("spec").and_then(|spec| spec.lookup("securityContext"));
     let either = |key: &str| {
         let of = |context: Option<&'_ Value>| {
-            context.and_then(|all| all.get(key)).filter(|one| !one.is_null()).cloned()
+            context.and_then(|all| all.lookup(key)).filter(|one| !one.is_null()).cloned()
         };
         of(own).or_else(|| of(of_pod))
     };
-    let windows = pod.pointer("/spec/os/name").and_then(Value::as_str) == Some("windows");
+    let windows = at(pod, "/spec/os/name").and_then(Value::as_str) == Some("windows");
     !windows
         && either("runAsNonRoot") == Some(Value::Bool(true))
         && either("runAsUser").and_then(|user| user.as_i64()) == Some(0)
@@ -256,7 +259,7 @@ pub(super) fn non_root(scope: &mut Scope<'_, '_, '_>) {
         return;
     }
     let place = scope.place.field("securityContext");
-    let own = scope.get("securityContext").and_then(|context| context.get("runAsNonRoot")?.as_bool());
+    let own = scope.get("securityContext").and_then(|context| context.lookup("runAsNonRoot")?.as_bool());
     let given =
         if own == Some(true) { "true, with runAsUser 0" } else { "true in the pod, with runAsUser 0" };
     let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
@@ -298,11 +301,8 @@ pub(super) fn readiness_probe(scope: &mut Scope<'_, '_, '_>) {
 
 /// A hook does not sleep longer than the pod has time.
 pub(super) fn sleep(scope: &mut Scope<'_, '_, '_>) {
-    let seconds = scope.get("sleep").and_then(|sleep| sleep.get("seconds")?.as_i64()).unwrap_or_default();
-    let grace = scope
-        .checker
-        .pod
-        .pointer("/spec/terminationGracePeriodSeconds")
+    let seconds = scope.get("sleep").and_then(|sleep| sleep.lookup("seconds")?.as_i64()).unwrap_or_default();
+    let grace = at(scope.checker.pod, "/spec/terminationGracePeriodSeconds")
         .and_then(Value::as_i64)
         // The API server makes 1 of a negative one.
         .map_or(30, |grace| if grace < 0 { 1 } else { grace });
@@ -321,7 +321,7 @@ pub(super) fn privileged(scope: &mut Scope<'_, '_, '_>) {
         let fields = ["privileged", "allowPrivilegeEscalation"];
         scope.report("", "privileged, with allowPrivilegeEscalation false", "one of them", &fields);
     }
-    let added = scope.get("capabilities").and_then(|all| all.get("add")?.as_array());
+    let added = scope.get("capabilities").and_then(|all| all.lookup("add")?.as_array());
     let admin = added.is_some_and(|added| added.iter().any(|one| one == "CAP_SYS_ADMIN"));
     if admin {
         let fields = ["capabilities", "allowPrivilegeEscalation"];

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::relations::{list, name};
 use super::{Scope, text};
+use crate::path::Lookup as _;
 use crate::quantity::nanos;
 
 pub(super) fn shown(value: &Value) -> String {
@@ -11,7 +12,7 @@ pub(super) fn shown(value: &Value) -> String {
 }
 
 pub(super) fn amount(resources: &Map<String, Value>, kind: &str, resource: &str) -> Option<i128> {
-    match resources.get(kind)?.get(resource)? {
+    match resources.lookup(kind)?.lookup(resource)? {
         Value::String(text) => nanos(text),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             nanos(&other.to_string())
@@ -31,7 +32,7 @@ fn is_shared(resource: &str) -> bool {
 pub(super) fn requests(scope: &mut Scope<'_, '_, '_>) {
     let object = scope.object;
     for kind in ["requests", "limits"] {
-        let all = object.get(kind).and_then(Value::as_object);
+        let all = object.lookup(kind).and_then(Value::as_object);
         for (resource, given) in all.into_iter().flatten() {
             let Some(own) = amount(object, kind, resource) else { continue };
             if own < 0 {
@@ -77,7 +78,7 @@ fn over_limit(scope: &mut Scope<'_, '_, '_>, resource: &str, own: i128, given: &
     let shared = is_shared(resource);
     let limit = amount(scope.object, "limits", resource);
     if limit.map_or(!shared, |limit| own > limit || !shared && own != limit) {
-        let most = scope.get("limits").and_then(|limits| limits.get(resource)).map(shown);
+        let most = scope.get("limits").and_then(|limits| limits.lookup(resource)).map(shown);
         let accepted = match most {
             Some(most) if shared => format!("at most the limit, {most}"),
             Some(most) => format!("the limit, {most}"),
@@ -107,13 +108,13 @@ pub(crate) fn request(container: &Value, resource: &str) -> i128 {
 }
 
 fn of_container(container: &Value, kind: &str, resource: &str) -> Option<i128> {
-    amount(container.get("resources")?.as_object()?, kind, resource)
+    amount(container.lookup("resources")?.as_object()?, kind, resource)
 }
 
 /// The containers request at most what the pod does, and none has a higher limit.
 pub(super) fn pod_resources(scope: &mut Scope<'_, '_, '_>) {
-    let Some(resources) = scope.object.get("resources").and_then(Value::as_object) else { return };
-    let of = |kind: &str| resources.get(kind).and_then(Value::as_object);
+    let Some(resources) = scope.object.lookup("resources").and_then(Value::as_object) else { return };
+    let of = |kind: &str| resources.lookup(kind).and_then(Value::as_object);
     let unrequested = |resource: &&String| !of("requests").is_some_and(|own| own.contains_key(*resource));
     for resource in of("requests").into_iter().flat_map(Map::keys) {
         pod_request(scope, resources, "requests", resource);
@@ -145,7 +146,7 @@ fn pod_request(scope: &mut Scope<'_, '_, '_>, resources: &Map<String, Value>, ki
     if requested(spec, &of) <= amount(resources, kind, resource).unwrap_or_default() {
         return;
     }
-    let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+    let sidecar = |one: &&Value| one.lookup("restartPolicy").and_then(Value::as_str) == Some("Always");
     let all = list(spec, "containers").iter().chain(list(spec, "initContainers").iter().filter(sidecar));
     let parts: Vec<String> = all
         .filter(|container| of(container) > 0)
@@ -155,7 +156,7 @@ fn pod_request(scope: &mut Scope<'_, '_, '_>, resources: &Map<String, Value>, ki
         })
         .collect();
     let accepted = format!("at least what its containers request together ({})", parts.join(", "));
-    let given = resources.get(kind).and_then(|own| own.get(resource)).map(shown).unwrap_or_default();
+    let given = resources.lookup(kind).and_then(|own| own.lookup(resource)).map(shown).unwrap_or_default();
     let word = kind.trim_end_matches('s');
     scope.report("resources", format!("{word} of {resource} {given}"), accepted, &[]);
     scope.remedy(RAISE);
@@ -163,7 +164,7 @@ fn pod_request(scope: &mut Scope<'_, '_, '_>, resources: &Map<String, Value>, ki
 
 /// A container and what it has of a resource.
 fn named(container: &Value, kind: &str, resource: &str) -> String {
-    let own = container.get("resources").and_then(|own| own.get(kind)?.get(resource));
+    let own = container.lookup("resources").and_then(|own| own.lookup(kind)?.lookup(resource));
     format!("{} {}", name(container), own.map(shown).unwrap_or_default())
 }
 
@@ -176,7 +177,7 @@ pub(crate) fn requested(spec: &Map<String, Value>, of: &dyn Fn(&Value) -> i128) 
     let mut sidecars = 0;
     let mut most = 0;
     for container in list(spec, "initContainers") {
-        if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
+        if container.lookup("restartPolicy").and_then(Value::as_str) == Some("Always") {
             sidecars += of(container);
             most = most.max(sidecars);
         } else {

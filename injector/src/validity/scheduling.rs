@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Scope, is_zero};
+use crate::path::Lookup as _;
 
 /// The pod has no node before its gates are gone.
 pub(super) fn gates(scope: &mut Scope<'_, '_, '_>) {
@@ -56,11 +57,11 @@ pub(super) fn label_keys(scope: &mut Scope<'_, '_, '_>) {
     }
     let selector = scope.get("labelSelector");
     let selects = |key: &str| {
-        let labels = selector.and_then(|selector| selector.get("matchLabels"));
-        let expressions = selector.and_then(|selector| selector.get("matchExpressions")?.as_array());
+        let labels = selector.and_then(|selector| selector.lookup("matchLabels"));
+        let expressions = selector.and_then(|selector| selector.lookup("matchExpressions")?.as_array());
         let mut expressions = expressions.into_iter().flatten();
-        labels.is_some_and(|labels| labels.get(key).is_some())
-            || expressions.any(|one| one.get("key").is_some_and(|of| of == key))
+        labels.is_some_and(|labels| labels.lookup(key).is_some())
+            || expressions.any(|one| one.lookup("key").is_some_and(|of| of == key))
     };
     let again = [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)]
         .map(|(field, keys)| (field, keys.iter().find(|key| selects(key))));

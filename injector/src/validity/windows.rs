@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use super::relations::list;
 use super::{Scope, is_zero, text};
+use crate::path::{Lookup as _, at};
 
 /// Options of Windows: what a user's name is, and that no pod of Linux has them.
 pub(super) fn options(scope: &mut Scope<'_, '_, '_>) {
     const MOST_BYTES: usize = 64 * 1024;
-    if scope.checker.pod.pointer("/spec/os/name").is_some_and(|name| name == "linux") {
+    if at(scope.checker.pod, "/spec/os/name").is_some_and(|name| name == "linux") {
         scope.report("", "set", "none with spec.os.name linux", &[]);
     }
     // The pod has the same as its containers, and these the same as each other.
@@ -34,6 +35,9 @@ pub(super) fn options(scope: &mut Scope<'_, '_, '_>) {
 
 /// Linux-only fields, which Kubernetes rejects in a pod with `spec.os.name: windows`.
 pub(super) fn spec(scope: &mut Scope<'_, '_, '_>) {
+    if !is_windows(scope) {
+        return;
+    }
     let mut fields = present(scope, &["hostUsers", "shareProcessNamespace", "resources"]);
     fields.extend(["hostPID", "hostIPC"].into_iter().filter(|key| scope.is_true(key)));
     of_linux(scope, &fields);
@@ -41,6 +45,9 @@ pub(super) fn spec(scope: &mut Scope<'_, '_, '_>) {
 
 /// Linux-only fields of the pod's security context.
 pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
+    if !is_windows(scope) {
+        return;
+    }
     let fields = [
         "appArmorProfile",
         "fsGroup",
@@ -60,6 +67,9 @@ pub(super) fn pod_security(scope: &mut Scope<'_, '_, '_>) {
 
 /// Linux-only fields of a container's security context.
 pub(super) fn security(scope: &mut Scope<'_, '_, '_>) {
+    if !is_windows(scope) {
+        return;
+    }
     let fields = [
         "allowPrivilegeEscalation",
         "appArmorProfile",
@@ -76,13 +86,16 @@ pub(super) fn security(scope: &mut Scope<'_, '_, '_>) {
     of_linux(scope, &found);
 }
 
+fn is_windows(scope: &Scope<'_, '_, '_>) -> bool {
+    at(scope.checker.pod, "/spec/os/name").is_some_and(|name| name == "windows")
+}
+
 fn present(scope: &Scope<'_, '_, '_>, fields: &[&'static str]) -> Vec<&'static str> {
     fields.iter().copied().filter(|key| scope.get(key).is_some()).collect()
 }
 
 fn of_linux(scope: &mut Scope<'_, '_, '_>, fields: &[&'static str]) {
-    let windows = scope.checker.pod.pointer("/spec/os/name").is_some_and(|name| name == "windows");
-    if windows && !fields.is_empty() {
+    if !fields.is_empty() {
         let accepted = "no field of Linux, with spec.os.name windows";
         scope.report("", fields.join(", "), accepted, fields);
         scope.remedy("exclude pods of Windows by label sidecar.istio.io/inject: \"false\"");
@@ -117,9 +130,9 @@ pub(super) fn host_network(scope: &mut Scope<'_, '_, '_>) {
 
 /// Whether each container is a process of the node.
 fn host_processes(pod: &Value) -> Vec<bool> {
-    let Some(spec) = pod.get("spec").and_then(Value::as_object) else { return Vec::new() };
-    let of = |context: Option<&Value>| context?.get("windowsOptions")?.get("hostProcess")?.as_bool();
-    let of_pod = of(spec.get("securityContext"));
+    let Some(spec) = pod.lookup("spec").and_then(Value::as_object) else { return Vec::new() };
+    let of = |context: Option<&Value>| context?.lookup("windowsOptions")?.lookup("hostProcess")?.as_bool();
+    let of_pod = of(spec.lookup("securityContext"));
     let all = ["containers", "initContainers"].iter().flat_map(|key| list(spec, key));
-    all.map(|one| of(one.get("securityContext")).or(of_pod) == Some(true)).collect()
+    all.map(|one| of(one.lookup("securityContext")).or(of_pod) == Some(true)).collect()
 }

@@ -28,14 +28,15 @@ struct Line<'t> {
     next: usize,
 }
 
-/// Reads one document of plain block style; `None` if the text has anything else.
-pub(super) fn read(text: &str) -> Option<(Value, Vec<Range<usize>>)> {
+/// Reads one document of plain block style; `None` if the text has anything else. With `as_written`, the
+/// value of each plain scalar is its text.
+pub(super) fn read(text: &str, as_written: bool) -> Option<(Value, Vec<Range<usize>>)> {
     // Looks at every byte, so that it takes many at a time.
     let is_plain = text.bytes().fold(true, |plain, byte| plain & matches!(byte, b'\n' | b' '..=b'~'));
     if text.len() > MAX_BYTES || !is_plain {
         return None;
     }
-    let mut reader = Reader { text, line: None, spans: Vec::with_capacity(text.len() / 16) };
+    let mut reader = Reader { text, as_written, line: None, spans: Vec::with_capacity(text.len() / 16) };
     reader.go_to(0)?;
     let first = reader.line?;
     let value = reader.node(first.indent, 0)?;
@@ -44,6 +45,7 @@ pub(super) fn read(text: &str) -> Option<(Value, Vec<Range<usize>>)> {
 
 struct Reader<'t> {
     text: &'t str,
+    as_written: bool,
     /// The next line with content; `None` at the end.
     line: Option<Line<'t>>,
     spans: Vec<Range<usize>>,
@@ -56,9 +58,9 @@ impl<'t> Reader<'t> {
         while at < self.text.len() {
             let length = self.line_length(at)?;
             let whole = self.text.get(at..at + length)?;
-            let content = whole.trim_start_matches(' ');
+            let content = trim_start(whole);
             let (indent, next) = (whole.len() - content.len(), at + length + 1);
-            if !(content.is_empty() || content.starts_with('#')) {
+            if !(content.is_empty() || begins(content, b'#')) {
                 // Markers and directives.
                 if indent == 0 && (content.starts_with(['%', '.']) || content.starts_with("---")) {
                     return None;
@@ -90,9 +92,9 @@ impl<'t> Reader<'t> {
         let mut items = Vec::new();
         while let Some(line) = self.line.filter(|line| line.indent == indent && is_item(line.text)) {
             let rest = line.text.get(1..)?;
-            let content = rest.trim_start_matches(' ');
+            let content = trim_start(rest);
             let skipped = 1 + rest.len() - content.len();
-            if content.is_empty() || is_item(content) || content.starts_with('#') {
+            if content.is_empty() || is_item(content) || begins(content, b'#') {
                 return None;
             }
             let inner = Line { at: line.at + skipped, indent: indent + skipped, text: content, ..line };
@@ -120,14 +122,15 @@ impl<'t> Reader<'t> {
                 Key::Quoted(text) => text.to_owned(),
             };
             let rest = line.text.get(length + 1..)?;
-            let content = rest.trim_start_matches(' ');
-            let value = if content.is_empty() || content.starts_with('#') {
+            let content = trim_start(rest);
+            let value = if content.is_empty() || begins(content, b'#') {
                 self.go_to(line.next)?;
                 match self.line {
                     Some(next) if next.indent > indent || next.indent == indent && is_item(next.text) => {
                         self.node(next.indent, depth + 1)?
                     }
-                    _ => Value::Null,
+                    // As the parser shows an empty scalar.
+                    _ => self.plain("~")?,
                 }
             } else {
                 let at = line.at + line.text.len() - content.len();
@@ -158,11 +161,11 @@ impl<'t> Reader<'t> {
             [b'{' | b'[', ..] => return self.flow_value(line, indent),
             _ => {
                 let text = plain_text(line.text)?;
-                (plain(text)?, text.len())
+                (self.plain(text)?, text.len())
             }
         };
         let rest = line.text.get(length..)?;
-        let comment = rest.starts_with(' ') && rest.trim_start_matches(' ').starts_with('#');
+        let comment = begins(rest, b' ') && begins(trim_start(rest), b'#');
         if !(rest.is_empty() || comment) {
             return None;
         }
@@ -190,8 +193,7 @@ impl<'t> Reader<'t> {
             b'{' => b'}',
             b'[' => b']',
             _ => {
-                let (value, end) = self.flow_scalar(at)?;
-                return Some((value, end));
+                return self.flow_scalar(at, Self::plain);
             }
         };
         let (mut fields, mut items) = (Map::new(), Vec::new());
@@ -199,10 +201,10 @@ impl<'t> Reader<'t> {
         while *self.text.as_bytes().get(at)? != close {
             if close == b'}' {
                 let quoted = matches!(self.text.as_bytes().get(at)?, b'"' | b'\'');
-                let (name, end) = self.flow_scalar(at)?;
+                let (name, end) = self.flow_scalar(at, |_, text| plain(text))?;
                 let name = key_text(name).filter(|name| name != "<<")?;
-                let rest = self.text.get(end..)?.strip_prefix(':')?;
-                if !quoted && !rest.starts_with(' ') {
+                let rest = after_colon(self.text.get(end..)?)?;
+                if !quoted && !begins(rest, b' ') {
                     return None;
                 }
                 let (value, end) = self.flow(self.skip(end + 1, indent)?, indent, depth + 1)?;
@@ -225,7 +227,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The scalar of a flow collection at the offset `at`, and the offset behind it.
-    fn flow_scalar(&mut self, at: usize) -> Option<(Value, usize)> {
+    fn flow_scalar(&mut self, at: usize, plain: fn(&Self, &str) -> Option<Value>) -> Option<(Value, usize)> {
         let rest = self.text.get(at..)?;
         let (value, length) = match rest.bytes().next()? {
             quote @ (b'"' | b'\'') => {
@@ -239,12 +241,17 @@ impl<'t> Reader<'t> {
                 let simple =
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
                 let length = rest.bytes().position(|byte| !simple(byte)).unwrap_or(rest.len());
-                let text = rest.get(..length).filter(|text| !(text.is_empty() || text.starts_with('-')))?;
-                (plain(text)?, length)
+                let text = rest.get(..length).filter(|text| !(text.is_empty() || begins(text, b'-')))?;
+                (plain(self, text)?, length)
             }
         };
         self.spans.push(at..at + length);
         Some((value, at + length))
+    }
+
+    /// The value of a plain scalar that is no key.
+    fn plain(&self, text: &str) -> Option<Value> {
+        if self.as_written { Some(Value::String(text.to_owned())) } else { plain(text) }
     }
 
     /// The offset of the next byte from `at` on that is neither a blank nor a line break. The lines that
@@ -267,7 +274,7 @@ impl<'t> Reader<'t> {
         while at < self.text.len() {
             let length = self.line_length(at)?;
             let whole = self.text.get(at..at + length)?;
-            let here = whole.len() - whole.trim_start_matches(' ').len();
+            let here = whole.len() - trim_start(whole).len();
             if here == whole.len() {
                 // Blanks beyond the indentation are content; before the first line they are an error.
                 if width.is_none_or(|width| here > width) && here > 0 {
@@ -312,7 +319,22 @@ impl<'t> Reader<'t> {
 }
 
 fn is_item(text: &str) -> bool {
-    text == "-" || text.starts_with("- ")
+    matches!(text.as_bytes(), [b'-'] | [b'-', b' ', ..])
+}
+
+/// Whether a text begins with this ASCII character, without a call.
+fn begins(text: &str, byte: u8) -> bool {
+    text.as_bytes().first() == Some(&byte)
+}
+
+fn after_colon(text: &str) -> Option<&str> {
+    text.get(1..).filter(|_| begins(text, b':'))
+}
+
+/// The text without the blanks in front of it.
+fn trim_start(text: &str) -> &str {
+    let blanks = text.bytes().take_while(|byte| *byte == b' ').count();
+    text.get(blanks..).unwrap_or_default()
 }
 
 enum Key<'t> {
@@ -323,8 +345,8 @@ enum Key<'t> {
 /// The key that a line begins with, and how many bytes there are before its colon.
 fn key(text: &str) -> Option<(Key<'_>, usize)> {
     let of_colon = |length: usize| {
-        let rest = text.get(length..)?.strip_prefix(':')?;
-        (rest.is_empty() || rest.starts_with(' ')).then_some(length)
+        let rest = after_colon(text.get(length..)?)?;
+        (rest.is_empty() || begins(rest, b' ')).then_some(length)
     };
     match text.as_bytes().first()? {
         quote @ (b'"' | b'\'') => {
@@ -363,7 +385,7 @@ fn plain_text(text: &str) -> Option<&str> {
 /// JSON too are left to the parser.
 fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let body = text.get(1..)?;
-    let end = body.find([quote, '\\'])?;
+    let end = body.bytes().position(|byte| char::from(byte) == quote || byte == b'\\')?;
     let rest = body.get(end..)?;
     if rest.starts_with(quote) && !rest.starts_with("''") {
         return Some((body.get(..end)?.to_owned(), end + 2));

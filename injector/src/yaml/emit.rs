@@ -3,6 +3,8 @@
 //! The serializer examines each text several times. This writer decides with one look at most of them that
 //! they need no quotes, and gives up (`None`) at what it does not know. A property test compares the two.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 use super::serialize::serialize;
@@ -81,6 +83,21 @@ impl Emitter {
             Value::Array(_) => self.out.push_str("[]"),
             Value::String(text) if is_plain(text) => self.out.push_str(text),
             Value::String(text) if text.contains(['\n', '\r']) => return self.block(text, indent + 2),
+            // An ASCII text of JSON, of which the serializer doubles the single quotes.
+            Value::String(text) if text.starts_with(['{', '[']) && text.bytes().all(is_json_byte) => {
+                self.out.push('\'');
+                self.out.push_str(text);
+                self.out.push('\'');
+            }
+            Value::String(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.out.push('"');
+                self.out.push_str(text);
+                self.out.push('"');
+            }
+            Value::Number(number) if !number.is_f64() => {
+                // Writing to a string does not fail.
+                let _ = write!(self.out, "{number}");
+            }
             Value::String(_) | Value::Number(_) => {
                 let text = serialize(value);
                 self.out.push_str(text.strip_suffix('\n')?);
@@ -117,9 +134,19 @@ impl Emitter {
         Some(())
     }
 
-    fn indent(&mut self, width: usize) {
-        self.out.extend(std::iter::repeat_n(' ', width));
+    fn indent(&mut self, mut width: usize) {
+        const BLANKS: &str = "                                ";
+        while let Some(rest) = width.checked_sub(BLANKS.len()) {
+            self.out.push_str(BLANKS);
+            width = rest;
+        }
+        self.out.push_str(BLANKS.get(..width).unwrap_or_default());
     }
+}
+
+/// A byte that JSON in single quotes may have as it is.
+fn is_json_byte(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'\''
 }
 
 /// Words that a reader may take for something else than text, in lower case.

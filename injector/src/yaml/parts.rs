@@ -158,14 +158,9 @@ fn not_utf8(bytes: &[u8], first_line: usize, at: usize) -> YamlError {
 /// The length of the separator that a line is or begins with.
 fn separator(line: &[u8], first: bool) -> Option<usize> {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-    let marker = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| first).unwrap_or(line);
-    let rest = marker.strip_prefix(b"---")?;
-    if !(rest.is_empty()
-        || rest.starts_with(b" ")
-        || rest.starts_with(b"\t")
-        || rest.starts_with(b"\r")
-        || rest.starts_with(b"\n"))
-    {
+    let marker = if first { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
+    let [b'-', b'-', b'-', rest @ ..] = marker else { return None };
+    if !matches!(rest, [] | [b' ' | b'\t' | b'\r' | b'\n', ..]) {
         return None;
     }
     let content = rest.trim_ascii();

@@ -56,7 +56,7 @@ fn raw_at_most(most: usize, text: &str) -> Result<Raw, YamlError> {
     }
     // Every node takes at least one byte.
     if text.len() <= most
-        && let Some((value, spans)) = block::read(text)
+        && let Some((value, spans)) = block::read(text, false)
     {
         return Ok(Raw { value, spans, duplicate: None });
     }
@@ -70,6 +70,11 @@ pub(super) fn parse(most: usize, text: &str) -> Result<Raw, YamlError> {
 
 /// The document in which the value of each plain scalar is its text; `None` for a text that cannot be read.
 pub(super) fn as_written(text: &str) -> Option<Value> {
+    block::read(text, true).map(|(value, _)| value).or_else(|| parse_as_written(text))
+}
+
+/// As [`as_written`], of any YAML.
+pub(super) fn parse_as_written(text: &str) -> Option<Value> {
     let reader = Reader { as_written: true, ..Reader::new(MAX_NODES, text) };
     Some(whole_document(reader).ok()?.value)
 }

@@ -89,7 +89,7 @@ fn check_kind(
         (Kind::Struct(of), Value::Object(fields)) => check_struct(fields, of, path, dropped),
         (Kind::Map(of), Value::Object(fields)) => fields
             .iter_mut()
-            .filter(|(key, _)| !key.starts_with('$'))
+            .filter(|(key, _)| key.as_bytes().first() != Some(&b'$'))
             .try_for_each(|(key, value)| check_kind(value, *of, &path.field(key), dropped)),
         (Kind::List(of), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
@@ -123,7 +123,7 @@ fn check_struct(
             }
             true
         }
-        None if key.starts_with('$') => true,
+        None if key.as_bytes().first() == Some(&b'$') => true,
         None => {
             dropped.push(unknown(key, of, path));
             false

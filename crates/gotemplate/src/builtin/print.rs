@@ -3,6 +3,7 @@
 use crate::value::schema::{Kind, enum_name};
 use crate::value::text::{Str, TextBuilder, too_deep};
 use crate::value::{MAX_NESTING, Value};
+use std::borrow::Cow;
 
 /// What `{{ value }}` writes.
 pub(crate) fn print_action<'a>(out: &mut TextBuilder<'a>, value: &Value<'a>) -> Result<(), String> {
@@ -192,7 +193,11 @@ pub(crate) fn sprintln<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Res
 }
 
 /// The inside of Go's `%q`, for the given quote mark.
-pub(crate) fn escape(text: &str, quote: char, ascii: bool) -> String {
+pub(crate) fn escape(text: &str, quote: char, ascii: bool) -> Cow<'_, str> {
+    let plain = |c: char| matches!(c, ' '..='~') && c != '\\' && c != quote;
+    if text.bytes().all(|byte| plain(char::from(byte))) {
+        return Cow::Borrowed(text);
+    }
     let mut out = String::with_capacity(text.len() + 2);
     for c in text.chars() {
         match c {
@@ -215,7 +220,7 @@ pub(crate) fn escape(text: &str, quote: char, ascii: bool) -> String {
             _ => out.push_str(&format!("\\U{:08x}", u32::from(c))),
         }
     }
-    out
+    Cow::Owned(out)
 }
 
 /// Go's `unicode.IsPrint`, as far as Rust's tables tell: Rust's `Debug` escapes what is not printable.

@@ -29,7 +29,8 @@ impl<'a> Printer<'_, 'a> {
             'X' => (format!("{magnitude:X}"), if spec.sharp { "0X" } else { "" }),
             'c' => return self.pad(&c.to_string(), spec, None),
             'q' => {
-                let text = escape(&c.to_string(), '\'', spec.plus);
+                let shown = c.to_string();
+                let text = escape(&shown, '\'', spec.plus);
                 return self.pad(&format!("'{text}'"), spec, None);
             }
             'U' => return self.pad(&format!("U+{magnitude:04X}"), spec, None),

@@ -25,23 +25,25 @@ impl<'a> State<'a> {
             Code::Or => return self.short_circuit(dot, args, piped, true),
             Code::Body(body) => body,
         };
-        let mut values = Vec::with_capacity(args.len() + 1);
+        let mark = self.args.len();
         for (i, arg) in args.iter().enumerate() {
-            let ty = param(func, i);
-            values.push(self.argument(dot, ty, arg)?);
+            let value = self.argument(dot, param(func, i), arg)?;
+            self.args.push(value);
         }
         if let Some(value) = piped {
             match check(value, param(func, args.len())) {
-                Ok(value) => values.push(value),
+                Ok(value) => self.args.push(value),
                 Err(message) => return self.fail(at, shown, message),
             }
         }
+        let values = self.args.get(mark..).unwrap_or_default();
         let mut call = Call { left: &mut self.left };
         let cost = values.iter().map(Value::step_cost).fold(0, usize::saturating_add);
-        let result = call.work(cost).and_then(|()| body(&mut call, &values)).and_then(|value| {
+        let result = call.work(cost).and_then(|()| body(&mut call, values)).and_then(|value| {
             call.spend(weight(&value))?;
             Ok(value)
         });
+        self.args.truncate(mark);
         match result {
             Ok(value) => Ok(value),
             Err(message) => self.fail(at, shown, format!("error calling {}: {message}", func.name)),

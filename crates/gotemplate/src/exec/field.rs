@@ -10,20 +10,20 @@ impl<'a> State<'a> {
     /// Follows a chain of names. Only methods may take arguments, and none of ours does.
     pub(crate) fn fields(
         &self,
-        base: Value<'a>,
+        base: &Value<'a>,
         expr: &'a Expr,
         names: &'a [Box<str>],
         has_args: bool,
     ) -> Eval<Value<'a>> {
-        let mut value = base;
+        let mut value = None;
         for (i, name) in names.iter().enumerate() {
             let has_args = has_args && i + 1 == names.len();
-            value = match field(&value, name, has_args) {
-                Ok(value) => value,
+            value = match field(value.as_ref().unwrap_or(base), name, has_args) {
+                Ok(value) => Some(value),
                 Err(message) => return self.fail(expr.at, expr, message),
             };
         }
-        Ok(value)
+        Ok(value.unwrap_or_else(|| base.clone()))
     }
 }
 

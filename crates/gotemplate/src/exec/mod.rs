@@ -28,6 +28,8 @@ pub(crate) struct State<'a> {
     pub(crate) trees: &'a Trees,
     pub(crate) out: TextBuilder<'a>,
     pub(crate) vars: Vec<(&'a str, Value<'a>)>,
+    /// The arguments of the calls that are under way.
+    pub(crate) args: Vec<Value<'a>>,
     pub(crate) left: Limits,
 }
 
@@ -199,7 +201,7 @@ impl<'a> State<'a> {
     }
 
     fn template(&mut self, dot: &Value<'a>, at: At, name: &'a str, data: Option<&'a Pipe>) -> Eval<Flow> {
-        let shown = format!("template {name:?}");
+        let shown = format_args!("template {name:?}");
         let Some((name, tree)) = self.trees.get_key_value(name) else {
             return self.fail(at, &shown, format!("template {name:?} not defined"));
         };
@@ -245,9 +247,9 @@ impl<'a> State<'a> {
         }
     }
 
-    pub(crate) fn variable(&self, at: At, expr: &Expr, name: &str) -> Eval<Value<'a>> {
+    pub(crate) fn variable(&self, at: At, expr: &Expr, name: &str) -> Eval<&Value<'a>> {
         match self.vars.iter().rev().find(|(n, _)| *n == name) {
-            Some((_, value)) => Ok(value.clone()),
+            Some((_, value)) => Ok(value),
             None => self.fail(at, expr, format!("undefined variable: {name}")),
         }
     }
@@ -265,7 +267,7 @@ impl<'a> State<'a> {
         match &first.kind {
             ExprKind::Func(func) => return self.call(dot, first.at, command, func, args, piped),
             ExprKind::Field(fields) => {
-                return self.fields(dot.clone(), first, fields, !args.is_empty() || piped.is_some());
+                return self.fields(dot, first, fields, !args.is_empty() || piped.is_some());
             }
             ExprKind::Variable { name, fields } if !fields.is_empty() => {
                 let base = self.variable(first.at, first, name)?;
@@ -273,7 +275,7 @@ impl<'a> State<'a> {
             }
             ExprKind::Chain { base, fields } => {
                 let base = self.chain_base(dot, base)?;
-                return self.fields(base, first, fields, !args.is_empty() || piped.is_some());
+                return self.fields(&base, first, fields, !args.is_empty() || piped.is_some());
             }
             _ => {}
         }
@@ -305,14 +307,14 @@ impl<'a> State<'a> {
                 (Some(int), _) => Ok(Value::int(int)),
                 _ => self.fail(expr.at, expr, format!("{} overflows int", number.text)),
             },
-            ExprKind::Field(fields) => self.fields(dot.clone(), expr, fields, false),
+            ExprKind::Field(fields) => self.fields(dot, expr, fields, false),
             ExprKind::Variable { name, fields } => {
                 let base = self.variable(expr.at, expr, name)?;
                 self.fields(base, expr, fields, false)
             }
             ExprKind::Chain { base, fields } => {
                 let base = self.chain_base(dot, base)?;
-                self.fields(base, expr, fields, false)
+                self.fields(&base, expr, fields, false)
             }
             ExprKind::Func(func) => self.call(dot, expr.at, expr, func, &[], None),
             ExprKind::Pipe(pipe) => self.nested(expr.at, expr, |s| s.pipeline(dot, pipe)),

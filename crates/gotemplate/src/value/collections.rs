@@ -1,6 +1,6 @@
 //! Slices and maps: over JSON, or made by a template.
 
-use crate::value::schema::kind_name;
+use crate::value::schema::{is_same_name, kind_name};
 use crate::value::text::{Origin, Str};
 use crate::value::{List, Map, OwnList, OwnMap, Value};
 use serde_json::{Map as JsonMap, Value as Json};
@@ -184,7 +184,11 @@ impl<'a> OwnMap<'a> {
 /// The entry of a key. In a small map a look at all keys takes less time than hashing one.
 pub(crate) fn entry<'a>(map: &'a JsonMap<String, Json>, key: &str) -> Option<(&'a String, &'a Json)> {
     const SMALL: usize = 12;
-    if map.len() > SMALL { map.get_key_value(key) } else { map.iter().find(|(other, _)| *other == key) }
+    if map.len() > SMALL {
+        map.get_key_value(key)
+    } else {
+        map.iter().find(|(other, _)| is_same_name(other, key))
+    }
 }
 
 /// Long chains of collections are taken apart one by one: dropping them recursively could exhaust the stack.

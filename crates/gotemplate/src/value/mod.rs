@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
-use schema::{EnumType, Field, Kind, Schema, pointer_name, title};
+use schema::{EnumType, Field, Kind, Schema, is_same_name, pointer_name, title};
 pub(crate) use text::MAX_NESTING;
 use text::{Origin, Str};
 
@@ -341,6 +341,6 @@ impl<'a> Record<'a> {
     /// The value of a field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.fields.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
+        self.fields.iter().find(|(n, _)| is_same_name(n, name)).map(|(_, value)| value)
     }
 }

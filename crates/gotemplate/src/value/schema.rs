@@ -108,14 +108,21 @@ impl Schema {
     /// The field with this Go name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|f| f.name == name)
+        self.fields.iter().find(|f| is_same_name(f.name, name))
     }
 
     /// The field with this key in JSON.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|f| f.key == key)
+        self.fields.iter().find(|f| is_same_name(f.key, key))
     }
+}
+
+/// Whether two names are the same. Most differ in length or first byte, which takes no call to find out.
+#[inline]
+#[must_use]
+pub fn is_same_name(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.as_bytes().first() == other.as_bytes().first() && one == other
 }
 
 pub(crate) fn pointer_name(kind: &'static Kind) -> Cow<'static, str> {

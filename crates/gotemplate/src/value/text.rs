@@ -103,9 +103,13 @@ impl<'a> Str<'a> {
     }
 
     /// Every origin in it, in order of appearance, possibly more than once.
-    #[must_use]
-    pub fn origins(&self) -> Vec<Origin<'a>> {
-        self.spans().into_iter().map(|s| s.origin).collect()
+    pub fn origins(&self) -> impl Iterator<Item = Origin<'a>> {
+        let (whole, parts) = match &self.taint {
+            Taint::Clean => (None, &[][..]),
+            Taint::Whole(origin) => (Some(*origin), &[][..]),
+            Taint::Parts(parts) => (None, &parts[..]),
+        };
+        whole.into_iter().chain(parts.iter().map(|span| span.origin))
     }
 
     /// The part from byte `start` to byte `end`, cut back to whole characters and to the text's length.
@@ -213,7 +217,8 @@ impl<'a> TextBuilder<'a> {
     /// An empty text of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { text: String::new(), spans: Vec::new(), limit }
+        // Most texts have some bytes at least.
+        Self { text: String::with_capacity(limit.min(64)), spans: Vec::new(), limit }
     }
 
     /// Appends text that has no origin.

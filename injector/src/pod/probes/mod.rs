@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::path::Lookup as _;
+
 use super::list::{List, containers, containers_mut, name};
 use super::{PROXY, env, list};
 use crate::annotations::keys;
@@ -79,7 +81,7 @@ pub(crate) fn restore(pod: &mut Value, originals: &Probers) {
             for slot in slots(name(container)) {
                 let Some(original) = originals.get(&slot.path) else { continue };
                 let probe =
-                    slot.find(container).filter(|probe| is_rewritten(probe.get("httpGet"), &slot.path));
+                    slot.find(container).filter(|probe| is_rewritten(probe.lookup("httpGet"), &slot.path));
                 if let Some(probe) = probe {
                     put_back(probe, original);
                 }
@@ -113,9 +115,9 @@ pub(crate) fn restore_names(pod: &mut Value, names: &BTreeMap<String, String>) {
 pub(crate) fn drop_other_handlers(old: &mut Value, fresh: &Value) {
     const HANDLERS: [&str; 4] = ["exec", "grpc", "httpGet", "tcpSocket"];
     for slot in slots(name(fresh)) {
-        let new = slot.of(fresh).filter(|new| HANDLERS.iter().any(|key| new.get(key).is_some()));
+        let new = slot.of(fresh).filter(|new| HANDLERS.iter().any(|key| new.lookup(key).is_some()));
         if let (Some(new), Some(old)) = (new, slot.find(old)) {
-            old.retain(|key, _| !HANDLERS.contains(&key.as_str()) || new.get(key).is_some());
+            old.retain(|key, _| !HANDLERS.contains(&key.as_str()) || new.lookup(key).is_some());
         }
     }
 }
@@ -126,7 +128,7 @@ pub(crate) fn rewritten_paths(pod: &Value) -> Vec<String> {
     for list in List::BOTH {
         for container in containers(pod, list) {
             for slot in slots(name(container)) {
-                if slot.of(container).is_some_and(|probe| is_rewritten(probe.get("httpGet"), &slot.path)) {
+                if slot.of(container).is_some_and(|probe| is_rewritten(probe.lookup("httpGet"), &slot.path)) {
                     paths.push(slot.path);
                 }
             }
@@ -152,7 +154,7 @@ impl Slot {
     }
 
     fn of<'a>(&self, container: &'a Value) -> Option<&'a Value> {
-        self.parent.map_or(Some(container), |parent| container.get(parent))?.get(self.key)
+        self.parent.map_or(Some(container), |parent| container.lookup(parent))?.lookup(self.key)
     }
 }
 
@@ -169,7 +171,7 @@ fn slots(container: &str) -> impl Iterator<Item = Slot> + use<> {
 
 /// Whether this `httpGet` is the agent's.
 fn is_rewritten(action: Option<&Value>, path: &str) -> bool {
-    action.and_then(|action| action.get("path")?.as_str()) == Some(path)
+    action.and_then(|action| action.lookup("path")?.as_str()) == Some(path)
 }
 
 fn rewrite_container(
@@ -194,7 +196,7 @@ fn rewrite_container(
         let Some(probe) = slot.find(container) else {
             continue;
         };
-        if is_rewritten(probe.get("httpGet"), &slot.path) {
+        if is_rewritten(probe.lookup("httpGet"), &slot.path) {
             continue;
         }
         match original(probe, &ports, own_port) {
@@ -213,7 +215,7 @@ fn rewrite_container(
 
 /// The protocol of a probe that the agent cannot call: it speaks HTTP/1.1, and gRPC without TLS.
 fn unserved(probe: &Value) -> Option<&'static str> {
-    let text = |kind: &str, key: &str| probe.get(kind)?.get(key)?.as_str();
+    let text = |kind: &str, key: &str| probe.lookup(kind)?.lookup(key)?.as_str();
     if text("httpGet", "protocol").is_some_and(|protocol| protocol.contains('2')) {
         return Some("HTTP/2");
     }
@@ -221,10 +223,10 @@ fn unserved(probe: &Value) -> Option<&'static str> {
 }
 
 fn named_ports(container: &Value) -> BTreeMap<String, i64> {
-    let ports = container.get("ports").and_then(Value::as_array);
+    let ports = container.lookup("ports").and_then(Value::as_array);
     let named = ports.into_iter().flatten().filter_map(|port| {
-        let name = port.get("name")?.as_str().filter(|name| !name.is_empty())?;
-        Some((name.to_owned(), port.get("containerPort")?.as_i64()?))
+        let name = port.lookup("name")?.as_str().filter(|name| !name.is_empty())?;
+        Some((name.to_owned(), port.lookup("containerPort")?.as_i64()?))
     });
     named.collect()
 }
@@ -247,7 +249,7 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_p
         let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
             continue;
         };
-        let port = match action.get("port") {
+        let port = match action.lookup("port") {
             Some(Value::String(text)) => match ports.get(text) {
                 Some(number) => *number,
                 None => return Original::Unresolved,
@@ -268,7 +270,7 @@ const ACTIONS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 
 /// What the probe or hook does, as it is.
 fn action(probe: &Map<String, Value>) -> Value {
-    let of = |key: &&str| Some(((*key).to_owned(), probe.get(*key)?.clone()));
+    let of = |key: &&str| Some(((*key).to_owned(), probe.lookup(key)?.clone()));
     Value::Object(ACTIONS.iter().filter_map(of).collect())
 }
 
@@ -281,12 +283,12 @@ fn prober(probe: &Map<String, Value>) -> Value {
     ];
     let mut entry = Map::new();
     for (kind, keys) in fields {
-        let Some(action) = probe.get(kind).and_then(Value::as_object) else {
+        let Some(action) = probe.lookup(kind).and_then(Value::as_object) else {
             continue;
         };
         let mut copy = Map::new();
         for key in keys {
-            match action.get(*key) {
+            match action.lookup(key) {
                 Some(value) if !is_empty(value) || *key == "port" || *key == "service" => {
                     copy.insert((*key).to_owned(), value.clone())
                 }
@@ -297,7 +299,7 @@ fn prober(probe: &Map<String, Value>) -> Value {
         entry.insert(kind.to_owned(), Value::Object(copy));
         break;
     }
-    if let Some(timeout) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
+    if let Some(timeout) = probe.lookup("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
         entry.insert("timeoutSeconds".to_owned(), timeout.clone());
     }
     Value::Object(entry)
@@ -322,7 +324,7 @@ fn to_agent(probe: &mut Map<String, Value>, path: &str, port: i64) {
     probe.shift_remove("grpc");
     action.insert("path".to_owned(), json!(path));
     action.insert("port".to_owned(), json!(port));
-    if action.get("scheme").and_then(Value::as_str) == Some("HTTPS") {
+    if action.lookup("scheme").and_then(Value::as_str) == Some("HTTPS") {
         action.insert("scheme".to_owned(), json!("HTTP"));
     }
     probe.insert("httpGet".to_owned(), Value::Object(action));
@@ -331,9 +333,9 @@ fn to_agent(probe: &mut Map<String, Value>, path: &str, port: i64) {
 fn put_back(probe: &mut Map<String, Value>, original: &Value) {
     probe.shift_remove("httpGet");
     for kind in ACTIONS {
-        if let Some(action) = original.get(kind) {
+        if let Some(action) = original.lookup(kind) {
             let mut action = action.clone();
-            if action.get("service").is_some_and(Value::is_null) {
+            if action.lookup("service").is_some_and(Value::is_null) {
                 action.as_object_mut().map(|action| action.shift_remove("service"));
             }
             probe.insert(kind.to_owned(), action);

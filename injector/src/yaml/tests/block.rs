@@ -8,10 +8,12 @@ use crate::yaml::{MAX_NODES, block, read};
 /// Whether the fast reader read the text, after a comparison of what both read and where the scalars are.
 #[track_caller]
 fn agrees(text: &str) -> bool {
-    let Some((value, spans)) = block::read(text) else { return false };
+    let Some((value, spans)) = block::read(text, false) else { return false };
     let expected = read::parse(MAX_NODES, text).unwrap_or_else(|error| panic!("{text}\n{error}\n{value}"));
     assert_eq!(value.to_string(), expected.value.to_string(), "{text}");
     assert_eq!((spans, None), (expected.spans, expected.duplicate), "{text}");
+    let as_written = block::read(text, true).map(|(value, _)| value.to_string());
+    assert_eq!(as_written, read::parse_as_written(text).map(|value| value.to_string()), "{text}");
     true
 }
 

@@ -13,6 +13,8 @@ fn any_text() -> impl Strategy<Value = String> {
         "-?[yYnNoO][oOnNeEfF]?[sSfF]?",
         "[-+0-9._:eExXobaftnyTZ ]{0,8}",
         "[ \\t\\n\\r#:'\"|>a\\-]{0,12}",
+        "[{\\[][ -~]{0,8}",
+        "[0-9]{1,25}",
         "[a-z]{1,5}(\n {0,3}[a-z#:-]{0,5}){0,4}\n{0,2}",
         Just("yes".to_owned()),
         Just("<<".to_owned()),
