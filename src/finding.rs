@@ -235,7 +235,7 @@ impl Problem {
             ),
             Self::ProxyListener => (
                 "proxy-listener",
-                "a listener of the proxy does not fit the rules",
+                "a listener of the proxy does not take what the rules send",
                 "`ss -lntupe` lists the listeners with their users; `istio-iptables check` names the options of the rules",
             ),
             Self::TrafficLost => ("traffic-lost", "traffic is lost", "{}"),

@@ -66,8 +66,9 @@ pub fn tcp_listeners() -> Option<Vec<Listener>> {
 }
 
 fn listener(transport: Transport, socket: InetSocket, ids: &OwnerIds) -> Listener {
-    let InetSocket { local: address, uid, is_transparent, device, is_v6_only, is_mptcp, .. } = socket;
-    Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only, is_mptcp }
+    let InetSocket { local: address, uid, is_transparent, device, is_v6_only, is_mptcp, is_full, .. } =
+        socket;
+    Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only, is_mptcp, is_full }
 }
 
 /// The name servers that no query reaches the rules for. Where the kernel does not say, there is none.

@@ -21,6 +21,8 @@ pub struct Listener {
     pub is_v6_only: bool,
     /// Whether it takes connections of MPTCP.
     pub is_mptcp: bool,
+    /// Whether as many connections wait as it may have: new ones get no reply.
+    pub is_full: bool,
 }
 
 impl Listener {

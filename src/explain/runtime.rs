@@ -160,6 +160,10 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
             let listener = listeners.iter().filter(wanted).max_by_key(rank);
             let problem = problem(listener, name, config).or_else(|| {
                 let Listener { is_transparent, is_mptcp, address, .. } = listener?;
+                // A proxy may have several for one address, of which the kernel chooses one.
+                if listeners.iter().filter(wanted).any(|found| found.is_full) {
+                    return Some(QUEUE_FULL.to_owned());
+                }
                 let words = match tproxy.contains(&number) {
                     true => (*is_transparent == Some(false)).then_some(NOT_TRANSPARENT),
                     false if is_udp => address.ip().is_unspecified().then_some(ANSWERS_FROM_POD),
@@ -264,6 +268,9 @@ struct ToPort {
 
 /// A port without a listener.
 pub(super) const NO_LISTENER: &str = "nothing listens there";
+
+const QUEUE_FULL: &str =
+    "the listener's queue is full: the proxy accepts no connections, and new ones get no reply";
 
 const NOT_TRANSPARENT: &str = "the listener there is not transparent (IP_TRANSPARENT), as one for REDIRECT: the kernel drops what \
                                TPROXY hands to it";

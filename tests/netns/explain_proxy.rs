@@ -2,8 +2,10 @@
 //! say of them.
 
 use std::net::{IpAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use netlab::socket::{self, original_destination};
+use netlab::socket::{self, Binding, original_destination};
 use netlab::{Listen, User};
 
 use crate::lab::fixture::at;
@@ -11,7 +13,11 @@ use crate::lab::pod::PROXY;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture_and_native, verdict};
 
 for_each_fixture_and_native!(tproxy_as_another_user_than_root, mptcp_listener_loses_destinations);
-for_each_backend_and_native!(validation_names_a_listener_of_mptcp, name_server_without_tcp_is_named_as_such);
+for_each_backend_and_native!(
+    validation_names_a_listener_of_mptcp,
+    name_server_without_tcp_is_named_as_such,
+    proxy_that_accepts_no_connection_is_named,
+);
 
 const TPROXY: [&str; 6] = ["-i", "*", "-b", "*", "-m", "TPROXY"];
 const REDIRECT: [&str; 4] = ["-i", "*", "-b", "*"];
@@ -74,6 +80,39 @@ fn mptcp_listener_loses_destinations(fixture: Fixture) {
             assert_eq!((differs.is_some(), is_named), (is_mptcp, is_mptcp), "{differs:?}");
         }
     }
+}
+
+/// As a proxy that hangs, or is stopped.
+fn proxy_that_accepts_no_connection_is_named(fixture: Fixture) {
+    const FULL: &str = "outbound port 15001 (IPv4): the listener's queue is full";
+    let pod = fixture.pod();
+    let _inbound = pod.proxy().serve("proxy", &[Listen::Tcp(15006)]);
+    let listen = |family| pod.proxy().run(|| socket::listen(at(any(family), 15001)).expect("a listener"));
+    let [listener, _v6] = [Family::V4, Family::V6].map(listen);
+    socket::shorten_queue(&listener);
+    pod.apply(&REDIRECT);
+    let to = at(Family::V4.service(), 80);
+    let connect = || pod.app().run(|| socket::start_connect(to, Binding::default()).expect("an attempt"));
+    let waiting = [connect(), connect()];
+    let explain = |question: &[&str]| {
+        let arguments = [&["explain", "--live", "--color", "never"], question].concat();
+        pod.bare_istio_iptables(&arguments).run().stdout()
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !waiting.iter().all(socket::is_ready) {
+        assert!(Instant::now() < deadline, "the kernel accepts as many as the queue holds");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let line = verdict(&explain(&[]));
+    assert!(line.contains(FULL), "{line}");
+    assert!(!socket::is_ready(&connect()), "another one gets no reply");
+    let one = explain(&["--to", &to.to_string()]);
+    assert!(one.contains("the listener's queue is full"), "{one}");
+    for _ in &waiting {
+        listener.accept().expect("a connection");
+    }
+    let line = verdict(&explain(&[]));
+    assert!(!line.contains("queue"), "{line}");
 }
 
 fn validation_names_a_listener_of_mptcp(fixture: Fixture) {

@@ -61,6 +61,15 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
+/// Lets no more than two connections wait for the listener.
+///
+/// # Panics
+/// The kernel refuses it.
+pub fn shorten_queue(listener: &TcpListener) {
+    let one = Backlog::new(1).expect("a length");
+    nix::sys::socket::listen(listener, one).expect("a shorter queue");
+}
+
 /// A listening socket that takes connections of MPTCP, and of TCP.
 ///
 /// # Errors

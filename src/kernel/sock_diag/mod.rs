@@ -123,6 +123,8 @@ pub struct InetSocket {
     pub is_v6_only: bool,
     /// Whether it belongs to a socket of MPTCP; asked for of listeners only.
     pub is_mptcp: bool,
+    /// Whether it is a listener with as many connections waiting as it may have: the kernel drops SYNs.
+    pub is_full: bool,
     /// Whether it began its connection; `None` if that is not known, or was not asked for.
     pub began: Option<bool>,
 }
@@ -278,14 +280,26 @@ impl InetSocket {
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode, is_transparent, device, is_v6_only, is_mptcp, began: _ } =
-            self;
+        let Self {
+            state,
+            local,
+            remote,
+            uid,
+            inode,
+            is_transparent,
+            device,
+            is_v6_only,
+            is_mptcp,
+            is_full,
+            began: _,
+        } = self;
         let word = |known: Option<String>| known.unwrap_or_else(|| "-".to_owned());
         let v6_only = if *is_v6_only { "v6only" } else { "-" };
         let [transparent, device] =
             [is_transparent.map(|is| is.to_string()), device.map(|device| device.to_string())].map(word);
         let mptcp = if *is_mptcp { "mptcp" } else { "-" };
-        let options = format!(" {transparent} {device} {v6_only} {mptcp}");
+        let full = if *is_full { "full" } else { "-" };
+        let options = format!(" {transparent} {device} {v6_only} {mptcp} {full}");
         let options = options.trim_end_matches(" -");
         format!("{} {local} {remote} {uid} {inode}{options}\n", *state as u8)
     }
@@ -302,6 +316,7 @@ impl InetSocket {
             device: words.next().and_then(|word| word.parse().ok()),
             is_v6_only: words.next() == Some("v6only"),
             is_mptcp: words.next() == Some("mptcp"),
+            is_full: words.next() == Some("full"),
             began: None,
         })
     }
@@ -345,6 +360,7 @@ impl InetSocket {
                 .of(UPPER_PROTOCOL)
                 .and_then(|upper| upper.nested().of(UPPER_PROTOCOL_NAME))
                 .is_some_and(|name| name.payload == MPTCP),
+            is_full: state == State::Listen && reply.word(56) > reply.word(60),
             began: opener::began(state, info),
         })
     }
