@@ -168,8 +168,8 @@ impl Conversation<'_> {
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
         let sentence = format!("the app's replies do not reach the proxy: {cause}");
-        let policy_rule = reply.walk.policy_rule();
-        Some(ReplyProblem { policy_rule, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
+        let known_cause = reply.walk.policy_rule();
+        Some(ReplyProblem { known_cause, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.
