@@ -186,13 +186,13 @@ fn problems(
 fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
     // What names the policy rule itself says why; of another one it is not known that it is foreign.
     let is_named =
-        |rule: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(rule));
-    let policy_rule = problem.policy_rule.as_ref().filter(is_named).cloned();
+        |cause: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(cause));
+    let known_cause = problem.known_cause.as_ref().filter(is_named).cloned();
     let rule = problem.rule.clone().map(Subject::Rule);
     Problem {
         kind: finding::Problem::TrafficLost,
         sentence: format!("is {is} {}", problem.sentence),
-        about: rule.into_iter().chain(policy_rule).chain([condition(problem)]).collect(),
+        about: rule.into_iter().chain(known_cause).chain([condition(problem)]).collect(),
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         ends_at_proxy: ends_connections(&problem.sentence),

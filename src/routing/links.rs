@@ -129,6 +129,12 @@ pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Opti
     dropped.map(|why| format!("the kernel drops it: {why}")).or_else(unreplied)
 }
 
+/// Why the kernel drops an arriving packet that has the mark of TPROXY, if it does.
+#[must_use]
+pub fn drops_marked(family: Family, links: &Links, name: &str) -> Option<String> {
+    validates_by_mark(family, links.named(name)?, links.all)
+}
+
 const fn bridge_setting(family: Family) -> &'static str {
     match family {
         Family::V4 => "bridge-nf-call-iptables",

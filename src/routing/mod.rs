@@ -23,7 +23,7 @@ use crate::ordered::Ordered as _;
 
 pub use first::{find_preceding_policy_rules, with_tproxy};
 pub use forwarded::captured_as_inbound;
-pub use links::{drops, find_dropping_interfaces, is_local, loopback_down, loopback_unrouted};
+pub use links::{drops, drops_marked, find_dropping_interfaces, is_local, loopback_down, loopback_unrouted};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 pub use source::source;
 pub use tags::is_tagging;

@@ -2,6 +2,7 @@
 //! and what is named is dropped.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
@@ -191,6 +192,7 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
         assert_eq!(of_pod.contains(message), is_dropped, "{settings}: {of_pod}");
         assert_eq!(report.contains("src_valid_mark=1"), is_dropped, "{settings}: {report}");
         assert!(report.starts_with("captured: goes to the proxy's inbound port 15006"), "{report}");
+        replies_are_named(&pod, (outside, outside_marker), is_dropped, settings);
     }
     set(&pod, "all.src_valid_mark=1");
     // Of listed ports only these packets are marked.
@@ -198,9 +200,35 @@ fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
     assert!(output.contains(message), "{output}");
     assert!(!output.contains(of_replies), "{output}");
     pod.proxy().call(outside).served_by("outside");
+    replies_are_named(&pod, (outside, outside_marker), false, "-b 8080");
     // Without TPROXY the mark is not set.
     assert!(!pod.apply(&EVERYTHING).output().contains("src_valid_mark"));
     pod.outside().call(app).captured(15006, app);
+}
+
+/// Of replies to the pod's own connections: the report about one packet, and the row of its kind.
+#[track_caller]
+fn replies_are_named(pod: &Pod, servers: (SocketAddr, SocketAddr), is_dropped: bool, settings: &str) {
+    let problem =
+        "and its replies do not arrive: the kernel drops what TPROXY has marked: with net.ipv4.conf.";
+    let explain = |words: &[&str]| -> Value {
+        let words = [&["explain", "--live", "-o", "json"], words].concat();
+        serde_json::from_str(&pod.bare_istio_iptables(&words).run().succeeded().stdout()).expect("JSON")
+    };
+    for (server, is_lost) in [(servers.0, is_dropped), (servers.1, false)] {
+        let said = explain(&["--from", "proxy", "--to", &server.to_string()]);
+        let sentence = said["problem"].as_str().unwrap_or_default();
+        assert_eq!(sentence.contains("src_valid_mark=1"), is_lost, "{settings}: {said:#}");
+        let ids: Vec<_> = said["problems"].as_array().into_iter().flatten().map(|one| &one["id"]).collect();
+        let expected: &[&str] = if is_lost { &["interface-setting"] } else { &[] };
+        assert_eq!(ids, expected, "{settings}: {said:#}");
+        let line = first_line(pod, &["--from", "proxy", "--to", &server.to_string()]);
+        assert!(line.starts_with("not captured: "), "{settings}: {line}");
+        assert_eq!(line.contains(problem), is_lost, "{settings}: {line}");
+    }
+    let text = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    let is_marked = text.lines().any(|line| line.starts_with("! proxy to a server"));
+    assert_eq!(is_marked, is_dropped, "{settings}: {text}");
 }
 
 /// The pod's address is on another interface than that of its routes.

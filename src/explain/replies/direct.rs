@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use super::super::arrival::to_no_host;
 use super::super::packet::{ACCEPTING, FOLLOWING, REPLYING};
 use super::super::walk::{Verdict, Walk};
-use super::{Apart, Conversation, ReplyProblem, mark};
+use super::tproxy::{TAKEN_FOR_NEW, is_given_socket};
+use super::{Apart, Conversation, ReplyProblem};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{DNS_PORT, Hook, Mark, Transport};
 
@@ -67,15 +68,10 @@ impl<'a> Conversation<'a> {
             self.follow(&query, self.packet.source, flags, (Mark(0), None))
         };
         let first = follow(ConnectionState::Invalid, ACCEPTING)?;
-        let is_dropped =
-            |walk: &Walk<'_>| matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some();
-        if is_dropped(&first.walk) {
-            return Some(apart.problem(|why| {
-                format!(
-                    "its replies {why}: TPROXY takes them for a new connection, for which the kernel has another socket, and drops them: \
-                     no connection is made"
-                )
-            }));
+        if is_given_socket(&first.walk) {
+            return Some(
+                apart.problem(|why| format!("its replies {why}: {TAKEN_FOR_NEW}: no connection is made")),
+            );
         }
         let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
         // The reply can begin no connection. What comes behind it can (nf_conntrack_tcp_loose), unless there

@@ -20,6 +20,7 @@ use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
 use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
+use crate::routing::drops_marked;
 use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet.
@@ -28,8 +29,8 @@ pub(super) struct ReplyProblem {
     pub(super) sentence: String,
     /// The foreign rule that causes it.
     pub(super) rule: Option<RuleId>,
-    /// The policy rule by which it is lost.
-    pub(super) policy_rule: Option<Subject>,
+    /// The policy rule by which it is lost, or the setting of an interface.
+    pub(super) known_cause: Option<Subject>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
     /// As in a row's problem.
@@ -39,7 +40,7 @@ pub(super) struct ReplyProblem {
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, policy_rule: None, is_certain: true, is_of_egress: false }
+        Self { sentence, rule, known_cause: None, is_certain: true, is_of_egress: false }
     }
 
     fn may(sentence: String) -> Self {
@@ -336,6 +337,18 @@ impl<'a> Conversation<'a> {
         (last.routed() == routing::Routed::Away).then(|| last.words()).flatten()
     }
 
+    /// What the kernel drops that arrives from outside with the mark of TPROXY, as replies to the pod's own
+    /// connections do where all inbound ports are captured.
+    fn dropped_by_mark(&self, what: &str, followed: &Followed<'_>) -> Option<ReplyProblem> {
+        let Followed { packet, walk } = followed;
+        let live = self.pod.live.as_ref()?;
+        let is_marked = packet.is_inbound && walk.verdict == Verdict::ToProxySocket;
+        let name = is_marked.then_some(packet.interface.as_str())?;
+        let why = drops_marked(packet.family(), &live.links, name)?;
+        let sentence = format!("{what} do not arrive: the kernel drops what TPROXY has marked: {why}");
+        Some(ReplyProblem { known_cause: Some(Subject::Condition(why)), ..ReplyProblem::by(sentence, None) })
+    }
+
     /// What becomes of a packet that follows, if it is none of these.
     fn undelivered(
         &self,
@@ -350,6 +363,9 @@ impl<'a> Conversation<'a> {
             return Some(format!("{what} do not arrive: they leave the pod: {way}").into());
         }
         if delivered.contains(&walk.verdict) {
+            if let Some(dropped) = self.dropped_by_mark(what, followed) {
+                return Some(dropped);
+            }
             // What may decide over the packet itself is named with its verdict.
             let is_new = |unsure: &String| self.taken.all_unsure().all(|known| known != *unsure);
             let unsure = walk.all_unsure().find(is_new)?;
@@ -364,7 +380,7 @@ impl<'a> Conversation<'a> {
         let decisive = walk.decisive().filter(|_| by_mark.is_none());
         let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
         let problem = ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive);
-        Some(ReplyProblem { policy_rule: walk.policy_rule(), ..problem })
+        Some(ReplyProblem { known_cause: walk.policy_rule(), ..problem })
     }
 }
 

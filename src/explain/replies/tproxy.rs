@@ -5,13 +5,22 @@
 //! routing brings them to the proxy by the mark of their connection.
 
 use super::super::egress::is_egress_filter;
-use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
+use super::super::packet::{ACCEPTING, FOLLOWING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
-use super::super::walk::Verdict;
-use super::{Conversation, Followed, ReplyProblem};
+use super::super::walk::{Verdict, Walk};
+use super::{Conversation, Followed, ReplyProblem, mark};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
+
+/// What TPROXY does with a reply that belongs to no connection.
+pub(super) const TAKEN_FOR_NEW: &str =
+    "TPROXY takes them for a new connection, for which the kernel has another socket, and drops them";
+
+/// Whether TPROXY takes the packet.
+pub(super) fn is_given_socket(walk: &Walk<'_>) -> bool {
+    matches!(walk.verdict, Verdict::Captured(_)) && mark(walk).is_some()
+}
 
 impl Conversation<'_> {
     /// A socket of TPROXY replies from the destination that nat has given the first packet. Where TPROXY
@@ -32,7 +41,7 @@ impl Conversation<'_> {
     /// With TPROXY the proxy replies from the address that the packet was sent to.
     pub(super) fn transparent_replies(&self) -> Option<ReplyProblem> {
         if !self.packet.is_inbound {
-            return None;
+            return self.transparent_replies_over_lo();
         }
         let query = self.query(
             self.accepting_transparently(),
@@ -42,6 +51,34 @@ impl Conversation<'_> {
         let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
         self.undelivered("the proxy's replies", &reply, &delivered)
+    }
+
+    /// The replies to a process of the pod, such as the proxy itself: they arrive on `lo`, where the rules of
+    /// TPROXY are for them, too.
+    fn transparent_replies_over_lo(&self) -> Option<ReplyProblem> {
+        // In another zone the first reply can begin no connection, and those behind it can.
+        [
+            (self.accepting_transparently(), ACCEPTING, ConnectionState::Invalid, "connection is made"),
+            (self.transparent_proxy(), FOLLOWING, ConnectionState::New, "data arrives"),
+        ]
+        .into_iter()
+        .find_map(|(sender, flags, state, what)| {
+            let query = self.query(sender, self.taken.end.destination, ConnectionState::Established);
+            let reply = self.reply(&query, flags, self.taken.end.connmark)?;
+            let Some(apart) = self.is_apart(&reply.walk, Hook::Output) else {
+                let delivered = [Verdict::LikeItsConnection, Verdict::ToProxySocket];
+                return self.undelivered("the proxy's replies", &reply, &delivered);
+            };
+            let query = PacketQuery { state, ..query };
+            let reply = self.follow(&query, self.packet.source, flags, (Mark(0), None))?;
+            if is_given_socket(&reply.walk) {
+                return Some(
+                    apart.problem(|why| format!("the proxy's replies {why}: {TAKEN_FOR_NEW}: no {what}")),
+                );
+            }
+            let delivered = [Verdict::NotCaptured, Verdict::LikeItsConnection, Verdict::ToProxySocket];
+            self.undelivered("the proxy's replies", &reply, &delivered)
+        })
     }
 
     /// Later packets belong to no connection if the replies belong to another one.
@@ -131,8 +168,8 @@ impl Conversation<'_> {
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
         let sentence = format!("the app's replies do not reach the proxy: {cause}");
-        let policy_rule = reply.walk.policy_rule();
-        Some(ReplyProblem { policy_rule, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
+        let known_cause = reply.walk.policy_rule();
+        Some(ReplyProblem { known_cause, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.

@@ -27,6 +27,7 @@ for_each_backend_and_native!(
     sources_are_chosen_as_the_kernel_does,
     packets_for_an_address_of_lo_arrive_on_another_interface,
     policy_rules_test_what_the_kernel_asks,
+    replies_to_the_proxys_calls_to_its_own_pod,
     routes_of_others_are_followed,
     redirections_to_the_proxy_by_others,
     connections_of_packets_are_known,
@@ -86,6 +87,15 @@ struct Case<'a> {
 
 /// Ports that no option captures: markers go there.
 const OPTIONS: &str = "-i * -b * -d 7000,9090 -o 9000";
+
+/// A caller in [`Case::flow`]: the proxy as Istio's injection has it with TPROXY.
+const ROOT_PROXY: &str = "root-proxy";
+
+const ROOT_PROXY_LISTENS: [Listen; 2] = [Listen::Tcp(15001), Listen::TcpTransparent(15006)];
+
+fn root_proxy(pod: &Pod) -> User {
+    pod.user(0, 1337)
+}
 
 pub(crate) fn address(name: &str, family: Family) -> IpAddr {
     match name {
@@ -187,6 +197,7 @@ impl<'a> Case<'a> {
         match self.flow.0 {
             "app" => pod.app(),
             "proxy" => pod.proxy(),
+            ROOT_PROXY => root_proxy(pod),
             "outside" => pod.outside(),
             other => panic!("{other}"),
         }
@@ -195,7 +206,10 @@ impl<'a> Case<'a> {
     fn holds(&self, fixture: Fixture) -> Vec<String> {
         let pod = fixture.pod();
         let _servers = (
-            pod.proxy_listens(),
+            match self.flow.0 {
+                ROOT_PROXY => root_proxy(&pod).serve("proxy", &ROOT_PROXY_LISTENS),
+                _ => pod.proxy_listens(),
+            },
             pod.app_listens(&[7000, 8080, 9090]),
             pod.outside_listens(&[80, 443, 9000]),
             pod.user(0, 1000).serve("agent", &[Listen::TcpTransparent(3129)]),
@@ -250,7 +264,8 @@ impl<'a> Case<'a> {
 
     fn first_line(&self, pod: &Pod, family: Family) -> String {
         let to = self.to(family).to_string();
-        let words = ["explain", "--live", "--from", self.flow.0, "--to", &to];
+        let from = if self.flow.0 == ROOT_PROXY { "proxy" } else { self.flow.0 };
+        let words = ["explain", "--live", "--from", from, "--to", &to];
         let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
         verdict(&said)
     }
@@ -355,6 +370,10 @@ fn values_that_rules_name_are_not_those_of_every_packet(fixture: Fixture) {
 
 fn zones_of_others_may_keep_replies_from_their_connection(fixture: Fixture) {
     all_hold(fixture, include_str!("zones.txt"));
+}
+
+fn replies_to_the_proxys_calls_to_its_own_pod(fixture: Fixture) {
+    all_hold(fixture, include_str!("self_calls.txt"));
 }
 
 fn masks_that_are_no_prefix_are_evaluated(fixture: Fixture) {
