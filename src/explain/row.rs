@@ -6,6 +6,7 @@ use super::packet::{Packet, Process};
 use super::proxy::ends_connections;
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
+use super::rules::Rules;
 use super::walk::{Match, Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::finding::{self, Finding, Subject};
@@ -128,6 +129,11 @@ fn problems(
     live: &LiveState,
     pod: &Pod<'_>,
 ) -> Vec<Problem> {
+    let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
+    if packet.is_of_passthrough() && !has_ours {
+        // Without capture the proxy gets no connection to hand on.
+        return Vec::new();
+    }
     let behind = replies::problems(packet, walk, pod);
     let sentences: Vec<&str> = behind.iter().map(|problem| problem.sentence.as_str()).collect();
     let all = || if behind.is_empty() { reason.sentence.clone() } else { sentences.join("; ") };

@@ -19,6 +19,8 @@ for_these_fixtures!(
         app_with_the_uid_of_the_proxy_is_the_first_problem,
         wide_exclusion_is_the_first_problem,
         flushed_rules_are_the_first_problem,
+        a_pod_before_the_first_run_has_no_other_problem,
+        a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6,
         uncaptured_ipv6_is_the_first_problem,
         uncaptured_dns_is_the_first_problem,
         a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
@@ -242,6 +244,38 @@ fn flushed_rules_are_the_first_problem(fixture: Fixture) {
     is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
     let said = pod.istio_iptables(&["check"]).run().ended_with(1).stdout();
     assert!(said.starts_with("no capture rule is live\n"), "{said}");
+}
+
+/// The connection from 127.0.0.6 or ::6 to the app exists with capture only.
+fn a_pod_before_the_first_run_has_no_other_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
+}
+
+fn a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    let off = match fixture.backend {
+        Backend::Native => "nft add table inet istio-proxy-nat '{ flags dormant; }'",
+        Backend::IptablesNft => {
+            "nft add table ip nat '{ flags dormant; }'; nft add table ip6 nat '{ flags dormant; }'"
+        }
+        Backend::IptablesLegacy => "iptables-legacy -t nat -F; ip6tables-legacy -t nat -F",
+    };
+    let commands = format!(
+        "way=$(ip route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/')
+         ip -6 addr flush dev $way; ip -6 addr add fe80::5/64 dev $way nodad; {off}"
+    );
+    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &commands], ""));
+    let found = problems(&pod, &[]);
+    assert!(found.iter().all(|[id, ..]| id != "traffic-lost"), "{found:?}");
+    let words = ["explain", "--live", "--output", "json"];
+    let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let rows = said["traffic"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+    let of_v6 = rows.iter().filter(|row| row["family"] == "IPv6");
+    assert_eq!(of_v6.count(), 1, "{said:#}");
 }
 
 fn uncaptured_ipv6_is_the_first_problem(fixture: Fixture) {

@@ -19,7 +19,7 @@ use super::{Pod, devices, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
-use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
+use crate::model::{Hook, Mark, Target, Transport};
 use crate::text::one_line;
 
 /// What is wrong behind the verdict about a packet.
@@ -93,9 +93,8 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
             let unsent = if packet.is_local && !packet.is_inbound { loopback() } else { no_carrier() };
-            let is_passthrough =
-                [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&packet.source.ip());
-            let unbound = || runtime::unbound_passthrough(packet.family(), pod).filter(|_| is_passthrough);
+            let unbound =
+                || runtime::unbound_passthrough(packet.family(), pod).filter(|_| packet.is_of_passthrough());
             unsent.or_else(unbound).map(ReplyProblem::from).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
