@@ -57,7 +57,7 @@ pub(super) fn of_packet(
     let known = |problem: &row::Problem| {
         let of_port = ports.iter().find(|finding| finding.is_about_any(&problem.about));
         let found = live.foreign().chain(&live.before).find(|finding| finding.is_about_any(&problem.about));
-        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence))
+        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence, None))
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
@@ -322,7 +322,8 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
     }
     let finding = |(problem, row, more): &(&row::Problem, &Row, usize)| {
         let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
-        problem.finding(row, &format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence))
+        let cause = format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence);
+        problem.finding(row, &cause, Some(&row.question))
     };
     let mut findings: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
     if let Some(more @ 1..) = found.len().checked_sub(MOST) {

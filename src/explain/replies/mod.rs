@@ -15,7 +15,7 @@ use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
-use super::{Pod, devices, routing, runtime};
+use super::{Pod, devices, fix, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
@@ -30,6 +30,8 @@ pub(super) struct ReplyProblem {
     pub(super) rule: Option<RuleId>,
     /// The policy rule by which it is lost.
     pub(super) policy_rule: Option<Subject>,
+    /// The command that mends it, if one is known.
+    pub(super) fix: Option<String>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
     /// As in a row's problem.
@@ -39,7 +41,7 @@ pub(super) struct ReplyProblem {
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, policy_rule: None, is_certain: true, is_of_egress: false }
+        Self { sentence, rule, policy_rule: None, fix: None, is_certain: true, is_of_egress: false }
     }
 
     fn may(sentence: String) -> Self {
@@ -363,7 +365,8 @@ impl<'a> Conversation<'a> {
         let decisive = walk.decisive().filter(|_| by_mark.is_none());
         let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
         let problem = ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive);
-        Some(ReplyProblem { policy_rule: walk.policy_rule(), ..problem })
+        let fix = fix::of_walk(walk, self.pod);
+        Some(ReplyProblem { policy_rule: walk.policy_rule(), fix, ..problem })
     }
 }
 

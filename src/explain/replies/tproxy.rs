@@ -9,7 +9,7 @@ use super::super::packet::{ACCEPTING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
 use super::super::walk::Verdict;
-use super::{Conversation, Followed, ReplyProblem};
+use super::{Conversation, Followed, ReplyProblem, fix};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
 
@@ -131,8 +131,8 @@ impl Conversation<'_> {
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
         let sentence = format!("the app's replies do not reach the proxy: {cause}");
-        let policy_rule = reply.walk.policy_rule();
-        Some(ReplyProblem { policy_rule, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
+        let (policy_rule, fix) = (reply.walk.policy_rule(), fix::of_walk(&reply.walk, self.pod));
+        Some(ReplyProblem { policy_rule, fix, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.
