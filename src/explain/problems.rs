@@ -124,7 +124,11 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     let mut problems = live.dormant.clone();
     if !Family::ALL.into_iter().any(has_ours) {
-        problems.push(Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables"));
+        // Rules in a table that is switched off are there again with it.
+        if problems.is_empty() {
+            let cause = "packets of the pod meet no rule of istio-iptables";
+            problems.push(Finding::new(Problem::NoRules, cause));
+        }
         return problems;
     }
     problems.extend(Family::ALL.into_iter().filter_map(|family| {
