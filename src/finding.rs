@@ -77,7 +77,8 @@ impl Subject {
     }
 
     /// The command that removes it, if it is something that can be removed.
-    fn removal(&self, family: Option<Family>, variant: Option<Variant>) -> Option<String> {
+    #[must_use]
+    pub fn removal(&self, family: Option<Family>, variant: Option<Variant>) -> Option<String> {
         match self {
             Self::Rule(rule) => Some(rule.deletion(family, variant)),
             Self::Chain { table, chain } => {

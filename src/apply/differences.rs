@@ -31,6 +31,8 @@ pub struct Differences {
     pub of_pod: Vec<Finding>,
     /// Whether no rule of ours is live, and no options are given to compare with.
     pub has_no_rules: bool,
+    /// The native tables that hold rules of ours and are switched off.
+    pub dormant: Vec<Finding>,
 }
 
 impl Differences {
@@ -49,12 +51,13 @@ impl Differences {
     #[must_use]
     pub fn problems(&self) -> Vec<Finding> {
         let none = Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables");
-        let none = self.has_no_rules.then_some(none);
+        let none = self.dormant.iter().cloned().chain(self.dormant.is_empty().then_some(none));
+        let none = none.filter(|_| self.has_no_rules);
         // What would decide before rules is of no interest without them; what an earlier run has left is.
         let is_left = |finding: &&Finding| {
             !self.has_no_rules || matches!(finding.problem, Problem::KeptRules | Problem::Lockdown)
         };
-        by_harm(none.into_iter().chain(self.problems_of_run().filter(is_left).cloned()), self.backend)
+        by_harm(none.chain(self.problems_of_run().filter(is_left).cloned()), self.backend)
     }
 
     /// Whether the rules are the same and none decides before.
@@ -137,11 +140,13 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
     let dormant = super::preconditions::require_active_tables(&desired, current).err();
     others.extend(dormant.map(|failure| failure.what));
     let is_same = chains.len() == before;
-    let tables = differing.into_iter().filter(|_| is_same);
-    let (dormant, others_forms): (Vec<_>, Vec<_>) =
-        tables.partition(|name| current.native.dormant().iter().any(|dormant| dormant == *name));
-    others.extend(dormant.iter().map(|name| format!("the nftables table inet {name} is dormant")));
-    let forms = others_forms.iter().map(|name| {
+    let (dormant, others_forms): (Vec<_>, Vec<_>) = differing
+        .into_iter()
+        .partition(|name| current.native.dormant().iter().any(|dormant| dormant == *name));
+    others.extend(dormant.iter().map(|name| {
+        format!("the nftables table inet {name} is dormant: `nft add table inet {name}` activates it")
+    }));
+    let forms = others_forms.iter().filter(|_| is_same).map(|name| {
         format!("the nftables table inet {name} has other comments, sets or chains than a run writes")
     });
     let forms = forms.collect();
@@ -166,6 +171,11 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
         notices,
         of_pod: Vec::new(),
         has_no_rules: false,
+        dormant: current
+            .native
+            .dormant_with_rules()
+            .map(|table| super::live_inspection::switched_off(&table))
+            .collect(),
     }
 }
 

@@ -69,7 +69,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
     let own = read.iter().map(|(family, rules)| (*family, rules.own(*family)));
     let own: PerFamily<_> = own.filter(|(_, rules)| captures(rules)).collect();
     let mut dormant = current.dormant_with(&own);
-    dormant.extend(current.native.dormant().iter().map(|name| format!("inet {name}")));
+    dormant.extend(current.native.dormant_with_rules());
     let has_dormant = !current.dormant.is_empty();
     let mut current = Cow::Borrowed(current);
     if has_dormant {
@@ -156,7 +156,7 @@ pub(super) fn in_several_backends(current: &CurrentState) -> Option<Finding> {
     (holders.len() > 1).then(|| Finding::new(Problem::TwoBackends, cause))
 }
 
-fn switched_off(table: &str) -> Finding {
+pub(super) fn switched_off(table: &str) -> Finding {
     let cause = format!("the nftables table {table} is dormant: its rules see no packet");
     Finding::new(Problem::Dormant, cause)
         .advice(format!("; `nft add table {table}` activates it"))

@@ -26,10 +26,9 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     let (problems, others) = (differences.problems(), [others.as_slice(), forms].concat());
     if differences.has_no_rules && read.is_none() {
         let unread = differences.notes().map(|notice| format!("\nnote: {}\n", one_line(&notice)));
-        return ["no capture rule is live\n".to_owned(), finding::list(&problems)]
-            .into_iter()
-            .chain(unread)
-            .collect();
+        let dormant = differences.dormant.first().map(|found| format!(": {}", found.problem.spec().title));
+        let first = format!("no capture rule is live{}\n", dormant.unwrap_or_default());
+        return [first, finding::list(&problems)].into_iter().chain(unread).collect();
     }
     let these = if read.is_some() { "the options below" } else { "these options" };
     let mut text = match (chains.len() + others.len(), finding::verdict(&problems)) {

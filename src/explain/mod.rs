@@ -14,6 +14,7 @@ mod egress;
 mod entry;
 mod example_addresses;
 mod field_match;
+mod fix;
 mod foreign_in_own_chains;
 mod foreign_rule;
 mod json;

@@ -22,7 +22,8 @@ pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let Pod { config, network, .. } = *pod;
     let mut rows = Vec::new();
     for family in Family::ALL {
-        let has_address = pod.live.is_none() || addresses(network, family).next().is_some();
+        let is_used = |own: &InterfaceAddress| !is_link_local_v6(own);
+        let has_address = pod.live.is_none() || addresses(network, family).any(is_used);
         if config.families.contains(family) && has_address {
             Kinds { pod, config, network, family, rows: &mut rows }.all();
         } else {
@@ -174,6 +175,11 @@ pub(super) fn passthrough_query(family: Family) -> PacketQuery {
         Family::V6 => PASSTHROUGH_V6.into(),
     };
     PacketQuery { source: Some(source), out_interface: Some("lo".to_owned()), ..query(Sender::Proxy) }
+}
+
+/// Every interface has such an address; no host outside of its link has a route to it.
+fn is_link_local_v6(own: &InterfaceAddress) -> bool {
+    matches!(own.address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// The addresses of the pod, those on `lo` last.

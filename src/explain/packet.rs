@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::example_addresses::any_client;
 use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
-use crate::model::{Family, Mark, Network, Transport};
+use crate::model::{Family, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Transport};
 
 /// Source port of a packet of which none is given: one that clients get.
 pub(super) const CLIENT_PORT: u16 = 50000;
@@ -82,6 +82,11 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// Whether it is of a connection by which the proxy hands on a captured one, from its own address.
+    pub(super) fn is_of_passthrough(&self) -> bool {
+        [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&self.source.ip())
+    }
+
     /// The packet that is asked about, in this pod.
     #[must_use]
     pub fn of(

@@ -57,7 +57,7 @@ pub(super) fn of_packet(
     let known = |problem: &row::Problem| {
         let of_port = ports.iter().find(|finding| finding.is_about_any(&problem.about));
         let found = live.foreign().chain(&live.before).find(|finding| finding.is_about_any(&problem.about));
-        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence))
+        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence, None))
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
@@ -124,7 +124,11 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     let mut problems = live.dormant.clone();
     if !Family::ALL.into_iter().any(has_ours) {
-        problems.push(Finding::new(Problem::NoRules, "packets of the pod meet no rule of istio-iptables"));
+        // Rules in a table that is switched off are there again with it.
+        if problems.is_empty() {
+            let cause = "packets of the pod meet no rule of istio-iptables";
+            problems.push(Finding::new(Problem::NoRules, cause));
+        }
         return problems;
     }
     problems.extend(Family::ALL.into_iter().filter_map(|family| {
@@ -322,7 +326,8 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
     }
     let finding = |(problem, row, more): &(&row::Problem, &Row, usize)| {
         let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
-        problem.finding(row, &format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence))
+        let cause = format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence);
+        problem.finding(row, &cause, Some(&row.question))
     };
     let mut findings: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
     if let Some(more @ 1..) = found.len().checked_sub(MOST) {

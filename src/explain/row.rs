@@ -6,10 +6,14 @@ use super::packet::{Packet, Process};
 use super::proxy::ends_connections;
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
+use super::rules::Rules;
 use super::walk::{Match, Sent, Step, Verdict, Walk};
-use super::{LiveState, Pod};
+use super::{LiveState, Pod, fix};
 use crate::finding::{self, Finding, Subject};
 use crate::model::{Family, Transport};
+
+/// The fix of a problem in a report that has the rules, if no command is known.
+const ON_ITS_WAY: &str = "the rules below are those that it meets: correct what the cause names";
 
 /// One kind of traffic.
 #[derive(Clone, Debug)]
@@ -59,6 +63,8 @@ pub(super) struct Problem {
     pub(super) ends_at_proxy: bool,
     /// Whether the rule is for calls of servers, and no process of the pod listens on the port.
     pub(super) is_of_egress: bool,
+    /// The command that mends it, if that is no rule of `about`.
+    pub(super) fix: Option<String>,
 }
 
 impl Problem {
@@ -72,8 +78,9 @@ impl Problem {
         self.sentence == other.sentence || is_lost(self) && is_lost(other) && self.about == other.about
     }
 
-    /// The finding with these words.
-    pub(super) fn finding(&self, row: &Row, cause: &str) -> Finding {
+    /// The finding with these words. Without a command that mends it, the fix is the `question` about the
+    /// packet, unless that is what was asked.
+    pub(super) fn finding(&self, row: &Row, cause: &str, question: Option<&str>) -> Finding {
         let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);
         let has_removal = self
             .about
@@ -82,7 +89,9 @@ impl Problem {
         if has_removal {
             return finding;
         }
-        finding.subject(format!("`istio-iptables explain --live{}` shows the rules on its way", row.question))
+        let asks = |question| format!("`istio-iptables explain --live{question}` shows the rules on its way");
+        let fix = self.fix.clone().or_else(|| question.map(asks));
+        finding.subject(fix.unwrap_or_else(|| ON_ITS_WAY.to_owned()))
     }
 }
 
@@ -128,6 +137,11 @@ fn problems(
     live: &LiveState,
     pod: &Pod<'_>,
 ) -> Vec<Problem> {
+    let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
+    if packet.is_of_passthrough() && !has_ours {
+        // Without capture the proxy gets no connection to hand on.
+        return Vec::new();
+    }
     let behind = replies::problems(packet, walk, pod);
     let sentences: Vec<&str> = behind.iter().map(|problem| problem.sentence.as_str()).collect();
     let all = || if behind.is_empty() { reason.sentence.clone() } else { sentences.join("; ") };
@@ -158,6 +172,7 @@ fn problems(
         ends_by_foreign_rule,
         ends_at_proxy: false,
         is_of_egress: is_egress_filter(packet, walk, pod),
+        fix: fix::of_walk(walk, pod),
     };
     let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
@@ -177,6 +192,7 @@ fn problems(
             ends_by_foreign_rule: false,
             ends_at_proxy: false,
             is_of_egress: false,
+            fix: None,
         }
     }));
     found
@@ -197,6 +213,7 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         ends_at_proxy: ends_connections(&problem.sentence),
         is_of_egress: problem.is_of_egress,
+        fix: problem.fix.clone(),
     }
 }
 

@@ -14,13 +14,13 @@ use nfnetlink::nftables::{
 };
 
 use super::captured_traffic::{CapturedTraffic, Taken};
-use super::expression_words::{CT_ZONE, NOTRACK, rewrites, word};
+use super::expression_words::{CT_ZONE, NOTRACK, is_verdict_map, rewrites, word, word_of_effect};
 use super::later_chains;
 use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
 use crate::finding::{Finding, Problem, Subject};
-use crate::live_rules::LiveRule;
+use crate::live_rules::{Effect, LiveRule};
 use crate::model::{
-    self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Variant,
+    self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Target, Variant,
 };
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT, POSTROUTING, REWRITES};
@@ -171,7 +171,9 @@ pub fn find_conflicting_base_chains(
                 let ends: Option<Vec<_>> = left.iter().map(|left| left.end(rules)).collect();
                 ends?.into_iter().max()
             };
-            let mut search = Search { table, may_match: &may_match, end: &end, seen: BTreeSet::new() };
+            let mapped = |rule: &Rule| ours.mapped(reader, rule, met).filter(|_| !is_behind);
+            let mut search =
+                Search { table, may_match: &may_match, mapped: &mapped, end: &end, seen: BTreeSet::new() };
             // Behind the rule that accepts the last captured packets no rule matters, nor does the policy.
             let accepts_all = search.collect(&chain.rules, &mut does);
             if base.policy == Verdict::Drop && !accepts_all {
@@ -288,6 +290,17 @@ impl Ours {
         })
     }
 
+    /// What a verdict map does with what is captured: the rules of its members; `None` if these are not
+    /// known.
+    fn mapped(&self, reader: RuleReader<'_>, rule: &Rule, met: Met) -> Option<Vec<LiveRule>> {
+        let of = |captured: &CapturedTraffic| {
+            let rules = reader.read_map(captured.family(), rule)?;
+            Some(rules.into_iter().filter(may_match(captured, met)).collect::<Vec<_>>())
+        };
+        let each: Option<Vec<_>> = self.captured.iter().map(of).collect();
+        Some(each?.concat())
+    }
+
     /// Whether what a rule does there comes before ours.
     fn is_behind(&self, does: &str, base: &Base) -> bool {
         match does {
@@ -341,7 +354,16 @@ pub(super) struct RuleReader<'a> {
 impl RuleReader<'_> {
     /// What a rule is for packets of a family: several rules where it looks up a verdict.
     fn read(self, family: Family, rule: &Rule) -> Vec<LiveRule> {
-        parse::foreign_rules(family, rule, parse::RuleContext { sets: self.sets, links: &[] })
+        parse::foreign_rules(family, rule, self.context())
+    }
+
+    /// What the members of a rule's verdict map are for, and what they do.
+    fn read_map(self, family: Family, rule: &Rule) -> Option<Vec<LiveRule>> {
+        parse::rules_of_map(family, rule, self.context())
+    }
+
+    const fn context(&self) -> parse::RuleContext<'_> {
+        parse::RuleContext { sets: self.sets, links: &[] }
     }
 }
 
@@ -405,6 +427,8 @@ fn untracks(rule: &Rule) -> bool {
 pub(super) struct Search<'a> {
     pub(super) table: &'a Table,
     pub(super) may_match: &'a dyn Fn(&Rule) -> bool,
+    /// The rules of a verdict map, for its members that may match; `None` if they are not examined.
+    pub(super) mapped: &'a dyn Fn(&Rule) -> Option<Vec<LiveRule>>,
     /// The place of the first of some rules behind which no captured packet is left.
     pub(super) end: &'a dyn Fn(&[Rule]) -> Option<usize>,
     pub(super) seen: BTreeSet<&'a str>,
@@ -422,21 +446,35 @@ impl<'a> Search<'a> {
                 return !some_leave;
             }
             for expression in &rule.expressions {
+                let mapped = is_verdict_map(expression).then(|| (self.mapped)(rule)).flatten();
+                for mapped in mapped.iter().flatten() {
+                    does.extend(word_of_effect(&mapped.effect()).map(str::to_owned));
+                    some_leave |= *mapped.effect() == Effect::Known(Target::Return);
+                    some_leave |=
+                        mapped.chain().is_some_and(|(name, is_goto)| self.leave((name, is_goto), does));
+                }
+                if mapped.is_some() {
+                    continue;
+                }
                 does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
                 let is_goto = matches!(expression, Expression::Verdict(Verdict::Goto(_)));
                 some_leave |= matches!(expression, Expression::Verdict(Verdict::Return));
-                let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression else {
-                    continue;
-                };
-                // Rules of an earlier run of ours leave in this one.
-                let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
-                let next = self.table.chains.iter().find(|next| next.name == *name).filter(|_| !ours);
-                let next = next.filter(|_| self.seen.insert(name));
-                let accepts = next.is_some_and(|next| self.collect(&next.rules, does));
-                some_leave |= is_goto && !accepts;
+                if let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression {
+                    some_leave |= self.leave((name, is_goto), does);
+                }
             }
         }
         end.is_some() && !some_leave
+    }
+
+    /// Adds what a chain does that packets are sent to; whether some leave the calling chain there, too.
+    fn leave(&mut self, (name, is_goto): (&str, bool), does: &mut BTreeSet<String>) -> bool {
+        // Rules of an earlier run of ours leave in this one.
+        let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
+        let next = self.table.chains.iter().find(|next| next.name == name).filter(|_| !ours);
+        let next = next.filter(|next| self.seen.insert(&next.name));
+        let accepts = next.is_some_and(|next| self.collect(&next.rules, does));
+        is_goto && !accepts
     }
 }
 

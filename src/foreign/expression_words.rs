@@ -2,7 +2,8 @@
 
 use nfnetlink::nftables::{CtKey, Expression, Rule, Table, Verdict};
 
-use crate::model::Family;
+use crate::live_rules::Effect;
+use crate::model::{Family, Target};
 use crate::nft;
 use crate::parse::{self, CtTarget, REWRITES};
 
@@ -10,6 +11,8 @@ use crate::parse::{self, CtTarget, REWRITES};
 pub(super) const CT_ZONE: &str = "ct zone";
 /// The word for an expression that exempts packets from connection tracking.
 pub(super) const NOTRACK: &str = "notrack";
+/// The word for a lookup of a verdict.
+const VERDICT_MAP: &str = "verdict map";
 
 /// What an expression does, if it keeps a packet from later rules.
 pub(super) fn word(expression: &Expression) -> Option<String> {
@@ -24,7 +27,7 @@ pub(super) fn word(expression: &Expression) -> Option<String> {
             "nat" => "dnat",
             "reject" | "queue" | NOTRACK | "synproxy" | "fwd" | "tproxy" => name,
             "immediate" => "verdict",
-            "lookup" if has_verdicts(data) => "verdict map",
+            "lookup" if is_verdict_map(expression) => VERDICT_MAP,
             "target" => return of_target(data),
             _ => return None,
         },
@@ -45,6 +48,16 @@ pub(super) fn word(expression: &Expression) -> Option<String> {
     Some(word.to_owned())
 }
 
+/// What a rule of a verdict map does, if it keeps a packet from later rules.
+pub(super) fn word_of_effect(effect: &Effect) -> Option<&'static str> {
+    let goes_on = matches!(
+        effect,
+        Effect::Known(Target::Accept | Target::Return | Target::Jump(_)) | Effect::Chain { .. }
+    );
+    let word = if *effect == Effect::Known(Target::Drop) { "drop" } else { VERDICT_MAP };
+    (!goes_on).then_some(word)
+}
+
 /// The word for an expression that writes an address or a port.
 pub(super) fn rewrites(table: &Table, rule: &Rule, expression: &Expression) -> Option<String> {
     let is_of = |family: &Family| {
@@ -54,10 +67,9 @@ pub(super) fn rewrites(table: &Table, rule: &Rule, expression: &Expression) -> O
     writes.then(|| REWRITES.to_owned())
 }
 
-/// Whether a lookup returns a verdict: its destination is register 0.
-fn has_verdicts(data: &[u8]) -> bool {
-    const DESTINATION: u16 = 3;
-    nfnetlink::Attributes::new(data).of(DESTINATION).and_then(|register| register.be32()) == Some(0)
+/// Whether an expression looks up a verdict.
+pub(super) fn is_verdict_map(expression: &Expression) -> bool {
+    matches!(expression, Expression::Foreign { name, data } if name == "lookup" && parse::gives_verdict(data))
 }
 
 /// A target of iptables, as iptables-nft writes it.

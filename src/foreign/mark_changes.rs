@@ -41,7 +41,7 @@ pub fn find_mark_changes(
                 }
                 is_met
             };
-            Search { table, may_match: &may_match, end: &|_| None, seen: BTreeSet::new() }
+            Search { table, may_match: &may_match, mapped: &|_| None, end: &|_| None, seen: BTreeSet::new() }
                 .collect(&chain.rules, &mut BTreeSet::new());
             let changes: Vec<String> = changes.into_inner().into_iter().collect();
             if !changes.is_empty() {

@@ -48,6 +48,13 @@ impl LiveTables {
         &self.dormant
     }
 
+    /// Those of the dormant ones that hold rules, as nft names them.
+    pub fn dormant_with_rules(&self) -> impl Iterator<Item = String> {
+        let has_rules = |table: &&Table| table.chains.iter().any(|chain| !chain.rules.is_empty());
+        let dormant = self.tables.iter().filter(|table| self.is_dormant(&table.name.name));
+        dormant.filter(has_rules).map(|table| table.name.to_string())
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

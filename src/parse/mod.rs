@@ -25,8 +25,8 @@ use crate::record::Record;
 
 pub use counters::{Counters, Counts, counters, native_counters};
 pub(crate) use expressions::CtTarget;
-pub(crate) use expressions::writes_ends;
-pub use expressions::{RuleContext, foreign_rules, has_packets_of, rule_of, words_of_rule};
+pub use expressions::{RuleContext, foreign_rules, has_packets_of, rule_of, rules_of_map, words_of_rule};
+pub(crate) use expressions::{gives_verdict, writes_ends};
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };

@@ -19,11 +19,15 @@ for_these_fixtures!(
         app_with_the_uid_of_the_proxy_is_the_first_problem,
         wide_exclusion_is_the_first_problem,
         flushed_rules_are_the_first_problem,
+        a_pod_before_the_first_run_has_no_other_problem,
+        a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6,
         uncaptured_ipv6_is_the_first_problem,
         uncaptured_dns_is_the_first_problem,
         a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
         missing_default_route_is_the_first_problem,
+        a_policy_that_drops_is_mended_by_the_fix,
+        a_policy_rule_that_rejects_is_mended_by_the_fix,
         routes_to_some_networks_only_are_no_problem,
         a_pod_that_works_has_no_problem
     ]
@@ -158,6 +162,70 @@ fn missing_default_route_is_the_first_problem(fixture: Fixture) {
     );
 }
 
+/// The fixes of lost traffic, none of which is the question about it; the first one of each is run.
+#[track_caller]
+fn fixes_of_lost_traffic(pod: &Pod, question: &[&str]) -> Vec<String> {
+    let found = problems(pod, question);
+    let lost = found.into_iter().filter(|[id, ..]| id == "traffic-lost");
+    let fixes: Vec<String> = lost.map(|[_, _, fix]| fix).collect();
+    assert!(!fixes.is_empty() && fixes.iter().all(|fix| !fix.contains("explain --live")), "{fixes:#?}");
+    fixes
+}
+
+/// Runs the command of a fix, which is between the first two backquotes.
+fn run_fix(pod: &Pod, fix: &str) {
+    let command = fix.split('`').nth(1).unwrap_or_else(|| panic!("{fix}"));
+    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", command], ""));
+}
+
+fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    let accept = if fixture.backend == Backend::Native {
+        let table = "table inet wall { chain in { type filter hook input priority 0; policy drop; }; }";
+        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        "`nft insert rule inet wall in tcp dport { 15001, 15006 } accept`"
+    } else {
+        pod.iptables(Family::V4, "-P INPUT DROP");
+        "-I INPUT -p tcp -m multiport --dports 15001,15006 -j ACCEPT`"
+    };
+    let target = at(Family::V4.pod(), 8080);
+    let question = ["--from", "outside", "--to", &target.to_string()];
+    for words in [&[][..], &question] {
+        let fixes = fixes_of_lost_traffic(&pod, words);
+        assert!(fixes[0].contains(accept), "{words:?}: {fixes:#?}");
+    }
+    // Of all kinds of traffic: replies to the app and the proxy are dropped, too, and calls of the app itself.
+    for _ in 0..6 {
+        let found = problems(&pod, &[]);
+        let Some([_, _, fix]) = found.iter().find(|[id, ..]| id == "traffic-lost") else { break };
+        run_fix(&pod, fix);
+    }
+    assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fixes mend it");
+    pod.outside().call(target).captured(15006, target);
+}
+
+fn a_policy_rule_that_rejects_is_mended_by_the_fix(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    for (ip, family) in [("ip", Family::V4), ("ip -6", Family::V6)] {
+        let service = family.service();
+        let range = ipnetwork::IpNetwork::from(service);
+        let add = format!("{ip} rule add to {range} prohibit pref 77");
+        pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &add], ""));
+        let to = at(service, 80).to_string();
+        for words in [&[][..], &["--to", &to]] {
+            let fixes = fixes_of_lost_traffic(&pod, words);
+            let deletion = format!("`{ip} rule del pref 77 from all to {range} prohibit`");
+            assert_eq!(fixes[0], deletion, "{words:?}: {fixes:#?}");
+        }
+        run_fix(&pod, &fixes_of_lost_traffic(&pod, &[])[0]);
+        assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
+    }
+}
+
 /// A pod that reaches the networks of its cluster and nothing else, as in an isolated environment.
 fn routes_to_some_networks_only_are_no_problem(fixture: Fixture) {
     let pod = fixture.pod();
@@ -242,6 +310,38 @@ fn flushed_rules_are_the_first_problem(fixture: Fixture) {
     is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
     let said = pod.istio_iptables(&["check"]).run().ended_with(1).stdout();
     assert!(said.starts_with("no capture rule is live\n"), "{said}");
+}
+
+/// The connection from 127.0.0.6 or ::6 to the app exists with capture only.
+fn a_pod_before_the_first_run_has_no_other_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
+}
+
+fn a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    let off = match fixture.backend {
+        Backend::Native => "nft add table inet istio-proxy-nat '{ flags dormant; }'",
+        Backend::IptablesNft => {
+            "nft add table ip nat '{ flags dormant; }'; nft add table ip6 nat '{ flags dormant; }'"
+        }
+        Backend::IptablesLegacy => "iptables-legacy -t nat -F; ip6tables-legacy -t nat -F",
+    };
+    let commands = format!(
+        "way=$(ip route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/')
+         ip -6 addr flush dev $way; ip -6 addr add fe80::5/64 dev $way nodad; {off}"
+    );
+    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &commands], ""));
+    let found = problems(&pod, &[]);
+    assert!(found.iter().all(|[id, ..]| id != "traffic-lost"), "{found:?}");
+    let words = ["explain", "--live", "--output", "json"];
+    let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let rows = said["traffic"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+    let of_v6 = rows.iter().filter(|row| row["family"] == "IPv6");
+    assert_eq!(of_v6.count(), 1, "{said:#}");
 }
 
 fn uncaptured_ipv6_is_the_first_problem(fixture: Fixture) {

@@ -38,6 +38,11 @@ fn chains_that_decide_first_are_named_and_decide(fixture: Fixture) {
             chain early { type filter hook prerouting priority -300; tcp dport 22 drop; }
             chain untracked { tcp dport 4789 notrack; }
             chain out { type filter hook output priority -301; jump untracked; ip protocol vmap { icmp : drop }; }
+            chain dropped { tcp dport 4443 reject; }
+            chain mapped {
+                type filter hook output priority -302;
+                tcp dport vmap { 80 : accept, 443 : drop, 4443 : goto dropped };
+            }
         }
         ",
     );
@@ -52,6 +57,7 @@ fn chains_that_decide_first_are_named_and_decide(fixture: Fixture) {
             "decides before ours: inet firewall early (prerouting, priority -300): drop:",
             // What its map drops is not captured.
             "decides before ours: inet firewall out (output, priority -301): notrack:",
+            "decides before ours: inet firewall mapped (output, priority -302): drop, reject: packets that it takes",
         ];
         assert_eq!(lines.len(), expected.len(), "{args:?}: {lines:#?}");
         for part in expected {
@@ -83,6 +89,15 @@ fn chains_that_decide_nothing_before_ours_are_not_named(fixture: Fixture) {
             chain pre { type nat hook prerouting priority -101; accept; }
             chain out { type nat hook output priority -101; tcp dport 80 accept; }
             chain early { type filter hook output priority -310; meta mark set 0; counter; return; }
+            chain counted { udp dport 5000 drop; tcp dport vmap { 80 : return }; }
+            chain mapped {
+                type nat hook output priority -102;
+                tcp dport vmap { 80 : accept, 443 : accept, 8443 : jump counted };
+            }
+            chain types {
+                type filter hook output priority -311;
+                meta l4proto vmap { udp : drop, tcp : goto counted };
+            }
         }
         table inet later {
             chain pre { type filter hook prerouting priority 0; tcp dport 22 drop; }

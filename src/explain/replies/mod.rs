@@ -15,11 +15,11 @@ use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
-use super::{Pod, devices, routing, runtime};
+use super::{Pod, devices, fix, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
-use crate::model::{Hook, Mark, PASSTHROUGH_V4, PASSTHROUGH_V6, Target, Transport};
+use crate::model::{Hook, Mark, Target, Transport};
 use crate::routing::drops_marked;
 use crate::text::one_line;
 
@@ -31,6 +31,8 @@ pub(super) struct ReplyProblem {
     pub(super) rule: Option<RuleId>,
     /// The policy rule by which it is lost, or the setting of an interface.
     pub(super) known_cause: Option<Subject>,
+    /// The command that mends it, if one is known.
+    pub(super) fix: Option<String>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
     /// As in a row's problem.
@@ -40,7 +42,7 @@ pub(super) struct ReplyProblem {
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, known_cause: None, is_certain: true, is_of_egress: false }
+        Self { sentence, rule, known_cause: None, fix: None, is_certain: true, is_of_egress: false }
     }
 
     fn may(sentence: String) -> Self {
@@ -94,9 +96,8 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
             let unsent = if packet.is_local && !packet.is_inbound { loopback() } else { no_carrier() };
-            let is_passthrough =
-                [IpAddr::from(PASSTHROUGH_V4), PASSTHROUGH_V6.into()].contains(&packet.source.ip());
-            let unbound = || runtime::unbound_passthrough(packet.family(), pod).filter(|_| is_passthrough);
+            let unbound =
+                || runtime::unbound_passthrough(packet.family(), pod).filter(|_| packet.is_of_passthrough());
             unsent.or_else(unbound).map(ReplyProblem::from).into_iter().chain(behind).collect()
         }
         Verdict::TakenByForeignRule => {
@@ -380,7 +381,8 @@ impl<'a> Conversation<'a> {
         let decisive = walk.decisive().filter(|_| by_mark.is_none());
         let cause = by_mark.unwrap_or_else(|| reason(packet, walk, self.pod).sentence);
         let problem = ReplyProblem::by(format!("{what} do not arrive: {cause}"), decisive);
-        Some(ReplyProblem { known_cause: walk.policy_rule(), ..problem })
+        let fix = fix::of_walk(walk, self.pod);
+        Some(ReplyProblem { known_cause: walk.policy_rule(), fix, ..problem })
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::packet::{ACCEPTING, FOLLOWING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
 use super::super::routing;
 use super::super::walk::{Verdict, Walk};
-use super::{Conversation, Followed, ReplyProblem, mark};
+use super::{Conversation, Followed, ReplyProblem, fix, mark};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::model::{Hook, Mark};
 
@@ -168,8 +168,8 @@ impl Conversation<'_> {
             ) => reason(&reply.packet, &reply.walk, self.pod).sentence,
         };
         let sentence = format!("the app's replies do not reach the proxy: {cause}");
-        let known_cause = reply.walk.policy_rule();
-        Some(ReplyProblem { known_cause, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
+        let (known_cause, fix) = (reply.walk.policy_rule(), fix::of_walk(&reply.walk, self.pod));
+        Some(ReplyProblem { known_cause, fix, ..ReplyProblem::by(sentence, reply.walk.decisive()) })
     }
 
     /// The owner of the proxy's listening socket; root, if nothing listens.

@@ -168,6 +168,7 @@ impl<'a> Walker<'a, '_> {
             uncertain: Vec::new(),
             routed: Vec::new(),
             because: None,
+            dropped_by: None,
             beside: None,
             chosen: &[],
             ..*self

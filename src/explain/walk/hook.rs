@@ -3,7 +3,7 @@
 use super::super::routing::{Looked, Routed};
 use super::super::rules::BaseChain;
 use super::order::Order;
-use super::{ChainPosition, Flow, Walker, dropped_by_policy};
+use super::{ChainPosition, Flow, Walker};
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Table};
 
 /// What a base chain or a table is for, as far as it matters for the packets that it has let pass.
@@ -94,7 +94,7 @@ impl<'a> Walker<'a, '_> {
         let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
         let flow = self.routed_after(position, kind, |walker| walker.rules(position, rules));
         if matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook) {
-            self.because = Some(dropped_by_policy(table.name(), hook.name()));
+            self.dropped_by_policy(table.name(), hook.name());
             return Flow::Drop;
         }
         flow

@@ -81,6 +81,8 @@ struct Walker<'a, 'b> {
     /// The step in a chain before or behind ours that decides.
     later: Option<usize>,
     because: Option<String>,
+    /// The table and the chain whose policy is the reason.
+    dropped_by: Option<(&'a str, &'a str)>,
     /// Whether its addresses are the reason.
     is_invalid: bool,
 }
@@ -201,6 +203,12 @@ impl<'a> Walker<'a, '_> {
         Ok((captured, self.to))
     }
 
+    /// The policy of a base chain is the reason.
+    fn dropped_by_policy(&mut self, table: &'a str, chain: &'a str) {
+        self.because = Some(format!("the policy of {table} {chain} drops it"));
+        self.dropped_by = Some((table, chain));
+    }
+
     /// Connection tracking sees the packet.
     fn tracks(&mut self) {
         let is_first = !std::mem::replace(&mut self.at.is_seen, true);
@@ -241,10 +249,6 @@ impl<'a> Walker<'a, '_> {
     fn is_for_proxy(&self) -> bool {
         self.packet.state != ConnectionState::New && self.routing.mark() == Some(self.at.mark)
     }
-}
-
-fn dropped_by_policy(table: &str, chain: &str) -> String {
-    format!("the policy of {table} {chain} drops it")
 }
 
 /// What becomes of a packet that no rule takes.

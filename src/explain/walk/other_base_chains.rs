@@ -4,7 +4,7 @@ use super::super::matching::PacketState;
 use super::super::routing::{Looked, Routed};
 use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
 use super::hook::Kind;
-use super::{ChainPosition, Flow, Socket, Verdict, Walker, dropped_by_policy};
+use super::{ChainPosition, Flow, Socket, Verdict, Walker};
 use crate::config::ConnectionState;
 use crate::live_rules::Effect;
 use crate::model::{CONNTRACK_PRIORITY, Hook, NAT_PRIORITY, Port};
@@ -65,7 +65,7 @@ impl<'a> Walker<'a, '_> {
                     }
                 }
                 Flow::Continue | Flow::Return if base.drops => {
-                    self.because = Some(dropped_by_policy(&base.table, &base.chain));
+                    self.dropped_by_policy(&base.table, &base.chain);
                 }
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Redirect(_) | Flow::Tproxy(_) => {
                     continue;
@@ -144,7 +144,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// How a base chain ends the hook, by its last step; `None` if the packet goes on.
-    fn ended_by(&mut self, base: &BaseChain, flow: Flow, step: Option<usize>) -> Option<Flow> {
+    fn ended_by(&mut self, base: &'a BaseChain, flow: Flow, step: Option<usize>) -> Option<Flow> {
         let rejects = step
             .and_then(|step| self.steps.get(step))
             .is_some_and(|step| step.effect == Some(Effect::Rejects));
@@ -164,7 +164,7 @@ impl<'a> Walker<'a, '_> {
                 Some(Flow::Drop)
             }
             Flow::Continue | Flow::Return if base.drops => {
-                self.because = Some(dropped_by_policy(&base.table, &base.chain));
+                self.dropped_by_policy(&base.table, &base.chain);
                 Some(Flow::Drop)
             }
             Flow::Tproxy(port) => {

@@ -97,6 +97,8 @@ pub struct Walk<'a> {
     pub routed: Vec<Looked<'a>>,
     /// The reason for the verdict, if it is not a rule that was tried.
     pub because: Option<String>,
+    /// The table and the chain whose policy drops it.
+    pub(in crate::explain) dropped_by: Option<(&'a str, &'a str)>,
     /// Whether its addresses are the reason, whatever port it is for.
     pub(in crate::explain) is_invalid: bool,
     /// Chains with one priority, if their order makes a difference.

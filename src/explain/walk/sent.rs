@@ -69,6 +69,7 @@ impl<'a> Sent<'a, '_> {
             to: Routed::Away,
             later: None,
             because: None,
+            dropped_by: None,
             is_invalid: false,
         };
         let verdict = walker.verdict(packet);
@@ -78,6 +79,7 @@ impl<'a> Sent<'a, '_> {
             routed,
             later,
             because,
+            dropped_by,
             is_invalid,
             translated_by,
             socket,
@@ -95,6 +97,7 @@ impl<'a> Sent<'a, '_> {
             uncertain,
             routed,
             because,
+            dropped_by,
             is_invalid,
             order,
             translated_by,

@@ -26,54 +26,88 @@ const MOST: usize = 1000;
 /// several fields; none if it is for no packet of the family.
 #[must_use]
 pub fn foreign_rules(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Vec<LiveRule> {
-    let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
-    let mut mapped = Vec::new();
-    for expression in ranges_of(&rule.expressions) {
-        let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
-            Some((set_of(set, beside.sets), *inverted))
-        } else {
-            None
-        };
-        let map = if let Expression::Foreign { name, data } = &expression
-            && name == "lookup"
-        {
-            map_of(data, beside.sets)
-        } else {
-            None
-        };
-        let mut next = Vec::new();
-        for mut reader in readers {
-            if let Some(lines) = map.and_then(|map| reader.mapped(map)) {
-                mapped.extend(lines);
-            } else if let Some(among) = of_set.and_then(|(set, not)| reader.among(set?, not, beside)) {
-                next.extend(among);
-                continue;
-            } else {
-                let understood = reader.read_foreign(&expression, beside);
-                reader.note(understood);
-            }
-            next.push(reader);
-        }
-        readers = next;
-        if readers.len() > MOST {
-            readers.truncate(1);
-            readers.iter_mut().for_each(Reader::unknown);
-        }
-    }
+    let Readers { readers, mapped, .. } = Readers::of(family, rule, beside);
     let is_done = !mapped.is_empty();
     let rest = readers.into_iter().filter(|reader| !is_done || !reader.target.is_empty());
     // A verdict map is the last thing in a rule.
-    let lines = rest.chain(mapped).filter(|reader| !reader.is_other_family);
+    in_words(family, rule, rest.chain(mapped)).collect()
+}
+
+/// Reads the verdict map of a rule: a rule for each member; `None` if not every member is understood.
+#[must_use]
+pub fn rules_of_map(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Option<Vec<LiveRule>> {
+    let Readers { mapped, has_unread_map, .. } = Readers::of(family, rule, beside);
+    (!has_unread_map).then(|| in_words(family, rule, mapped.into_iter()).collect())
+}
+
+/// What rules are read to.
+struct Readers {
+    /// What they do themselves.
+    readers: Vec<Reader>,
+    /// For the members of their verdict map.
+    mapped: Vec<Reader>,
+    /// Whether the members of their verdict map are not known.
+    has_unread_map: bool,
+}
+
+impl Readers {
+    fn of(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Self {
+        let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
+        let (mut mapped, mut has_unread_map) = (Vec::new(), false);
+        for expression in ranges_of(&rule.expressions) {
+            let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
+                Some((set_of(set, beside.sets), *inverted))
+            } else {
+                None
+            };
+            let (is_map, map) = if let Expression::Foreign { name, data } = &expression
+                && name == "lookup"
+                && gives_verdict(data)
+            {
+                (true, map_of(data, beside.sets))
+            } else {
+                (false, None)
+            };
+            let mut next = Vec::new();
+            for mut reader in readers {
+                if let Some(lines) = map.and_then(|map| reader.mapped(map)) {
+                    mapped.extend(lines);
+                } else if let Some(among) = of_set.and_then(|(set, not)| reader.among(set?, not, beside)) {
+                    next.extend(among);
+                    continue;
+                } else {
+                    has_unread_map |= is_map;
+                    let understood = reader.read_foreign(&expression, beside);
+                    reader.note(understood);
+                }
+                next.push(reader);
+            }
+            readers = next;
+            if readers.len() > MOST {
+                readers.truncate(1);
+                readers.iter_mut().for_each(Reader::unknown);
+            }
+        }
+        Self { readers, mapped, has_unread_map }
+    }
+}
+
+/// The rules of these readers, with the comment of the rule that they read.
+fn in_words(
+    family: Family,
+    rule: &Rule,
+    readers: impl Iterator<Item = Reader>,
+) -> impl Iterator<Item = LiveRule> {
     let comment =
         rule.comment.as_ref().map(|comment| format!("-m comment --comment {} ", quoted(comment.as_str())));
-    let commented = |mut reader: Reader| {
+    let commented = move |mut reader: Reader| {
         reader.tests += comment.as_deref().unwrap_or_default();
         // Which packets it is for is known all the same.
         reader.has_unread_target = false;
         reader
     };
-    let words = lines.map(commented).flat_map(Reader::into_each);
-    words.map(|words| live_rule(family, words)).collect()
+    let lines = readers.filter(|reader| !reader.is_other_family).map(commented);
+    lines.flat_map(Reader::into_each).map(move |words| live_rule(family, words))
 }
 
 fn values_of(set: &Members) -> Vec<Values<'_>> {
@@ -84,13 +118,16 @@ fn set_of<'a>(name: &str, sets: &'a [Members]) -> Option<&'a Members> {
     sets.iter().find(|set| set.name == name)
 }
 
-/// The verdict map that a lookup names.
+/// Whether a lookup returns a verdict: its destination is register 0.
+pub(crate) fn gives_verdict(data: &[u8]) -> bool {
+    const DESTINATION: u16 = 3;
+    nfnetlink::Attributes::new(data).of(DESTINATION).and_then(|register| register.be32()) == Some(0)
+}
+
+/// The set or the map that a lookup names.
 fn map_of<'a>(data: &[u8], sets: &'a [Members]) -> Option<&'a Members> {
     const SET: u16 = 1;
-    const DESTINATION: u16 = 3;
-    let attributes = nfnetlink::Attributes::new(data);
-    let gives_verdict = attributes.of(DESTINATION)?.be32()? == 0;
-    set_of(&attributes.of(SET)?.text(), sets).filter(|_| gives_verdict)
+    set_of(&nfnetlink::Attributes::new(data).of(SET)?.text(), sets)
 }
 
 impl Reader {

@@ -26,8 +26,8 @@ use decode::{number, quoted};
 pub(crate) use extension::CtTarget;
 pub(super) use extension::{Extension, of_match, of_target};
 use extension::{XT_NAME, extension, queue};
-pub(crate) use foreign::writes_ends;
-pub use foreign::{RuleContext, foreign_rules};
+pub use foreign::{RuleContext, foreign_rules, rules_of_map};
+pub(crate) use foreign::{gives_verdict, writes_ends};
 pub(super) use native_rule::words_of_native_rule;
 pub(super) use values::prefix;
 

@@ -48,6 +48,11 @@ for_these_fixtures!(
     [tables_that_are_switched_off_have_no_effect, switched_off_tables_of_ours_are_named_everywhere]
 );
 
+for_these_fixtures!(
+    nft_off: IptablesNft Dual, native_off: Native Dual;
+    [switched_off_tables_are_the_first_problem]
+);
+
 use Kernel::{Nothing, Proxy, ProxyAlone, Server};
 
 /// What the kernel does with a connection.
@@ -489,6 +494,34 @@ fn switched_off_tables_of_ours_are_named_everywhere(fixture: Fixture) {
     assert!(first(&diff).starts_with("different"), "{}", first(&diff));
     let bundle = pod.bare_istio_iptables(&["bundle"]).run().succeeded().stdout();
     assert!(bundle.contains("ip nat is dormant"), "{bundle}");
+}
+
+/// The fix of the first problem is what makes the rules live again: a run refuses a dormant table of iptables.
+fn switched_off_tables_are_the_first_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let tables: &[&str] = match fixture.backend {
+        Backend::Native => &["inet istio-proxy-nat"],
+        Backend::IptablesNft | Backend::IptablesLegacy => &["ip nat", "ip6 nat"],
+    };
+    let nft = |table: &str, flags: &str| {
+        let commands = format!("add table {table} {flags}");
+        pod.namespace.run(|| tool("nft", &["-f", "-"], &commands));
+    };
+    let said = |words: &[&str]| pod.bare_istio_iptables(words).run().stdout();
+    let [before, _] = [said(&["check"]), said(&["explain", "--live"])];
+    assert!(!before.contains("dormant"), "{before}");
+    tables.iter().for_each(|table| nft(table, "{ flags dormant; }"));
+    for words in [&["explain", "--live"][..], &["check"], &["check", "-i", "*", "-b", "*", "--dual-stack"]] {
+        let said = said(words);
+        assert!(!said.contains("no-rules"), "{words:?}: {said}");
+        tables.iter().for_each(|table| assert!(said.contains(table), "{words:?}: {table}: {said}"));
+    }
+    let explained = said(&["explain", "--live"]);
+    assert!(explained.contains(" 1. dormant-table: "), "{explained}");
+    tables.iter().for_each(|table| nft(table, ""));
+    assert_eq!(said(&["check"]), before, "the fix mends it");
 }
 
 fn translations_of_the_other_family_are_skipped(fixture: Fixture) {
