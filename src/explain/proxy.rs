@@ -15,8 +15,8 @@ pub const TAKES_MPTCP: &str = "the listener there takes MPTCP, and the kernel do
 /// The beginning of the problem of a TPROXY proxy whose connections to the app are captured.
 const CAPTURED_AGAIN: &str = "the proxy's connection to the app is captured again";
 
-/// Whether a problem is one of the proxy's sockets by which all connections of a kind end. One that takes MPTCP
-/// ends those of MPTCP clients only.
+/// Whether a problem is one of the proxy's sockets by which all connections of a kind end. One that takes
+/// MPTCP ends those of MPTCP clients only.
 pub(super) fn ends_connections(problem: &str) -> bool {
     problem.contains(CAPTURED_AGAIN)
 }

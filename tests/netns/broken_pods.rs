@@ -197,7 +197,7 @@ fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
         let fixes = fixes_of_lost_traffic(&pod, words);
         assert!(fixes[0].contains(accept), "{words:?}: {fixes:#?}");
     }
-    // Of all kinds of traffic: replies to the app and the proxy are dropped, too, and calls of the app itself.
+    // Replies to the app and the proxy are dropped, too, and calls of the app itself.
     for _ in 0..6 {
         let found = problems(&pod, &[]);
         let Some([_, _, fix]) = found.iter().find(|[id, ..]| id == "traffic-lost") else { break };

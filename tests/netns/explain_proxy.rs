@@ -70,7 +70,7 @@ fn mptcp_listener_loses_destinations(fixture: Fixture) {
             assert_eq!(original_destination(&accepted).expect("an address") == to, !is_mptcp);
             let (line, differs) = reports(&pod, &REDIRECT);
             assert_eq!(line.contains("takes MPTCP"), is_mptcp, "{line}");
-            // The connections of TCP clients keep their destination: a note, as about a port without a listener.
+            // TCP clients keep their destination: a note, as about a port without a listener.
             assert_eq!(differs, None);
             let check = pod.istio_iptables(&[&["check"][..], &REDIRECT].concat()).run().stdout();
             let notes = check.lines().filter(|line| line.starts_with("note: "));
