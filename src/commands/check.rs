@@ -84,7 +84,7 @@ fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureCon
         }
     }
     let known: Vec<_> = deciding.iter().chain(others.iter()).cloned().collect();
-    let lost = explain::lost_connections(&pod, &known);
+    let lost = explain::lost_live_connections(&pod, &known);
     let is_vague = |finding: &Finding| lost.iter().any(|exact| exact.is_within(finding, found.backend));
     deciding.retain(|finding| !is_vague(finding));
     others.retain(|finding| !is_vague(finding));

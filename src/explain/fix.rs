@@ -17,14 +17,17 @@ pub(super) fn of_walk(walk: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
     }
 }
 
-/// The command about a policy rule or a route. One with the mark of TPROXY may be ours.
+/// Whether a policy rule is for the mark of TPROXY, as that of a run.
+pub(super) fn may_be_ours(cause: &Subject, live: &LiveState) -> bool {
+    let Subject::PolicyRule(words) = cause else { return false };
+    live.routed_mark.is_some_and(|mark| words.contains(&format!("fwmark {:#x} ", mark.0)))
+}
+
+/// The command about a policy rule or a route.
 pub(super) fn of_routing(cause: &Subject, family: Family, live: &LiveState) -> String {
-    let is_of_mark =
-        |words: &str| live.routed_mark.is_some_and(|mark| words.contains(&format!("fwmark {:#x} ", mark.0)));
     let ip = if family == Family::V6 { "ip -6" } else { "ip" };
     let removal = cause.removal(Some(family), None);
-    let is_ours = matches!(cause, Subject::PolicyRule(words) if is_of_mark(words));
-    removal.filter(|_| !is_ours).unwrap_or_else(|| {
+    removal.filter(|_| !may_be_ours(cause, live)).unwrap_or_else(|| {
         format!(
             "`{ip} rule` and `{ip} route show table all` list the policy rules and routes: correct those that the cause names"
         )

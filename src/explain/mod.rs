@@ -61,7 +61,7 @@ pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
 pub use planned::ForeignRule;
 pub use pod_report::{ChainRule, LiveChain, PodReport, pod_report};
-pub use problems::{lost_at_proxy, lost_connections};
+pub use problems::{lost_at_proxy, lost_connections, lost_live_connections};
 pub use proxy::TAKES_MPTCP;
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};

@@ -260,6 +260,17 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
 /// yet.
 #[must_use]
 pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
+    lost(pod, named, |problem| problem.ends_by_foreign_rule)
+}
+
+/// [`lost_connections`], and those that end by policy routing: of the captured packets themselves that is
+/// [`super::misrouted`]; of what follows them, this.
+#[must_use]
+pub fn lost_live_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
+    lost(pod, named, |problem| problem.ends_by_foreign_rule || problem.ends_by_routing)
+}
+
+fn lost(pod: &Pod<'_>, named: &[Finding], is_lost: impl Fn(&row::Problem) -> bool) -> Vec<Finding> {
     let row = |is_probe: bool, (kind, packet): (String, Packet)| {
         // A filter of some servers is for every process, if it names none. No rule names the ports of kinds.
         let is_of_some = is_probe || packet.destination.port() == DNS_PORT.number();
@@ -269,8 +280,7 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
             return None;
         }
         let mut row = row_of_capture(kind, &packet, pod)?;
-        row.problems
-            .retain(|problem| problem.ends_by_foreign_rule && (!is_to_some_server || problem.is_of_owner));
+        row.problems.retain(|problem| is_lost(problem) && (!is_to_some_server || problem.is_of_owner));
         Some(row)
     };
     let kinds = pod.kinds().into_iter().filter_map(|kind| row(false, kind));

@@ -15,9 +15,10 @@ pub const TAKES_MPTCP: &str = "the listener there takes MPTCP, and the kernel do
 /// The beginning of the problem of a TPROXY proxy whose connections to the app are captured.
 const CAPTURED_AGAIN: &str = "the proxy's connection to the app is captured again";
 
-/// Whether a problem is one of the proxy's sockets by which connections are sure to end.
+/// Whether a problem is one of the proxy's sockets by which all connections of a kind end. One that takes
+/// MPTCP ends those of MPTCP clients only.
 pub(super) fn ends_connections(problem: &str) -> bool {
-    [TAKES_MPTCP, CAPTURED_AGAIN].iter().any(|words| problem.contains(words))
+    problem.contains(CAPTURED_AGAIN)
 }
 
 impl Pod<'_> {
@@ -45,11 +46,7 @@ impl Pod<'_> {
     /// Whether a listening socket of the proxy is one by which captured connections may end.
     pub(super) fn has_failing_socket(&self) -> bool {
         let Some(live) = &self.live else { return false };
-        let ports = &self.config.traffic.ports;
-        let ports = [ports.outbound, ports.inbound, DNS_CAPTURE_PORT].map(Port::number);
-        let mut listeners = live.runtime.listeners.iter().flatten();
-        let takes_mptcp = listeners.any(|found| found.is_mptcp && ports.contains(&found.address.port()));
-        takes_mptcp || (live.routed_mark.is_some() && self.transparent_proxy().uid != ROOT)
+        live.routed_mark.is_some() && self.transparent_proxy().uid != ROOT
     }
 
     /// Why rules capture what a TPROXY proxy of this user sends to the app under the client's address: they

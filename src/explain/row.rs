@@ -59,6 +59,8 @@ pub(super) struct Problem {
     pub(super) is_of_owner: bool,
     /// Whether the connection is sure to end by a foreign rule.
     pub(super) ends_by_foreign_rule: bool,
+    /// Whether it is sure to end by a policy rule or a route that no run writes.
+    pub(super) ends_by_routing: bool,
     /// Whether it is sure to end by a socket of the proxy.
     pub(super) ends_at_proxy: bool,
     /// Whether the rule is for calls of servers, and no process of the pod listens on the port.
@@ -170,6 +172,7 @@ fn problems(
         about: about.clone(),
         is_of_owner,
         ends_by_foreign_rule,
+        ends_by_routing: false,
         ends_at_proxy: false,
         is_of_egress: is_egress_filter(packet, walk, pod),
         fix: fix::of_walk(walk, pod),
@@ -190,6 +193,7 @@ fn problems(
             about,
             is_of_owner,
             ends_by_foreign_rule: false,
+            ends_by_routing: false,
             ends_at_proxy: false,
             is_of_egress: false,
             fix: None,
@@ -211,6 +215,8 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         about: rule.into_iter().chain(known_cause).chain([condition(problem)]).collect(),
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
+        ends_by_routing: problem.is_certain
+            && problem.policy_rule.as_ref().is_some_and(|cause| !fix::may_be_ours(cause, live)),
         ends_at_proxy: ends_connections(&problem.sentence),
         is_of_egress: problem.is_of_egress,
         fix: problem.fix.clone(),

@@ -48,7 +48,7 @@ impl LiveTables {
         &self.dormant
     }
 
-    /// Those of the dormant ones that hold rules, as nft names them.
+    /// Names of the dormant ones that hold rules, as nft has them.
     pub fn dormant_with_rules(&self) -> impl Iterator<Item = String> {
         let has_rules = |table: &&Table| table.chains.iter().any(|chain| !chain.rules.is_empty());
         let dormant = self.tables.iter().filter(|table| self.is_dormant(&table.name.name));

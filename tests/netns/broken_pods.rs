@@ -28,6 +28,7 @@ for_these_fixtures!(
         missing_default_route_is_the_first_problem,
         a_policy_that_drops_is_mended_by_the_fix,
         a_policy_rule_that_rejects_is_mended_by_the_fix,
+        replies_that_a_route_drops_count_as_a_difference,
         routes_to_some_networks_only_are_no_problem,
         a_pod_that_works_has_no_problem
     ]
@@ -196,7 +197,7 @@ fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
         let fixes = fixes_of_lost_traffic(&pod, words);
         assert!(fixes[0].contains(accept), "{words:?}: {fixes:#?}");
     }
-    // Of all kinds of traffic: replies to the app and the proxy are dropped, too, and calls of the app itself.
+    // Replies to the app and the proxy are dropped, too, and calls of the app itself.
     for _ in 0..6 {
         let found = problems(&pod, &[]);
         let Some([_, _, fix]) = found.iter().find(|[id, ..]| id == "traffic-lost") else { break };
@@ -224,6 +225,29 @@ fn a_policy_rule_that_rejects_is_mended_by_the_fix(fixture: Fixture) {
         run_fix(&pod, &fixes_of_lost_traffic(&pod, &[])[0]);
         assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
     }
+}
+
+/// A foreign mark of connections from outside leads the proxy's replies to a route that drops them.
+fn replies_that_a_route_drops_count_as_a_difference(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    let marks = "table inet marks {
+        chain o { type route hook output priority -150; meta mark set ct mark; };
+        chain p { type filter hook prerouting priority -150; iifname != lo ct mark set 0x99; };
+    }";
+    pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], marks));
+    pod.bare_istio_iptables(&["check"]).run().ended_with(0);
+    let routes = "ip rule add fwmark 0x99 lookup 77 pref 77; ip route add blackhole default table 77";
+    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", routes], ""));
+    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1).stdout();
+    assert!(check.contains(" 1. traffic-lost: client to the app"), "{check}");
+    assert!(check.contains("blackhole default"), "{check}");
+    let fixes = fixes_of_lost_traffic(&pod, &[]);
+    run_fix(&pod, &fixes[0]);
+    pod.bare_istio_iptables(&["check"]).run().ended_with(0);
+    let target = at(Family::V4.pod(), 8080);
+    pod.outside().call(target).captured(15006, target);
 }
 
 /// A pod that reaches the networks of its cluster and nothing else, as in an isolated environment.

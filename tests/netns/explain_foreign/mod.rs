@@ -496,7 +496,7 @@ fn switched_off_tables_of_ours_are_named_everywhere(fixture: Fixture) {
     assert!(bundle.contains("ip nat is dormant"), "{bundle}");
 }
 
-/// The fix of the first problem is what makes the rules live again: a run refuses a dormant table of iptables.
+/// The fix of the first problem makes the rules live again: a run refuses a dormant table of iptables.
 fn switched_off_tables_are_the_first_problem(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[7000]));
