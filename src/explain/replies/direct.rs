@@ -34,17 +34,20 @@ impl<'a> Conversation<'a> {
         if self.packet.transport == Transport::Udp {
             return self.behind_a_query(&query, hook, &delivered);
         }
+        // What follows has the mark that the packets before it have left to the connection.
+        let mut connmark = self.taken.end.connmark;
         [ACCEPTING, FOLLOWING].into_iter().find_map(|flags| {
-            let reply = self.reply(&query, flags, self.taken.end.connmark)?;
-            match self.is_apart(&reply.walk, hook) {
-                Some(why) => self.behind_replies(why, &reply.walk, &query),
-                None => self.undelivered("its replies", &reply, &delivered).or_else(|| {
-                    let connmark = reply.walk.end.connmark;
-                    let later =
-                        self.later_packet(connmark).filter(|_| connmark != self.taken.end.connmark)?;
-                    self.lost_later(&later)
-                }),
+            let reply = self.reply(&query, flags, connmark)?;
+            if let Some(why) = self.is_apart(&reply.walk, hook) {
+                return self.behind_replies(why, &reply.walk, &query);
             }
+            self.undelivered("its replies", &reply, &delivered).or_else(|| {
+                connmark = reply.walk.end.connmark;
+                let later = self.later_packet(connmark)?;
+                let is_changed = connmark != self.taken.end.connmark;
+                connmark = later.walk.end.connmark;
+                if is_changed { self.lost_later(&later) } else { None }
+            })
         })
     }
 

@@ -48,9 +48,14 @@ impl Conversation<'_> {
             self.taken.end.destination,
             ConnectionState::Established,
         );
-        let reply = self.reply(&query, REPLYING, self.taken.end.connmark)?;
         let delivered = [Verdict::LikeItsConnection, Verdict::NotCaptured];
-        self.undelivered("the proxy's replies", &reply, &delivered)
+        // The second one has the mark that the first one has left to their connection.
+        let first = self.reply(&query, REPLYING, self.taken.end.connmark)?;
+        self.undelivered("the proxy's replies", &first, &delivered).or_else(|| {
+            let connmark = Some(first.walk.end.connmark).filter(|mark| *mark != self.taken.end.connmark)?;
+            let second = self.reply(&query, FOLLOWING, connmark)?;
+            self.undelivered("the proxy's replies", &second, &delivered)
+        })
     }
 
     /// The replies to a process of the pod, such as the proxy itself: they arrive on `lo`, where the rules of
