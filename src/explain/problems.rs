@@ -264,7 +264,7 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
 }
 
 /// [`lost_connections`], and those that end by policy routing: of the captured packets themselves that is
-/// [`super::misrouted`]; of what follows them, this.
+/// [`super::misrouted()`]; of what follows them, this.
 #[must_use]
 pub fn lost_live_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     lost(pod, named, |problem| problem.ends_by_foreign_rule || problem.ends_by_routing)
