@@ -209,15 +209,15 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         |cause: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(cause));
     let known_cause = problem.known_cause.as_ref().filter(is_named).cloned();
     let rule = problem.rule.clone().map(Subject::Rule);
-    let is_foreign_rule =
-        |cause: &Subject| matches!(cause, Subject::PolicyRule(_)) && !fix::may_be_ours(cause, live);
+    let is_of_others =
+        |cause: &Subject| !matches!(cause, Subject::Condition(_)) && !fix::may_be_ours(cause, live);
     Problem {
         kind: finding::Problem::TrafficLost,
         sentence: format!("is {is} {}", problem.sentence),
         about: rule.into_iter().chain(known_cause).chain([condition(problem)]).collect(),
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
-        ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_foreign_rule),
+        ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_of_others),
         ends_at_proxy: ends_connections(&problem.sentence),
         is_of_egress: problem.is_of_egress,
         fix: problem.fix.clone(),
