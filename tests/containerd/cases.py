@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+import urllib.request
 
 from checks import (
     OF_KUBELET,
@@ -278,6 +279,39 @@ def upgraded(node):
     expect_clean(node)
 
 
+def guarded(node):
+    """Rules of a running pod are deleted by hand: the agent names the program, and writes them again."""
+    annotations = injected({"proxy.istio.io/config": DUAL_STACK})
+    for backend, command, program in (
+        ("nftables", "nft flush ruleset", "nft"),
+        ("nftables", "nft flush chain inet istio-proxy-nat istio-output", "nft"),
+        ("iptables-nft", "iptables-nft -t nat -F", "iptables-nft"),
+        # Of iptables-legacy, the kernel announces nothing: the next audit finds it.
+        ("iptables-legacy", "iptables-legacy -t nat -F", None),
+    ):
+        node.install(f"--backend={backend}")
+        with Sandbox(node, "guarded", annotations) as pod:
+            rules = pod.rules()
+            with node.agent(f"--backend={backend}") as logged:
+                address = json.loads(logged("serving /healthz, /readyz and /metrics"))["address"]
+
+                def is_guarded(address=address):
+                    with urllib.request.urlopen(f"http://{address}/metrics") as metrics:
+                        return b"istio_cni_guarded_pods 1\n" in metrics.read()
+
+                wait_for("the pod is guarded", is_guarded)
+                subprocess.run(["nsenter", f"--net={pod.netns}", *command.split()], check=True)
+                drift = json.loads(logged("drift: "))
+                expect(f"{command}: the pod", "default/guarded", drift["pod"])
+                named = f"changed by {program} (pid " in drift["msg"] if program else "changed by" not in drift["msg"]
+                expect(f"{command}: the program is named, where the kernel announces it", True, named)
+                logged("repaired: ")
+                expect(f"{command}: the rules are those of before", rules, pod.rules())
+                expect_traffic(f"{command}: repaired", pod, captured=True)
+    node.install()
+    expect_clean(node)
+
+
 def uninstalled(node):
     """istio-cni is removed while captured pods run."""
     annotations = injected({"proxy.istio.io/config": DUAL_STACK})
@@ -364,7 +398,7 @@ def podman(node):
     expect_clean(node)
 
 
-CASES = [captured, not_captured, without_annotations, lists, killed, slow_loopback, many, upgraded, uninstalled, single, podman]
+CASES = [captured, not_captured, without_annotations, lists, killed, slow_loopback, many, upgraded, guarded, uninstalled, single, podman]
 
 
 def print_log(node):

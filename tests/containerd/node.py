@@ -217,6 +217,26 @@ class Node:
             raise RuntimeError(f"istio-cni install: exit {status}: {text}")
         self.wait_for_list(used)
 
+    @contextlib.contextmanager
+    def agent(self, *options):
+        """The agent, until the end of the block. Gives what waits for a line of its log, of those after the last one."""
+        dirs = [f"--net-dir={self.path('net.d')}", f"--bin-dir={self.path('bin')}", f"--run-dir={self.path('run')}"]
+        options = ["--listen=127.0.0.1:0", "--exclude-namespaces=kube-system,excluded", "--no-dry-add", *options]
+        program = f"{self.programs}/istio-cni"
+        log = self.path("agent.log")
+        with open(log, "wb") as file:
+            process = subprocess.Popen([program, "install", *options, *dirs], stdout=file, stderr=file)
+        with open(log, encoding="utf-8") as lines:
+
+            def next_line(text):
+                return next((line for line in lines if text in line), None)
+
+            try:
+                yield lambda text: wait_for(f"the agent logs '{text}'", lambda: next_line(text))
+            finally:
+                process.terminate()
+                process.wait()
+
     # --- what a pod leaves -----------------------------------------------------------------------------------------
 
     def state(self):
