@@ -60,10 +60,8 @@ inside python3 "$folder/app.py" >"$folder/source" &
 app=$!
 listening 8080
 answer=$(inside timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/15006; read -r line <&3; echo "$line"' || true)
-kill "$app" 2>/dev/null || true
-wait "$app" || true
-kill "$envoy_process"
-wait "$envoy_process" || true
+stop "$app"
+stop "$envoy_process"
 expect 'original_src with mark 1337: answer that the client gets' '' "$answer"
 expect 'source of the connection that the app accepted all the same' 127.0.0.1 "$(cat "$folder/source")"
 expect 'log' 'warning: Setting SOL_SOCKET/SO_MARK option on socket failed: Operation not permitted' \

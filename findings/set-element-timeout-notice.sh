@@ -18,7 +18,7 @@ listed=$(nft list set ip t s | grep -c 127.0.0.9 || true)
 nft 'add element ip t s { 127.0.0.8 }'
 nft 'delete element ip t s { 127.0.0.8 }'
 sleep 2
-kill "$(pgrep -P "$monitor" -x nft || echo "$monitor")"
+stop "$monitor"
 expect 'events' 'add element 127.0.0.9, add element 127.0.0.8, delete element 127.0.0.8' \
     "$(sed -n 's/^\(add\|delete\) element ip t s { \([0-9.]*\).*/\1 element \2/p' "$folder/events" | paste -sd , | sed 's/,/, /g')"
 expect 'elements listed after the timeout' 0 "$listed"
