@@ -71,8 +71,9 @@ pub struct Differing {
 /// # Errors
 /// They cannot be read.
 pub fn differing(desired: &DesiredState) -> io::Result<Differing> {
-    let (live, client) = observe::native_by_client()?;
-    Ok(Differing { names: live.differing(&nft::tables(&desired.rules)), _client: client })
+    let (tables, live) = observe::native_by_client()?;
+    let client = live.map(|(_, client)| client);
+    Ok(Differing { names: tables.differing(&nft::tables(&desired.rules)), _client: client })
 }
 
 /// Writes those native tables that are not as desired, in one transaction. Returns them.
@@ -81,16 +82,16 @@ pub fn differing(desired: &DesiredState) -> io::Result<Differing> {
 /// They cannot be read, or the kernel refuses; then nothing is changed.
 pub fn restore(desired: &DesiredState) -> io::Result<Differing> {
     let wanted = nft::tables(&desired.rules);
-    let (live, mut client) = observe::native_by_client()?;
-    let names = live.differing(&wanted);
-    if let (false, Some(client)) = (names.is_empty(), &mut client) {
+    let (before, live) = observe::native_by_client()?;
+    let names = before.differing(&wanted);
+    let Some((live, mut client)) = live else { return Ok(Differing { names, _client: None }) };
+    if !names.is_empty() {
         let tables = wanted.iter().filter(|table| names.contains(&table.name())).map(nft::encode);
         let tables: Vec<Table> = tables.collect();
-        let dormant: Vec<_> = live.dormant().iter().map(|name| nftables::inet(name)).collect();
-        nftables::write_by(client, &dormant, &tables, &live.unwanted(&wanted))
+        nftables::write_by(&mut client, live, &tables, &before.unwanted(&wanted))
             .map_err(|error| error.error)?;
     }
-    Ok(Differing { names, _client: client })
+    Ok(Differing { names, _client: Some(client) })
 }
 
 fn refused(step: &Step, error: &CommitError) -> Failure {

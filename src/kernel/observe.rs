@@ -9,7 +9,7 @@ use nfnetlink::nftables::{Chain, Expression, Members, Rule};
 use super::capabilities::Capabilities;
 use super::legacy;
 use super::netlink::{Protocol, Socket};
-use super::nftables::{self, Client, ListedTable, Nftables, TableFamily, TableName};
+use super::nftables::{Client, Live, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, Variant};
 use crate::nft::LiveTables;
@@ -194,23 +194,21 @@ pub fn native() -> io::Result<LiveTables> {
     native_by_client().map(|(tables, _)| tables)
 }
 
-/// The live tables of a native backend, with the client that has read them; `None` without nf_tables. It is
-/// for what has to be fast right after another program's transaction: when a socket is closed, the kernel
-/// waits for the end of what that has deleted, some milliseconds.
+/// The live tables of a native backend, with what can write them; `None` without nf_tables. It is for what has
+/// to be fast right after another program's transaction: when a socket is closed, the kernel waits for the
+/// end of what that has deleted, some milliseconds.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn native_by_client() -> io::Result<(LiveTables, Option<Client>)> {
-    let Some(mut socket) = Nftables::open_if_present()? else { return Ok((LiveTables::default(), None)) };
-    let is_native = |table: &ListedTable| {
-        table.name.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.name.as_str())
-    };
-    let listed: Vec<ListedTable> = socket.listed_tables()?.into_iter().filter(is_native).collect();
-    let names: Vec<String> = listed.iter().map(|table| table.name.name.clone()).collect();
-    let dormant = listed.into_iter().filter(|table| table.is_dormant).map(|table| table.name.name);
-    let dormant = dormant.collect();
-    let mut client = socket.into_client();
-    Ok((LiveTables::new(nftables::read(&mut client, &names)?, dormant), Some(client)))
+pub fn native_by_client() -> io::Result<(LiveTables, Option<(Live, Client)>)> {
+    let Some(socket) = Nftables::open_if_present()? else { return Ok((LiveTables::default(), None)) };
+    let is_native =
+        |name: &TableName| name.family == TableFamily::Inet && NATIVE_TABLES.contains(&name.name.as_str());
+    let (mut live, mut client) = Live::list(socket)?;
+    let tables = live.read_whole(&mut client, is_native)?.to_vec();
+    let dormant = live.dormant().iter().filter(|name| is_native(name)).map(|name| name.name.clone());
+    let tables = LiveTables::new(tables, dormant.collect());
+    Ok((tables, Some((live, client))))
 }
 
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from

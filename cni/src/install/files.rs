@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ const LARGEST: u64 = 64 << 20;
 /// Size of the largest program that is read, in bytes. A program is installed as a whole: a debug build with
 /// its symbols has more than [`LARGEST`].
 const LARGEST_PROGRAM: u64 = 256 << 20;
+/// How much of a file is compared at a time.
+const BLOCK: usize = 64 << 10;
 
 /// What reading says of a FIFO, socket, device or directory.
 pub const NOT_REGULAR: &str = "not a regular file";
@@ -93,18 +95,36 @@ fn read_whole(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, InstallError
 /// # Errors
 /// The file system's, or it is not a regular file.
 pub fn has_bytes(path: &Path, bytes: &[u8]) -> Result<bool, InstallError> {
-    // Another program's may be larger than what is read as a whole.
-    Ok(read_start(path, bytes.len() as u64 + 1)?.as_deref() == Some(bytes))
+    let compare = || {
+        let mut file = BufReader::with_capacity(BLOCK, open_regular(path)?);
+        let mut left = bytes;
+        // Another program's may be larger than what is read as a whole.
+        loop {
+            let block = file.fill_buf()?;
+            let length = block.len();
+            match left.strip_prefix(block) {
+                Some(rest) if length > 0 => left = rest,
+                same => return Ok(length == 0 && same.is_some_and(<[u8]>::is_empty)),
+            }
+            file.consume(length);
+        }
+    };
+    readable(path, compare()).map(|same| same.unwrap_or_default())
 }
 
 fn read_start(path: &Path, length: u64) -> Result<Option<Vec<u8>>, InstallError> {
     let read = || {
         let mut bytes = Vec::new();
         open_regular(path)?.take(length).read_to_end(&mut bytes)?;
-        Ok::<_, io::Error>(bytes)
+        Ok(bytes)
     };
-    match read() {
-        Ok(bytes) => Ok(Some(bytes)),
+    readable(path, read())
+}
+
+/// `None` if the path leads nowhere.
+fn readable<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, InstallError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
         Err(error) if leads_nowhere(&error) => Ok(None),
         Err(error) => Err(InstallError::io("read", path, &error)),
     }
@@ -202,4 +222,25 @@ pub fn changed(path: &Path) -> Option<Instant> {
     let (seconds, nanos) = (metadata.ctime().try_into().ok()?, metadata.ctime_nsec().try_into().ok()?);
     let age = (UNIX_EPOCH + Duration::new(seconds, nanos)).elapsed().ok()?;
     Instant::now().checked_sub(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_all_bytes_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        assert!(!has_bytes(&path, b"").unwrap());
+        for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+            let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+            fs::write(&path, &bytes).unwrap();
+            assert!(has_bytes(&path, &bytes).unwrap(), "{length}");
+            assert!(!has_bytes(&path, &[&bytes[..], b"x"].concat()).unwrap(), "{length}");
+            let Some((last, shorter)) = bytes.split_last() else { continue };
+            assert!(!has_bytes(&path, shorter).unwrap(), "{length}");
+            assert!(!has_bytes(&path, &[shorter, &[last ^ 1]].concat()).unwrap(), "{length}");
+        }
+    }
 }

@@ -53,6 +53,15 @@ fn traffic(pods: &[Pod], stop: &AtomicBool) {
     });
 }
 
+/// Ends what runs beside a test, however the test ends.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// The time between two connections of a pod.
 const TRAFFIC: Duration = Duration::from_millis(20);
 /// The most that an agent may have for 250 pods, in kB.
@@ -133,6 +142,7 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
     let (mut times, unreported) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| repair_times(&mut watch, &stop));
         scope.spawn(|| traffic(&pods[..count.min(BUSY)], &stop));
+        let end = End(&stop);
         let mut unreported = 0;
         // A pod of many has its turn again when its repairs are not paced any more; few have theirs earlier.
         let pause = if count >= 100 {
@@ -150,7 +160,7 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
             agent.logged("repaired: ");
         }
         std::thread::sleep(Duration::from_millis(200));
-        stop.store(true, Ordering::SeqCst);
+        drop(end);
         (reader.join().unwrap(), unreported)
     });
     assert_eq!(unreported, 0);

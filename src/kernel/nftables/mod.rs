@@ -9,7 +9,7 @@ mod whole_tables;
 use std::collections::BTreeMap;
 use std::io;
 
-pub use commit::delete_tables_at;
+pub use commit::{Live, delete_tables_at};
 pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
 pub use whole_tables::{members, read, read_without_elements, tables_in_path, try_scratch, write, write_by};
 

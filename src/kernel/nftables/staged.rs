@@ -14,7 +14,7 @@ use std::io;
 
 use nfnetlink::nftables::{Batch, Client, CommitError, Elements, Expression, Set, Table, TableName};
 
-use super::commit::{commit, failed};
+use super::commit::{Live, commit, failed};
 use crate::nft::{SECOND, carry_counters};
 
 /// The sets that are loaded ahead.
@@ -40,10 +40,18 @@ struct Staged {
 ///
 /// # Errors
 /// What the kernel refuses; then the rules are as they were.
-pub(super) fn write(client: &mut Client, tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
+pub(super) fn write(
+    client: &mut Client,
+    live: Live,
+    tables: &[Table],
+    delete: &[String],
+) -> Result<usize, CommitError> {
     let limit = client.batch_limit();
-    match write_after(Ahead::Ranges, client, tables, delete, limit) {
-        Err(error) if error.is_too_long() => write_after(Ahead::Named, client, tables, delete, limit),
+    match write_after(Ahead::Ranges, client, live, (tables, delete), limit) {
+        Err(error) if error.is_too_long() => {
+            let live = Live::again(client).map_err(failed)?;
+            write_after(Ahead::Named, client, live, (tables, delete), limit)
+        }
         outcome => outcome,
     }
 }
@@ -52,13 +60,14 @@ pub(super) fn write(client: &mut Client, tables: &[Table], delete: &[String]) ->
 fn write_after(
     ahead: Ahead,
     client: &mut Client,
-    tables: &[Table],
-    delete: &[String],
+    live: Live,
+    (tables, delete): (&[Table], &[String]),
     limit: usize,
 ) -> Result<usize, CommitError> {
     let staged = Staged::of(ahead, client, tables, limit).map_err(failed)?;
     let outcome = staged.loading.iter().try_for_each(|batch| client.commit(batch));
-    let outcome = outcome.and_then(|()| commit(client, delete, |client, names| staged.switch(client, names)));
+    let outcome =
+        outcome.and_then(|()| commit(client, live, delete, |client, live| staged.switch(client, live)));
     if outcome.is_err() {
         // What is reported is why the rules are not written.
         let _ = delete_loaded(client, &staged);
@@ -134,20 +143,18 @@ impl Staged {
         Ok(staged)
     }
 
-    /// The transaction that lets the rules refer to the sets. `names` are the live tables.
-    fn switch(&self, client: &mut Client, names: &[TableName]) -> io::Result<Batch> {
+    /// The transaction that lets the rules refer to the sets.
+    fn switch(&self, client: &mut Client, live: &Live) -> io::Result<Batch> {
         let mut batch = Batch::new();
         let none = BTreeSet::new();
         let mut tables = self.tables.clone();
         for table in &mut tables {
-            let live =
-                if names.contains(&table.name) { client.table_without_elements(&table.name)? } else { None };
-            let Some(live) = live else {
+            let Some(before) = live.content(client, &table.name)? else {
                 batch.create_table(table);
                 continue;
             };
-            carry_counters(std::slice::from_mut(table), std::slice::from_ref(&live));
-            batch.replace_content(&live, table, self.live.get(&table.name).unwrap_or(&none));
+            carry_counters(std::slice::from_mut(table), std::slice::from_ref(&before));
+            batch.replace_content(&before, table, self.live.get(&table.name).unwrap_or(&none));
         }
         Ok(batch)
     }
@@ -209,8 +216,14 @@ mod tests {
             .normalized()
     }
 
+    /// Writes, with sets loaded ahead.
+    fn loaded(client: &mut Client, tables: &[Table]) -> Result<usize, CommitError> {
+        let live = Live::again(client).unwrap();
+        write_after(Ahead::Ranges, client, live, (tables, &[]), LIMIT)
+    }
+
     fn written(client: &mut Client, table: &Table) {
-        write_after(Ahead::Ranges, client, std::slice::from_ref(table), &[], LIMIT).unwrap();
+        loaded(client, std::slice::from_ref(table)).unwrap();
     }
 
     fn live() -> Vec<Table> {
@@ -289,8 +302,7 @@ mod tests {
         in_new_namespace(|| {
             let mut client = Client::open().unwrap();
             let mut write = |table: &Table| {
-                let loading =
-                    write_after(Ahead::Ranges, &mut client, std::slice::from_ref(table), &[], LIMIT);
+                let loading = loaded(&mut client, std::slice::from_ref(table));
                 let sets = run("nft", &["-t", "-a", "list", "sets"]);
                 let sets: Vec<String> = sets
                     .lines()
@@ -339,7 +351,7 @@ mod tests {
             wrong.chains[0].rules[0]
                 .expressions
                 .push(Expression::Verdict(Verdict::Jump("absent".to_owned())));
-            write_after(Ahead::Ranges, &mut client, &[wrong], &[], LIMIT).unwrap_err();
+            loaded(&mut client, &[wrong]).unwrap_err();
             assert_eq!(run("nft", &["list", "ruleset"]), before);
         });
     }

@@ -8,7 +8,7 @@ use nfnetlink::nftables::{
     Members, MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
-use super::commit::failed;
+use super::commit::{Live, failed};
 use super::{inet, staged};
 use crate::ordered::Ordered as _;
 
@@ -20,8 +20,8 @@ const SCRATCH: &str = "istio-iptables-scratch";
 /// # Errors
 /// The kernel refuses.
 pub fn read(client: &mut Client, names: &[String]) -> io::Result<Vec<Table>> {
-    let tables = names.iter().map(|name| client.table(&inet(name)));
-    Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    let names: Vec<TableName> = names.iter().map(|name| inet(name)).collect();
+    Ok(client.tables_of_generation(&names)?.1)
 }
 
 /// The tables with these names, as far as they exist, without the elements of sets.
@@ -65,23 +65,23 @@ pub fn tables_in_path(concerns: impl Fn(&TableName, &str) -> bool) -> io::Result
 /// # Errors
 /// What the kernel refuses; then no rule is changed.
 pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
-    let mut socket = super::Nftables::open().map_err(failed)?;
-    let dormant = socket.dormant_tables().map_err(failed)?;
-    write_by(&mut socket.into_client(), &dormant, tables, delete)
+    let (live, mut client) = super::Nftables::open().and_then(Live::list).map_err(failed)?;
+    write_by(&mut client, live, tables, delete)
 }
 
-/// Does what [`write()`] does, by an open client, if it is known which tables are dormant.
+/// Does what [`write()`] does, by the client that knows what is live: that is read again only if it has
+/// changed.
 ///
 /// # Errors
 /// What the kernel refuses; then no rule is changed.
 pub fn write_by(
     client: &mut Client,
-    dormant: &[TableName],
+    live: Live,
     tables: &[Table],
     delete: &[String],
 ) -> Result<usize, CommitError> {
-    delete_dormant(client, dormant, tables)?;
-    staged::write(client, tables, delete)
+    delete_dormant(client, &live.dormant, tables)?;
+    staged::write(client, live, tables, delete)
 }
 
 /// Deletes those of these tables that are dormant: no packet meets them, and the kernel activates none in the

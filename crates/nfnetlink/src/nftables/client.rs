@@ -94,7 +94,16 @@ impl Client {
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.
     pub fn table(&mut self, name: &TableName) -> io::Result<Option<Table>> {
-        self.at_one_time(name, true)
+        Ok(self.at_one_time(std::slice::from_ref(name), true)?.1.pop())
+    }
+
+    /// Tables with everything in them, as far as they exist, and the generation of the rules in which they
+    /// were so.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the rules change each time they are read.
+    pub fn tables_of_generation(&mut self, names: &[TableName]) -> io::Result<(u32, Vec<Table>)> {
+        self.at_one_time(names, true)
     }
 
     /// A table without the elements of its sets, as [`Self::table`] reads it.
@@ -102,18 +111,19 @@ impl Client {
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.
     pub fn table_without_elements(&mut self, name: &TableName) -> io::Result<Option<Table>> {
-        self.at_one_time(name, false)
+        Ok(self.at_one_time(std::slice::from_ref(name), false)?.1.pop())
     }
 
-    fn at_one_time(&mut self, name: &TableName, elements: bool) -> io::Result<Option<Table>> {
+    fn at_one_time(&mut self, names: &[TableName], elements: bool) -> io::Result<(u32, Vec<Table>)> {
         for _ in 0..ATTEMPTS {
             let before = self.generation()?;
-            let table = self.read_table(name, elements);
+            let tables: io::Result<Vec<_>> =
+                names.iter().map(|name| self.read_table(name, elements)).collect();
             if self.generation()? == before {
-                return table;
+                return Ok((before, tables?.into_iter().flatten().collect()));
             }
         }
-        Err(io::Error::other(format!("table {name} changed each of the {ATTEMPTS} times it was read")))
+        Err(io::Error::other(format!("the rules changed each of the {ATTEMPTS} times they were read")))
     }
 
     fn read_table(&mut self, name: &TableName, elements: bool) -> io::Result<Option<Table>> {
