@@ -88,7 +88,7 @@ fn running(object: &mut Map<String, Value>, live: &LiveState, pod: &Pod<'_>) {
             "port": found.port.number(),
             "address": found.listener.map(|listener| listener.address.to_string()),
             "uid": found.listener.map(|listener| listener.uid),
-            "problem": found.problem,
+            "problem": found.problem.map(|problem| problem.to_string()),
         })
     };
     let process = |found: &RunningProcess| {

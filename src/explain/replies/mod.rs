@@ -12,6 +12,7 @@ use super::listener::Listener;
 use super::matching::Words;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
+use super::proxy::CapturedAgain;
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
@@ -35,6 +36,9 @@ pub(super) struct ReplyProblem {
     pub(super) fix: Option<String>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
+    /// Whether a socket of the proxy ends all connections of a kind. One that takes MPTCP ends those of MPTCP
+    /// clients only.
+    pub(super) ends_at_proxy: bool,
     /// As in a row's problem.
     pub(super) is_of_egress: bool,
 }
@@ -42,11 +46,25 @@ pub(super) struct ReplyProblem {
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, known_cause: None, fix: None, is_certain: true, is_of_egress: false }
+        Self {
+            sentence,
+            rule,
+            known_cause: None,
+            fix: None,
+            is_certain: true,
+            ends_at_proxy: false,
+            is_of_egress: false,
+        }
     }
 
     fn may(sentence: String) -> Self {
         Self { is_certain: false, ..Self::by(sentence, None) }
+    }
+}
+
+impl From<CapturedAgain> for ReplyProblem {
+    fn from(problem: CapturedAgain) -> Self {
+        Self { ends_at_proxy: true, ..problem.to_string().into() }
     }
 }
 
