@@ -12,7 +12,7 @@ use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::config::{Dns, InboundPorts};
+use crate::config::{Dns, GivenOption, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
 use crate::model::{
     DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, RouteKind, Transport,
@@ -147,6 +147,7 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
         && has_ours(Family::V4)
         && !has_ours(Family::V6)
+        && !pod.given.iter().any(GivenOption::is_ipv4_only)
     {
         let cause = format!("{interface} has {address}, and no rule is for IPv6");
         problems.push(Finding::new(Problem::Ipv6NotCaptured, cause));
