@@ -140,7 +140,7 @@ const fn name(verdict: Verdict) -> (&'static str, Option<u16>) {
 fn option(cause: &Cause) -> Value {
     json!({
         "name": cause.key.spec().name,
-        "value": cause.given.as_ref().filter(|_| !cause.is_live).map_or(cause.key.spec().default, |(text, _)| text),
+        "value": cause.value(),
         "from": cause.given.as_ref().map(|(_, origin)| origin.to_string()),
         "annotation": cause.annotation(),
     })
