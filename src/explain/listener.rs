@@ -67,6 +67,17 @@ pub enum ListenerProblem {
     TakesMptcp,
 }
 
+impl ListenerProblem {
+    /// Whether every connection ends by it: some depend on the client, on the proxy's group, or on how it
+    /// answers.
+    pub(super) const fn is_certain(&self) -> bool {
+        match self {
+            Self::Absent | Self::OnlyFor(_) | Self::QueueFull | Self::NotTransparent => true,
+            Self::OtherUser { .. } | Self::AnswersFromPod | Self::TakesMptcp => false,
+        }
+    }
+}
+
 impl fmt::Display for ListenerProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {

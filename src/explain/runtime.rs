@@ -184,8 +184,8 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
     ports
 }
 
-/// What keeps a captured packet from the port that it goes to: the kernel, or the listener there.
-pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<'_>) -> Option<String> {
+/// What keeps a captured packet from the port that it goes to, whatever listens there.
+pub(super) fn problem_of_way(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<'_>) -> Option<String> {
     let live = pod.live.as_ref()?;
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let is_tproxy = live.routed_mark.is_some();
@@ -212,11 +212,16 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
              lost; {fix}"
         ));
     }
-    let ports = proxy_ports(live, pod.config);
+    None
+}
+
+/// What is wrong with the listener on the port that a captured packet goes to.
+pub(super) fn problem_of_listener(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<ListenerProblem> {
+    let ports = proxy_ports(pod.live.as_ref()?, pod.config);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
     };
-    ports.into_iter().find(of_packet)?.problem.map(|problem| problem.to_string())
+    ports.into_iter().find(of_packet)?.problem
 }
 
 /// What keeps the proxy from its connections to the app, with the command that mends it.

@@ -8,7 +8,7 @@ mod tproxy;
 use std::net::{IpAddr, SocketAddr};
 
 use super::connection::Connection;
-use super::listener::Listener;
+use super::listener::{Listener, ListenerProblem};
 use super::matching::Words;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
@@ -68,6 +68,12 @@ impl From<CapturedAgain> for ReplyProblem {
     }
 }
 
+impl From<ListenerProblem> for ReplyProblem {
+    fn from(problem: ListenerProblem) -> Self {
+        Self { is_certain: problem.is_certain(), ..problem.to_string().into() }
+    }
+}
+
 impl From<String> for ReplyProblem {
     fn from(sentence: String) -> Self {
         Self::by(sentence, None)
@@ -105,11 +111,13 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
     };
     match taken.verdict {
         Verdict::Captured(port) => {
-            let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
-            let listener = runtime::problem_of(packet, (to, port), pod).or_else(out_of_reach);
-            let arrives = no_carrier().filter(|_| packet.is_inbound);
-            let problems = arrives.into_iter().chain(listener).map(ReplyProblem::from);
-            problems.chain(conversation.behind_capture()).collect()
+            let out_of_reach =
+                || out_of_reach(packet, (taken, port), pod.live.as_ref()?).map(ReplyProblem::from);
+            let way = runtime::problem_of_way(packet, (to, port), pod).map(ReplyProblem::from);
+            let listener = || runtime::problem_of_listener(packet, port, pod).map(ReplyProblem::from);
+            let arrives = no_carrier().filter(|_| packet.is_inbound).map(ReplyProblem::from);
+            let proxy = way.or_else(listener).or_else(out_of_reach);
+            arrives.into_iter().chain(proxy).chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());
