@@ -198,8 +198,10 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
     };
     let is_captured = matches!(walk.verdict, Verdict::Captured(_));
     let foreign = walk.decisive().filter(|step| is_captured && step.rule.is_foreign());
-    let by = foreign.map_or_else(String::new, |step| format!("; by a foreign rule: {}", step.words()));
-    format!("{}{}{by}", verdict.text(), unless(packet, walk, pod))
+    let unless = unless(packet, walk, pod);
+    let link = if verdict.problem.is_empty() && unless.is_empty() { "" } else { ";" };
+    let by = foreign.map_or_else(String::new, |step| format!("{link} by a foreign rule: {}", step.words()));
+    format!("{}{unless}{by}", verdict.text())
 }
 
 /// What may decide instead.
