@@ -47,23 +47,23 @@ impl Listener {
 pub enum ListenerProblem {
     /// There is none.
     Absent,
-    /// It takes what is for this address only.
+    /// A listener that takes what is for this address only.
     OnlyFor(IpAddr),
-    /// It runs as none of the proxy's users.
+    /// A listener that runs as none of the proxy's users.
     OtherUser {
-        /// Its user.
+        /// The user of the listener.
         uid: u32,
-        /// Those of the proxy.
+        /// The users of the proxy.
         wanted: Vec<u32>,
     },
     /// As many connections wait as it may have.
     QueueFull,
-    /// It is one for REDIRECT on a port of TPROXY.
+    /// A listener for REDIRECT on a port of TPROXY.
     NotTransparent,
     /// The kernel chooses the source of an answer to the app by its route, and conntrack knows the answer by
     /// the address that REDIRECT gave the query.
     AnswersFromPod,
-    /// It takes connections of MPTCP, on a port that REDIRECT leads to.
+    /// A listener that takes connections of MPTCP, on a port that REDIRECT leads to.
     TakesMptcp,
 }
 
