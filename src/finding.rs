@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::model::{Backend, Family, Variant};
+use crate::model::{Backend, Family, PolicyRule, Variant};
 use crate::text::{one_line, shell_words};
 
 /// Something that decides over packets, identified without its words in a message.
@@ -21,8 +21,8 @@ pub enum Subject {
     },
     /// An interface, by its name.
     Interface(String),
-    /// A policy rule, in the words of `ip rule`.
-    PolicyRule(String),
+    /// A policy rule.
+    PolicyRule(PolicyRule),
     /// A route, in the words of `ip route`.
     Route(String),
     /// A state of the pod, by the sentence about it.
@@ -84,9 +84,10 @@ impl Subject {
             Self::Chain { table, chain } => {
                 Some(format!("`nft list chain {table} {chain}` shows its rules: delete or limit them"))
             }
-            Self::PolicyRule(words) => {
+            Self::PolicyRule(rule) => {
                 let tool = if family == Some(Family::V6) { "ip -6" } else { "ip" };
-                Some(format!("`{tool} rule del pref {}`", shell_words(&words.replacen(':', "", 1))))
+                let words = rule.to_string().replacen(':', "", 1);
+                Some(format!("`{tool} rule del pref {}`", shell_words(&words)))
             }
             Self::Route(_) => {
                 let tool = if family == Some(Family::V6) { "ip -6" } else { "ip" };

@@ -1,5 +1,6 @@
 //! Log lines as text or JSON.
 
+use std::cell::Cell;
 use std::io::{IsTerminal as _, Write};
 
 use env_logger::fmt::Formatter;
@@ -31,18 +32,41 @@ fn start(options: LogOptions, target: env_logger::Target, fields: Map<String, Va
     for own in ["istio_iptables", "istio_cni", "install_cni", "sidecar_injector"] {
         builder.filter_module(own, options.level);
     }
-    match options.format {
-        LogFormat::Json => builder.format(move |out, record| json(out, record, fields.clone())),
-        LogFormat::Text if is_terminal => builder.format(|out, record| {
-            if record.level() != Level::Error {
-                return text(out, record);
-            }
+    builder.format(move |out, record| match options.format {
+        _ if is_hidden(record, options) => Ok(()),
+        LogFormat::Json => json(out, record, fields.clone()),
+        LogFormat::Text if is_terminal && record.level() == Level::Error => {
             writeln!(out, "error: {}", indent_continuation_lines(&record.args().to_string()))
-        }),
-        LogFormat::Text => builder.format(text),
-    };
+        }
+        LogFormat::Text => text(out, record),
+    });
     // A second call leaves the first logger in place, which is as good.
     let _ = builder.try_init();
+}
+
+thread_local! {
+    /// Whether this thread repairs rules.
+    static REPAIRS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Repairs rules: of what a run logs, only errors and warnings that concern its steps are left, unless the
+/// level is debug. The guard reports outcome and problems itself, in one line each.
+pub fn repairing<T>(work: impl FnOnce() -> T) -> T {
+    let before = REPAIRS.replace(true);
+    let result = work();
+    REPAIRS.set(before);
+    result
+}
+
+/// The level of a finding about the live state: the guard compares the state after a repair, and reports it.
+#[must_use]
+pub fn level_of_findings() -> Level {
+    if REPAIRS.get() { Level::Debug } else { Level::Warn }
+}
+
+/// Whether a record is one of a run that repairs rules.
+fn is_hidden(record: &Record<'_>, options: LogOptions) -> bool {
+    REPAIRS.get() && record.level() == Level::Info && options.level < LevelFilter::Debug
 }
 
 const fn word(level: Level) -> &'static str {

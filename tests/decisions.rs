@@ -58,6 +58,50 @@ fn no_decision_searches_in_words() {
 }
 
 #[test]
+fn no_decision_compares_a_constant_sentence() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let texts: Vec<String> = DECIDING
+        .iter()
+        .flat_map(|name| files(&source.join(name)))
+        .map(|file| fs::read_to_string(&file).expect("a source file"))
+        .collect();
+    let sentences: Vec<&str> = texts.iter().flat_map(|text| sentences(text)).collect();
+    assert!(sentences.len() > 10, "only {} sentences were found", sentences.len());
+    let compared: Vec<&str> = texts.iter().flat_map(|text| comparisons(text, &sentences)).collect();
+    assert!(compared.is_empty(), "make it a value, and print the sentence of it:\n{}", compared.join("\n"));
+}
+
+#[test]
+fn comparisons_are_found() {
+    let text = "const LOST: &str = \"it is lost\";\nproblem.contains(LOST)\nif problem == LOST {\n";
+    assert_eq!(comparisons(text, &sentences(text)).len(), 2);
+}
+
+/// The names of constants that are sentences: three words or more, or text that begins on the next line.
+fn sentences(text: &str) -> Vec<&str> {
+    let is_sentence = |value: &str| value.is_empty() || value.split_whitespace().count() > 2;
+    let constants = text.lines().filter_map(|line| line.split_once("const ")?.1.split_once(": &str ="));
+    constants.filter(|(_, value)| is_sentence(value.trim())).map(|(name, _)| name).collect()
+}
+
+/// The lines that compare a text with one of these constants, or search for it.
+fn comparisons<'a>(text: &'a str, sentences: &[&str]) -> Vec<&'a str> {
+    let is_compared = |line: &&str| {
+        sentences.iter().any(|name| {
+            [
+                format!("== {name}"),
+                format!("!= {name}"),
+                format!("contains({name})"),
+                format!("_with({name})"),
+            ]
+            .iter()
+            .any(|form| line.contains(form))
+        })
+    };
+    text.lines().filter(is_compared).map(str::trim).collect()
+}
+
+#[test]
 fn searches_are_found() {
     let text = "let a = sentence.contains(\"may not\");\n#[cfg(test)]\nassert!(text.contains(\"x\"));\n";
     assert_eq!(searches_in(text).count(), 1);

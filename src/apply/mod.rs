@@ -40,6 +40,7 @@ use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, tools, xtables_lock};
+use crate::logging;
 use crate::model::{Backend, Family, Tools, Variant};
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
@@ -54,7 +55,7 @@ pub use inspect::{Access, Inspection, inspect};
 /// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the
 /// choice is open and the kernel lacks modules for the backend, the next one is taken.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
-    let backend = repair(host, desired, run)?;
+    let backend = write(host, desired, run)?;
     // Whatever guard began it: the rules are live, or are to be none.
     match lockdown::end(None) {
         Ok(Ended::Now) => log::info!("the lockdown of guard is over"),
@@ -64,11 +65,15 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     Ok(backend)
 }
 
-/// Same as [`apply()`], but a lockdown stays active.
+/// Same as [`apply()`], but a lockdown stays active, and the caller reports the outcome.
 ///
 /// # Errors
 /// As there.
 pub fn repair(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
+    logging::repairing(|| write(host, desired, run))
+}
+
+fn write(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Backend, Failure> {
     let start = Instant::now();
     let Applied { desired, backend, connections, is_written, has_notices } =
         fallback::apply(host, desired, run)?;
@@ -156,7 +161,7 @@ fn change(
     connections.losing_marks().iter().for_each(|connections| log::warn!("{connections}"));
     let notices = plan::notices(&desired, &inspection.current).all();
     for notice in &notices {
-        log::warn!("{notice}");
+        log::log!(logging::level_of_findings(), "{notice}");
     }
     let is_written = !steps.is_empty();
     delete_by_handle::execute(host, asked, steps, backend, run, lock.is_some(), written)?;

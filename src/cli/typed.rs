@@ -41,6 +41,9 @@ pub(super) fn other_word(word: &str) -> Option<&'static str> {
     match word.trim_start_matches('-') {
         "status" | "health" => Some("`check` exits with 0 if the live rules are right"),
         "uninstall" | "remove" | "delete" => Some("`cleanup` removes the rules"),
+        "json" => {
+            Some("`--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON")
+        }
         "list" | "dump" => Some("`show` prints the live rules"),
         "netns" | "namespace" => Some("--pid takes a process, or a path such as /run/netns/NAME"),
         _ => None,

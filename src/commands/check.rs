@@ -8,8 +8,8 @@ use super::namespace::{enter, network, require_net_admin};
 use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access, differences::Differences};
 use crate::config::{
-    Action, AsOptions, BackendChoice, CaptureConfig, Intent, Notice, OptionScope, Output, Resolved,
-    RunOptions,
+    Action, AsOptions, BackendChoice, CaptureConfig, GivenOption, Intent, Notice, OptionScope, Output,
+    Resolved, RunOptions,
 };
 use crate::diff::Conclusion;
 use crate::exit::Exit;
@@ -26,21 +26,22 @@ pub(super) fn report(
     output: Output,
     intent: Intent,
     run: &RunOptions,
-    scope: OptionScope,
+    (scope, given): (OptionScope, &[GivenOption]),
 ) -> Result<(String, Exit), Failure> {
     let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let Checked { config, options, own, has_no_rules } = checked(&current, intent, run, scope)?;
     interfaces::warn_of_options(&config.traffic);
     warn_of_name_servers(&config);
-    let found = Differences { has_no_rules, ..compared(&current, &config, own, run)? };
+    let found = Differences { has_no_rules, ..compared(&current, (&config, given), own, run)? };
     let exit = if found.is_none() { Exit::Done } else { Exit::Different };
     Ok((check_format::check(&found, options.as_ref(), output), exit))
 }
 
-/// Compares the live rules with those of a configuration; `own` are the live rules, if they are read already.
+/// Compares the live rules with those of a configuration and the options for it that differ from their
+/// defaults; `own` are the live rules, if they are read already.
 pub(super) fn compared(
     current: &CurrentState,
-    config: &CaptureConfig,
+    (config, given): (&CaptureConfig, &[GivenOption]),
     own: Option<LiveInspection>,
     run: &RunOptions,
 ) -> Result<Differences, Failure> {
@@ -54,7 +55,7 @@ pub(super) fn compared(
     // What a run would change may be the cause.
     if found.others.is_empty() {
         let own = own.unwrap_or_else(|| apply::live_inspection::rules_of(current));
-        add_of_live(&mut found, own, config)?;
+        add_of_live(&mut found, own, (config, given))?;
     }
     Ok(found)
 }
@@ -62,7 +63,11 @@ pub(super) fn compared(
 /// Adds policy rules, routes, foreign rules and sockets of the proxy by which captured connections or those
 /// of the proxy end and that are not named yet, and what else `explain --live` names where the rules are
 /// equal.
-fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureConfig) -> Result<(), Failure> {
+fn add_of_live(
+    found: &mut Differences,
+    own: LiveInspection,
+    (config, given): (&CaptureConfig, &[GivenOption]),
+) -> Result<(), Failure> {
     let network = network()?;
     // Facts of name servers are recorded for the live rules only.
     let is_same = found.is_same();
@@ -76,7 +81,7 @@ fn add_of_live(found: &mut Differences, own: LiveInspection, config: &CaptureCon
             Vec::new(),
         )
     });
-    let mut pod = explain::Pod { config, given: &[], network: &network, live: Some(own.live) };
+    let mut pod = explain::Pod { config, given, network: &network, live: Some(own.live) };
     let Notices { deciding, others, .. } = &mut found.notices;
     for finding in of_namespace(&pod) {
         if !deciding.iter().chain(&*others).any(|known| known.is_about_any(&finding.about)) {

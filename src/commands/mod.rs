@@ -15,7 +15,7 @@ mod older;
 mod show;
 mod validate;
 
-use crate::config::{Color, Intent, OptionScope, Question, Resolved, RunOptions};
+use crate::config::{Color, GivenOption, Intent, OptionScope, Question, Resolved, RunOptions};
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::terminal;
@@ -65,11 +65,11 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
             .map(|report| (paint(report), Exit::Done));
     }
     if let Some(question) = question {
-        let (report, exit) = answer(host, question, intent, &run, (scope, &paint))?;
+        let (report, exit) = answer(host, question, intent, &run, (scope, &given, &paint))?;
         return Ok((paint(report), exit));
     }
     if let Some(options) = guard {
-        return guard::guard(host, options, intent, &run, scope).map(|exit| (String::new(), exit));
+        return guard::guard(host, options, intent, &run, (scope, &given)).map(|exit| (String::new(), exit));
     }
     if let Some(options) = observe {
         return observe::observe(host, options, &intent, &run, &given).map(|exit| (String::new(), exit));
@@ -95,13 +95,13 @@ fn answer(
     question: Question,
     intent: Intent,
     run: &RunOptions,
-    (scope, paint): (OptionScope, &dyn Fn(String) -> String),
+    (scope, given, paint): (OptionScope, &[GivenOption], &dyn Fn(String) -> String),
 ) -> Result<(String, Exit), Failure> {
     require_net_admin()?;
     enter_settled(run)?;
     Ok(match question {
         Question::Bundle(context) => (bundle::bundle(host, &context, &intent, run), Exit::Done),
-        Question::Check(output) => check::report(host, output, intent, run, scope)?,
+        Question::Check(output) => check::report(host, output, intent, run, (scope, given))?,
         Question::Show { output, watch } => {
             (show::show(host, run.backend, output, watch, paint)?, Exit::Done)
         }

@@ -81,6 +81,13 @@ fn senders() -> Expected {
 
 pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
+    if let Some((to, protocol)) = with_protocol(text) {
+        let is_address = to.parse::<SocketAddr>().is_ok();
+        let names = if is_address { "" } else { "; names are not resolved: give the address" };
+        return Err(
+            expected().hint(format!("the protocol is an option: --to {to} --proto {protocol}{names}"))
+        );
+    }
     match text.parse::<SocketAddr>() {
         Ok(to) if to.port() != 0 => Ok(SocketAddr::new(as_the_kernel_takes(to.ip()), to.port())),
         Ok(_) => Err(expected().hint("no connection goes to port 0")),
@@ -105,6 +112,12 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
         }
         Err(_) => Err(expected()),
     }
+}
+
+/// A destination with a protocol behind its port, as other tools write it.
+fn with_protocol(text: &str) -> Option<(&str, &str)> {
+    let is_protocol = |name: &str| [Transport::Tcp, Transport::Udp].iter().any(|known| known.name() == name);
+    text.rsplit_once('/').filter(|(to, name)| is_protocol(name) && !to.ends_with('/'))
 }
 
 /// An IPv4 address in IPv6 form is one of IPv4, and the unspecified one is the machine itself.

@@ -54,6 +54,16 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
+        // In a list of arguments no shell removes them.
+        let is_quoted = ['\'', '"']
+            .iter()
+            .any(|quote| given.len() > 1 && given.starts_with(*quote) && given.ends_with(*quote));
+        let expected = if is_quoted {
+            expected
+                .hint(format!("the quotes are part of the value: write {}", given.trim_matches(['\'', '"'])))
+        } else {
+            expected
+        };
         self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 
@@ -120,8 +130,16 @@ impl<'a> Reader<'a> {
                 Ok(_) => {}
                 Err(expected) => {
                     let is_joined = item.contains(|c: char| c == ';' || c.is_whitespace());
-                    let hint = "commas separate the items of a list";
-                    self.refuse(key, item, if is_joined { expected.hint(hint) } else { expected });
+                    let hint =
+                        if is_joined { Some("commas separate the items of a list") } else { all(key, item) };
+                    self.refuse(
+                        key,
+                        item,
+                        match hint {
+                            Some(hint) => expected.hint(hint),
+                            None => expected,
+                        },
+                    );
                 }
             }
         }
@@ -169,4 +187,22 @@ impl<'a> Reader<'a> {
             self.warnings.push(Warning::NoEffect { origin, reason });
         }
     }
+}
+
+/// Whether the word stands for everything in other programs.
+pub(super) fn is_everything(item: &str) -> bool {
+    ["all", "any"].iter().any(|word| item.eq_ignore_ascii_case(word))
+}
+
+/// What is meant by a word for everything, in a list in which that is `*`.
+fn all(key: Key, item: &str) -> Option<&'static str> {
+    let has_all = [Key::ServiceCidr, Key::InboundPorts, Key::OutboundOwnerGroups].contains(&key);
+    let hint = if has_all {
+        "`*` means all"
+    } else if key == Key::OutboundPorts {
+        "to capture every port, give `*` to --istio-service-cidr (-i)"
+    } else {
+        return None;
+    };
+    is_everything(item).then_some(hint)
 }

@@ -82,6 +82,14 @@ pub struct GivenOption {
     pub origin: Origin,
 }
 
+impl GivenOption {
+    /// Whether it says that IPv6 is not to be captured.
+    #[must_use]
+    pub fn is_ipv4_only(&self) -> bool {
+        self.key == Key::IpFamily && family_choice(&self.text) == Ok(FamilyChoice::Ipv4)
+    }
+}
+
 /// `istio-inbound-ports=*`, with the variable or file it comes from if it is not a flag.
 impl fmt::Display for GivenOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,15 +200,22 @@ fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
     Some(Intent { family: family?, dns, traffic })
 }
 
-fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
-    let dual_stack = reader.boolean(Key::DualStack);
-    let choice = reader.value(Key::IpFamily, |text| match text {
+fn family_choice(text: &str) -> Result<FamilyChoice, Expected> {
+    let expected = Expected::new("auto, ipv4, ipv6 or dual");
+    match text {
         "auto" => Ok(FamilyChoice::Auto),
         "dual" => Ok(FamilyChoice::Dual),
         "ipv4" => Ok(FamilyChoice::Ipv4),
         "ipv6" => Ok(FamilyChoice::Ipv6),
-        _ => Err(Expected::new("auto, ipv4, ipv6 or dual")),
-    })?;
+        "4" | "v4" | "IPv4" => Err(expected.hint("did you mean ipv4?")),
+        "6" | "v6" | "IPv6" => Err(expected.hint("did you mean ipv6?")),
+        _ => Err(expected),
+    }
+}
+
+fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
+    let dual_stack = reader.boolean(Key::DualStack);
+    let choice = reader.value(Key::IpFamily, family_choice)?;
     if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
         let reason = "one asks for both families, the other for a single one; keep one of them";
         reader.conflict(Key::DualStack, Key::IpFamily, reason);

@@ -8,7 +8,7 @@ use crate::model::{Mark, Port};
 
 use super::error::{ConfigError, Expected, Warning};
 use super::ranges::{self, Range};
-use super::reader::{Items, Reader};
+use super::reader::{Items, Reader, is_everything};
 use super::values;
 use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, PROXY_ID, ProxyOwner, Tproxy};
 
@@ -130,7 +130,7 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
         })),
     };
     let excluded_ranges = reader.list(Key::ServiceExcludeCidr, |reader, item| {
-        if item == "*" {
+        if item == "*" || is_everything(item) {
             return Err(Expected::new("ranges to exclude").hint(
                 "to capture no outbound traffic, leave --istio-service-cidr (-i) and --istio-outbound-ports (-q) \
                  empty",

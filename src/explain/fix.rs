@@ -4,7 +4,7 @@ use super::walk::Walk;
 use super::{LiveState, Pod};
 use crate::config::{ConnectionState, Dns};
 use crate::finding::Subject;
-use crate::model::{Backend, DNS_CAPTURE_PORT, Family, PolicyRule, Port, Transport, Variant};
+use crate::model::{Backend, DNS_CAPTURE_PORT, Family, Port, Transport, Variant};
 use crate::text::shell_words;
 
 /// The command that mends it; `None` if something else is the cause.
@@ -19,10 +19,8 @@ pub(super) fn of_walk(walk: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
 
 /// Whether a policy rule is for the mark of TPROXY, as that of a run.
 pub(super) fn may_be_ours(cause: &Subject, live: &LiveState) -> bool {
-    let Subject::PolicyRule(words) = cause else { return false };
-    let is_it = |rule: &&PolicyRule| rule.to_string() == *words;
-    let rule = live.fib.values().flat_map(|fib| &fib.rules).find(is_it);
-    live.routed_mark.is_some_and(|mark| rule.is_some_and(|rule| rule.mark == Some((mark.0, u32::MAX))))
+    let Subject::PolicyRule(rule) = cause else { return false };
+    live.routed_mark.is_some_and(|mark| rule.mark == Some((mark.0, u32::MAX)))
 }
 
 /// The command about a policy rule or a route.

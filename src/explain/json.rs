@@ -88,7 +88,7 @@ fn running(object: &mut Map<String, Value>, live: &LiveState, pod: &Pod<'_>) {
             "port": found.port.number(),
             "address": found.listener.map(|listener| listener.address.to_string()),
             "uid": found.listener.map(|listener| listener.uid),
-            "problem": found.problem,
+            "problem": found.problem.map(|problem| problem.to_string()),
         })
     };
     let process = |found: &RunningProcess| {
@@ -140,7 +140,7 @@ const fn name(verdict: Verdict) -> (&'static str, Option<u16>) {
 fn option(cause: &Cause) -> Value {
     json!({
         "name": cause.key.spec().name,
-        "value": cause.given.as_ref().filter(|_| !cause.is_live).map_or(cause.key.spec().default, |(text, _)| text),
+        "value": cause.value(),
         "from": cause.given.as_ref().map(|(_, origin)| origin.to_string()),
         "annotation": cause.annotation(),
     })

@@ -54,7 +54,7 @@ use crate::policy;
 pub use bpf_program::{BpfProgram, Seen};
 pub use defaults::TestedFields;
 pub use entry::Entry;
-pub use listener::Listener;
+pub use listener::{Listener, ListenerProblem};
 use matching::Words;
 pub use misrouted::misrouted;
 pub use overview::query;

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use ipnetwork::IpNetwork;
 
-use super::listener::Listener;
+use super::listener::{Listener, ListenerProblem};
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
 use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
-use super::runtime::{NO_LISTENER, ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
+use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::config::{Dns, InboundPorts};
+use crate::config::{Dns, GivenOption, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
 use crate::model::{
     DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, RouteKind, Transport,
@@ -147,6 +147,7 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
         && has_ours(Family::V4)
         && !has_ours(Family::V6)
+        && !pod.given.iter().any(GivenOption::is_ipv4_only)
     {
         let cause = format!("{interface} has {address}, and no rule is for IPv6");
         problems.push(Finding::new(Problem::Ipv6NotCaptured, cause));
@@ -229,7 +230,7 @@ pub(super) fn app_not_listening(port: u16, live: &LiveState) -> Option<Finding> 
 /// What is wrong with ports of the proxy: the ports with the same problem together. The family and the
 /// protocol are named where the other one of the same port has another problem or none.
 fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
-    let mut found: Vec<(&String, Vec<String>)> = Vec::new();
+    let mut found: Vec<(&ListenerProblem, Vec<String>)> = Vec::new();
     for ProxyPort { name, transport, port, family, problem, .. } in ports {
         let Some(problem) = problem else { continue };
         let is_alone = |is_other: &dyn Fn(&ProxyPort) -> bool| {
@@ -248,10 +249,11 @@ fn of_ports(ports: &[ProxyPort]) -> Vec<Finding> {
             None => found.push((problem, vec![words])),
         }
     }
-    let finding = |(problem, ports): (&String, Vec<String>)| {
-        let kind = if problem == NO_LISTENER { Problem::ProxyNotListening } else { Problem::ProxyListener };
+    let finding = |(problem, ports): (&ListenerProblem, Vec<String>)| {
+        let is_absent = *problem == ListenerProblem::Absent;
+        let kind = if is_absent { Problem::ProxyNotListening } else { Problem::ProxyListener };
         let cause = format!("{}: {problem}", ports.join(", "));
-        Finding::new(kind, cause).about([Subject::Condition(problem.clone())])
+        Finding::new(kind, cause).about([Subject::Condition(problem.to_string())])
     };
     found.into_iter().map(finding).collect()
 }

@@ -1,5 +1,7 @@
 //! The owner of the packets that the proxy sends.
 
+use std::fmt;
+
 use super::packet::{Process, proxy_owner};
 use super::{Listener, LiveState, Pod};
 use crate::model::{DNS_CAPTURE_PORT, Port, Transport};
@@ -12,13 +14,21 @@ pub const TAKES_MPTCP: &str = "the listener there takes MPTCP, and the kernel do
                                (SO_ORIGINAL_DST) of what an MPTCP client sends: these connections fail; turn MPTCP off in the proxy \
                                (GODEBUG=multipathtcp=0 for Go, enable_mptcp for Envoy), or in the pod with net.mptcp.enabled=0";
 
-/// The beginning of the problem of a TPROXY proxy whose connections to the app are captured.
-const CAPTURED_AGAIN: &str = "the proxy's connection to the app is captured again";
+/// Rules capture what a TPROXY proxy of this user sends to the app under the client's address: they know it
+/// by its user, and take it for a call to the pod's own service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CapturedAgain(Process);
 
-/// Whether a problem is one of the proxy's sockets by which all connections of a kind end. One that takes
-/// MPTCP ends those of MPTCP clients only.
-pub(super) fn ends_connections(problem: &str) -> bool {
-    problem.contains(CAPTURED_AGAIN)
+impl fmt::Display for CapturedAgain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Process { uid, gid }) = self;
+        write!(
+            f,
+            "the proxy's connection to the app is captured again and never reaches it: the proxy listens as uid {uid}, whose connections \
+             over lo the rules take for calls to the pod's own service; with TPROXY it must run as uid 0 and gid {gid}, as Istio's \
+             injection sets it"
+        )
+    }
 }
 
 impl Pod<'_> {
@@ -49,16 +59,11 @@ impl Pod<'_> {
         live.routed_mark.is_some() && self.transparent_proxy().uid != ROOT
     }
 
-    /// Why rules capture what a TPROXY proxy of this user sends to the app under the client's address: they
-    /// know it by its user, and take it for a call to the pod's own service.
-    pub(super) fn captured_again(&self) -> Option<String> {
-        let Process { uid, gid } = self.transparent_proxy();
-        (uid != ROOT).then(|| {
-            format!(
-                "{CAPTURED_AGAIN} and never reaches it: the proxy listens as uid {uid}, whose connections over lo the rules take for \
-                 calls to the pod's own service; with TPROXY it must run as uid 0 and gid {gid}, as Istio's injection sets it"
-            )
-        })
+    /// Whether rules that capture what the proxy sends to the app under the client's address do so for its
+    /// user.
+    pub(super) fn captured_again(&self) -> Option<CapturedAgain> {
+        let proxy = self.transparent_proxy();
+        (proxy.uid != ROOT).then_some(CapturedAgain(proxy))
     }
 
     /// The user of the outbound listener; of another one, if it is absent.

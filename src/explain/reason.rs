@@ -7,9 +7,9 @@ use super::rules::Rules;
 use super::walk::{Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::cli::{Key, Origin};
-use crate::config::{CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
+use crate::config::{AsOptions, CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
 use crate::live_rules::Effect;
-use crate::model::{DNS_PORT, Family, Transport, Why};
+use crate::model::{DNS_PORT, Families, Family, Transport, Why};
 use crate::text::list_shown;
 
 /// The reason for a verdict.
@@ -26,17 +26,34 @@ pub struct Reason {
 pub struct Cause {
     /// The option.
     pub key: Key,
-    /// The value of the option, and where that comes from if it is not the default.
+    /// The value that was given for rules that are not live, and its source, if it is not the default.
     pub given: Option<(String, Origin)>,
-    /// Whether the rules were read from the kernel: what they were made from is not known.
-    pub is_live: bool,
+    /// The value by the live rules, if they were read from the kernel: what they were made from is not known.
+    pub live: Option<String>,
 }
 
 impl Cause {
     fn of(key: Key, pod: &Pod<'_>) -> Self {
         let given = pod.given.iter().find(|given| given.key == key);
         let given = given.map(|given| (given.text.clone(), given.origin.clone()));
-        Self { key, given, is_live: pod.live.is_some() }
+        if pod.live.is_none() {
+            return Self { key, given, live: None };
+        }
+        // With other usual families their option is among them.
+        let usual = if pod.config.families == Families::Both { Families::V4 } else { Families::Both };
+        let options = AsOptions::of(pod.config, usual);
+        let of = |key| options.iter().find(|(known, _)| *known == key).map(|(_, text)| text);
+        // The groups are not among them where they are the users.
+        let same = || of(Key::ProxyUid).filter(|_| key == Key::ProxyGid);
+        let live = of(key).or_else(same).unwrap_or(key.spec().default).to_owned();
+        Self { key, given: None, live: Some(live) }
+    }
+
+    /// The value that counts.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        let given = || self.given.as_ref().map(|(text, _)| text.as_str());
+        self.live.as_deref().or_else(given).unwrap_or(self.key.spec().default)
     }
 
     /// The annotation of a pod from which an injector sets the option.
@@ -50,7 +67,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = self.key.spec().default;
         match &self.given {
-            _ if self.is_live => write!(f, "{}", self.key)?,
+            _ if self.live.is_some() => write!(f, "{}", self.key)?,
             Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, list_shown(text))?,
             Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, list_shown(text))?,
             None if default.is_empty() => write!(f, "{} is not given", self.key)?,

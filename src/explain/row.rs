@@ -3,7 +3,6 @@
 use super::egress::is_egress_filter;
 use super::matching::Words;
 use super::packet::{Packet, Process};
-use super::proxy::ends_connections;
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::rules::Rules;
@@ -218,7 +217,7 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_of_others),
-        ends_at_proxy: ends_connections(&problem.sentence),
+        ends_at_proxy: problem.ends_at_proxy,
         is_of_egress: problem.is_of_egress,
         fix: problem.fix.clone(),
     }

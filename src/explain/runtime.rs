@@ -5,11 +5,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::bpf_program::BpfProgram;
-use super::listener::Listener;
+use super::listener::{Listener, ListenerProblem};
 use super::matching::Words;
 use super::overview::query;
 use super::packet::Packet;
-use super::proxy::TAKES_MPTCP;
 use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{LiveState, Pod};
@@ -122,7 +121,7 @@ pub struct ProxyPort {
     /// The socket that takes packets there.
     pub listener: Option<Listener>,
     /// What is wrong with it.
-    pub problem: Option<String>,
+    pub problem: Option<ListenerProblem>,
 }
 
 /// What a port of the proxy is for.
@@ -162,14 +161,15 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
                 let Listener { is_transparent, is_mptcp, address, .. } = listener?;
                 // A proxy may have several for one address, of which the kernel chooses one.
                 if listeners.iter().filter(wanted).any(|found| found.is_full) {
-                    return Some(QUEUE_FULL.to_owned());
+                    return Some(ListenerProblem::QueueFull);
                 }
-                let words = match tproxy.contains(&number) {
-                    true => (*is_transparent == Some(false)).then_some(NOT_TRANSPARENT),
-                    false if is_udp => address.ip().is_unspecified().then_some(ANSWERS_FROM_POD),
-                    false => is_mptcp.then_some(TAKES_MPTCP),
-                };
-                words.map(str::to_owned)
+                match tproxy.contains(&number) {
+                    true => (*is_transparent == Some(false)).then_some(ListenerProblem::NotTransparent),
+                    false if is_udp => {
+                        address.ip().is_unspecified().then_some(ListenerProblem::AnswersFromPod)
+                    }
+                    false => is_mptcp.then_some(ListenerProblem::TakesMptcp),
+                }
             });
             ports.push(ProxyPort {
                 name,
@@ -184,8 +184,8 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
     ports
 }
 
-/// What keeps a captured packet from the port that it goes to: the kernel, or the listener there.
-pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<'_>) -> Option<String> {
+/// What keeps a captured packet from the port that it goes to, whatever listens there.
+pub(super) fn problem_of_way(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<'_>) -> Option<String> {
     let live = pod.live.as_ref()?;
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let is_tproxy = live.routed_mark.is_some();
@@ -212,7 +212,12 @@ pub(super) fn problem_of(packet: &Packet, (to, port): (IpAddr, Port), pod: &Pod<
              lost; {fix}"
         ));
     }
-    let ports = proxy_ports(live, pod.config);
+    None
+}
+
+/// What is wrong with the listener on the port that a captured packet goes to.
+pub(super) fn problem_of_listener(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<ListenerProblem> {
+    let ports = proxy_ports(pod.live.as_ref()?, pod.config);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
     };
@@ -266,20 +271,6 @@ struct ToPort {
     is_tproxy: bool,
 }
 
-/// A port without a listener.
-pub(super) const NO_LISTENER: &str = "nothing listens there";
-
-const QUEUE_FULL: &str =
-    "the listener's queue is full: the proxy accepts no connections, and new ones get no reply";
-
-const NOT_TRANSPARENT: &str = "the listener there is not transparent (IP_TRANSPARENT), as one for REDIRECT: the kernel drops what \
-                               TPROXY hands to it";
-
-/// The kernel chooses the source of an answer to the app by its route, and conntrack knows the answer by the
-/// address that REDIRECT gave the query.
-const ANSWERS_FROM_POD: &str = "the listener there is bound to every address: answers that do not take the query's address as their source \
-                                (IP_PKTINFO) leave from the pod's address, and the app drops them; bind it to 127.0.0.1 and ::1";
-
 fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     let entries = rules.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
     let ours = entries.flatten().filter(|entry| !entry.is_foreign());
@@ -293,22 +284,17 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     })
 }
 
-fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<String> {
+fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<ListenerProblem> {
     let Some(Listener { address, uid, .. }) = listener else {
-        return Some(NO_LISTENER.to_owned());
+        return Some(ListenerProblem::Absent);
     };
     if name == "inbound" && address.ip().is_loopback() {
-        return Some(format!("the listener there takes packets for {} only", address.ip()));
+        return Some(ListenerProblem::OnlyFor(address.ip()));
     }
     let uids = &config.traffic.proxy.uids;
     // A proxy that root starts binds its ports before it becomes another user.
-    (*uid != 0 && !uids.contains(uid)).then(|| {
-        let uids: Vec<String> = uids.iter().map(u32::to_string).collect();
-        format!(
-            "the listener there runs as uid {uid}, not {}: unless its group is the proxy's, its own connections are captured again",
-            uids.join(", ")
-        )
-    })
+    let is_other = *uid != 0 && !uids.contains(uid);
+    is_other.then(|| ListenerProblem::OtherUser { uid: *uid, wanted: uids.clone() })
 }
 
 /// Processes beside the proxy whose traffic is not captured.

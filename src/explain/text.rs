@@ -172,30 +172,40 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 /// What becomes of the packet, and why if it is not what capture is for.
 pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let sentence = &reason.sentence;
-    let problem = replies::problem(packet, walk, pod);
+    let problems = replies::problems(packet, walk, pod);
+    let problem = problems.iter().map(|problem| problem.sentence.as_str()).collect::<Vec<_>>().join("; ");
+    let is_certain = problems.iter().any(|problem| problem.is_certain);
+    let harm = if is_certain { "it fails" } else { "it may fail" };
     let verdict = match walk.verdict {
         Verdict::Captured(port) => {
             let name = runtime::port_name(port, pod.config);
             let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
-            let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
-            let foreign = walk.decisive().filter(|step| step.rule.is_foreign());
-            let by = foreign.map_or_else(String::new, |step| format!(" by a foreign rule: {}", step.words()));
-            format!("captured: goes to {name} {port}{by}{problem}")
+            Headline { verdict: format!("captured: goes to {name} {port}"), but: ", but ", problem, harm }
         }
-        Verdict::Dropped => format!("dropped: {sentence}"),
         Verdict::NotCaptured | Verdict::TakenByForeignRule => {
-            let problem = problem.map_or_else(String::new, |problem| format!("; and {problem}"));
-            format!("not captured: {sentence}{problem}")
+            Headline { verdict: format!("not captured: {sentence}"), but: "; and ", problem, harm }
         }
+        Verdict::Dropped => Headline::plain(format!("dropped: {sentence}")),
         Verdict::LikeItsConnection => {
-            "as its connection: ask about the first packet (--state new)".to_owned()
+            Headline::plain("as its connection: ask about the first packet (--state new)".to_owned())
         }
-        Verdict::Misrouted => {
-            problem.map_or_else(|| format!("lost: {sentence}"), |problem| format!("lost: {problem}"))
+        Verdict::Misrouted if problem.is_empty() => Headline::plain(format!("lost: {sentence}")),
+        Verdict::Misrouted => Headline::plain(format!("lost: {problem}")),
+        Verdict::NoRoute => Headline::plain(format!("no route: {sentence}")),
+        Verdict::ToProxySocket => {
+            Headline::plain("captured: its mark routes it to the proxy's socket".to_owned())
         }
-        Verdict::NoRoute => format!("no route: {sentence}"),
-        Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };
+    let is_captured = matches!(walk.verdict, Verdict::Captured(_));
+    let foreign = walk.decisive().filter(|step| is_captured && step.rule.is_foreign());
+    let unless = unless(packet, walk, pod);
+    let link = if verdict.problem.is_empty() && unless.is_empty() { "" } else { ";" };
+    let by = foreign.map_or_else(String::new, |step| format!("{link} by a foreign rule: {}", step.words()));
+    format!("{}{unless}{by}", verdict.text())
+}
+
+/// What may decide instead.
+fn unless(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> String {
     let rule = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
     let others = match walk.uncertain.len().saturating_sub(1) {
         0 => String::new(),
@@ -205,13 +215,47 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
     match (rule, policy()) {
         (Some(step), _) => {
             let (table, chain, rule) = (step.table, step.chain, step.rule.shown());
-            format!("{verdict}; unless a foreign rule in {table} {chain} decides: {rule}{others}")
+            format!("; unless a foreign rule in {table} {chain} decides: {rule}{others}")
         }
-        (None, Some(tried)) => format!("{verdict}; unless a policy rule decides: {}", routing::words(tried)),
-        (None, None) => match devices::may_decide(packet, walk, pod).first() {
-            Some(other) => format!("{verdict}; unless {other}"),
-            None => verdict,
-        },
+        (None, Some(tried)) => format!("; unless a policy rule decides: {}", routing::words(tried)),
+        (None, None) => {
+            let other = devices::may_decide(packet, walk, pod);
+            other.first().map_or_else(String::new, |other| format!("; unless {other}"))
+        }
+    }
+}
+
+/// A verdict with what is wrong behind it.
+struct Headline {
+    verdict: String,
+    /// What links both.
+    but: &'static str,
+    /// Empty if nothing is wrong.
+    problem: String,
+    harm: &'static str,
+}
+
+impl Headline {
+    const fn plain(verdict: String) -> Self {
+        Self { verdict, but: "", problem: String::new(), harm: "" }
+    }
+
+    /// Where the problem does not fit into the first line, its harm comes before it, or before all details.
+    fn text(&self) -> String {
+        let Self { verdict, but, problem, harm } = self;
+        if problem.is_empty() {
+            return verdict.clone();
+        }
+        let whole = format!("{verdict}{but}{problem}");
+        if whole.chars().count() <= WIDEST {
+            return whole;
+        }
+        match verdict.split_once(": ") {
+            Some((name, why)) if verdict.chars().count() > WIDEST / 2 => {
+                format!("{name}, and {harm}: {why}{but}{problem}")
+            }
+            Some(_) | None => format!("{verdict}{but}{harm}: {problem}"),
+        }
     }
 }
 
@@ -290,5 +334,46 @@ fn running(text: &mut String, live: &LiveState, pod: &Pod<'_>) {
     }
     for Connection { local, remote, uid } in connections {
         let _ = writeln!(text, "  {local} with {remote}, uid {uid}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first line, and the whole verdict.
+    fn first_line(verdict: &str, but: &'static str, problem: &str) -> (String, String) {
+        let headline =
+            Headline { verdict: verdict.to_owned(), but, problem: problem.to_owned(), harm: "it fails" };
+        (shortened(&headline.text()), headline.text())
+    }
+
+    #[test]
+    fn harm_is_in_the_first_line_however_long_the_cause_is() {
+        let cause = "the proxy's replies do not arrive: a foreign rule in filter OUTPUT decides: -m comment --comment \
+                     \"no replies of the proxy to the clients of this pod\" -j DROP";
+        let captured = "captured: goes to the proxy's outbound port 15001";
+        let foreign =
+            "not captured: a foreign rule in nat PREROUTING decides: -p tcp -m tcp --dport 80 -j ACCEPT";
+        for (verdict, but, begins) in [
+            (
+                captured,
+                ", but ",
+                "captured: goes to the proxy's outbound port 15001, but it fails: the proxy's ",
+            ),
+            (foreign, "; and ", "not captured, and it fails: a foreign rule in nat PREROUTING decides: "),
+        ] {
+            let (line, whole) = first_line(verdict, but, cause);
+            assert!(line.starts_with(begins) && line.chars().count() <= WIDEST, "{line}");
+            assert!(whole.contains(cause), "{whole}");
+            assert!(whole.contains(verdict.split_once(": ").expect("a reason").1), "{whole}");
+        }
+    }
+
+    #[test]
+    fn a_cause_that_fits_needs_no_other_words() {
+        let (line, whole) = first_line("captured: goes to port 15001", ", but ", "nothing listens there");
+        assert_eq!(line, "captured: goes to port 15001, but nothing listens there");
+        assert_eq!(line, whole);
     }
 }

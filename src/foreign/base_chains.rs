@@ -292,7 +292,7 @@ impl Ours {
 
     /// What a verdict map does with what is captured: the rules of its members; `None` if these are not
     /// known.
-    fn mapped(&self, reader: RuleReader<'_>, rule: &Rule, met: Met) -> Option<Vec<LiveRule>> {
+    pub(super) fn mapped(&self, reader: RuleReader<'_>, rule: &Rule, met: Met) -> Option<Vec<LiveRule>> {
         let of = |captured: &CapturedTraffic| {
             let rules = reader.read_map(captured.family(), rule)?;
             Some(rules.into_iter().filter(may_match(captured, met)).collect::<Vec<_>>())

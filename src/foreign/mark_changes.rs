@@ -34,14 +34,16 @@ pub fn find_mark_changes(
                 continue;
             }
             let changes = RefCell::new(BTreeSet::new());
+            let reader = RuleReader { table, sets };
+            let mapped = |rule: &Rule| ours.mapped(reader, rule, Met::Before);
             let may_match = |rule: &Rule| {
-                let is_met = ours.may_match(RuleReader { table, sets }, rule, Met::Before);
+                let is_met = ours.may_match(reader, rule, Met::Before);
                 if is_met {
                     changes.borrow_mut().extend(changes_of(rule));
                 }
                 is_met
             };
-            Search { table, may_match: &may_match, mapped: &|_| None, end: &|_| None, seen: BTreeSet::new() }
+            Search { table, may_match: &may_match, mapped: &mapped, end: &|_| None, seen: BTreeSet::new() }
                 .collect(&chain.rules, &mut BTreeSet::new());
             let changes: Vec<String> = changes.into_inner().into_iter().collect();
             if !changes.is_empty() {

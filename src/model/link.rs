@@ -85,6 +85,8 @@ pub struct Links {
     /// `net.ipv4.tcp_fwmark_accept`, of both families: a socket that is accepted gets the mark of the first
     /// packet.
     pub inherits_mark: bool,
+    /// Whether every SYN is answered by a cookie, in both families: `net.ipv4.tcp_syncookies` is 2.
+    pub always_sends_cookies: bool,
     /// Whether IPv6 packets are forwarded: `net.ipv6.conf.all.forwarding`, which counts for every interface.
     pub forwards_v6: bool,
     /// Families whose bridged packets meet the rules in the bridge already:

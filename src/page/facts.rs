@@ -135,6 +135,6 @@ fn ports(report: &PodReport) -> Vec<String> {
 pub(super) fn port_words(port: &ProxyPort) -> String {
     let ProxyPort { name, transport, port, listener, problem, .. } = port;
     let listens = listener.map(|found| format!("uid {}", found.uid));
-    let state = problem.clone().or(listens).unwrap_or_default();
+    let state = problem.as_ref().map(ToString::to_string).or(listens).unwrap_or_default();
     format!("{name} {port} {}: {state}", transport.name().to_uppercase())
 }

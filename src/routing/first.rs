@@ -75,7 +75,7 @@ pub fn find_preceding_policy_rules(family: Family, fib: &Fib, mark: Mark) -> Vec
         };
         if let Some(away) = away {
             let (cause, advice) = sentence(family, rule, mark, &away, is_final);
-            let about = [Subject::PolicyRule(rule.to_string())];
+            let about = [Subject::PolicyRule(rule.clone())];
             let finding = Finding::new(Problem::PolicyRouting, cause).advice(advice).family(family);
             // The route is foreign, the rule is not.
             found.push(if is_final { finding.subject(ROUTES) } else { finding }.about(about));

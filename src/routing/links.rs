@@ -25,6 +25,16 @@ pub fn find_dropping_interfaces(rules: &FamilyRules, links: &Links, fib: Option<
                     ), why)
                 .subject(format!("`sysctl -w net.bridge.{}=0`", bridge_setting(family)))
             }));
+            found.extend(always_sends_cookies(links).map(|why| {
+                dropping(
+                    &link.name,
+                    format!(
+                        "connections that arrive on {name} are reset ({family}, mark {mark} of TPROXY): {why}"
+                    ),
+                    why,
+                )
+                .subject("`sysctl -w net.ipv4.tcp_syncookies=0`")
+            }));
             found.extend(inherits_mark(links).map(|why| {
                 dropping(&link.name, format!(
                     "connections that arrive on {name} get no reply ({family}, mark {mark} of TPROXY): {why}"
@@ -122,7 +132,7 @@ pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Opti
     let link = links.named(name)?;
     let dropped =
         if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) };
-    let unreplied = || inherits_mark(links).filter(|_| is_tproxy);
+    let unreplied = || always_sends_cookies(links).or_else(|| inherits_mark(links)).filter(|_| is_tproxy);
     if let Some(why) = loses_socket(family, link, links).filter(|_| is_tproxy) {
         return Some(why);
     }
@@ -161,6 +171,16 @@ fn loses_socket(family: Family, link: &Link, links: &Links) -> Option<String> {
             "with net.bridge.{setting}=1 TPROXY has no effect on bridged packets: those to the pod's own addresses go to the app, \
              others are lost; set it to 0 in the pod's network namespace, or use REDIRECT"
         )
+    })
+}
+
+/// The client's acknowledgement of a cookie is of an established connection without a socket: the rules
+/// for those do not hand it to the proxy's listener.
+fn always_sends_cookies(links: &Links) -> Option<String> {
+    links.always_sends_cookies.then(|| {
+        "with net.ipv4.tcp_syncookies=2 the kernel answers by SYN cookies, which TPROXY does not bring back to the proxy; set it to 0, or \
+         use REDIRECT"
+            .to_owned()
     })
 }
 

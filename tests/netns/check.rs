@@ -12,7 +12,8 @@ for_each_backend_and_native!(
     options_are_read_from_the_rules_where_none_are_given,
     damage_is_found_without_options,
     missing_policy_rule_is_named,
-    addresses_that_are_not_usable_yet_are_waited_for
+    addresses_that_are_not_usable_yet_are_waited_for,
+    ipv4_only_that_was_asked_for_is_no_note
 );
 
 pub(crate) const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
@@ -209,5 +210,28 @@ fn addresses_that_are_not_usable_yet_are_waited_for(fixture: Fixture) {
         let (code, said) = check(&pod, options);
         assert_eq!((code, &said["notices"]), (0, &before["notices"]), "{options:?}: {said:#}");
         assert_eq!(tentative(), "", "{options:?}: it has ended");
+    }
+}
+
+/// Without the option it is not known whether that was meant.
+fn ipv4_only_that_was_asked_for_is_no_note(fixture: Fixture) {
+    let only = ["--ip-family", "ipv4"];
+    let pod = fixture.pod();
+    let all = [&OPTIONS[..], &only].concat();
+    let run = |words: &[&str], options: &[&str]| {
+        let backend = ["--backend", fixture.backend.flag()];
+        pod.bare_istio_iptables(&[words, options, &backend].concat()).run().succeeded().stdout()
+    };
+    run(&[], &all);
+    for (options, is_named) in [(&only[..], false), (&all, false), (&[], true), (&OPTIONS, true)] {
+        let checked = run(&["check"], options);
+        assert!(checked.starts_with("equal: "), "{options:?}: {checked}");
+        assert_eq!(checked.matches("note: ipv6-not-captured: ").count(), usize::from(is_named), "{checked}");
+        let live = run(&["explain", "--live"], options);
+        assert_eq!(
+            live.matches(". ipv6-not-captured: ").count(),
+            usize::from(is_named),
+            "{options:?}: {live}"
+        );
     }
 }

@@ -45,7 +45,8 @@ fn link_local_addresses_are_reached_only_if_they_are_excluded(fixture: Fixture) 
         } else {
             attempt.peer_addr().expect_err("it is connected");
             assert!(
-                first.starts_with("captured: ") && first.contains(", but a socket for the link-local"),
+                first.starts_with("captured: ")
+                    && first.contains(", but it fails: a socket for the link-local"),
                 "{first}"
             );
         }

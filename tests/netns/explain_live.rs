@@ -17,6 +17,7 @@ for_each_backend_and_native!(
     live_rules_are_explained_with_their_own_ports,
     process_names_the_network_namespace,
     without_rules_nothing_is_captured,
+    options_have_the_value_of_the_live_rules,
     queues_take_packets_or_may_take_them
 );
 for_these_fixtures!(
@@ -299,16 +300,27 @@ fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
 
 /// A mark that another table sets before our rules is named where ours test marks.
 fn base_chains_that_change_packets_are_named(fixture: Fixture) {
-    for (mode, is_named) in [("TPROXY", true), ("REDIRECT", false)] {
+    for (mode, jump, is_named) in [
+        ("TPROXY", "tcp dport 8080 jump marks", true),
+        ("TPROXY", "tcp dport vmap { 8080 : jump marks }", true),
+        ("TPROXY", "tcp dport vmap { 8080 : goto marks, 8081 : accept }", true),
+        ("TPROXY", "tcp dport vmap @ports", true),
+        // UDP has another way.
+        ("TPROXY", "udp dport vmap { 5353 : jump marks }", false),
+        ("REDIRECT", "tcp dport vmap { 8080 : jump marks }", false),
+        ("REDIRECT", "tcp dport 8080 jump marks", false),
+    ] {
         let pod = fixture.pod();
         pod.apply(&["-i", "*", "-b", "*", "-m", mode]);
-        let table = "table inet agent {\nchain early {\ntype filter hook prerouting priority -301\n\
-                     tcp dport 8080 jump marks\n}\nchain marks {\nmeta mark set 1337\n}\n}\n";
-        pod.namespace.run(|| tool("nft", &["-f", "-"], table));
+        let table = format!(
+            "table inet agent {{\nmap ports {{ type inet_service : verdict; elements = {{ 8080 : jump marks }}; }}\n\
+             chain marks {{\nmeta mark set 1337\n}}\nchain early {{\ntype filter hook prerouting priority -301\n{jump}\n}}\n}}\n"
+        );
+        pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
         let explained = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
         let notes = explained["notices"].to_string();
         let note = "inet agent early (prerouting, priority -301): mark set to 1337";
-        assert_eq!(notes.contains(note), is_named, "{mode}: {explained:#}");
+        assert_eq!(notes.contains(note), is_named, "{mode} {jump}: {explained:#}");
     }
 }
 
@@ -377,6 +389,24 @@ fn process_names_the_network_namespace(fixture: Fixture) {
     process.wait().expect("cat ends");
     explained.succeeded().output_contains("captured: goes to the proxy's outbound port 15001");
     by_options.succeeded().output_contains("the rules of this network namespace are not read");
+}
+
+fn options_have_the_value_of_the_live_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*", "-o", "9000", "-u", "1337"]);
+    for (from, to, port, name, value) in [
+        ("app", Family::V4.service(), 80, "istio-service-cidr", "*"),
+        ("app", Family::V4.service(), 9000, "istio-local-outbound-ports-exclude", "9000"),
+        ("outside", Family::V4.pod(), 8080, "istio-inbound-ports", "*"),
+        ("proxy", Family::V4.service(), 80, "proxy-uid", "1337"),
+    ] {
+        // Options that the rules do not come from have no say.
+        for given in [&[][..], &["-i", "10.0.0.0/8", "-b", "1"]] {
+            let option = explain(&pod, given, &flow(from, to, port))["option"].clone();
+            assert_eq!((&option["name"], &option["value"]), (&name.into(), &value.into()), "{option}");
+            assert!(option["from"].is_null(), "{option}");
+        }
+    }
 }
 
 fn without_rules_nothing_is_captured(fixture: Fixture) {

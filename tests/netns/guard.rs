@@ -22,6 +22,7 @@ for_each_backend_and_native!(
     guard_ends_with_the_process_and_by_a_signal,
     nothing_to_guard_is_refused,
     rules_are_repaired_before_that_is_reported,
+    a_repair_is_logged_as_drift_and_repaired,
 );
 for_these_fixtures!(only_nft: IptablesNft Dual; [every_table_flushed_by_a_script_is_repaired_at_once]);
 for_these_fixtures!(only_native: Native Dual; [fights_are_paced, many_changes_of_others_hide_none_of_ours]);
@@ -172,6 +173,46 @@ fn rules_that_another_program_removes_are_repaired(fixture: Fixture) {
     }
     guard.end();
     is_captured(&pod);
+}
+
+/// What a run tells about itself is not repeated at each repair.
+fn a_repair_is_logged_as_drift_and_repaired(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let backend = fixture.backend;
+    let mut child = pod.namespace.run(|| {
+        let mut command = Command::new(&*BUILT);
+        command.args([
+            "guard",
+            "--dual-stack",
+            "--action",
+            "repair",
+            "--audit",
+            "1",
+            "--backend",
+            backend.flag(),
+        ]);
+        command.stderr(Stdio::piped()).spawn().expect("start istio-iptables")
+    });
+    let mut lines = BufReader::new(child.stderr.take().expect("its log")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("\tguard: ")), "it begins");
+    let (program, command) = removals(backend).remove(0);
+    pod.namespace.run(|| tool(program, &command[1..], ""));
+    let mut repair = Vec::new();
+    while !repair.last().is_some_and(|line: &String| line.contains("\trepaired: ")) {
+        repair.push(lines.next().unwrap_or_else(|| panic!("the log ends: {repair:#?}")));
+    }
+    // Longer than until the next audit.
+    std::thread::sleep(Duration::from_secs(3));
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).expect("send a signal");
+    repair.extend(lines);
+    child.wait().expect("it ends");
+    let words: Vec<&str> = repair.iter().map(|line| line.split('\t').nth(2).unwrap_or(line)).collect();
+    assert!(
+        matches!(words[..], [drift, repaired, ends]
+            if drift.starts_with("drift: ") && repaired.starts_with("repaired: ") && ends.starts_with("guard ends: ")),
+        "{repair:#?}"
+    );
 }
 
 fn rules_are_not_repaired_unless_that_is_asked_for(fixture: Fixture) {

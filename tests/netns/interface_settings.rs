@@ -112,6 +112,11 @@ fn the_fix_of_a_setting_mends_it(fixture: Fixture) {
             "sysctl -w net.ipv4.conf.all.src_valid_mark=1",
             &["sysctl -w net.ipv4.conf.all.src_valid_mark=0"],
         ),
+        (
+            &TPROXY,
+            "sysctl -w net.ipv4.tcp_syncookies=2",
+            &["sysctl -w net.ipv4.tcp_syncookies=0", "sysctl -w net.ipv4.tcp_syncookies=0"],
+        ),
     ] {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
@@ -223,7 +228,8 @@ fn replies_are_named(pod: &Pod, servers: (SocketAddr, SocketAddr), is_dropped: b
         let expected: &[&str] = if is_lost { &["interface-setting"] } else { &[] };
         assert_eq!(ids, expected, "{settings}: {said:#}");
         let line = first_line(pod, &["--from", "proxy", "--to", &server.to_string()]);
-        assert!(line.starts_with("not captured: "), "{settings}: {line}");
+        let begins = if is_lost { "not captured, and it fails: " } else { "not captured: " };
+        assert!(line.starts_with(begins), "{settings}: {line}");
         assert_eq!(line.contains(problem), is_lost, "{settings}: {line}");
     }
     let text = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
@@ -346,14 +352,26 @@ fn connections_with_a_syn_cookie_do_not_reach_the_proxy_with_tproxy(fixture: Fix
     pod.namespace.run(|| fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap());
     for &family in fixture.families() {
         let (app, other) = (at(family.pod(), 8080), at(family.pod(), 9090));
-        pod.apply(&TPROXY);
+        let run = pod.apply(&TPROXY).output();
+        let name = if family == Family::V4 { "IPv4" } else { "IPv6" };
+        let words = format!("connections that arrive on eth0 are reset ({name}, mark 1337 of TPROXY)");
+        assert!(run.contains(&words), "{run}");
+        let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
+        check.ended_with(1).output_contains(&words).output_contains("sysctl -w net.ipv4.tcp_syncookies=0");
+        let (of_pod, report) = explained(&pod, family, "eth0");
+        assert!(of_pod.contains(&words), "{of_pod}");
+        assert!(report.contains(", but it fails: with net.ipv4.tcp_syncookies=2"), "{report}");
         assert!(
             !matches!(pod.outside().call(app), Outcome::Responded(_)),
             "{family:?}: no cookie of the app"
         );
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
         pod.outside().call(app).served_by("app");
-        pod.apply(&EVERYTHING);
+        let run = pod.apply(&EVERYTHING).output();
+        let (of_pod, report) = explained(&pod, family, "eth0");
+        for said in [run, of_pod, report] {
+            assert!(!said.contains("are reset") && !said.contains("tcp_syncookies"), "{said}");
+        }
         pod.outside().call(app).captured(15006, app);
         pod.outside().call(other).captured(15006, other);
     }

@@ -17,6 +17,7 @@ fn pod_whose_interface_drops_marked_packets_or_their_replies_does_not_start() {
     for (setting, what) in [
         ("net.ipv4.conf.all.src_valid_mark=1", "arrive on eth0 are dropped"),
         ("net.ipv4.tcp_fwmark_accept=1", "arrive on eth0 get no reply"),
+        ("net.ipv4.tcp_syncookies=2", "arrive on eth0 are reset"),
     ] {
         for backend in BACKENDS {
             let node = Node::new(backend);

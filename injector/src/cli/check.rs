@@ -17,7 +17,7 @@ use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
 use crate::decide::{self, Called, Webhook, Webhooks};
-use crate::inject::{EnforcedBy, Request, exempt_apps};
+use crate::inject::{EnforcedBy, Injected, Request, exempt_apps};
 use crate::manifests::{NameError, Namespace, Subdomain};
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
@@ -329,6 +329,24 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
     }
 }
 
+/// Why an injected pod does not run, one reason per line.
+pub(super) fn refusal(loaded: &Loaded, injected: &Injected) -> Option<String> {
+    let violations = loaded.namespace.as_ref().and_then(security::enforced).and_then(|level| {
+        let violations = security::of_injection(&injected.pod, level).join("; ");
+        let key = security::ENFORCE;
+        let words = || format!("{key}={level} of the namespace rejects the pod: {violations}");
+        (!violations.is_empty()).then(words)
+    });
+    violations.or_else(|| {
+        let refused: Vec<_> = injected.invalid.iter().filter(|one| one.refused_by.is_some()).collect();
+        let created = refused.iter().all(|one| one.refused_by == Some(EnforcedBy::Kubelet));
+        let outcome = if created { "does not start" } else { "rejects" };
+        let all: Vec<&str> = refused.iter().map(|one| one.message.as_str()).collect();
+        let words = || format!("Kubernetes {outcome} the injected pod: {}", all.join("\n"));
+        (!all.is_empty()).then(words)
+    })
+}
+
 fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result: &mut CheckResult) {
     let workload = Workload::of_object(object, namespace);
     let request = Request { pod, workload: &workload, context: &loaded.context };
@@ -339,24 +357,10 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result:
             return;
         }
     };
+    result.error = refusal(loaded, &injected);
     result.warnings.extend(injected.warnings);
-    let (refused, dropped): (Vec<_>, Vec<_>) =
-        injected.invalid.into_iter().partition(|one| one.refused_by.is_some());
-    result.warnings.extend(dropped.into_iter().map(|one| one.message));
-    if !refused.is_empty() {
-        let created = refused.iter().all(|one| one.refused_by == Some(EnforcedBy::Kubelet));
-        let outcome = if created { "does not start" } else { "rejects" };
-        let all: Vec<String> = refused.into_iter().map(|one| one.message).collect();
-        result.error = Some(format!("Kubernetes {outcome} the injected pod: {}", all.join("\n")));
-    }
-    if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
-        let violations = security::of_injection(&injected.pod, level);
-        if !violations.is_empty() {
-            let key = security::ENFORCE;
-            result.error =
-                Some(format!("{key}={level} of the namespace rejects the pod: {}", violations.join("; ")));
-        }
-    }
+    let dropped = injected.invalid.into_iter().filter(|one| one.refused_by.is_none());
+    result.warnings.extend(dropped.map(|one| one.message));
     for list in List::BOTH {
         let before = containers(pod, list);
         let new = containers(&injected.pod, list).iter().map(crate::pod::list::name);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::args::RewriteArgs;
+use super::check::refusal;
 use super::input::open;
 use super::load::{Loaded, load, local_image};
 use super::rewrite::{Change, rewrite};
@@ -54,6 +55,10 @@ fn one(
     let request = Request { pod: &pod, workload: &workload, context: &loaded.context };
     let injected = loaded.injector.inject(request).map_err(|error| error.to_string())?;
     notes.extend(injected.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
-    notes.extend(injected.invalid.iter().map(|invalid| format!("warning: {title}: {invalid}")));
+    let refusal = refusal(loaded, &injected);
+    notes
+        .extend(refusal.iter().flat_map(|text| text.lines()).map(|line| format!("warning: {title}: {line}")));
+    let dropped = injected.invalid.iter().filter(|one| one.refused_by.is_none());
+    notes.extend(dropped.map(|invalid| format!("warning: {title}: {invalid}")));
     Ok(Change::Into(Box::new(shape.with(object, injected.pod))))
 }

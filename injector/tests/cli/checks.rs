@@ -37,6 +37,35 @@ fn check_says_why_and_why_not() {
 }
 
 #[test]
+fn inject_warns_of_what_check_refuses() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let windows = DEPLOYMENT.replacen("      containers:", "      os: {name: windows}\n      containers:", 1);
+    assert_ne!(windows, DEPLOYMENT);
+    let windows = folder.file("windows.yaml", &windows);
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: baseline}}\n";
+    let namespace = folder.file("namespace.yaml", namespace);
+    for (options, begins) in [
+        (vec!["-f", &windows], "Kubernetes rejects the injected pod: spec.initContainers[istio-init]."),
+        (
+            vec!["-f", &file, "--namespace-file", &namespace],
+            "pod-security.kubernetes.io/enforce=baseline of the namespace rejects the pod: ",
+        ),
+    ] {
+        let checked = run(&[&["check", "-o", "json"], &options[..]].concat()).unwrap();
+        assert!(checked.refused, "{}", checked.text);
+        let answers: Value = serde_json::from_str(&checked.text).unwrap();
+        let error = answers[0]["error"].as_str().unwrap();
+        assert!(error.starts_with(begins), "{error}");
+        let notes = run(&[&["inject"], &options[..]].concat()).unwrap().notes;
+        for line in error.lines() {
+            let warning = format!("warning: Deployment \"shop/web\": {line}");
+            assert!(notes.contains(&warning), "{warning}\n{notes:#?}");
+        }
+    }
+}
+
+#[test]
 fn a_file_without_webhooks_is_refused() {
     let folder = Folder::new();
     let file = folder.file("a.yaml", DEPLOYMENT);

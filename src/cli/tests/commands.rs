@@ -55,6 +55,10 @@ fn unexpected_arguments_are_refused_with_hint() {
             &["show", "--netns", "x"],
             "unknown option \"--netns\"; --pid takes a process, or a path such as /run/netns/NAME",
         ),
+        (
+            &["show", "--json"],
+            "unknown option \"--json\"; `--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON",
+        ),
         (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),
         (&["-b"], "--istio-inbound-ports needs a value: PORTS"),
         (&["explain", "--to", ""], "--to needs a value: ADDRESS:PORT"),

@@ -20,7 +20,7 @@ use super::namespace::{require_net_admin, watch_namespace};
 use crate::apply::differences::Differences;
 use crate::apply::{self, Access};
 use crate::config::{
-    Action, BackendChoice, CaptureConfig, GuardOptions, Intent, OptionScope, Output, RunOptions,
+    Action, BackendChoice, CaptureConfig, GivenOption, GuardOptions, Intent, OptionScope, Output, RunOptions,
 };
 use crate::exit::Exit;
 use crate::kernel::process::Host;
@@ -43,7 +43,7 @@ pub(super) fn guard(
     options: GuardOptions,
     intent: Intent,
     run: &RunOptions,
-    scope: OptionScope,
+    (scope, given): (OptionScope, &[GivenOption]),
 ) -> Result<Exit, Failure> {
     require_net_admin()?;
     // First: what changes while the rules are read is noticed.
@@ -66,7 +66,7 @@ pub(super) fn guard(
     };
     event.report(options.output)?;
     let settings = Settings { action: options.action, audit: options.audit, patience: PATIENCE };
-    let rules = RulesOfOptions { host, config, desired, run, backend };
+    let rules = RulesOfOptions { host, config, given, desired, run, backend };
     watch_until_the_end(Guard::new(rules, settings), &mut Terminal { watch, output: options.output })
 }
 
@@ -104,6 +104,7 @@ pub const fn choice(backend: Backend) -> BackendChoice {
 struct RulesOfOptions<'a, H> {
     host: &'a H,
     config: CaptureConfig,
+    given: &'a [GivenOption],
     desired: DesiredState,
     run: RunOptions,
     backend: Backend,
@@ -124,7 +125,7 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
 
     fn compared(&mut self) -> Result<Differences, Failure> {
         let current = apply::inspect(self.host, self.run.backend, Access::Question)?.current;
-        compared(&current, &self.config, None, &self.run)
+        compared(&current, (&self.config, self.given), None, &self.run)
     }
 
     fn repair(&mut self) -> Result<(), Failure> {

@@ -229,6 +229,13 @@ fn contradictions() {
 #[test]
 fn words_of_backends_and_families() {
     refused(&["--backend=nft"], &["expected auto, iptables, iptables-nft, iptables-legacy or nftables"]);
+    refused(&["--backend=nft"], &["did you mean iptables-nft, or nftables for rules without iptables?"]);
+    refused(&["--backend=legacy"], &["did you mean iptables-legacy?"]);
+    refused(&["--backend=native"], &["did you mean nftables?"]);
+    refused(&["--force-iptables-binary=iptables-nft"], &["did you mean nft?"]);
+    refused(&["--force-iptables-binary=iptables-legacy"], &["did you mean legacy?"]);
+    refused(&["--ip-family=v4"], &["did you mean ipv4?"]);
+    refused(&["--ip-family=6"], &["did you mean ipv6?"]);
     refused(&["--force-iptables-binary=iptables-nft"], &["expected legacy or nft"]);
     refused(&["--ip-family=v4"], &["expected auto, ipv4, ipv6 or dual"]);
 }
@@ -345,6 +352,20 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     refused(&["explain", "web:80"], &["--to", "names are not resolved"]);
     refused(&["explain", "--live", "pod/web"], &["--to", "`kubectl capture explain pod/NAME`"]);
     refused(&["explain", "-o", "jsn"], &["--output", "jsn", "json"]);
+    for (to, hint) in [
+        ("10.0.0.1:53/udp", "--to 10.0.0.1:53 --proto udp"),
+        ("[fd00::1]:80/tcp", "--to [fd00::1]:80 --proto tcp"),
+        ("web:80/udp", "--to web:80 --proto udp; names are not resolved: give the address"),
+    ] {
+        refused(&["explain", "--to", to], &["ADDRESS:PORT", &format!("the protocol is an option: {hint}")]);
+    }
+    refused(&["-i", "all"], &["\"all\" is not accepted, expected an address range", "; `*` means all"]);
+    refused(&["-b", "ALL"], &["\"ALL\" is not accepted, expected a plain port number", "; `*` means all"]);
+    refused(&["-q", "any"], &["give `*` to --istio-service-cidr (-i)"]);
+    refused(&["-x", "all"], &["\"all\" is not accepted", "leave --istio-service-cidr (-i)"]);
+    refused(&["-i", "'*'"], &["\"'*'\" is not accepted", "the quotes are part of the value: write *"]);
+    refused(&["-b", "\"80\""], &["the quotes are part of the value: write 80"]);
+    refused(&["-p", "'15001'"], &["the quotes are part of the value: write 15001"]);
 }
 
 #[test]

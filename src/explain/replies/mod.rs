@@ -8,10 +8,11 @@ mod tproxy;
 use std::net::{IpAddr, SocketAddr};
 
 use super::connection::Connection;
-use super::listener::Listener;
+use super::listener::{Listener, ListenerProblem};
 use super::matching::Words;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
+use super::proxy::CapturedAgain;
 use super::reach::out_of_reach;
 use super::reason::reason;
 use super::walk::{Match, Sent, Step, Verdict, Walk, walk};
@@ -35,6 +36,9 @@ pub(super) struct ReplyProblem {
     pub(super) fix: Option<String>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
+    /// Whether a socket of the proxy ends all connections of a kind. One that takes MPTCP ends those of MPTCP
+    /// clients only.
+    pub(super) ends_at_proxy: bool,
     /// As in a row's problem.
     pub(super) is_of_egress: bool,
 }
@@ -42,11 +46,31 @@ pub(super) struct ReplyProblem {
 impl ReplyProblem {
     fn by(sentence: String, step: Option<&Step<'_>>) -> Self {
         let rule = step.filter(|step| step.rule.is_foreign()).map(Step::id);
-        Self { sentence, rule, known_cause: None, fix: None, is_certain: true, is_of_egress: false }
+        Self {
+            sentence,
+            rule,
+            known_cause: None,
+            fix: None,
+            is_certain: true,
+            ends_at_proxy: false,
+            is_of_egress: false,
+        }
     }
 
     fn may(sentence: String) -> Self {
         Self { is_certain: false, ..Self::by(sentence, None) }
+    }
+}
+
+impl From<CapturedAgain> for ReplyProblem {
+    fn from(problem: CapturedAgain) -> Self {
+        Self { ends_at_proxy: true, ..problem.to_string().into() }
+    }
+}
+
+impl From<ListenerProblem> for ReplyProblem {
+    fn from(problem: ListenerProblem) -> Self {
+        Self { is_certain: problem.is_certain(), ..problem.to_string().into() }
     }
 }
 
@@ -87,11 +111,13 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
     };
     match taken.verdict {
         Verdict::Captured(port) => {
-            let out_of_reach = || out_of_reach(packet, (taken, port), pod.live.as_ref()?);
-            let listener = runtime::problem_of(packet, (to, port), pod).or_else(out_of_reach);
-            let arrives = no_carrier().filter(|_| packet.is_inbound);
-            let problems = arrives.into_iter().chain(listener).map(ReplyProblem::from);
-            problems.chain(conversation.behind_capture()).collect()
+            let out_of_reach =
+                || out_of_reach(packet, (taken, port), pod.live.as_ref()?).map(ReplyProblem::from);
+            let way = runtime::problem_of_way(packet, (to, port), pod).map(ReplyProblem::from);
+            let listener = || runtime::problem_of_listener(packet, port, pod).map(ReplyProblem::from);
+            let arrives = no_carrier().filter(|_| packet.is_inbound).map(ReplyProblem::from);
+            let proxy = way.or_else(listener).or_else(out_of_reach);
+            arrives.into_iter().chain(proxy).chain(conversation.behind_capture()).collect()
         }
         Verdict::NotCaptured => {
             let behind = conversation.behind_the_rules().or_else(|| conversation.later_packets());

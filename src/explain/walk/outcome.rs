@@ -146,9 +146,7 @@ impl<'a> Walk<'a> {
         let tried = last.lookup.decisive.as_ref().filter(|_| is_lost)?;
         Some(match tried.found {
             Found::Route(route) if tried.rule.is_of_kernel() => Subject::Route(route.to_string()),
-            Found::Route(_) | Found::Rejected(_) | Found::Unknown => {
-                Subject::PolicyRule(tried.rule.to_string())
-            }
+            Found::Route(_) | Found::Rejected(_) | Found::Unknown => Subject::PolicyRule(tried.rule.clone()),
         })
     }
 }

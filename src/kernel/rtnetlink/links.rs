@@ -58,6 +58,7 @@ impl Rtnetlink {
             each,
             all: of_all(),
             inherits_mark: setting("tcp_fwmark_accept").is_some_and(|value| value != 0),
+            always_sends_cookies: setting("tcp_syncookies") == Some(2),
             forwards_v6: network_setting("ipv6/conf/all/forwarding").is_some_and(|value| value != 0),
             filters_bridged: Family::ALL.into_iter().filter(|family| filters_bridged(*family)).collect(),
         })
