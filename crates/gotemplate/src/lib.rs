@@ -16,8 +16,8 @@
 //! - Origins: [`Field::from`]`("annotation")` in a schema, the last argument of `of_struct` and `str_map`, or
 //!   [`Value::user_text`]. In a map the origin's key is the entry's; in a struct it is the field's JSON key.
 //!   Functions that encode (`toJson`, checksums) clear it, all others pass it on.
-//! - [`Rendered::reads`] has the fields of structs that the output depends on, so that a caller can keep it for
-//!   data with the same fields.
+//! - [`Rendered::reads`] has the fields of structs that the output depends on, so that a caller can keep it
+//!   for data with the same fields.
 //!
 //! ```
 //! use gotemplate::{Field, Functions, Kind, Limits, Options, Schema, Template, Value};

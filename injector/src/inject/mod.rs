@@ -84,7 +84,7 @@ pub struct InjectionContext {
 /// Config and options: everything but the pod.
 #[derive(Debug)]
 pub struct Injector {
-    /// What was read from files.
+    /// What was read from files. It does not change after the first injection: overlays are kept.
     pub settings: Settings,
     /// Command-line options.
     pub options: Options,

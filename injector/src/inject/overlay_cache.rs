@@ -1,5 +1,5 @@
-//! The overlays of earlier pods. The replicas of a workload differ in what no template reads, such as the name
-//! of the volume with their token, and share one.
+//! The overlays of earlier pods. The replicas of a workload share one: they differ in what no template reads,
+//! such as the name of the volume with their token.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -12,8 +12,8 @@ use super::InjectError;
 use super::render::{Overlay, Rendering};
 use crate::template::Data;
 
-/// Overlays by template, and by all that the template reads of a pod. Each injector has its own, so the config
-/// is the same for all.
+/// Overlays by template, and by all that the template reads of a pod. The config is that of the injector that
+/// has the cache.
 #[derive(Debug, Default)]
 pub(super) struct OverlayCache(Mutex<HashMap<String, OfTemplate>>);
 

@@ -8,7 +8,7 @@ use crate::pod::ids::Ids;
 use crate::schema::{POD, pointee};
 
 impl Data<'_> {
-    /// Everything that a rendering depends on besides the config, with those parts of the pod that `reads` has.
+    /// Everything that a rendering depends on besides the config; of the pod, what `reads` has.
     pub(crate) fn key(&self, reads: &Reads) -> Vec<u8> {
         let Self {
             pod,
