@@ -246,7 +246,7 @@ fn some(keys: Vec<&'static str>, most: usize) -> impl Strategy<Value = Value> {
     })
 }
 
-fn pods() -> impl Strategy<Value = Value> {
+pub(crate) fn pods() -> impl Strategy<Value = Value> {
     let read_back = some(READ_BACK.to_vec(), 3);
     let own_proxy = prop::sample::select(vec![
         json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "A", "value": ""}]}),

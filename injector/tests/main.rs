@@ -28,6 +28,7 @@ mod inject;
 mod istio;
 mod manifests;
 mod other_webhooks;
+mod overlay_cache;
 mod pod_security;
 mod proxy_user;
 mod refusals;

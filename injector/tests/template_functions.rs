@@ -238,7 +238,7 @@ fn resource_attributes() {
 fn tainted(text: &str) -> Vec<(String, String, String)> {
     let fixture = fixture();
     let template = Template::parse("t", text, &functions(), Options::default()).unwrap();
-    let Rendered { text, spans } = template.render(data(&fixture), Limits::default()).unwrap();
+    let Rendered { text, spans, .. } = template.render(data(&fixture), Limits::default()).unwrap();
     let part = |s: &gotemplate::Span<'_>| text[s.start..s.end].to_owned();
     spans.iter().map(|s| (s.origin.kind.to_owned(), s.origin.key.to_owned(), part(s))).collect()
 }

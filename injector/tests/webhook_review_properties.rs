@@ -114,7 +114,7 @@ fn annotations() -> impl Strategy<Value = Value> {
     })
 }
 
-fn pods() -> impl Strategy<Value = Value> {
+pub(crate) fn pods() -> impl Strategy<Value = Value> {
     let names = prop::sample::subsequence(vec!["web", "istio-proxy", "agent", "kube-api-access-bbbbb"], 0..4);
     (annotations(), names.prop_shuffle(), any::<bool>()).prop_map(|(annotations, names, on_host)| {
         let mut pod = deployment();

@@ -77,6 +77,10 @@ pub struct Func {
     pub(crate) params: Box<[Type]>,
     pub(crate) rest: Option<Type>,
     pub(crate) code: Code,
+    /// The fields that it reads of structs; `None`: it may read all.
+    pub(crate) reads: Option<&'static [&'static str]>,
+    /// Whether its result depends on more than its arguments.
+    pub(crate) volatile: bool,
 }
 
 impl std::fmt::Debug for Func {
@@ -104,8 +108,27 @@ impl Functions {
     }
 
     pub(crate) fn insert(&mut self, name: &str, params: &[Type], rest: Option<Type>, code: Code) {
-        let func = Func { name: name.into(), params: params.into(), rest, code };
-        self.by_name.insert(name.into(), Arc::new(func));
+        let (name, params) = (Box::from(name), params.into());
+        let func = Func { name, params, rest, code, reads: None, volatile: false };
+        self.by_name.insert(func.name.clone(), Arc::new(func));
+    }
+
+    /// Of the structs that its parameters name, the function reads these fields only, and it returns none of
+    /// these structs. Without this, all of an argument counts as read: see [`Reads`](crate::Reads).
+    pub fn limit_reads(&mut self, name: &str, fields: &'static [&'static str]) {
+        self.change(name, |func| func.reads = Some(fields));
+    }
+
+    /// The function's result depends on more than its arguments, such as the time: see [`Reads`](crate::Reads).
+    pub fn mark_volatile(&mut self, name: &str) {
+        self.change(name, |func| func.volatile = true);
+    }
+
+    /// A function that templates were parsed with does not change any more.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Func)) {
+        if let Some(func) = self.by_name.get_mut(name).and_then(Arc::get_mut) {
+            change(func);
+        }
     }
 
     /// The function of this name.

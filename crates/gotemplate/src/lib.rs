@@ -16,6 +16,8 @@
 //! - Origins: [`Field::from`]`("annotation")` in a schema, the last argument of `of_struct` and `str_map`, or
 //!   [`Value::user_text`]. In a map the origin's key is the entry's; in a struct it is the field's JSON key.
 //!   Functions that encode (`toJson`, checksums) clear it, all others pass it on.
+//! - [`Rendered::reads`] has the fields of structs that the output depends on, so that a caller can keep it
+//!   for data with the same fields.
 //!
 //! ```
 //! use gotemplate::{Field, Functions, Kind, Limits, Options, Schema, Template, Value};
@@ -58,6 +60,7 @@ mod exec;
 mod functions;
 pub mod json;
 mod layout;
+mod reads;
 mod sprig;
 mod syntax;
 mod value;
@@ -65,10 +68,13 @@ mod value;
 pub use builtin::print::{float as float_text, text_of};
 pub use error::Error;
 pub use functions::{Body, Call, Func, Functions, Limits, Type, arg};
+pub use reads::Reads;
 pub use syntax::lex::Delimiters;
 pub use value::schema::{EnumType, Field, Kind, Schema, is_same_name};
 pub use value::text::{Origin, Span, Str, TextBuilder};
 pub use value::{IntType, List, Map, OwnList, OwnMap, Record, Struct, Value};
+
+use std::cell::RefCell;
 
 use syntax::parse::{Trees, parse};
 
@@ -94,6 +100,8 @@ pub struct Rendered<'a> {
     pub text: String,
     /// The bytes of it that came from strings with an origin, in order; they may overlap.
     pub spans: Vec<Span<'a>>,
+    /// What it was made of.
+    pub reads: Reads,
 }
 
 impl Template {
@@ -126,12 +134,14 @@ impl Template {
             vars: vec![("$", data)],
             args: Vec::new(),
             left: limits,
+            reads: RefCell::default(),
         };
         if let Some(tree) = self.trees.get(&self.name) {
             state.block(&dot, tree).map_err(|e| *e)?;
         }
+        let reads = state.reads.into_inner();
         let (text, spans) = state.out.into_parts();
-        Ok(Rendered { text, spans })
+        Ok(Rendered { text, spans, reads })
     }
 }
 

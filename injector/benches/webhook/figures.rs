@@ -29,16 +29,16 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
     text += "| | requests/s | p50, ms | p90, ms | p99, ms | p99.9, ms | slowest, ms | server CPU, ms per request |\n";
     text += "|---|---|---|---|---|---|---|---|\n";
     let server = Server::start(options, Watched::Certificate)?;
-    let mut lines: Vec<(&str, Vec<u8>, u16, u32)> = reviews::pods()
+    let mut lines: Vec<(&str, Vec<Vec<u8>>, u16, u32)> = reviews::pods()
         .into_iter()
-        .map(|(name, request)| (name, request, 200, if name.contains("2,000") { 50 } else { 500 }))
+        .map(|(name, requests)| (name, requests, 200, if name.contains("2,000") { 50 } else { 500 }))
         .collect();
-    lines.insert(0, ("empty body, rejected", post("/inject", "application/json", b""), 400, 500));
-    for (name, request, status, rate) in lines {
-        let result = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
+    lines.insert(0, ("empty body, rejected", vec![post("/inject", "application/json", b"")], 400, 500));
+    for (name, requests, status, rate) in lines {
+        let result = load(&server, &requests, status, CONNECTIONS, Pace::Rate(rate), duration)?;
         let _ = writeln!(text, "| {name} | {rate} | {} |", line(&result));
         eprintln!("{name}, {rate}/s: {}", line(&result));
-        let most = load(&server, &request, status, CONNECTIONS, Pace::Closed, duration)?;
+        let most = load(&server, &requests, status, CONNECTIONS, Pace::Closed, duration)?;
         let _ = writeln!(rates, "| {name} | {:.0} | {} |", most.rate(), ms(most.percentile(50.0)));
         eprintln!("{name}, closed loop: {:.0}/s, server CPU {} ms", most.rate(), ms(most.cpu));
         if rate == 500 {

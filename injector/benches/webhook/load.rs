@@ -43,22 +43,24 @@ pub(crate) enum Pace {
     Closed,
 }
 
-/// Sends requests over so many connections. Every response must have the status; another one ends the run.
+/// Sends the requests in turn over so many connections. Every response must have the status; another one ends
+/// the run.
 pub(crate) fn run(
     server: &Server,
-    request: &[u8],
+    requests: &[Vec<u8>],
     status: u16,
     connections: usize,
     pace: Pace,
     duration: Duration,
 ) -> Result<LoadResult, String> {
-    let due = AtomicUsize::new(0);
+    let (due, sent) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let request = || &requests[sent.fetch_add(1, Ordering::Relaxed) % requests.len()];
     let all: Mutex<Vec<Duration>> = Mutex::default();
     let clients: Result<Vec<Client>, String> = (0..connections)
         .map(|_| {
             let mut client =
                 Client::connect(server.address, &server.tls).map_err(|error| error.to_string())?;
-            client.ask(request).map_err(|error| error.to_string())?; // the handshake is not part of the time
+            client.ask(request()).map_err(|error| error.to_string())?; // the handshake is not part of the time
             Ok(client)
         })
         .collect();
@@ -67,7 +69,7 @@ pub(crate) fn run(
     let worker = |mut client: Client| -> Result<(), String> {
         let mut own = Vec::new();
         while let Some(from) = next(&due, start, pace, duration) {
-            let response = client.ask(request).map_err(|error| error.to_string())?;
+            let response = client.ask(request()).map_err(|error| error.to_string())?;
             own.push(from.elapsed());
             if response.status != status {
                 return Err(format!("{}: {}", response.status, String::from_utf8_lossy(&response.body)));

@@ -4,10 +4,19 @@ use serde_json::{Value, json};
 
 use crate::client::post;
 
-/// Pods of three sizes, as requests.
-pub(crate) fn pods() -> Vec<(&'static str, Vec<u8>)> {
-    let pods = [("1 container", small()), ("3 containers", typical()), ("2,000 variables", large())];
-    pods.into_iter().map(|(name, pod)| (name, request(&review(&pod)))).collect()
+/// How many pods differ from each other: more than the webhook remembers.
+const DIFFERENT: usize = 4000;
+
+/// Pods of three sizes, as requests: replicas of one workload each, and pods that share nothing.
+pub(crate) fn pods() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let pods = [
+        ("1 container", vec![small()]),
+        ("1 container, every pod different", (0..DIFFERENT).map(different).collect()),
+        ("3 containers", vec![typical()]),
+        ("2,000 variables", vec![large()]),
+    ];
+    let requests = |pods: Vec<Value>| pods.iter().map(|pod| request(&review(pod))).collect();
+    pods.into_iter().map(|(name, pods)| (name, requests(pods))).collect()
 }
 
 /// A request for one container.
@@ -85,6 +94,21 @@ fn container(name: &str, variables: usize, probed: bool) -> Value {
 /// One container.
 pub(crate) fn small() -> Value {
     pod(&[container("web", 0, false)])
+}
+
+/// One container; names, labels and image are those of no other number.
+fn different(number: usize) -> Value {
+    let (name, volume) = (format!("web-{number}"), format!("kube-api-access-{number}"));
+    let mut pod = small();
+    pod["metadata"]["generateName"] = format!("{name}-6d4cf56db6-").into();
+    pod["metadata"]["labels"]["app"] = name.as_str().into();
+    pod["metadata"]["ownerReferences"][0]["name"] = format!("{name}-6d4cf56db6").into();
+    pod["spec"]["volumes"][0]["name"] = volume.as_str().into();
+    let container = &mut pod["spec"]["containers"][0];
+    container["name"] = name.into();
+    container["image"] = format!("docker.io/library/web:{number}").into();
+    container["volumeMounts"][0]["name"] = volume.into();
+    pod
 }
 
 /// Three containers with probes and 20 variables each.

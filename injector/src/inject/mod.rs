@@ -8,6 +8,7 @@ mod error;
 mod faults;
 mod merge;
 mod merge_existing;
+mod overlay_cache;
 mod postprocess;
 mod preserve;
 mod relocate;
@@ -47,6 +48,7 @@ pub use crate::validity::EnforcedBy;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use faults::InvalidField;
+use overlay_cache::OverlayCache;
 pub use uninject::Uninjected;
 
 /// Settings for every pod.
@@ -82,12 +84,13 @@ pub struct InjectionContext {
 /// Config and options: everything but the pod.
 #[derive(Debug)]
 pub struct Injector {
-    /// What was read from files.
+    /// What was read from files. It does not change after the first injection: overlays are kept.
     pub settings: Settings,
     /// Command-line options.
     pub options: Options,
     mesh_json: Value,
     init_options: InitOptionsCache,
+    overlays: OverlayCache,
 }
 
 /// One pod, or pod template, to be injected.
@@ -140,7 +143,8 @@ impl Injector {
             init.insert("image".to_owned(), json!(image));
         }
         let mesh_json = settings.mesh.to_json();
-        Self { settings, options, mesh_json, init_options: InitOptionsCache::default() }
+        let (init_options, overlays) = Default::default();
+        Self { settings, options, mesh_json, init_options, overlays }
     }
 
     /// Injects a pod; one that is injected already is injected again.
@@ -393,7 +397,9 @@ impl Injector {
             ids: request.context.ids,
             compliance_policy: &self.options.compliance_policy,
         };
-        let rendered = names.iter().map(|name| render::render(name, &settings.injector, &data));
+        let rendered = names.iter().map(|name| {
+            self.overlays.overlay(name, &data, || render::render(name, &settings.injector, &data))
+        });
         rendered.map(|one| one.map_err(|error| error.with_values_from(&settings.values_from))).collect()
     }
 }

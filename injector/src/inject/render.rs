@@ -14,7 +14,7 @@ use crate::quantity;
 use crate::schema;
 use crate::template::Data;
 use crate::yaml::{self, Problem, UnknownField, YamlError};
-use gotemplate::{Limits, Rendered, Span};
+use gotemplate::{Limits, Reads, Rendered, Span};
 
 /// The most templates of a pod, as each is rendered.
 const MOST: usize = 50;
@@ -28,6 +28,16 @@ pub(super) struct Overlay {
     pub(super) patch: Value,
     /// What its output loses or lacks.
     pub(super) flaws: Vec<Flaw>,
+}
+
+/// An overlay, and what it was made of.
+pub(super) struct Rendering {
+    /// The overlay.
+    pub(super) overlay: Overlay,
+    /// What the template has read.
+    pub(super) reads: Reads,
+    /// The length of the text.
+    pub(super) bytes: usize,
 }
 
 /// What the output of a template loses or lacks, though it can be read.
@@ -75,7 +85,7 @@ pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>
     Ok(names)
 }
 
-pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Overlay, InjectError> {
+pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Rendering, InjectError> {
     let Some(template) = config.templates.get(name) else {
         return Err(InjectError::UnknownTemplate { name: name.to_owned(), known: Vec::new() });
     };
@@ -105,7 +115,8 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     }
     preserve::drop_empty(&mut patch);
     quantity::canonical_quantities(&mut patch).map_err(|error| InjectError::Quantity(Box::new(error)))?;
-    Ok(Overlay { name: name.to_owned(), patch, flaws })
+    let overlay = Overlay { name: name.to_owned(), patch, flaws };
+    Ok(Rendering { overlay, bytes: rendered.text.len(), reads: rendered.reads })
 }
 
 /// What Go prints for a value that is not set.

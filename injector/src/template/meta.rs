@@ -19,6 +19,7 @@ pub(super) fn register(f: &mut Functions) {
             None => sprint_one(call, arg(args, 2)).map(Value::Str),
         }
     });
+    f.limit_reads("annotation", &["Annotations"]);
     f.add("appendMultusNetwork", &[Type::Str, Type::Str], None, multus);
     f.add(
         "otelResourceAttributes",
@@ -26,6 +27,7 @@ pub(super) fn register(f: &mut Functions) {
         None,
         otel,
     );
+    f.limit_reads("otelResourceAttributes", &["Name", "Image"]);
 }
 
 /// Adds a network to the list that Multus reads: JSON or comma-separated.

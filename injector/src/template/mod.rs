@@ -6,6 +6,7 @@
 )]
 
 mod data;
+mod key;
 mod meta;
 mod ports;
 

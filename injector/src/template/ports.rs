@@ -9,6 +9,9 @@ pub(super) fn register(f: &mut Functions) {
     let containers = [Type::Structs(types::CONTAINER)];
     f.add("includeInboundPorts", &containers, None, |_, args| Ok(ports(arg(args, 0), |_| true)));
     f.add("applicationPorts", &containers, None, |_, args| Ok(ports(arg(args, 0), |name| name != PROXY)));
+    for name in ["includeInboundPorts", "applicationPorts"] {
+        f.limit_reads(name, &["Name", "Ports"]);
+    }
     f.add("kubevirtInterfaces", &[Type::Str], None, |_, args| Ok(arg(args, 0).clone()));
     f.add("excludeInterfaces", &[Type::Str], None, |_, args| Ok(arg(args, 0).clone()));
     f.add("excludeInboundPort", &[Type::Any, Type::Str], None, exclude);

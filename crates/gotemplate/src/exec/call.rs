@@ -37,6 +37,7 @@ impl<'a> State<'a> {
             }
         }
         let values = self.args.get(mark..).unwrap_or_default();
+        self.reads.get_mut().call(func, values);
         let mut call = Call { left: &mut self.left };
         let cost = values.iter().map(Value::step_cost).fold(0, usize::saturating_add);
         let result = call.work(cost).and_then(|()| body(&mut call, values)).and_then(|value| {

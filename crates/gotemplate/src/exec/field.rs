@@ -18,7 +18,9 @@ impl<'a> State<'a> {
         let mut value = None;
         for (i, name) in names.iter().enumerate() {
             let has_args = has_args && i + 1 == names.len();
-            value = match field(value.as_ref().unwrap_or(base), name, has_args) {
+            let of = value.as_ref().unwrap_or(base);
+            self.reads.borrow_mut().field(of, name);
+            value = match field(of, name, has_args) {
                 Ok(value) => Some(value),
                 Err(message) => return self.fail(expr.at, expr, message),
             };

@@ -4,9 +4,12 @@ mod call;
 mod field;
 mod methods;
 
+use std::cell::RefCell;
+
 use crate::builtin::print::{print_action, shown};
 use crate::error::{Error, place};
 use crate::functions::Limits;
+use crate::reads::Reads;
 use crate::syntax::ast::{At, Block, Branch, Command, Expr, ExprKind, Node, Pipe};
 use crate::syntax::parse::Trees;
 use crate::value::text::{Str, TextBuilder};
@@ -31,6 +34,7 @@ pub(crate) struct State<'a> {
     /// The arguments of the calls that are under way.
     pub(crate) args: Vec<Value<'a>>,
     pub(crate) left: Limits,
+    pub(crate) reads: RefCell<Reads>,
 }
 
 impl<'a> State<'a> {
@@ -106,10 +110,11 @@ impl<'a> State<'a> {
 
     fn action(&mut self, dot: &Value<'a>, pipe: &'a Pipe) -> Eval<Flow> {
         let value = self.pipeline(dot, pipe)?;
-        if pipe.names.is_empty()
-            && let Err(e) = print_action(&mut self.out, &value)
-        {
-            return self.fail(pipe.at, pipe, e);
+        if pipe.names.is_empty() {
+            self.reads.get_mut().value(&value);
+            if let Err(e) = print_action(&mut self.out, &value) {
+                return self.fail(pipe.at, pipe, e);
+            }
         }
         Ok(Flow::Next)
     }

@@ -59,6 +59,9 @@ pub(crate) fn register(f: &mut Functions, clock: Clock) {
         Ok(Value::string(time(arg(args, 0)).unwrap_or(ZERO).unix.to_string()))
     });
     // Layout, date, zone: which of the arguments each is; without a layout the one of HTML.
+    for name in ["now", "ago", "durationRound"] {
+        f.mark_volatile(name);
+    }
     for (name, layout, date, zone) in [
         ("date", Some(0), 1, None),
         ("dateInZone", Some(0), 1, Some(2)),
@@ -80,6 +83,7 @@ pub(crate) fn register(f: &mut Functions, clock: Clock) {
             let date = time_or_number(arg(args, date)).map_or_else(|| clock(), Ok)?;
             made(Time { offset: 0, ..date }.format(layout.as_str()), layout)
         });
+        f.mark_volatile(name);
     }
 }
 
