@@ -225,6 +225,7 @@ pub fn changed(path: &Path) -> Option<Instant> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
 

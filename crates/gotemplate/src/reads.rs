@@ -65,6 +65,10 @@ impl Reads {
     }
 
     fn named(&mut self, schema: &'static Schema, name: &str) {
+        // Templates read the same few fields again and again.
+        if self.of(schema).fields.iter().any(|known| known.name == name) {
+            return;
+        }
         let getter = || schema.field(name.strip_prefix("Get")?);
         if let Some(field) = schema.field(name).or_else(getter) {
             self.of(schema).add(field);
