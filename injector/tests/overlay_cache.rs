@@ -1,5 +1,5 @@
-//! Replicas share what a template makes of them. An injector that has injected other pods before gives the same
-//! bytes as one that renders each time.
+//! Replicas share what a template makes of them. An injector that has injected other pods before gives the
+//! same bytes as one that renders each time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};

@@ -194,9 +194,9 @@ pub fn native() -> io::Result<LiveTables> {
     native_by_client().map(|(tables, _)| tables)
 }
 
-/// The live tables of a native backend, with what can write them; `None` without nf_tables. It is for what has
-/// to be fast right after another program's transaction: when a socket is closed, the kernel waits for the
-/// end of what that has deleted, some milliseconds.
+/// The live tables of a native backend, with what can write them; `None` without nf_tables. It is for what
+/// has to be fast right after another program's transaction: when a socket is closed, the kernel waits for
+/// the end of what that has deleted, some milliseconds.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -119,7 +119,8 @@ impl Functions {
         self.change(name, |func| func.reads = Some(fields));
     }
 
-    /// The function's result depends on more than its arguments, such as the time: see [`Reads`](crate::Reads).
+    /// The function's result depends on more than its arguments, such as the time: see
+    /// [`Reads`](crate::Reads).
     pub fn mark_volatile(&mut self, name: &str) {
         self.change(name, |func| func.volatile = true);
     }

@@ -17,9 +17,9 @@ pub struct Live {
     generation: u32,
     /// The names of all tables.
     pub(super) names: Vec<TableName>,
-    /// The dormant ones.
+    /// The names of the dormant ones.
     pub(super) dormant: Vec<TableName>,
-    /// Those that have been read whole.
+    /// The tables that have been read whole.
     whole: Vec<Table>,
 }
 
