@@ -231,7 +231,7 @@ impl<R: Rules> Guard<R> {
         // What has changed meanwhile is compared again. A difference may be due to it already.
         let taken = driver.take();
         let again = self.add(taken).then_some(self.rest_until);
-        if !found.is_same() {
+        if !found.is_same() || found.problems().iter().any(|finding| !self.known.contains(finding)) {
             by.extend(std::mem::take(&mut self.by));
         }
         self.report_problems(driver, &found, &by)?;
@@ -396,3 +396,6 @@ impl<R: Rules> Guard<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

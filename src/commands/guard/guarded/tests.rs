@@ -1,0 +1,79 @@
+use netlab::in_new_namespace;
+
+use super::*;
+use crate::plan::Notices;
+
+/// Rules that are as they should be, beside something that another program has done.
+struct Disturbed(DesiredState);
+
+impl Rules for Disturbed {
+    fn desired(&self) -> &DesiredState {
+        &self.0
+    }
+
+    fn backend(&self) -> Option<Backend> {
+        None
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn compared(&mut self) -> Result<Differences, Failure> {
+        let finding = Finding::new(Problem::TrafficLost, "app to 192.0.2.1:80 (IPv4) is lost");
+        Ok(Differences {
+            backend: Backend::Native,
+            chains: Vec::new(),
+            others: Vec::new(),
+            forms: Vec::new(),
+            is_untagged: false,
+            notices: Notices { others: vec![finding], ..Notices::default() },
+            of_pod: Vec::new(),
+            has_no_rules: false,
+            dormant: Vec::new(),
+        })
+    }
+
+    fn repair(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// A notice that arrives when the rules have been compared, and what is reported.
+struct Late(Option<Change>, Vec<Event>);
+
+impl Driver for Late {
+    fn take(&mut self) -> io::Result<Option<Vec<Change>>> {
+        Ok(Some(self.0.take().into_iter().collect()))
+    }
+
+    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
+        self.take()
+    }
+
+    fn report(&mut self, event: &Event) -> Result<(), Failure> {
+        self.1.push(event.clone());
+        Ok(())
+    }
+}
+
+/// The kernel shows new rules before it announces the transaction.
+#[test]
+fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read() {
+    in_new_namespace(|| {
+        let settings = Settings {
+            action: GuardAction::Report,
+            audit: Duration::from_secs(30),
+            patience: Duration::ZERO,
+        };
+        let mut guard = Guard::new(Disturbed(DesiredState::empty()), settings);
+        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
+        let mut driver = Late(Some(change), Vec::new());
+        guard.wake(&mut driver).unwrap();
+        let by = driver.1.iter().find_map(|event| match event {
+            Event::Found { by, .. } => Some(by.words()),
+            _ => None,
+        });
+        assert_eq!(by.as_deref(), Some(", changed by nft (pid 7)"), "{:?}", driver.1);
+    });
+}
