@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sidecar_injector::config::{BUILTIN_CONFIG, Source, Sources};
+use sidecar_injector::config::{BUILTIN_CONFIG, ProxyConfig, Source, Sources};
 use sidecar_injector::inject::{InjectionContext, Injector, Options, Request, functions};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::pod::workload::Workload;
@@ -245,6 +245,27 @@ fn an_error_is_reported_each_time() {
 }
 
 static COLD: LazyLock<Injector> = LazyLock::new(without_cache);
+
+/// Where a value that is not the pod's own would change the structure, it is taken; one that the pod may have
+/// set is refused.
+#[test]
+fn pod_that_sets_its_proxy_config_is_refused_beside_one_that_does_not() {
+    let (injector, _) = with_template(
+        "metadata:\n  annotations:\n{{ range $k, $v := .ProxyConfig.ProxyMetadata }}    {{ $k }}: {{ $v }}\n{{ end }}",
+    );
+    let spec = json!({"environmentVariables": {"EXTRA": "x\n    MORE: y"}});
+    let metadata = json!({"name": "any", "creationTimestamp": "2026-01-02T03:04:05Z"});
+    let resource = ProxyConfig::of_object(&json!({"metadata": metadata, "spec": spec})).unwrap();
+    let proxy_configs = Arc::new([("shop".to_owned(), resource)].into_iter().collect());
+    let context = InjectionContext { proxy_configs, ..InjectionContext::default() };
+    let pod = full_pod();
+    let mut own = pod.clone();
+    own["metadata"]["annotations"]["proxy.istio.io/config"] = json!("{}");
+    for _ in 0..4 {
+        assert!(result(&injector, &pod, &context).contains("MORE"));
+        assert!(result(&injector, &own, &context).contains("ValueChangesStructure"));
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

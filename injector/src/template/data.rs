@@ -45,6 +45,11 @@ impl<'a> Data<'a> {
     /// Go's name of its type, as errors name it.
     pub(crate) const TYPE: &'static str = "inject.SidecarTemplateData";
 
+    /// Whether the pod may have set what is in its proxy config.
+    pub(super) fn overrides_config(&self) -> bool {
+        crate::pod::list::annotation(self.pod, keys::PROXY_CONFIG).is_some()
+    }
+
     /// The value that dot is.
     pub(crate) fn value(&self) -> Value<'a> {
         let part = |key: &str| self.pod.get(key).and_then(Json::as_object);
@@ -53,8 +58,7 @@ impl<'a> Data<'a> {
             |text: &'a str, key: &'static str| Value::user_text(text, Origin { kind: "workload", key });
         let number =
             |number: Option<i64>| Value::Ptr(Rc::new(Value::int64(number.unwrap_or(PROXY_ID.into()))));
-        let overridden = crate::pod::list::annotation(self.pod, keys::PROXY_CONFIG).is_some();
-        let config_of_user = overridden.then_some("annotation proxy.istio.io/config, field");
+        let config_of_user = self.overrides_config().then_some("annotation proxy.istio.io/config, field");
         let (type_meta, deployment_meta) = self.owner();
         Value::record(
             Self::TYPE,

@@ -28,7 +28,8 @@ impl Data<'_> {
         let own = (!std::ptr::eq(mesh, own_mesh)).then(|| own_mesh.proxy());
         let mut key = Vec::with_capacity(1024);
         write(&mut key, &(&workload.api_version, &workload.kind, &workload.name, &workload.namespace));
-        write(&mut key, &(native_sidecars, proxy_image, init_image, uid, gid, own));
+        let config = (own, self.overrides_config());
+        write(&mut key, &(native_sidecars, proxy_image, init_image, uid, gid, config));
         for part in ["metadata", "spec"] {
             match (pod.get(part), POD.by_key(part)) {
                 (Some(json), Some(field)) => value(&mut key, reads, json, field.kind),
