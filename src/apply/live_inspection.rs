@@ -13,7 +13,7 @@ use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
     TableRules, Target, Variant, Why,
 };
-use crate::nft;
+use crate::nft::{self, LiveTables};
 use crate::parse::Observed;
 use crate::plan::{CurrentState, Walked};
 use crate::policy;
@@ -28,7 +28,7 @@ pub struct LiveInspection {
     /// The rules of ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
     /// The native tables, if they are native ones.
-    pub(super) native: nft::LiveTables,
+    pub(super) native: LiveTables,
 }
 
 impl LiveInspection {
@@ -123,7 +123,8 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         tcp_listeners: current.tcp_listeners.clone(),
         runtime: Runtime::default(),
     };
-    LiveInspection { live, rules: own, native: current.native.clone() }
+    let native = if is_native(&current) { current.native.clone() } else { LiveTables::default() };
+    LiveInspection { live, rules: own, native }
 }
 
 /// The finding that several backends hold rules that capture, such as after a run of another program. Open
@@ -166,10 +167,15 @@ pub(super) fn switched_off(table: &str) -> Finding {
 /// The live rules of a family without those beside ours.
 fn explain_rules(current: &CurrentState, family: Family) -> explain::Rules {
     match observed(current, family) {
-        Some(observed) if current.native.is_empty() => explain::Rules::live(observed),
-        None if current.native.is_empty() => explain::Rules::default(),
-        _ => explain::Rules::native(&current.native, family),
+        _ if is_native(current) => explain::Rules::native(&current.native, family),
+        Some(observed) => explain::Rules::live(observed),
+        None => explain::Rules::default(),
     }
+}
+
+/// Whether native tables hold the rules: what is empty or dormant hides no rules of iptables.
+fn is_native(current: &CurrentState) -> bool {
+    !current.native.is_empty() && (current.backend == Backend::Native || current.native.have_active_rules())
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {

@@ -48,6 +48,12 @@ impl LiveTables {
         &self.dormant
     }
 
+    /// Whether packets may meet a rule of theirs.
+    #[must_use]
+    pub fn have_active_rules(&self) -> bool {
+        self.active_tables().flat_map(|table| &table.chains).any(|chain| !chain.rules.is_empty())
+    }
+
     /// Names of the dormant ones that hold rules, as nft has them.
     pub fn dormant_with_rules(&self) -> impl Iterator<Item = String> {
         let has_rules = |table: &&Table| table.chains.iter().any(|chain| !chain.rules.is_empty());

@@ -15,7 +15,8 @@ for_these_fixtures!(
         questions_need_no_tools,
         packets_are_counted_without_tools,
         a_run_without_tools_is_converged_or_leaves_rules_as_they_are,
-        rules_of_two_backends_have_one_answer
+        rules_of_two_backends_have_one_answer,
+        empty_native_tables_hide_no_rules
     ]
 );
 for_these_fixtures!(native: Native Dual; [rules_of_two_backends_have_one_answer]);
@@ -177,4 +178,26 @@ fn an_unread_foreign_rule_is_uncertain_without_tools(fixture: Fixture) {
     let first = |said: &str| said.lines().next().unwrap_or_default().to_owned();
     assert!(first(&with).contains("unless a foreign rule in"), "{with}");
     assert!(first(&without).contains("unless a foreign rule in"), "{without}");
+}
+
+/// Tables with the names of ours in which no packet meets a rule.
+fn empty_native_tables_hide_no_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = pod.proxy_listens();
+    pod.apply(&OPTIONS);
+    for table in
+        ["istio-proxy-nat", "istio-proxy-raw { flags dormant; }", "istio-proxy-mangle { chain empty { }; }"]
+    {
+        pod.namespace.run(|| tool("nft", &["-f", "-"], &format!("table inet {table}")));
+        for &family in fixture.families() {
+            let to = at(family.service(), 80).to_string();
+            let words = ["explain", "--live", "--to", &to];
+            let said = pod.plain_istio_iptables(&words).run().succeeded().stdout();
+            assert!(said.starts_with("captured: goes to the proxy's outbound port 15001"), "{table}: {said}");
+        }
+        let said = pod.plain_istio_iptables(&["check"]).run().ended_with(1).stdout();
+        assert!(said.starts_with("different"), "{table}: {said}");
+    }
+    pod.plain_istio_iptables(&OPTIONS).arg("--dual-stack").run().succeeded();
+    assert!(same(&pod, &["check"]).starts_with("equal: "));
 }
