@@ -20,7 +20,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The pause that follows the last repair.
-    pub(super) fn pause(self) -> Duration {
+    fn pause(self) -> Duration {
         match self.in_a_row.checked_sub(AT_ONCE) {
             None => Duration::ZERO,
             Some(more) => Duration::from_secs(1 << more.min(6)).min(LONGEST),

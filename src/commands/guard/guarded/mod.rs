@@ -96,6 +96,8 @@ pub struct Guard<R> {
     pace: Pace,
     /// Who changed rules since the last comparison.
     by: Culprits,
+    /// When the first change was noticed since the rules were last as they should be.
+    noticed: Option<Instant>,
     /// The problems that are reported and not gone yet.
     known: Vec<Finding>,
     /// The drift that is reported and not over yet.
@@ -125,6 +127,7 @@ impl<R: Rules> Guard<R> {
             settings,
             pace: Pace::default(),
             by: Culprits::default(),
+            noticed: None,
             known: Vec::new(),
             drift: None,
             failures: 0,
@@ -150,7 +153,14 @@ impl<R: Rules> Guard<R> {
 
     /// Another program has changed rules.
     pub fn changed(&mut self, changes: Vec<Change>) {
+        self.noticed.get_or_insert_with(Instant::now);
         self.by.add(changes);
+    }
+
+    /// The time for which the rules were not as they should be, as far as it was noticed: at least since
+    /// `begin`.
+    fn time_without(&mut self, begin: Instant) -> Duration {
+        self.noticed.take().map_or(begin, |noticed| noticed.min(begin)).elapsed()
     }
 
     /// Other programs may have changed rules.
@@ -237,6 +247,7 @@ impl<R: Rules> Guard<R> {
         self.report_problems(driver, &found, &by)?;
         if found.is_same() {
             (self.is_waiting, self.failures, self.failure) = (false, 0, None);
+            self.noticed = again.map(|_| Instant::now());
             if self.drift.take().is_some() {
                 driver.report(&Event::Restored)?;
             }
@@ -259,7 +270,9 @@ impl<R: Rules> Guard<R> {
             self.drift = Some(differences);
         }
         if repairs && !std::mem::replace(&mut self.is_waiting, true) {
-            driver.report(&Event::Waiting { pause: self.pace.pause(), by })?;
+            let left = not_before.unwrap_or(begin).saturating_duration_since(Instant::now());
+            let pause = Duration::from_secs(left.as_secs().saturating_add(1));
+            driver.report(&Event::Waiting { pause, by })?;
         }
         Ok(if has_changed { Some(self.rest_until) } else { not_before.or(again) })
     }
@@ -278,7 +291,7 @@ impl<R: Rules> Guard<R> {
             // The comparison says what is wrong.
             Err(_) => return Ok(false),
         };
-        let took = begin.elapsed();
+        let took = self.time_without(begin);
         let what: Vec<_> = differing.names.iter().map(|name| format!("inet {name}")).collect();
         let differences =
             what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
@@ -329,14 +342,13 @@ impl<R: Rules> Guard<R> {
         let _ = self.culprits(driver);
         let generation = self.generation();
         let compared = repaired.and_then(|()| self.rules.compared());
-        let took = begin.elapsed();
         if self.drift.as_ref() != Some(&differences) {
             driver.report(&Event::Drift { differences: differences.clone(), reason, by: by.clone() })?;
         }
         match compared {
             Ok(found) if found.is_same() => {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
-                let what = self.rules.desired().counts();
+                let (took, what) = (self.time_without(begin), self.rules.desired().counts());
                 driver.report(&Event::Repaired { took, what, by: by.clone() })?;
                 self.remember();
                 let next = self.unlock(driver, generation)?;
