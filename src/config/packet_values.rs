@@ -82,10 +82,15 @@ fn senders() -> Expected {
 pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
     if let Some((to, protocol)) = with_protocol(text) {
-        let is_address = to.parse::<SocketAddr>().is_ok();
-        let names = if is_address { "" } else { "; names are not resolved: give the address" };
+        let (port, more) = if to.parse::<SocketAddr>().is_ok() {
+            ("", "")
+        } else if to.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
+            (":PORT", "")
+        } else {
+            ("", "; names are not resolved: give the address")
+        };
         return Err(
-            expected().hint(format!("the protocol is an option: --to {to} --proto {protocol}{names}"))
+            expected().hint(format!("the protocol is an option: --to {to}{port} --proto {protocol}{more}"))
         );
     }
     match text.parse::<SocketAddr>() {
@@ -116,8 +121,9 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
 
 /// A destination with a protocol behind its port, as other tools write it.
 fn with_protocol(text: &str) -> Option<(&str, &str)> {
-    let is_protocol = |name: &str| [Transport::Tcp, Transport::Udp].iter().any(|known| known.name() == name);
-    text.rsplit_once('/').filter(|(to, name)| is_protocol(name) && !to.ends_with('/'))
+    let (to, name) = text.rsplit_once('/').filter(|(to, _)| !to.ends_with('/'))?;
+    let names = [Transport::Tcp, Transport::Udp].map(Transport::name);
+    names.into_iter().find(|known| known.eq_ignore_ascii_case(name)).map(|known| (to, known))
 }
 
 /// An IPv4 address in IPv6 form is one of IPv4, and the unspecified one is the machine itself.

@@ -355,6 +355,8 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     for (to, hint) in [
         ("10.0.0.1:53/udp", "--to 10.0.0.1:53 --proto udp"),
         ("[fd00::1]:80/tcp", "--to [fd00::1]:80 --proto tcp"),
+        ("10.0.0.1:53/UDP", "--to 10.0.0.1:53 --proto udp"),
+        ("10.0.0.1/udp", "--to 10.0.0.1:PORT --proto udp"),
         ("web:80/udp", "--to web:80 --proto udp; names are not resolved: give the address"),
     ] {
         refused(&["explain", "--to", to], &["ADDRESS:PORT", &format!("the protocol is an option: {hint}")]);
