@@ -13,7 +13,7 @@ use crate::model::{
     Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
     TableRules, Target, Variant, Why,
 };
-use crate::nft::{self, LiveTables};
+use crate::nft::LiveTables;
 use crate::parse::Observed;
 use crate::plan::{CurrentState, Walked};
 use crate::policy;

@@ -246,14 +246,7 @@ impl<R: Rules> Guard<R> {
         }
         self.report_problems(driver, &found, &by)?;
         if found.is_same() {
-            (self.is_waiting, self.failures, self.failure) = (false, 0, None);
-            self.noticed = again.map(|_| Instant::now());
-            if self.drift.take().is_some() {
-                driver.report(&Event::Restored)?;
-            }
-            self.remember();
-            let next = self.unlock(driver, generation)?;
-            return Ok(again.into_iter().chain(next).min());
+            return self.restored(driver, generation, again);
         }
         let differences = in_words(&found);
         let has_changed = self.lock(driver)?;
@@ -275,6 +268,23 @@ impl<R: Rules> Guard<R> {
             driver.report(&Event::Waiting { pause, by })?;
         }
         Ok(if has_changed { Some(self.rest_until) } else { not_before.or(again) })
+    }
+
+    /// The rules are as they should be. When the next comparison is to be, `again` for changes meanwhile.
+    fn restored(
+        &mut self,
+        driver: &mut dyn Driver,
+        generation: Option<u32>,
+        again: Option<Instant>,
+    ) -> Result<Option<Instant>, Failure> {
+        (self.is_waiting, self.failures, self.failure) = (false, 0, None);
+        self.noticed = again.map(|_| Instant::now());
+        if self.drift.take().is_some() {
+            driver.report(&Event::Restored)?;
+        }
+        self.remember();
+        let next = self.unlock(driver, generation)?;
+        Ok(again.into_iter().chain(next).min())
     }
 
     /// Replaces native tables that are not as they should be, in one transaction, before anything else is

@@ -70,10 +70,10 @@ fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read()
         let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
         let mut driver = Late(Some(change), Vec::new());
         guard.wake(&mut driver).unwrap();
-        let by = driver.1.iter().find_map(|event| match event {
-            Event::Found { by, .. } => Some(by.words()),
-            _ => None,
-        });
+        let by = driver
+            .1
+            .iter()
+            .find_map(|event| if let Event::Found { by, .. } = event { Some(by.words()) } else { None });
         assert_eq!(by.as_deref(), Some(", changed by nft (pid 7)"), "{:?}", driver.1);
     });
 }
