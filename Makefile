@@ -65,12 +65,12 @@ test: setup ## unit and integration tests; what else CI checks is `make checks` 
 	@$(MAKE) unit
 
 # Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong.
-checks: setup-checks ## what CI runs beside `make test`: lints, documentation, release programs, parity, pods, containerd, proxies, gVisor, cluster, the site, packages (root)
+checks: setup-checks ## what CI runs beside `make test`: lints, documentation, release programs, parity, pods, containerd, proxies, gVisor, cluster, the site (root)
 	@$(MAKE) --jobs $(shell nproc) --output-sync=line lint programs
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster docs packages packages-check
+program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster docs
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
