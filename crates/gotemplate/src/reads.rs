@@ -73,10 +73,9 @@ impl Reads {
         if let Some(field) = schema.field(name).or_else(getter) {
             self.of(schema).add(field);
         }
-        for embedded in schema.fields.iter().filter(|field| field.key.is_empty()) {
-            if let Kind::Struct(inner) = embedded.kind {
-                self.named(inner, name);
-            }
+        // The keys of an embedded struct stand among those of the outer one, which has no fields for them.
+        if schema.fields.iter().any(|field| field.key.is_empty()) {
+            self.whole(schema);
         }
     }
 

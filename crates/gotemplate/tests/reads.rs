@@ -81,6 +81,24 @@ fn what_templates_read_is_known() {
     }
 }
 
+static OUTER: Schema = Schema {
+    name: "v1.Outer",
+    proto: false,
+    fields: &[Field::new("Spec", "", Kind::Struct(&SPEC)), Field::new("Kind", "kind", Kind::Str)],
+};
+
+/// The keys of what is embedded are in the outer object.
+#[test]
+fn a_struct_that_embeds_another_is_read_as_a_whole() {
+    for template in ["{{ .Outer.Host }}", "{{ .Outer.Spec.Host }}", "{{ .Outer.Kind }}"] {
+        let template = Template::parse("t", template, &Functions::builtin(), Options::default()).unwrap();
+        let outer = json!({"host": "h", "kind": "k"});
+        let data = Value::record("Data", vec![("Outer", Value::of_struct(&OUTER, outer.as_object(), None))]);
+        let rendered = template.render(data, Limits::default()).unwrap();
+        assert!(rendered.reads.fields(&OUTER).is_none() && rendered.reads.fields(&SPEC).is_none());
+    }
+}
+
 #[test]
 fn what_needs_the_clock_is_volatile() {
     for (template, expected) in [
