@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 /// How many repairs in a row follow at once.
 const AT_ONCE: u32 = 3;
-/// Without a repair for so long, two programs are not fighting.
+/// Repairs that are further apart are no fight: to write rules again this seldom costs nothing, and a pause
+/// would leave the pod without them.
+const FIGHT: Duration = Duration::from_secs(2);
+/// A program that removed the rules is expected to do so again within this time.
 const CALM: Duration = Duration::from_secs(10);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -40,8 +43,8 @@ impl Pace {
 
     /// Counts a repair.
     pub(super) fn repaired(&mut self, now: Instant) {
-        let calm = self.pause().saturating_mul(2).max(CALM);
-        let is_in_a_row = self.last.is_some_and(|last| now.saturating_duration_since(last) < calm);
+        let apart = self.pause().saturating_mul(2).max(FIGHT);
+        let is_in_a_row = self.last.is_some_and(|last| now.saturating_duration_since(last) < apart);
         self.in_a_row = if is_in_a_row { self.in_a_row.saturating_add(1) } else { 1 };
         self.last = Some(now);
     }
@@ -68,12 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn single_repairs_follow_at_once_for_ever() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
-        for _ in 0..20 {
-            assert_eq!(pace.not_before(now), None);
-            pace.repaired(now);
-            now += CALM;
+    fn a_program_that_removes_rules_every_few_seconds_is_answered_at_once_for_ever() {
+        for seconds in [2, 3, 7, 10] {
+            let (mut pace, mut now) = (Pace::default(), Instant::now());
+            for _ in 0..20 {
+                assert_eq!(pace.not_before(now), None, "{seconds} s");
+                pace.repaired(now);
+                now += Duration::from_secs(seconds);
+            }
         }
     }
 
