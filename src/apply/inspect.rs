@@ -208,7 +208,7 @@ fn findings(
         findings.refused.insert(Backend::Native, refusal);
     }
     if let Some(table) = &snapshot.owned {
-        let error = format!("the nftables table {table} belongs to a running program (flags owner)");
+        let error = preconditions::belongs(table);
         if matches!(choice, BackendChoice::Auto | BackendChoice::Iptables) {
             log::info!("iptables-nft is not used: {error}");
         }

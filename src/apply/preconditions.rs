@@ -1,6 +1,7 @@
 //! Preconditions of a run, checked before its first step; a dry run checks the same ones.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::{needed, sandbox, tool_error};
 use crate::config::RunOptions;
@@ -14,8 +15,9 @@ use crate::kernel::rtnetlink::loopback;
 use crate::model::{
     Family, FamilyRules, FibRoute, Hook, HookRules, Match, Owner, Rule, Table, TableRules, Variant,
 };
+use crate::nft::NativeTable;
 use crate::parse::Observed;
-use crate::plan::{self, CurrentState, DesiredState, Restore, Step};
+use crate::plan::{self, CurrentState, DesiredState, ReplaceNative, Restore, Step};
 use crate::reconcile::TableChange;
 use crate::report::Failure;
 use crate::routing;
@@ -66,9 +68,16 @@ pub(super) fn check_steps(
                 check_owners(step)?;
                 check_chains(step, desired, current)?;
             }
-            Step::ReplaceNative(_) => check_mapped(desired)?,
+            Step::ReplaceNative(ReplaceNative { tables, delete }) => {
+                check_mapped(desired)?;
+                let written: Vec<&str> = tables.iter().map(NativeTable::name).collect();
+                refuse_owned(current.native.owned(written))?;
+                refuse_owned(current.native.owned(delete.iter().map(String::as_str)))?;
+            }
+            Step::DeleteNative(tables) => {
+                refuse_owned(current.native.owned(tables.iter().map(String::as_str)))?;
+            }
             Step::LimitNative
-            | Step::DeleteNative(_)
             | Step::Conntrack(_)
             | Step::AwaitPackets
             | Step::TrackConnections(_)
@@ -89,6 +98,18 @@ fn require_tools(host: &impl Host, step: &Restore, current: &CurrentState) -> Re
         "rules are written with them".to_owned()
     };
     needed(host, variant, family, &why).map(drop)
+}
+
+/// The kernel refuses a change of such a table with EPERM, as it does without privileges.
+fn refuse_owned(table: Option<&str>) -> Result<(), Failure> {
+    let Some(table) = table.map(|table| format!("inet {table}")) else { return Ok(()) };
+    let hint = format!("end that program, and the table goes with it; `nft list table {table}` names it");
+    Err(Failure::new(Exit::Refused, belongs(&table)).hint(hint))
+}
+
+/// What only one program may change.
+pub(super) fn belongs(table: &impl fmt::Display) -> String {
+    format!("the nftables table {table} belongs to a running program (flags owner)")
 }
 
 /// What the kernel says no more of than "Invalid argument".

@@ -187,8 +187,10 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     let (dormant, owned) = (with(|table| table.is_dormant), with(|table| table.is_owned));
     snapshot.owned = of_iptables.iter().map(|(_, _, name)| name).find(|name| owned.contains(name)).cloned();
     let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
-    let ours_dormant =
-        native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone()).collect();
+    let ours_with = |flagged: &[&TableName]| -> Vec<String> {
+        native.iter().filter(|table| flagged.contains(table)).map(|table| table.name.clone()).collect()
+    };
+    let (ours_dormant, ours_owned) = (ours_with(&dormant), ours_with(&owned));
     let mut listed: PerFamily<Vec<ListedChain>> = PerFamily::new();
     for (family, table, name) in of_iptables {
         if !listed.contains_key(&family) {
@@ -215,7 +217,8 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
             snapshot.in_use.insert(family);
         }
     }
-    snapshot.native = LiveTables::new(nftables::read(&mut socket.into_client(), &names)?, ours_dormant);
+    let tables = nftables::read(&mut socket.into_client(), &names)?;
+    snapshot.native = LiveTables::new(tables, ours_dormant).with_owned(ours_owned);
     Ok(snapshot)
 }
 

@@ -21,6 +21,8 @@ pub struct LiveTables {
     tables: Arc<Vec<Table>>,
     /// Names of the dormant ones: no packet meets their rules.
     dormant: Vec<String>,
+    /// Names of those that only another program may change.
+    owned: Vec<String>,
 }
 
 impl LiveTables {
@@ -28,7 +30,18 @@ impl LiveTables {
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
         let tables = tables.into_iter().map(|table| first_names(table).normalized()).collect();
-        Self { tables: Arc::new(tables), dormant }
+        Self { tables: Arc::new(tables), dormant, owned: Vec::new() }
+    }
+
+    /// Adds which ones a running program owns (`flags owner`): the kernel lets no other change them.
+    #[must_use]
+    pub fn with_owned(self, owned: Vec<String>) -> Self {
+        Self { owned, ..self }
+    }
+
+    /// The first of the tables with these names that only another program may change.
+    pub fn owned<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        names.into_iter().find(|name| self.owned.iter().any(|owned| owned == name))
     }
 
     /// The live tables, without what the kernel adds or changes.

@@ -1,7 +1,7 @@
 //! `--backend auto`: which iptables variant a run takes, and that it takes the same one the next time.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
@@ -16,6 +16,7 @@ for_these_fixtures!(
         empty_legacy_tables_are_ignored,
         foreign_nft_rules_select_nft_backend,
         a_table_that_a_program_owns_is_left_to_it,
+        a_native_table_that_a_program_owns_stops_a_run_before_it_writes,
     ]
 );
 
@@ -76,14 +77,7 @@ fn foreign_nft_rules_select_nft_backend(fixture: Fixture) {
 fn a_table_that_a_program_owns_is_left_to_it(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
-    let mut owner = pod.namespace.run(|| {
-        Command::new("nft").arg("-i").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start nft")
-    });
-    let mut input = owner.stdin.take().expect("its input");
-    writeln!(input, "add table ip nat {{ flags owner; }}\nlist tables").expect("write to nft");
-    let listed = BufReader::new(owner.stdout.take().expect("its output")).lines();
-    let listed = listed.map(|line| line.expect("a line")).find(|line| line.contains("table ip nat"));
-    listed.expect("the table is there");
+    let mut owner = owner_of(&pod, "ip nat");
     let named = "the nftables table ip nat belongs to a running program (flags owner)";
     let asked = ["-b", "*", "-i", "*", "--backend", "iptables-nft"];
     pod.plain_istio_iptables(&asked).run().ended_with(69).output_contains(named);
@@ -96,8 +90,38 @@ fn a_table_that_a_program_owns_is_left_to_it(fixture: Fixture) {
     pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded();
     apply(&pod, &["--backend", "iptables"]);
     assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesLegacy]);
-    drop(input);
+    drop(owner.stdin.take());
     owner.wait().expect("nft ends");
+}
+
+/// A table with the name of one of ours: a run writes nothing, with any backend, as capture by iptables and by
+/// that table would be twice.
+fn a_native_table_that_a_program_owns_stops_a_run_before_it_writes(fixture: Fixture) {
+    let pod = fixture.pod();
+    let mut owner = owner_of(&pod, "inet istio-proxy-nat");
+    let named = "the nftables table inet istio-proxy-nat belongs to a running program (flags owner)";
+    for choice in [&[][..], &["--backend", "nftables"], &["--cleanup-only"]] {
+        let run = pod.plain_istio_iptables(&["-b", "*", "-i", "*"]);
+        let run = choice.iter().fold(run, |run, word| run.arg(word)).run().ended_with(70);
+        run.output_contains(named).output_contains("`nft list table inet istio-proxy-nat` names it");
+        assert_eq!(variants_with_our_rules(&pod), [], "{choice:?}");
+    }
+    drop(owner.stdin.take());
+    owner.wait().expect("nft ends");
+    apply(&pod, &["--backend", "nftables"]);
+}
+
+/// A program that makes a table which only it may change, and that goes when its input ends.
+fn owner_of(pod: &Pod, table: &str) -> Child {
+    let mut owner = pod.namespace.run(|| {
+        Command::new("nft").arg("-i").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start nft")
+    });
+    let mut input = owner.stdin.as_ref().expect("its input");
+    writeln!(input, "add table {table} {{ flags owner; }}\nlist tables").expect("write to nft");
+    let listed = BufReader::new(owner.stdout.take().expect("its output")).lines();
+    let listed = listed.map(|line| line.expect("a line")).find(|line| line.contains(table));
+    listed.expect("the table is there");
+    owner
 }
 
 fn apply(pod: &Pod, choice: &[&str]) -> Ended {
