@@ -326,8 +326,13 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
     match word {
         Some(flag) if kind == ErrorKind::UnknownArgument && flag.starts_with('-') => {
             let commands = commands_with(&flag);
-            let hint =
-                other_word(&flag).map(str::to_owned).or_else(|| did_you_mean(ContextKind::SuggestedArg));
+            // `-json`, of which the parser names the first letter.
+            let written =
+                arguments.iter().filter_map(|word| word.to_str()).find(|word| word.starts_with(&flag));
+            let hint = other_word(&flag)
+                .or_else(|| other_word(written?))
+                .map(str::to_owned)
+                .or_else(|| did_you_mean(ContextKind::SuggestedArg));
             UsageError::UnknownFlag { flag, hint, commands }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {

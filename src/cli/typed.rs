@@ -27,7 +27,7 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
     // A list of ports has no letters: such a word is a format, if need be one that does not exist.
     let is_format = |word: Option<&OsString>| {
         let bytes = word.map(|word| word.as_encoded_bytes()).unwrap_or_default();
-        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_lowercase)
+        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_alphabetic)
     };
     for at in 1..arguments.len() {
         if arguments.get(at).is_some_and(|word| word == "-o") && is_format(arguments.get(at + 1)) {
@@ -97,6 +97,7 @@ mod tests {
             ("x help explain", "x explain --help"),
             ("x explain -o json", "x explain --output json"),
             ("x explain --live -o html", "x explain --live --output html"),
+            ("x check -o JSON", "x check --output JSON"),
             ("x explain -o 9000", "x explain -o 9000"),
             ("x -o json", "x -o json"),
             ("x apply -o json", "x apply -o json"),

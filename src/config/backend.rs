@@ -28,7 +28,7 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
             let expected = Expected::new("auto, iptables, iptables-nft, iptables-legacy or nftables");
             Err(match other {
                 "legacy" => expected.hint("did you mean iptables-legacy?"),
-                "native" | "native-nftables" => expected.hint("did you mean nftables?"),
+                "native" | "native-nftables" | "nf_tables" => expected.hint("did you mean nftables?"),
                 "nft" => expected.hint("did you mean iptables-nft, or nftables for rules without iptables?"),
                 _ => expected,
             })

@@ -26,6 +26,27 @@ impl Expected {
     pub(super) fn hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
+
+    /// Adds a hint if all that is wrong with `given` are its quotes: in a list of arguments no shell removes
+    /// them.
+    pub(super) fn or_unquoted(self, given: &str) -> Self {
+        let inner = ['\'', '"'].iter().find_map(|quote| given.strip_prefix(*quote)?.strip_suffix(*quote));
+        match inner {
+            Some(inner) => self.hint(format!("the quotes are part of the value: write {inner}")),
+            None => self,
+        }
+    }
+
+    /// Adds a hint if the same in small letters is accepted or has a hint. `parse` is what has refused
+    /// `given`; `None` if it accepts a value.
+    pub(super) fn or_small_letters(self, given: &str, parse: &dyn Fn(&str) -> Option<Self>) -> Self {
+        let small = given.to_ascii_lowercase();
+        match parse(&small) {
+            None => self.hint(format!("did you mean {small}?")),
+            Some(Self { hint: hint @ Some(_), .. }) if self.hint.is_none() => Self { hint, ..self },
+            Some(_) => self,
+        }
+    }
 }
 
 /// Options that cannot be followed.

@@ -81,17 +81,8 @@ fn senders() -> Expected {
 
 pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
-    if let Some((to, protocol)) = with_protocol(text) {
-        let (port, more) = if to.parse::<SocketAddr>().is_ok() {
-            ("", "")
-        } else if to.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
-            (":PORT", "")
-        } else {
-            ("", "; names are not resolved: give the address")
-        };
-        return Err(
-            expected().hint(format!("the protocol is an option: --to {to}{port} --proto {protocol}{more}"))
-        );
+    if let Some(hint) = protocol_hint("--to", text) {
+        return Err(expected().hint(hint));
     }
     match text.parse::<SocketAddr>() {
         Ok(to) if to.port() != 0 => Ok(SocketAddr::new(as_the_kernel_takes(to.ip()), to.port())),
@@ -119,11 +110,23 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     }
 }
 
-/// A destination with a protocol behind its port, as other tools write it.
-fn with_protocol(text: &str) -> Option<(&str, &str)> {
-    let (to, name) = text.rsplit_once('/').filter(|(to, _)| !to.ends_with('/'))?;
+/// What is meant by an address with a protocol behind its port, as other tools write it.
+fn protocol_hint(flag: &str, text: &str) -> Option<String> {
+    let (address, name) = text.rsplit_once('/').filter(|(address, _)| !address.ends_with('/'))?;
+    let is_socket = address.parse::<SocketAddr>().is_ok();
+    let is_address = address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let names = [Transport::Tcp, Transport::Udp].map(Transport::name);
-    names.into_iter().find(|known| known.eq_ignore_ascii_case(name)).map(|known| (to, known))
+    let Some(protocol) = names.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic());
+        return (is_name && is_socket)
+            .then(|| format!("TCP and UDP alone are ever captured: {flag} {address}"));
+    };
+    let (port, more) = match (is_socket, is_address) {
+        (true, _) => ("", ""),
+        (false, true) => (":PORT", ""),
+        (false, false) => ("", "; names are not resolved: give the address"),
+    };
+    Some(format!("the protocol is an option: {flag} {address}{port} --proto {protocol}{more}"))
 }
 
 /// An IPv4 address in IPv6 form is one of IPv4, and the unspecified one is the machine itself.
@@ -139,7 +142,13 @@ pub(super) fn source(text: &str) -> Result<(IpAddr, Option<u16>), Expected> {
     let with_port = |socket: SocketAddr| (socket.ip(), Some(socket.port()));
     let alone = || text.parse().map(|address| (address, None));
     let expected = "ADDRESS or ADDRESS:PORT, such as 10.0.0.1, 10.0.0.1:40000 or [2001:db8::1]:40000";
-    text.parse().map(with_port).or_else(|_| alone()).map_err(|_| Expected::new(expected))
+    text.parse().map(with_port).or_else(|_| alone()).map_err(|_| {
+        let expected = Expected::new(expected);
+        match protocol_hint("--src", text) {
+            Some(hint) => expected.hint(hint),
+            None => expected,
+        }
+    })
 }
 
 pub(super) fn transport(text: &str) -> Result<Transport, Expected> {

@@ -264,6 +264,7 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     pub(super) fn refuse(&mut self, key: PacketKey, expected: Expected) {
         let given = self.raw.packet(key).to_owned();
+        let expected = expected.or_unquoted(&given);
         self.errors.push(ConfigError::Value { origin: Origin::Packet(key), given, expected });
     }
 
@@ -273,7 +274,11 @@ impl Reader<'_> {
         key: PacketKey,
         parse: impl Fn(&str) -> Result<T, Expected>,
     ) -> Option<T> {
-        parse(self.raw.packet(key)).map_err(|expected| self.refuse(key, expected)).ok()
+        let given = self.raw.packet(key);
+        let refuse = |expected: Expected| {
+            self.refuse(key, expected.or_small_letters(given, &|text| parse(text).err()));
+        };
+        parse(given).map_err(refuse).ok()
     }
 
     /// One value that may be missing; `None` on the outside after an error.

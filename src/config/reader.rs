@@ -54,16 +54,7 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
-        // In a list of arguments no shell removes them.
-        let is_quoted = ['\'', '"']
-            .iter()
-            .any(|quote| given.len() > 1 && given.starts_with(*quote) && given.ends_with(*quote));
-        let expected = if is_quoted {
-            expected
-                .hint(format!("the quotes are part of the value: write {}", given.trim_matches(['\'', '"'])))
-        } else {
-            expected
-        };
+        let expected = expected.or_unquoted(given);
         self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 
@@ -73,6 +64,7 @@ impl<'a> Reader<'a> {
         match parse(text) {
             Ok(value) => Some(value),
             Err(expected) => {
+                let expected = expected.or_small_letters(text, &|text| parse(text).err());
                 self.refuse(key, text, expected);
                 None
             }

@@ -56,6 +56,10 @@ fn unexpected_arguments_are_refused_with_hint() {
             "unknown option \"--netns\"; --pid takes a process, or a path such as /run/netns/NAME",
         ),
         (
+            &["check", "-json"],
+            "unknown option \"-j\"; `--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON",
+        ),
+        (
             &["show", "--json"],
             "unknown option \"--json\"; `--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON",
         ),

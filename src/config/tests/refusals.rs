@@ -361,6 +361,14 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     ] {
         refused(&["explain", "--to", to], &["ADDRESS:PORT", &format!("the protocol is an option: {hint}")]);
     }
+    refused(
+        &["explain", "--to", "10.0.0.1:80", "--src", "10.0.0.2:53/udp"],
+        &["--src: \"10.0.0.2:53/udp\"", "the protocol is an option: --src 10.0.0.2:53 --proto udp"],
+    );
+    for to in ["10.0.0.1:53/sctp", "10.0.0.1:443/https"] {
+        let (meant, _) = to.split_once('/').unwrap();
+        refused(&["explain", "--to", to], &[&format!("TCP and UDP alone are ever captured: --to {meant}")]);
+    }
     refused(&["-i", "all"], &["\"all\" is not accepted, expected an address range", "; `*` means all"]);
     refused(&["-b", "ALL"], &["\"ALL\" is not accepted, expected a plain port number", "; `*` means all"]);
     refused(&["-q", "any"], &["give `*` to --istio-service-cidr (-i)"]);
@@ -368,6 +376,11 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     refused(&["-i", "'*'"], &["\"'*'\" is not accepted", "the quotes are part of the value: write *"]);
     refused(&["-b", "\"80\""], &["the quotes are part of the value: write 80"]);
     refused(&["-p", "'15001'"], &["the quotes are part of the value: write 15001"]);
+    refused(&["explain", "--to", "'10.0.0.1:80'"], &["the quotes are part of the value: write 10.0.0.1:80"]);
+    refused(&["--backend", "NFTABLES"], &["expected auto, iptables", "did you mean nftables?"]);
+    refused(&["--backend", "NFT"], &["did you mean iptables-nft, or nftables for rules without iptables?"]);
+    refused(&["--backend", "nf_tables"], &["did you mean nftables?"]);
+    refused(&["check", "-o", "JSON"], &["--output: \"JSON\" is not accepted", "did you mean json?"]);
 }
 
 #[test]
