@@ -76,7 +76,10 @@ impl Problem {
                 && problem.ends_by_foreign_rule
                 && !problem.ends_at_proxy
         };
-        self.sentence == other.sentence || is_lost(self) && is_lost(other) && self.about == other.about
+        let is_routed =
+            |problem: &Self| problem.kind == finding::Problem::PolicyRouting && !problem.about.is_empty();
+        let are_alike = is_lost(self) && is_lost(other) || is_routed(self) && is_routed(other);
+        self.sentence == other.sentence || are_alike && self.about == other.about
     }
 
     /// The finding with these words. Without a command that mends it, the fix is the `question` about the
@@ -147,8 +150,13 @@ fn problems(
     let sentences: Vec<&str> = behind.iter().map(|problem| problem.sentence.as_str()).collect();
     let all = || if behind.is_empty() { reason.sentence.clone() } else { sentences.join("; ") };
     use finding::Problem as Kind;
+    let routing = walk.policy_rule().filter(|cause| !fix::may_be_ours(cause, live));
+    let is_routed = routing.is_some() && is_captured_by_ours(packet, live);
     let here = match walk.verdict {
-        Verdict::Dropped => Some((Kind::TrafficLost, format!("is lost: {}", reason.sentence))),
+        Verdict::Dropped => {
+            let kind = if is_routed { Kind::PolicyRouting } else { Kind::TrafficLost };
+            Some((kind, format!("is lost: {}", reason.sentence)))
+        }
         Verdict::Misrouted => Some((Kind::PolicyRouting, format!("is lost: {}", all()))),
         Verdict::NotCaptured | Verdict::TakenByForeignRule if is_diverted(packet, walk, live, pod) => {
             Some((Kind::ForeignRule, format!("is not captured: {}", reason.sentence)))
@@ -164,6 +172,7 @@ fn problems(
     let (mut about, is_of_owner) = causes(walk.decisive().or_else(translating), walk);
     let is_misrouted = walk.verdict == Verdict::Misrouted;
     let ends_by_foreign_rule = !about.is_empty();
+    about.extend(routing);
     about.extend(behind.iter().filter(|_| is_misrouted).map(condition));
     let problem = |(kind, sentence)| Problem {
         kind,

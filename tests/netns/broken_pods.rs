@@ -166,8 +166,12 @@ fn missing_default_route_is_the_first_problem(fixture: Fixture) {
 /// The fixes of lost traffic, none of which is the question about it; the first one of each is run.
 #[track_caller]
 fn fixes_of_lost_traffic(pod: &Pod, question: &[&str]) -> Vec<String> {
+    fixes_of(pod, "traffic-lost", question)
+}
+
+fn fixes_of(pod: &Pod, problem: &str, question: &[&str]) -> Vec<String> {
     let found = problems(pod, question);
-    let lost = found.into_iter().filter(|[id, ..]| id == "traffic-lost");
+    let lost = found.into_iter().filter(|[id, ..]| id == problem);
     let fixes: Vec<String> = lost.map(|[_, _, fix]| fix).collect();
     assert!(!fixes.is_empty() && fixes.iter().all(|fix| !fix.contains("explain --live")), "{fixes:#?}");
     fixes
@@ -218,11 +222,23 @@ fn a_policy_rule_that_rejects_is_mended_by_the_fix(fixture: Fixture) {
         pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &add], ""));
         let to = at(service, 80).to_string();
         for words in [&[][..], &["--to", &to]] {
-            let fixes = fixes_of_lost_traffic(&pod, words);
+            let fixes = fixes_of(&pod, "policy-routing", words);
             let deletion = format!("`{ip} rule del pref 77 from all to {range} prohibit`");
             assert_eq!(fixes[0], deletion, "{words:?}: {fixes:#?}");
         }
-        run_fix(&pod, &fixes_of_lost_traffic(&pod, &[])[0]);
+        // `check` names the rule once, by the same name and with the same fix.
+        let check = pod.bare_istio_iptables(&["check", "--output", "json"]).run().ended_with(1).stdout();
+        let check: Value = serde_json::from_str(&check).expect("JSON");
+        let named = check["problems"].as_array().expect("problems");
+        assert_eq!(named.len(), 1, "{check:#}");
+        assert_eq!(named[0]["id"], "policy-routing", "{check:#}");
+        assert!(
+            named[0]["fix"].as_str().expect("a fix").contains(&format!("`{ip} rule del pref 77 ")),
+            "{check:#}"
+        );
+        // The only notice is the warning of a run, with the cause of the problem.
+        assert_eq!(check["notices"], serde_json::json!([named[0]["cause"]]), "{check:#}");
+        run_fix(&pod, &fixes_of(&pod, "policy-routing", &[])[0]);
         assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
     }
 }
