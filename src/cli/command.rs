@@ -19,18 +19,17 @@ use super::typed::{other_word, unquoted};
 thread_local! {
     /// For command lines without a sub-command. Built once, and used for every command line of a thread: the
     /// injector reads one for each pod, and building takes longer than reading.
-    static BUILT: RefCell<Command> = RefCell::new(command_line(&[]));
+    static BUILT: RefCell<Command> = RefCell::new(command_line(&[], Texts::None));
 }
 
 /// Takes a command line apart.
 pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    match named(arguments).as_slice() {
-        [] => match BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)) {
-            Err(error) if error.kind() == ErrorKind::DisplayHelp => command().try_get_matches_from(arguments),
-            other => other,
-        },
-        named => command_line(named).try_get_matches_from(arguments),
-    }
+    let matches = match named(arguments).as_slice() {
+        [] => BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)),
+        named => command_line(named, Texts::None).try_get_matches_from(arguments),
+    };
+    // Help and hints are about the whole command line.
+    matches.or_else(|_| command().try_get_matches_from(arguments))
 }
 
 /// The sub-commands whose names are among the words, also where they are values.
@@ -42,14 +41,22 @@ fn named(arguments: &[OsString]) -> Vec<SubCommand> {
 /// The whole command line, as `--help`, completions and the man page describe it.
 #[must_use]
 pub fn command() -> Command {
-    command_line(&SubCommand::ALL)
+    command_line(&SubCommand::ALL, Texts::OfHelp)
 }
 
-/// With the options of these sub-commands. The others have a name and a description: building options, which
-/// clap also copies for each sub-command, is more work than all else at the start of a process. For the same
-/// reason, the one without any has no help texts.
-fn command_line(complete: &[SubCommand]) -> Command {
-    let is_global = !complete.is_empty();
+/// What is only printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Texts {
+    None,
+    OfHelp,
+}
+
+/// With these sub-commands. To build options, which clap also copies into each sub-command, is more work than
+/// all else at the start of a process; so what the words of a line do not name is left out, and texts are where
+/// nothing is printed.
+fn command_line(commands: &[SubCommand], texts: Texts) -> Command {
+    let is_global = !commands.is_empty();
+    let is_described = texts == Texts::OfHelp;
     let mut command = Command::new("istio-iptables")
         .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
@@ -57,33 +64,28 @@ fn command_line(complete: &[SubCommand]) -> Command {
         .max_term_width(110)
         .args_override_self(true)
         .disable_help_subcommand(true);
-    if is_global {
+    if is_described {
         command = command.after_help(help::after());
     }
     for key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
         let argument = argument(*key).global(is_global);
-        command = command.arg(if is_global { argument.help(help::of(key.spec())) } else { argument });
+        command = command.arg(if is_described { argument.help(help::of(key.spec())) } else { argument });
     }
     for name in IGNORED {
         let ignored = Arg::new(name).long(name).hide(true).allow_hyphen_values(true);
         command = command.arg(ignored.global(is_global).value_parser(SuggestedValues(&[])));
     }
-    for sub in SubCommand::ALL {
-        command = command.subcommand(if complete.contains(&sub) {
-            sub_command(sub)
-        } else {
-            Command::new(sub.name()).about(sub.about())
-        });
-    }
-    command
+    commands.iter().fold(command, |command, sub| command.subcommand(sub_command(*sub, texts)))
 }
 
-fn sub_command(sub: SubCommand) -> Command {
-    let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
-    let examples = std::iter::once("Examples:").chain(examples).collect::<String>();
-    let mut command = Command::new(sub.name()).about(sub.about()).after_help(examples);
+fn sub_command(sub: SubCommand, texts: Texts) -> Command {
+    let mut command = Command::new(sub.name()).about(sub.about());
+    if texts == Texts::OfHelp {
+        let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
+        command = command.after_help(std::iter::once("Examples:").chain(examples).collect::<String>());
+    }
     for key in sub.own_options() {
-        command = command.arg(packet_argument(*key, sub));
+        command = command.arg(packet_argument(*key, sub, texts));
     }
     // Hidden: their values are read as such, and the error names them.
     for key in Key::ALL.iter().filter(|key| key.spec().has_flag() && !sub.accepts(**key)) {
@@ -180,15 +182,15 @@ fn rule_set_argument(name: &'static str) -> Arg {
         .help(help)
 }
 
-fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
-    Arg::new(key.name())
+fn packet_argument(key: PacketKey, command: SubCommand, texts: Texts) -> Arg {
+    let argument = Arg::new(key.name())
         .allow_hyphen_values(true)
         .long(key.name())
         .value_name(key.value_name())
         .value_parser(SuggestedValues(command.words(key)))
         .hide_possible_values(true)
-        .help_heading(key.heading())
-        .help(key.help(command.words(key)))
+        .help_heading(key.heading());
+    if texts == Texts::OfHelp { argument.help(key.help(command.words(key))) } else { argument }
 }
 
 fn argument(key: Key) -> Arg {
@@ -249,7 +251,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
 }
 
 fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
-    let Some(matches) = matches.subcommand_matches(raw.command.name()) else { return };
+    let Some((_, matches)) = matches.subcommand() else { return };
     raw.live = raw.command == SubCommand::Explain && matches.get_flag(LIVE);
     raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
     raw.uncaptured = raw.command == SubCommand::Observe && matches.get_flag(UNCAPTURED);
@@ -277,7 +279,7 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
 }
 
 fn read_compared(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
-    let Some(matches) = matches.subcommand_matches(SubCommand::Diff.name()) else { return };
+    let Some((_, matches)) = matches.subcommand().filter(|_| raw.command == SubCommand::Diff) else { return };
     match COMPARED.map(|name| matches.get_one::<OsString>(name)) {
         [Some(a), Some(b)] => match [a, b].map(|name| name.to_str().map(str::to_owned)) {
             [Some(a), Some(b)] => raw.compared = Some(Box::new([a, b])),

@@ -30,7 +30,7 @@ pub(super) fn packet(
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {
         let unsure = looked.lookup.uncertain.iter().map(routing::words);
-        json!({ "packet": looked.packet, "by": looked.words(), "may_decide": unsure.collect::<Vec<_>>() })
+        json!({ "packet": looked.packet(), "by": looked.words(), "may_decide": unsure.collect::<Vec<_>>() })
     });
     object.insert("routed".to_owned(), routed.collect());
     let otherwise = otherwise.iter().map(|Otherwise { condition, verdict, rule }| {

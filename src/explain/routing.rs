@@ -41,8 +41,9 @@ pub(super) enum Routed {
 /// A look-up, and what was looked up.
 #[derive(Clone, Debug)]
 pub struct Looked<'a> {
-    /// The packet in words.
-    pub packet: String,
+    destination: IpAddr,
+    mark: Option<Mark>,
+    in_interface: String,
     /// The outcome.
     pub lookup: Lookup<'a>,
     /// Whether it is for an address of this machine, whichever table leads it there.
@@ -100,10 +101,13 @@ impl<'a> Routing<'a> {
     }
 
     fn looked(&self, flow: &Flow<'_>) -> Option<Looked<'a>> {
-        let mark =
-            flow.mark.map_or_else(|| "an unknown mark".to_owned(), |mark| format!("mark {}", Mark(mark)));
-        let packet = format!("to {} with {mark}, iif {}", flow.destination, flow.in_interface);
-        Some(Looked { packet, lookup: lookup(self.fib?, flow), is_own: self.has_own(flow.destination) })
+        Some(Looked {
+            destination: flow.destination,
+            mark: flow.mark.map(Mark),
+            in_interface: flow.in_interface.to_owned(),
+            lookup: lookup(self.fib?, flow),
+            is_own: self.has_own(flow.destination),
+        })
     }
 
     /// The look-ups before a process sends its first packet, up to the one that decides; `None` without live
@@ -138,7 +142,7 @@ impl<'a> Routing<'a> {
             return Some(vec![first]);
         }
         let again = self.looked(&bound)?;
-        let is_alike = first.words() == again.words() && first.lookup.uncertain.is_empty();
+        let is_alike = first.lookup.decisive == again.lookup.decisive && first.lookup.uncertain.is_empty();
         Some(if is_alike { vec![again] } else { vec![first, again] })
     }
 
@@ -261,6 +265,12 @@ impl Looked<'_> {
             None if self.lookup.decisive.is_none() && self.lookup.uncertain.is_empty() => Routed::Nowhere,
             _ => Routed::Away,
         }
+    }
+
+    /// The packet in words.
+    pub(super) fn packet(&self) -> String {
+        let mark = self.mark.map_or_else(|| "an unknown mark".to_owned(), |mark| format!("mark {mark}"));
+        format!("to {} with {mark}, iif {}", self.destination, self.in_interface)
     }
 
     /// The rule that decides, and what it leads to.

@@ -88,7 +88,7 @@ pub(super) fn packet(
     trace(&mut text, walk);
     for looked in &walk.routed {
         let words = looked.words().unwrap_or_else(|| "no route".to_owned());
-        let _ = writeln!(text, "\nrouted {}\n> {words}", looked.packet);
+        let _ = writeln!(text, "\nrouted {}\n> {words}", looked.packet());
     }
     text
 }

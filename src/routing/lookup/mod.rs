@@ -61,7 +61,7 @@ impl Found<'_> {
 }
 
 /// A rule that was tried and would end the lookup.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tried<'a> {
     /// The rule.
     pub rule: &'a PolicyRule,
