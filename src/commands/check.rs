@@ -85,7 +85,7 @@ fn add_of_live(
     let Notices { deciding, others, .. } = &mut found.notices;
     for finding in of_namespace(&pod) {
         if !deciding.iter().chain(&*others).any(|known| known.is_about_any(&finding.about)) {
-            deciding.push(finding);
+            deciding.push(finding.clone());
         }
     }
     let known: Vec<_> = deciding.iter().chain(others.iter()).cloned().collect();
@@ -107,19 +107,12 @@ fn add_of_live(
     Ok(())
 }
 
-/// What of the network namespace keeps captured connections from the proxy, although the rules are right:
-/// `lo`, policy rules and routes.
-fn of_namespace(pod: &explain::Pod<'_>) -> Vec<Finding> {
+/// What is known of the network namespace before a packet is followed, and keeps captured connections from the
+/// proxy although the rules are right: `lo`, policy rules and routes.
+fn of_namespace<'a>(pod: &'a explain::Pod<'_>) -> impl Iterator<Item = &'a Finding> {
     let is_of_namespace =
         |finding: &&Finding| matches!(finding.problem, Problem::LoopbackUnusable | Problem::PolicyRouting);
-    let of_live = pod.live.iter().flat_map(|live| live.foreign().filter(is_of_namespace).cloned());
-    let mut found: Vec<Finding> = of_live.collect();
-    for misrouted in explain::misrouted(pod) {
-        if !found.iter().any(|known| known.is_about_any(&misrouted.about)) {
-            found.push(misrouted);
-        }
-    }
-    found
+    pod.live.iter().flat_map(explain::LiveState::foreign).filter(is_of_namespace)
 }
 
 /// What the live rules are compared with.
@@ -190,7 +183,10 @@ pub fn unreachable(host: &impl Host, resolved: Resolved) -> Result<Vec<Finding>,
     let network = network()?;
     let (config, _) = intent.decide(&network);
     let live = apply::live_inspection::rules(host, run.backend)?.live;
-    Ok(of_namespace(&explain::Pod { config: &config, given: &[], network: &network, live: Some(live) }))
+    let pod = explain::Pod { config: &config, given: &[], network: &network, live: Some(live) };
+    let mut found: Vec<Finding> = of_namespace(&pod).cloned().collect();
+    found.extend(explain::misrouted(&pod, &found));
+    Ok(found)
 }
 
 /// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`:

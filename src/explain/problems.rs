@@ -265,11 +265,21 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     lost(pod, named, |problem| problem.ends_by_foreign_rule)
 }
 
-/// [`lost_connections`], and those that end by policy routing: of the captured packets themselves that is
-/// [`super::misrouted()`]; of what follows them, this.
+/// [`lost_connections`], and those that end by policy routing.
 #[must_use]
 pub fn lost_live_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
-    lost(pod, named, |problem| problem.ends_by_foreign_rule || problem.ends_by_routing)
+    let is_routed = |problem: &row::Problem| problem.ends_by_routing || is_misrouted(problem);
+    lost(pod, named, |problem| problem.ends_by_foreign_rule || is_routed(problem))
+}
+
+/// Captured packets that policy routing keeps from the proxy, by a rule that is not `named` yet.
+#[must_use]
+pub fn misrouted(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
+    lost(pod, named, is_misrouted)
+}
+
+fn is_misrouted(problem: &row::Problem) -> bool {
+    problem.kind == Problem::PolicyRouting
 }
 
 fn lost(pod: &Pod<'_>, named: &[Finding], is_lost: impl Fn(&row::Problem) -> bool) -> Vec<Finding> {

@@ -76,8 +76,7 @@ impl Problem {
                 && problem.ends_by_foreign_rule
                 && !problem.ends_at_proxy
         };
-        let is_routed =
-            |problem: &Self| problem.kind == finding::Problem::PolicyRouting && !problem.about.is_empty();
+        let is_routed = |problem: &Self| problem.kind == finding::Problem::PolicyRouting;
         let are_alike = is_lost(self) && is_lost(other) || is_routed(self) && is_routed(other);
         self.sentence == other.sentence || are_alike && self.about == other.about
     }
@@ -191,23 +190,27 @@ fn problems(
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
         found.extend(behind.iter().map(|problem| of_reply(problem, is, live)));
     }
-    let unsure = walk.unsure().filter(|_| found.is_empty());
-    found.extend(unsure.map(|unsure| {
-        let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
-        let (about, is_of_owner) = causes(step, walk);
-        Problem {
-            kind: Kind::ForeignRule,
-            sentence: format!("may go elsewhere: {unsure}"),
-            about,
-            is_of_owner,
-            ends_by_foreign_rule: false,
-            ends_by_routing: false,
-            ends_at_proxy: false,
-            is_of_egress: false,
-            fix: None,
-        }
-    }));
+    if found.is_empty() {
+        found.extend(walk.unsure().map(|unsure| may_go_elsewhere(&unsure, walk)));
+    }
     found
+}
+
+/// What a rule that cannot be evaluated may do.
+fn may_go_elsewhere(unsure: &str, walk: &Walk<'_>) -> Problem {
+    let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
+    let (about, is_of_owner) = causes(step, walk);
+    Problem {
+        kind: finding::Problem::ForeignRule,
+        sentence: format!("may go elsewhere: {unsure}"),
+        about,
+        is_of_owner,
+        ends_by_foreign_rule: false,
+        ends_by_routing: false,
+        ends_at_proxy: false,
+        is_of_egress: false,
+        fix: None,
+    }
 }
 
 /// What is wrong behind a verdict.

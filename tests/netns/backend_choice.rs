@@ -94,8 +94,8 @@ fn a_table_that_a_program_owns_is_left_to_it(fixture: Fixture) {
     owner.wait().expect("nft ends");
 }
 
-/// A table with the name of one of ours: a run writes nothing, with any backend, as capture by iptables and by
-/// that table would be twice.
+/// A table with the name of one of ours: a run writes nothing, with any backend, as iptables and that table
+/// would both capture.
 fn a_native_table_that_a_program_owns_stops_a_run_before_it_writes(fixture: Fixture) {
     let pod = fixture.pod();
     let mut owner = owner_of(&pod, "inet istio-proxy-nat");
