@@ -60,7 +60,8 @@ impl Helm {
 
     fn run(&self, installation: &Installation<'_>, arguments: &[&str]) {
         let result = self.try_run(installation, arguments);
-        assert!(result.is_ok(), "{} {arguments:?}: {result:?}", self.program.display());
+        let log = || installation.cluster.server_log();
+        assert!(result.is_ok(), "{} {arguments:?}: {result:?}\n{}", self.program.display(), log());
     }
 
     fn try_run(&self, installation: &Installation<'_>, arguments: &[&str]) -> Result<(), String> {
