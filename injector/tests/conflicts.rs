@@ -81,6 +81,28 @@ fn containers_with_names_of_istio_s_are_reported_unless_they_customize() {
     assert_eq!(warnings(&customized), [""; 0]);
 }
 
+/// `kubectl debug --copy-to` keeps the containers, which the API server has given defaults, but no
+/// annotation.
+#[test]
+fn a_copy_of_an_injected_pod_gets_one_warning() {
+    let mut app = deployment();
+    app["spec"]["containers"][0]["livenessProbe"] = json!({"httpGet": {"port": 80}});
+    let mut copy = inject(&injector(), &app).unwrap().pod;
+    copy["metadata"]["annotations"] = json!({});
+    let volumes = copy["spec"]["volumes"].as_array_mut().unwrap();
+    for volume in volumes.iter_mut().filter(|volume| volume["downwardAPI"].is_object()) {
+        volume["downwardAPI"]["items"][0]["fieldRef"]["apiVersion"] = json!("v1");
+    }
+    let found = warnings(&copy);
+    assert_eq!(
+        found,
+        [
+            "annotation sidecar.istio.io/status: missing, and container istio-proxy is that of an injected pod: a copy keeps its sidecar \
+          as it was; expected the annotations of the copied pod (kubectl debug --copy-to: --keep-annotations)"
+        ]
+    );
+}
+
 #[test]
 fn ports_of_the_proxy_are_reported() {
     for port in [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090] {

@@ -63,7 +63,14 @@ data:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: {{ .mesh }}, namespace: {{ quote .namespace }}, labels: {{ template "sidecar-injector.labels" . }}}
+metadata:
+  name: {{ .mesh }}
+  namespace: {{ quote .namespace }}
+  labels: {{ template "sidecar-injector.labels" . }}
+  {{- if .keepMesh }}
+  # A control plane may read it.
+  annotations: {helm.sh/resource-policy: keep}
+  {{- end }}
 data:
   mesh: {{ toJson .texts.mesh }}
 ---
@@ -314,6 +321,7 @@ webhooks:
   "revision" ($revision | default "default")
   "injector" $injector
   "mesh" (printf "istio%s" (trimPrefix "istio-sidecar-injector" $injector))
+  "keepMesh" (eq $revision "")
   "secret" (printf "%s-tls" $injector)
   "managedSecret" (printf "%s-cert-manager" $injector)
   "clusterRole" (printf "%s-%s" $injector .Release.Namespace)

@@ -15,11 +15,12 @@ use super::own_capture;
 use super::pipeline::each_in_order;
 use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
-use crate::cluster;
+use crate::cluster::{self, FetchedPod};
 use crate::decide::{self, Called, Webhook, Webhooks};
 use crate::inject::{EnforcedBy, Injected, Request, exempt_apps};
-use crate::manifests::{NameError, Namespace, Subdomain};
+use crate::manifests::{NameError, Namespace, Revision, Subdomain};
 use crate::object::{self, Shape};
+use crate::path;
 use crate::pod::init_options::InitOptions;
 use crate::pod::list::{List, containers, find};
 use crate::pod::security;
@@ -72,13 +73,16 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
 fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result<Output, Failure> {
     let InjectionArgs { pod, cluster: flags, config } = &args.injection;
     let namespace = pod.namespace.as_ref().map_or("default", Namespace::as_str);
-    let map = flags.config_map(&pod.revision);
     let (found, config_map) =
         with_cluster(flags.kubeconfig.as_deref(), flags.context.as_deref(), async |client, target| {
             let found = cluster::fetch_pod(&client, namespace, name.as_str()).await;
             let found = found.map_err(|problem| unavailable(format!("{target}: {problem}")))?;
+            let map = flags.config_map(&revision(&pod.revision, &found));
             Ok((found, cluster::sources(&client, &map).await))
         })?;
+    let mut args = args.clone();
+    args.injection.pod.revision = revision(&pod.revision, &found);
+    let args = &args;
     let (object, own_namespace, configurations) = found;
     let mut notes = Vec::new();
     let mut sources = sources(config)?;
@@ -108,6 +112,25 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
     let paint = |text: String| args.color.paint(text, environment);
     report.add(&result, &paint).map_err(|error| uncollected(&error))?;
     finish(report, notes)
+}
+
+/// The revision of the option, else that which has injected the pod, else that whose webhook is called for
+/// it.
+fn revision(asked: &Revision, found: &FetchedPod) -> Revision {
+    if !asked.as_str().is_empty() {
+        return asked.clone();
+    }
+    let (pod, namespace, configurations) = found;
+    let called = || {
+        let webhooks = Webhooks::parse(configurations.as_ref().ok()?).ok()?;
+        let name = path::text(pod, "/metadata/namespace");
+        match webhooks.called(&labels_of(namespace.as_ref()?, name), &labels(pod)) {
+            Called::By(webhook, _) => webhook.revision,
+            Called::ByNone(_) => None,
+        }
+    };
+    let injected = Status::of(pod).map(|status| status.revision);
+    injected.or_else(called).and_then(|revision| revision.parse().ok()).unwrap_or_default()
 }
 
 /// The results, shown as the options say.
@@ -299,16 +322,10 @@ fn injected_already(loaded: &Loaded, shape: Shape, pod: &Value, status: &Status,
 
 /// What the API server does, as far as the labels of the namespace are known.
 fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str, pod: &Value) -> Gate {
-    let empty = Map::new();
-    let pod_labels = pod.pointer("/metadata/labels").and_then(Value::as_object).unwrap_or(&empty);
     let Some(object) = &loaded.namespace else {
         return Gate::Unknown;
     };
-    let mut labels =
-        object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
-    let own_name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(namespace);
-    labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
-    match webhooks.called(&labels, pod_labels) {
+    match webhooks.called(&labels_of(object, namespace), &labels(pod)) {
         Called::By(webhook, more) => {
             let title = |webhook: &Webhook| format!("{} of {}", webhook.name, webhook.configuration);
             let of_others = more.iter().filter(|one| one.configuration != webhook.configuration);
@@ -327,6 +344,18 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
                 .collect(),
         ),
     }
+}
+
+fn labels(object: &Value) -> Map<String, Value> {
+    object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The labels of a Namespace, with that of its name, which the API server adds.
+fn labels_of(object: &Value, namespace: &str) -> Map<String, Value> {
+    let mut labels = labels(object);
+    let own_name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(namespace);
+    labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
+    labels
 }
 
 /// Why an injected pod does not run, one reason per line.

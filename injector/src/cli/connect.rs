@@ -80,7 +80,9 @@ impl ClusterArgs {
 
 /// What files hold, and the rest from the cluster.
 pub(super) fn merged(files: Sources, live: Sources) -> Sources {
-    // The values are in the ConfigMap of the config.
-    let values = files.values.or_else(|| live.config.clone().filter(|_| files.config.is_some()));
-    Sources { config: files.config.or(live.config), values, mesh: files.mesh.or(live.mesh) }
+    Sources {
+        config: files.config.or(live.config),
+        values: files.values.or(live.values),
+        mesh: files.mesh.or(live.mesh),
+    }
 }

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use serde_json::json;
 use tokio::sync::watch;
 
 use super::client::ask;
@@ -65,14 +64,14 @@ pub async fn sources(client: &Client, config: &ConfigMapName) -> Result<Sources,
     let read = async |name: &str| {
         let title = format!("ConfigMap {}/{name}", config.namespace);
         match ask(api.get_opt(name)).await {
-            Ok(Some(map)) => Ok(Some(source(&config.namespace, name, &map.data.unwrap_or_default()))),
+            Ok(Some(map)) => Ok(Source::of_config_map(&config.namespace, name, map.data.unwrap_or_default())),
             Ok(None) => Err(format!(
                 "{title} does not exist, expected that of an installation: give --istio-namespace or --revision"
             )),
             Err(failed) => Err(format!("{title}: {}", failed.problem)),
         }
     };
-    Ok(Sources { config: read(&config.name).await?, values: None, mesh: read(&config.mesh()).await? })
+    Ok(Sources::of_cluster(read(&config.name).await?, Some(read(&config.mesh()).await?)))
 }
 
 /// Loads the config, now and after every change.
@@ -147,7 +146,7 @@ impl Loader {
         };
         let (namespace, mesh_name) = (&self.wanted.namespace, self.wanted.mesh());
         match (mesh, &self.mesh) {
-            (Some(data), _) => self.mesh = Some(source(namespace, &mesh_name, data)),
+            (Some(data), _) => self.mesh = Some(Source::of_config_map(namespace, &mesh_name, data.clone())),
             (None, Some(_)) => {
                 self.unavailable = Some(format!("ConfigMap {namespace}/{mesh_name} was deleted"))
             }
@@ -158,8 +157,8 @@ impl Loader {
             self.unavailable = Some(format!("ConfigMap {} {was}", self.wanted));
             return None;
         };
-        let config = Some(source(namespace, &self.wanted.name, data));
-        let sources = Sources { config, values: None, mesh: self.mesh.clone() };
+        let config = Source::of_config_map(namespace, &self.wanted.name, data.clone());
+        let sources = Sources::of_cluster(config, self.mesh.clone());
         if self.last.as_ref() == Some(&sources) {
             return None;
         }
@@ -182,32 +181,9 @@ impl Loader {
     }
 }
 
-/// The whole ConfigMap as a source. In a file an empty key may be truncated; here it was written as it is,
-/// and counts as `{}`, as in Istio.
-fn source(namespace: &str, name: &str, data: &Data) -> Source {
-    let mut data = data.clone();
-    for key in ["mesh", "values"] {
-        if let Some(text) = data.get_mut(key).filter(|text| text.trim().is_empty()) {
-            "{}".clone_into(text);
-        }
-    }
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data,
-    });
-    Source { name: format!("ConfigMap {namespace}/{name}"), text: map.to_string() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn empty_key_counts_as_an_empty_map() {
-        let keys = [("mesh", "\n"), ("values", ""), ("config", "")];
-        let data = keys.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
-        let map: serde_json::Value = serde_json::from_str(&source("ns", "x", &data).text).expect("JSON");
-        assert_eq!(map["data"], json!({"mesh": "{}", "values": "{}", "config": ""}));
-    }
 
     fn cached(text: Option<&str>) -> Cached<Data> {
         let data = |text: &str| Data::from([("config".to_owned(), text.to_owned())]);

@@ -46,15 +46,14 @@ pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>
 
 /// A pod, its Namespace and the webhook configurations that may be called for pods; and what, except the pod,
 /// cannot be read.
+pub type FetchedPod = (Value, Option<Value>, Result<Vec<Value>, String>);
+
+/// Reads a pod, and what decides about it.
 ///
 /// # Errors
 ///
 /// The pod cannot be read.
-pub async fn fetch_pod(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<(Value, Option<Value>, Result<Vec<Value>, String>), String> {
+pub async fn fetch_pod(client: &Client, namespace: &str, name: &str) -> Result<FetchedPod, String> {
     let kind = list_of("", "v1", "Pod", Some(namespace)).kind;
     let pod = get(client, &kind, Some(namespace), name).await;
     let pod = pod.map_err(|failed| format!("pod {namespace}/{name}: {}", failed.problem))?;

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client::{ClientError, Connection, client, connect, connect_with_rate, describe};
 pub use configmaps::{ConfigMapName, sources};
-pub use fetch::{fetch, fetch_pod, fetch_pods, fetch_sidecars};
+pub use fetch::{FetchedPod, fetch, fetch_pod, fetch_pods, fetch_sidecars};
 pub use kube::Client;
 pub use node_agents::obstacles;
 pub use owners::{Owners, overlapping, owners};

@@ -14,6 +14,10 @@ use crate::{object, path};
 const MARKS: [(&str, &[&str]); 2] =
     [("labels", &["app", "istio", "istio.io/rev", MANAGED_BY]), ("annotations", &[CERTIFICATE])];
 
+const WEBHOOKS: &str = "MutatingWebhookConfiguration";
+/// Kinds without a namespace, of which installations of one revision in two namespaces have the same names.
+const SHARED_NAMES: [&str; 3] = [WEBHOOKS, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+
 /// The objects of an installation that exist in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
@@ -34,22 +38,38 @@ pub struct Owners {
 /// The first one that cannot be read.
 pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String> {
     let mut found = Owners::default();
+    let elsewhere = elsewhere(client, objects).await?;
     for object in objects {
-        match read(client, object).await? {
-            None => found.new += 1,
-            Some(live) if is_same(object, &live) => {
+        let Some(live) = read(client, object).await? else {
+            found.new += 1;
+            continue;
+        };
+        let other = elsewhere.as_ref().filter(|_| SHARED_NAMES.contains(&kind(object)));
+        let owner = match other {
+            _ if !is_same(object, &live) => object::owner(&live),
+            Some(namespace) => Some(format!("the installation in namespace {namespace}")),
+            None => {
                 found.own.push(object.clone());
                 if live.pointer("/metadata/labels/operator.istio.io~1component").is_some() {
                     found.overwritten.push(object::title(object));
                 }
+                continue;
             }
-            Some(live) => {
-                let owner = object::owner(&live).unwrap_or_else(|| "an unknown owner".to_owned());
-                found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner))
-            }
-        }
+        };
+        let owner = owner.unwrap_or_else(|| "an unknown owner".to_owned());
+        found.foreign.push(format!("{}: it belongs to {owner}", object::title(object)));
     }
     Ok(found)
+}
+
+/// The namespace of another installation of this revision: the one that its webhooks call.
+async fn elsewhere(client: &Client, objects: &[Value]) -> Result<Option<String>, String> {
+    let Some(object) = objects.iter().find(|object| kind(object) == WEBHOOKS) else { return Ok(None) };
+    let Some(live) = read(client, object).await? else { return Ok(None) };
+    let called = |object| path::text(object, "/webhooks/0/clientConfig/service/namespace").to_owned();
+    let namespace = called(&live);
+    let differs = !namespace.is_empty() && namespace != called(object);
+    Ok((differs && is_same(object, &live)).then_some(namespace))
 }
 
 /// Webhook configurations of others that are called for pods of this revision, with their owners: such pods
@@ -78,6 +98,10 @@ pub async fn overlapping(client: &Client, objects: &[Value], revision: &str) -> 
 
 fn name(object: &Value) -> &str {
     path::text(object, "/metadata/name")
+}
+
+fn kind(object: &Value) -> &str {
+    path::text(object, "/kind")
 }
 
 async fn read(client: &Client, object: &Value) -> Result<Option<Value>, String> {

@@ -171,6 +171,13 @@ pub struct Settings {
 }
 
 impl Sources {
+    /// The ConfigMaps of an installation. Unlike a file, the first one has to hold values, as in Istio: the
+    /// built-in ones have an image of a local build.
+    #[must_use]
+    pub(crate) fn of_cluster(config: Source, mesh: Option<Source>) -> Self {
+        Self { values: Some(config.clone()), config: Some(config), mesh }
+    }
+
     /// The texts of injector config and mesh config, out of their ConfigMaps. [`load`](Self::load) says what
     /// is wrong with them.
     #[must_use]

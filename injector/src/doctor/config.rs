@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, command_line, list, text, title};
+use super::cluster::{Cluster, command_line, list, name, text, title};
 use super::hooks::Installation;
 use super::serving::Backend;
 use super::{Context, Finding, Problem};
@@ -29,18 +29,11 @@ pub(super) fn settings(
         text(map, "/metadata/namespace"),
         &format!("istio{}", installation.suffix()),
     );
-    let source = |map: &Value, key: &str| {
-        let text = map.get("data")?.get(key)?.as_str()?.to_owned();
-        Some(Source { name: format!("{}, key {key}", title(map)), text })
+    let source = |map: &Value| {
+        let data = map.get("data").cloned().and_then(|data| serde_json::from_value(data).ok());
+        Source::of_config_map(text(map, "/metadata/namespace"), name(map), data.unwrap_or_default())
     };
-    let sources = Sources {
-        config: source(map, "config"),
-        values: source(map, "values"),
-        mesh: mesh.and_then(|mesh| source(mesh, "mesh")),
-    };
-    if sources.config.is_none() {
-        return Err(vec![format!("{}: missing key config", title(map))]);
-    }
+    let sources = Sources::of_cluster(source(map), mesh.map(source));
     let problems = sources.load(&functions(|_| None));
     problems.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
@@ -66,7 +59,7 @@ pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>
             fix: installation.install(),
         });
     };
-    let edit = format!("kubectl -n {} edit configmap {}", called.namespace, super::cluster::name(map));
+    let edit = format!("kubectl -n {} edit configmap {}", called.namespace, name(map));
     let problems = match settings(cluster, installation, map) {
         Ok(settings) => {
             if let Policy::Unknown(policy) = &settings.injector.rules.policy {

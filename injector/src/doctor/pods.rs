@@ -157,10 +157,11 @@ impl PodCheck<'_, '_> {
         }
         let created = |object: &Value| text(object, "/metadata/creationTimestamp").to_owned();
         let (pod, webhook_since) = (created(self.pod), created(installation.configuration));
-        // Times of Kubernetes have one form: they sort as text.
-        if !pod.is_empty() && pod < webhook_since {
+        // Times of Kubernetes have one form, which sorts as text. They are in seconds, and API servers learn
+        // of a webhook some time after it was created.
+        if !pod.is_empty() && pod <= webhook_since {
             let cause = format!(
-                "it was created at {pod}, before the webhook ({webhook_since}): pods are injected when they are created"
+                "it was created at {pod}, before the webhook ({webhook_since}) was in force: pods are injected when they are created"
             );
             return Some((Problem::OlderThanWebhook, seen, cause));
         }

@@ -78,8 +78,10 @@ pub(super) fn warnings(
         return Vec::new();
     }
     let pod = &stripped.pod;
+    let is_copy = is_copy(stripped);
     let mut warnings = Vec::new();
     match &stripped.previous {
+        None if is_copy => warnings.push(copy()),
         None => warnings.extend(own_containers(before, overlays)),
         Some(previous) => warnings.extend(other_revision(&previous.status.revision, revision)),
     }
@@ -87,10 +89,32 @@ pub(super) fn warnings(
         |container: &&Value| !is_istio_container(name(container)) && !defines(overlays, name(container));
     for container in list::all_containers(pod).filter(is_app) {
         warnings.extend(ports(container));
-        warnings.extend(probes(container));
+        warnings.extend(probes(container).filter(|_| !is_copy));
     }
     warnings.extend(MESHES.iter().filter_map(|mesh| other_mesh(pod, mesh)));
     warnings
+}
+
+/// A variable that only an injection gives a proxy.
+const INJECTED_VARIABLE: &str = "ISTIO_META_APP_CONTAINERS";
+
+/// Whether the pod is a copy of an injected one without its annotations. Its containers take precedence, as
+/// those that customize the sidecar do, and they are what an injection has made.
+pub(super) fn is_copy(stripped: &Stripped) -> bool {
+    let has_variable = |proxy: &Value| {
+        let variables = proxy.lookup("env").and_then(Value::as_array);
+        variables.into_iter().flatten().any(|one| name(one) == INJECTED_VARIABLE)
+    };
+    stripped.previous.is_none()
+        && list::all_containers(&stripped.pod).any(|one| name(one) == PROXY && has_variable(one))
+}
+
+fn copy() -> String {
+    format!(
+        "annotation {}: missing, and container {PROXY} is that of an injected pod: a copy keeps its sidecar as it was; expected the \
+         annotations of the copied pod (kubectl debug --copy-to: --keep-annotations)",
+        keys::STATUS
+    )
 }
 
 /// Containers with names of Istio's, and an image of their own: they may be customized ones, or have the name

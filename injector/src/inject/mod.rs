@@ -265,13 +265,15 @@ impl Injector {
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
+        let is_copy = conflicts::is_copy(&stripped);
         let patches = overlays.iter().map(|overlay| &overlay.patch);
         let previous = stripped.previous.as_ref();
         let added = |list: &str| previous.map(|previous| previous.added(list)).unwrap_or_default();
         let noted = previous.map(|previous| &previous.forms.changes);
         let patched = Patched::of(&stripped.pod, patches, noted, added);
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
-        warnings.extend(conflicts::changed_volumes(&own_volumes, &merged.pod)?);
+        let changed_volumes = conflicts::changed_volumes(&own_volumes, &merged.pod)?;
+        warnings.extend(changed_volumes.into_iter().filter(|_| !is_copy));
         let status = Status::of_templates(&merged.templates, &self.options.revision);
         let mut injected = Injected { pod: merged.pod, warnings, invalid };
         let probes = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);

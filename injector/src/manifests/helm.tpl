@@ -19,6 +19,7 @@
   "revision" ($revision | default "default")
   "injector" $injector
   "mesh" (printf "istio%s" (trimPrefix "istio-sidecar-injector" $injector))
+  "keepMesh" (eq $revision "")
   "secret" (printf "%s-tls" $injector)
   "managedSecret" (printf "%s-cert-manager" $injector)
   "clusterRole" (printf "%s-%s" $injector .Release.Namespace)

@@ -124,6 +124,10 @@ impl AdmissionContext<'_> {
 
     fn review_pod(&self, pod: &mut Value) -> Reviewed {
         let workload = Workload::of_pod(pod, self.namespace);
+        let owner = match workload.name.as_str() {
+            "" => format!("{}/{}", workload.kind, given_name(pod)),
+            name => format!("{}/{name}", workload.kind),
+        };
         let mut decision = decide(pod, self.namespace, &self.config.injector.settings.injector.rules);
         let mut warnings = std::mem::take(&mut decision.warnings);
         let verdict = if decision.inject() {
@@ -134,7 +138,7 @@ impl AdmissionContext<'_> {
             warnings.extend(unexpected(pod, &decision));
             Verdict::Unchanged { reason: of_decision(&decision), message: decision.to_string() }
         };
-        Reviewed { verdict, owner: format!("{}/{}", workload.kind, workload.name), warnings }
+        Reviewed { verdict, owner, warnings }
     }
 
     fn inject(
@@ -228,10 +232,14 @@ fn text<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     value.filter(|text| !text.is_empty())
 }
 
+/// The name of a pod; its prefix, before the API server has generated a name.
+fn given_name(pod: &Value) -> &str {
+    text(pod, "name").or_else(|| text(pod, "generateName")).unwrap_or_default()
+}
+
 /// `pod "shop/web-5d8-" of Deployment web: `.
 fn subject(pod: &Value, workload: &Workload, namespace: &str) -> String {
-    let name = text(pod, "name").or_else(|| text(pod, "generateName")).unwrap_or_default();
-    let pod = format!("pod {:?}", format!("{namespace}/{name}"));
+    let pod = format!("pod {:?}", format!("{namespace}/{}", given_name(pod)));
     match workload.kind.as_str() {
         "" | "Pod" => format!("{pod}: "),
         kind => format!("{pod} of {kind} {}: ", workload.name),

@@ -47,6 +47,10 @@ async fn inject_takes_the_config_of_the_cluster() {
         text.contains(&format!("ConfigMap {NAMESPACE}/{NAME} does not exist")) && text.contains("context"),
         "{text}"
     );
+    fake.put("kubectl", config_map("istio", &json!({"mesh": BUILTIN_MESH})));
+    fake.put("kubectl", config_map(NAME, &json!({"config": BUILTIN_CONFIG})));
+    let without_values = run(&fake, &["inject", "-f", path]).await.expect_err("no values");
+    assert!(without_values.to_string().contains("has no key \"values\""), "{without_values}");
     install(&fake, "live-tag");
     let injected = run(&fake, &["inject", "-f", path]).await.expect("a cluster").text;
     assert!(injected.contains(":live-tag") && injected.contains("live.example"), "{injected}");
@@ -211,6 +215,35 @@ async fn check_reads_a_pod_of_the_cluster() {
     );
     assert!(!found.refused && !found.text.contains("addresses are not known"), "{}", found.text);
     assert!(found.notes.iter().any(|note| note.contains("the built-in config is used")), "{:?}", found.notes);
+}
+
+/// The config is that of the revision that has injected the pod, or whose webhook is called for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_reads_the_config_of_the_pod_s_revision() {
+    let fake = Fake::start().await;
+    let manifests =
+        ["sidecar-injector", "manifests", "--revision", "canary", "--set", "global.tag=of-canary"];
+    let objects = cli::run(manifests.map(Into::into), &Environment::default()).expect("manifests").text;
+    for document in sidecar_injector::yaml::read_documents(objects.as_bytes()).expect("YAML") {
+        fake.put("kubectl", document.value);
+    }
+    let labels = json!({"istio.io/rev": "canary"});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}});
+    fake.put("kubectl", namespace);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let injected =
+        run(&fake, &["inject", "-f", path, "-q", "--revision", "canary"]).await.expect("a cluster");
+    for pod in [POD, &injected.text] {
+        fake.put("kubectl", pod_of(pod));
+        let found = run(&fake, &["check", "pod/web", "-n", "shop"]).await.expect("a pod");
+        assert_eq!(found.notes, [""; 0], "{}", found.text);
+        assert!(!found.text.contains("may not be its own"), "{}", found.text);
+    }
+    let asked = run(&fake, &["check", "pod/web", "-n", "shop", "--revision", "other"]).await.expect("a pod");
+    assert!(asked.notes.iter().any(|note| note.contains("-other does not exist")), "{:?}", asked.notes);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,9 @@ async fn an_invalid_config_map_is_rejected_until_it_is_fixed() {
     assert!(replica.has_logged("the last valid state stays active"));
     fake.put("kubectl", config_map(NAME, json!({"values": "{}"})));
     until("a missing key is reported", || stale("has no key \"config\"")).await;
+    // The built-in values have an image that no node can pull.
+    fake.put("kubectl", config_map(NAME, json!({"config": injector_config()["data"]["config"]})));
+    until("missing values are reported", || stale("has no key \"values\"")).await;
     assert_eq!(replica.store.active().generation, 2, "the last valid one stays active");
     assert!(replica.status().waiting().is_empty(), "and is served");
 

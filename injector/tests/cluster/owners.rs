@@ -201,6 +201,35 @@ async fn uninstalling_the_default_revision_keeps_its_mesh_config() {
     );
 }
 
+/// Objects of the whole cluster whose names have no namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_of_an_installation_in_another_namespace_are_foreign() {
+    let fake = Fake::start().await;
+    let flags = ["--replace-istiod", "--validating-policy"];
+    for object in printed(&[&flags[..], &["--namespace", "mesh"]].concat()) {
+        fake.put("kubectl", object);
+    }
+    let mut foreign = [
+        ("MutatingWebhookConfiguration", "istio-sidecar-injector"),
+        ("ValidatingAdmissionPolicy", "istio-sidecar-injector-image-auto"),
+        ("ValidatingAdmissionPolicyBinding", "istio-sidecar-injector-image-auto"),
+    ]
+    .map(|(kind, name)| format!("{kind} {name:?}: it belongs to the installation in namespace mesh"))
+    .to_vec();
+    let found = check(&fake, &["--replace-istiod", "--validating-policy"]).await.expect("a cluster");
+    let mut lines: Vec<&str> = found.text.lines().collect();
+    let count = lines.pop().expect("the count");
+    lines.sort_unstable();
+    assert_eq!((found.refused, lines), (true, foreign.iter().map(String::as_str).collect()), "{count}");
+    assert!(count.ends_with(" objects are new, 0 belong to this installation, 3 to others"), "{count}");
+    let output = manifests(&fake, "--uninstall", &["--replace-istiod", "--validating-policy"]);
+    let mut output = output.await.expect("a cluster");
+    output.notes.sort_unstable();
+    foreign.iter_mut().for_each(|line| line.insert_str(0, "not deleted: "));
+    foreign.push("nothing to delete: no object of this installation is in the cluster".to_owned());
+    assert_eq!((read(&output.text), output.notes), (Vec::new(), foreign));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_node_agents_deletes_no_daemon_set_of_istio_s() {
     let fake = Fake::start().await;

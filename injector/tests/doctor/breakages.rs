@@ -125,8 +125,15 @@ const SERVING: [Breakage; 16] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 15] = [
+const CLUSTER: [Breakage; 16] = [
     (|all| own(all, "RoleBinding")["subjects"] = json!([]), Problem::RoleMissing, INSTALL),
+    (
+        |all| {
+            own(all, "ConfigMap")["data"].as_object_mut().expect("data").shift_remove("values");
+        },
+        Problem::ConfigBroken,
+        "sidecar-injector lint",
+    ),
     (
         // It can be read, and fails for every pod.
         |all| own(all, "ConfigMap")["data"]["values"] = json!("global: {}"),
@@ -259,7 +266,7 @@ const NAMESPACES: [Breakage; 6] = [
     ),
 ];
 
-const PODS: [Breakage; 13] = [
+const PODS: [Breakage; 14] = [
     (
         |all| {
             pod(all, "istio-system", |pod| {
@@ -308,6 +315,11 @@ const PODS: [Breakage; 13] = [
     ),
     (
         |all| pod(all, "shop", |pod| pod["metadata"]["creationTimestamp"] = json!("2026-04-30T23:59:59Z")),
+        Problem::OlderThanWebhook,
+        "kubectl -n shop rollout restart deployment api",
+    ),
+    (
+        |all| pod(all, "shop", |pod| pod["metadata"]["creationTimestamp"] = json!("2026-05-01T00:00:00Z")),
         Problem::OlderThanWebhook,
         "kubectl -n shop rollout restart deployment api",
     ),

@@ -128,8 +128,13 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let log = self.own.as_ref().map(|own| own.log("kube-apiserver")).unwrap_or_default();
-        panic!("a minute has passed, and kube-apiserver is not ready: {:?}\n{log}", self.api.text("/readyz"));
+        let (state, log) = (self.api.text("/readyz"), self.server_log());
+        panic!("a minute has passed, and kube-apiserver is not ready: {state:?}\n{log}");
+    }
+
+    /// The end of the log of our own API server: why it refuses what it should not.
+    pub(crate) fn server_log(&self) -> String {
+        self.own.as_ref().map(|own| own.log("kube-apiserver")).unwrap_or_default()
     }
 
     /// Whether the control plane is ours to restart, without controllers, and with an audit log.

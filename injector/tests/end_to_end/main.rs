@@ -75,6 +75,7 @@ const TESTS: &[Test] = &[
     ("helm::helm_3_installs_changes_and_uninstalls", helm::helm_3_installs_changes_and_uninstalls),
     ("helm::helm_4_installs_changes_and_uninstalls", helm::helm_4_installs_changes_and_uninstalls),
     ("helm::helm_4_takes_over_a_release_of_helm_3", helm::helm_4_takes_over_a_release_of_helm_3),
+    ("helm::helm_takes_over_existing_objects", helm::helm_takes_over_existing_objects),
     ("helm::gitops_controllers_add_and_drop_webhooks", helm::gitops_controllers_add_and_drop_webhooks),
     // Last: it ends the API server of the others.
     ("outage::an_api_server_restart_is_survived", outage::an_api_server_restart_is_survived),

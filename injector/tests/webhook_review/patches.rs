@@ -29,6 +29,16 @@ fn both_versions_get_the_injected_pod() {
     }
 }
 
+/// The API server generates the name after admission.
+#[test]
+fn pod_without_owner_and_name_is_logged_by_its_prefix() {
+    let mut pod = sent(&deployment());
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    metadata.retain(|key, _| !matches!(key.as_str(), "name" | "ownerReferences"));
+    metadata.insert("generateName".to_owned(), json!("run-"));
+    assert_eq!(send(&admission(injector()), &review(&pod)).owner, "Pod/run-");
+}
+
 #[test]
 fn the_patch_does_not_touch_user_containers() {
     let operations = operations(&send(&admission(injector()), &review(&sent(&deployment()))));
