@@ -185,12 +185,17 @@ kubectl_with_kustomize() {
     version "kubectl $("$kubectl" version --client | sed 's/.*: //' | paste -sd' ' | sed 's/ / with kustomize /')"
 }
 
-# Builds the package of a folder with crates, into FOLDER/program: cargo_build FOLDER CRATE==VERSION... Needs Rust.
+# Builds a folder's package as FOLDER/program: cargo_build FOLDER CRATE==VERSION[:FEATURE]... Needs Rust.
 cargo_build() {
-    local source=$1 crate
+    local source=$1 crate feature
     shift
     printf '[package]\nname = "program"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n[dependencies]\n' >"$source/Cargo.toml"
-    for crate in "$@"; do printf '%s = "=%s"\n' "${crate%==*}" "${crate#*==}" >>"$source/Cargo.toml"; done
+    for crate in "$@"; do
+        feature=${crate#"${crate%:*}"}
+        crate=${crate%:*}
+        printf '%s = { version = "=%s", features = [%s] }\n' \
+            "${crate%==*}" "${crate#*==}" "${feature:+\"${feature#:}\"}" >>"$source/Cargo.toml"
+    done
     CARGO_TARGET_DIR=$cache/cargo cargo build --quiet --manifest-path "$source/Cargo.toml"
     cp "$cache/cargo/debug/program" "$source/program"
     version "crates: $*"
