@@ -52,8 +52,8 @@ enum Texts {
 }
 
 /// With these sub-commands. To build options, which clap also copies into each sub-command, is more work than
-/// all else at the start of a process; so what the words of a line do not name is left out, and texts are where
-/// nothing is printed.
+/// all else at the start of a process: sub-commands that no word names are left out, and texts where nothing
+/// is printed.
 fn command_line(commands: &[SubCommand], texts: Texts) -> Command {
     let is_global = !commands.is_empty();
     let is_described = texts == Texts::OfHelp;

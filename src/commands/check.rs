@@ -107,8 +107,8 @@ fn add_of_live(
     Ok(())
 }
 
-/// What is known of the network namespace before a packet is followed, and keeps captured connections from the
-/// proxy although the rules are right: `lo`, policy rules and routes.
+/// What keeps captured connections from the proxy although the rules are right, and is known before a packet
+/// is followed: `lo`, policy rules and routes.
 fn of_namespace<'a>(pod: &'a explain::Pod<'_>) -> impl Iterator<Item = &'a Finding> {
     let is_of_namespace =
         |finding: &&Finding| matches!(finding.problem, Problem::LoopbackUnusable | Problem::PolicyRouting);
