@@ -105,6 +105,8 @@ impl Subject {
 pub enum Problem {
     /// No rule of ours is there.
     NoRules,
+    /// The pod has an IPv4 address and rules of IPv6 only.
+    Ipv4NotCaptured,
     /// A table of ours is switched off.
     Dormant,
     /// The guard drops new connections.
@@ -170,8 +172,9 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::NoRules,
+        Self::Ipv4NotCaptured,
         Self::Dormant,
         Self::Lockdown,
         Self::LoopbackUnusable,
@@ -208,6 +211,11 @@ impl Problem {
                 "no-rules",
                 "no capture rule is live",
                 "`istio-iptables` with the pod's options writes them; in a cluster: `kubectl delete pod NAME`",
+            ),
+            Self::Ipv4NotCaptured => (
+                "ipv4-not-captured",
+                "IPv4 is not captured",
+                "`istio-iptables` with the pod's options writes the rules again; `--ip-family ipv6` confirms IPv6 only",
             ),
             Self::Dormant => {
                 ("dormant-table", "a table with capture rules is switched off", "`nft add table {}`")

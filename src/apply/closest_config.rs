@@ -7,7 +7,7 @@ use super::live_inspection::LiveInspection;
 use super::sandbox::fitting;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
 use crate::explain::Rules;
-use crate::model::{Family, FamilyRules, PerFamily};
+use crate::model::{Families, Family, FamilyRules, Network, PerFamily};
 use crate::{nft, policy, reconcile};
 
 /// Longest list of which each item is left out as a trial.
@@ -70,12 +70,18 @@ impl LiveInspection {
     /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in
     /// `otherwise`.
     #[must_use]
-    pub fn nearest_config(&self, otherwise: &CaptureConfig) -> NearestConfig {
+    pub fn nearest_config(&self, otherwise: &CaptureConfig, network: &Network) -> NearestConfig {
         let config = self.config(otherwise);
-        if self.has_tables_of(&config) || self.differing(&config).0 == 0 {
-            return NearestConfig { config, is_exact: true };
+        let is_exact = self.has_tables_of(&config) || self.differing(&config).0 == 0;
+        let mut config = if is_exact { config } else { self.nearest_to(config, otherwise) };
+        // Only `--ip-family ipv6` leaves IPv4 out. A program that replaces the IPv4 tables of iptables, as
+        // Shorewall does, deletes the rules of one family.
+        let has_v4 = config.traffic.address_of(Family::V4, network).is_some();
+        let is_left_out = config.families == Families::V6 && otherwise.families != Families::V6;
+        if is_left_out && has_v4 && self.native.is_empty() {
+            config.families = Families::Both;
         }
-        NearestConfig { config: self.nearest_to(config, otherwise), is_exact: false }
+        NearestConfig { config, is_exact }
     }
 
     fn nearest_to(&self, config: CaptureConfig, otherwise: &CaptureConfig) -> CaptureConfig {

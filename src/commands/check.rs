@@ -145,8 +145,9 @@ pub(super) fn checked(
     if own.rules.values().next().is_none() {
         return of_options(intent, Some(own));
     }
-    let (otherwise, notices) = intent.decide(&network()?);
-    let mut config = own.nearest_config(&otherwise).config;
+    let network = network()?;
+    let (otherwise, notices) = intent.decide(&network);
+    let mut config = own.nearest_config(&otherwise, &network).config;
     if scope == OptionScope::Families {
         config.families = otherwise.families;
     }

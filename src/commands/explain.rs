@@ -55,7 +55,7 @@ pub(super) fn live(
     config: &CaptureConfig,
     network: &Network,
 ) -> (CaptureConfig, explain::LiveState, Vec<String>) {
-    let nearest = own.nearest_config(config);
+    let nearest = own.nearest_config(config, network);
     own.find_foreign(&nearest);
     let config = nearest.config;
     let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network);

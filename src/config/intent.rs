@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::facts::NameServers;
-use crate::model::{Families, Interface, InterfaceAddress, Network};
+use crate::model::{Families, Family, Interface, InterfaceAddress, Network};
 
 use super::{CaptureConfig, Dns, Traffic};
 
@@ -145,7 +145,7 @@ impl Intent {
         let addresses: Vec<&InterfaceAddress> =
             network.addresses.iter().filter(|address| address.is_of_pod()).collect();
         let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
-        let v6 = self.traffic.ipv6_address(network);
+        let v6 = self.traffic.address_of(Family::V6, network);
         let has_v6 = addresses.iter().any(|address| address.address.is_ipv6());
         if !network.ipv6 {
             let asked_for = matches!(self.family, FamilyChoice::Dual | FamilyChoice::Ipv6);
@@ -177,12 +177,12 @@ impl Intent {
 }
 
 impl Traffic {
-    /// An IPv6 address by which the pod is reached, at an interface that is captured.
+    /// An address of the family by which the pod is reached, at an interface that is captured.
     #[must_use]
-    pub fn ipv6_address<'a>(&self, network: &'a Network) -> Option<&'a InterfaceAddress> {
+    pub fn address_of<'a>(&self, family: Family, network: &'a Network) -> Option<&'a InterfaceAddress> {
         network.addresses.iter().filter(|address| address.is_of_pod()).find(|address| {
             let excluded = |interface: &Interface| interface.covers(&address.interface);
-            address.address.is_ipv6() && !self.excluded_interfaces.iter().any(excluded)
+            family.has(address.address) && !self.excluded_interfaces.iter().any(excluded)
         })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::cli::{Heading, Key, Kind, Origin, RawOptions, SubCommand};
 use crate::facts::{self, Files};
+use crate::model::Family;
 use crate::text::one_line;
 
 use super::Traffic;
@@ -83,10 +84,14 @@ pub struct GivenOption {
 }
 
 impl GivenOption {
-    /// Whether it says that IPv6 is not to be captured.
+    /// Whether it says that only this family is to be captured.
     #[must_use]
-    pub fn is_ipv4_only(&self) -> bool {
-        self.key == Key::IpFamily && family_choice(&self.text) == Ok(FamilyChoice::Ipv4)
+    pub fn is_only(&self, family: Family) -> bool {
+        let choice = match family {
+            Family::V4 => FamilyChoice::Ipv4,
+            Family::V6 => FamilyChoice::Ipv6,
+        };
+        self.key == Key::IpFamily && family_choice(&self.text) == Ok(choice)
     }
 }
 

@@ -12,7 +12,7 @@ use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::config::{Dns, GivenOption, InboundPorts};
+use crate::config::{Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
 use crate::model::{
     DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, RouteKind, Transport,
@@ -120,7 +120,7 @@ fn leaves(route: &FibRoute, network: &Network) -> bool {
 
 /// What the rules lack.
 fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
-    let (config, network) = (pod.config, pod.network);
+    let config = pod.config;
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     let mut problems = live.dormant.clone();
     if !Family::ALL.into_iter().any(has_ours) {
@@ -144,14 +144,11 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
             problems.push(Finding::new(Problem::BrokenChain, cause));
         }
     }
-    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
-        && has_ours(Family::V4)
-        && !has_ours(Family::V6)
-        && !pod.given.iter().any(GivenOption::is_ipv4_only)
-    {
-        let cause = format!("{interface} has {address}, and no rule is for IPv6");
-        problems.push(Finding::new(Problem::Ipv6NotCaptured, cause));
+    // Rules in a table that is switched off are there again with it.
+    if live.dormant.is_empty() {
+        problems.extend(without_rules(Problem::Ipv4NotCaptured, (Family::V4, Family::V6), live, pod));
     }
+    problems.extend(without_rules(Problem::Ipv6NotCaptured, (Family::V6, Family::V4), live, pod));
     if let Some(ranges) = config.traffic.outbound.wide_exclusion() {
         problems.push(Finding::new(Problem::WideExclusion, ranges));
     }
@@ -164,6 +161,22 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         problems.push(Finding::new(Problem::DnsNotCaptured, cause));
     }
     problems
+}
+
+/// The finding that the pod has an address of a family without rules, while the other family has some:
+/// another program flushed those of one family, or no run wrote them.
+fn without_rules(
+    problem: Problem,
+    (family, other): (Family, Family),
+    live: &LiveState,
+    pod: &Pod<'_>,
+) -> Option<Finding> {
+    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
+    let is_asked_for = pod.given.iter().any(|given| given.is_only(other));
+    let InterfaceAddress { interface, address, .. } =
+        pod.config.traffic.address_of(family, pod.network).filter(|_| !is_asked_for)?;
+    let cause = || format!("{interface} has {address}, and no rule is for {family}");
+    (has_ours(other) && !has_ours(family)).then(|| Finding::new(problem, cause()))
 }
 
 /// What runs in the pod and is not as capture needs it.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::explain_runtime::{start, stop};
 use crate::lab::fixture::at;
+use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 use crate::page::{page, parsed, verdict_and_problems};
 
@@ -22,6 +23,8 @@ for_these_fixtures!(
         a_pod_before_the_first_run_has_no_other_problem,
         a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6,
         uncaptured_ipv6_is_the_first_problem,
+        ipv4_rules_that_another_program_flushed_are_the_first_problem,
+        ipv6_only_that_was_asked_for_is_no_problem,
         uncaptured_dns_is_the_first_problem,
         a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
@@ -109,7 +112,7 @@ fn foreign_accept_is_the_first_problem(fixture: Fixture) {
     if fixture.backend == Backend::Native {
         let table =
             "table ip agent { chain o { type nat hook output priority -110; ip daddr 10.0.0.0/8 accept; }; }";
-        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        pod.namespace.run(|| tool("nft", &["-f", "-"], table));
         // An accept ends its own chain only: the packet meets ours next.
         assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
         return;
@@ -134,7 +137,7 @@ fn a_route_that_drops_is_named_and_not_the_rule_of_the_main_table(fixture: Fixtu
             for command in
                 [format!("{ip} route del default || true"), format!("{ip} route add unreachable default")]
             {
-                crate::lab::program::tool("sh", &["-c", &command], "");
+                tool("sh", &["-c", &command], "");
             }
         });
     }
@@ -149,11 +152,11 @@ fn missing_default_route_is_the_first_problem(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
     pod.apply(&OPTIONS);
-    pod.namespace.run(|| crate::lab::program::tool("ip", &["route", "flush", "default"], ""));
+    pod.namespace.run(|| tool("ip", &["route", "flush", "default"], ""));
     let cause = "app to a server (IPv4): no policy rule leads to a route to ";
     is_the_only_problem(&pod, &[], "no-route", cause, "`ip route`");
     pod.bare_istio_iptables(&["check"]).run().ended_with(0).output_contains("note: no-route: ");
-    pod.namespace.run(|| crate::lab::program::tool("ip", &["-6", "route", "flush", "default"], ""));
+    pod.namespace.run(|| tool("ip", &["-6", "route", "flush", "default"], ""));
     is_the_only_problem(
         &pod,
         &[],
@@ -180,7 +183,7 @@ fn fixes_of(pod: &Pod, problem: &str, question: &[&str]) -> Vec<String> {
 /// Runs the command of a fix, which is between the first two backquotes.
 fn run_fix(pod: &Pod, fix: &str) {
     let command = fix.split('`').nth(1).unwrap_or_else(|| panic!("{fix}"));
-    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", command], ""));
+    pod.namespace.run(|| tool("sh", &["-ec", command], ""));
 }
 
 fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
@@ -189,7 +192,7 @@ fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
     pod.apply(&OPTIONS);
     let accept = if fixture.backend == Backend::Native {
         let table = "table inet wall { chain in { type filter hook input priority 0; policy drop; }; }";
-        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        pod.namespace.run(|| tool("nft", &["-f", "-"], table));
         "`nft insert rule inet wall in tcp dport { 15001, 15006 } accept`"
     } else {
         pod.iptables(Family::V4, "-P INPUT DROP");
@@ -219,7 +222,7 @@ fn a_policy_rule_that_rejects_is_mended_by_the_fix(fixture: Fixture) {
         let service = family.service();
         let range = ipnetwork::IpNetwork::from(service);
         let add = format!("{ip} rule add to {range} prohibit pref 77");
-        pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &add], ""));
+        pod.namespace.run(|| tool("sh", &["-ec", &add], ""));
         let to = at(service, 80).to_string();
         for words in [&[][..], &["--to", &to]] {
             let fixes = fixes_of(&pod, "policy-routing", words);
@@ -252,10 +255,10 @@ fn replies_that_a_route_drops_count_as_a_difference(fixture: Fixture) {
         chain o { type route hook output priority -150; meta mark set ct mark; };
         chain p { type filter hook prerouting priority -150; iifname != lo ct mark set 0x99; };
     }";
-    pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], marks));
+    pod.namespace.run(|| tool("nft", &["-f", "-"], marks));
     pod.bare_istio_iptables(&["check"]).run().ended_with(0);
     let routes = "ip rule add fwmark 0x99 lookup 77 pref 77; ip route add blackhole default table 77";
-    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", routes], ""));
+    pod.namespace.run(|| tool("sh", &["-ec", routes], ""));
     let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1).stdout();
     assert!(check.contains(" 1. traffic-lost: client to the app"), "{check}");
     assert!(check.contains("blackhole default"), "{check}");
@@ -275,7 +278,7 @@ fn routes_to_some_networks_only_are_no_problem(fixture: Fixture) {
         let limit = format!(
             "way=$({ip} route show default | cut -d ' ' -f 2-5); {ip} route flush default; {ip} route add {cluster} $way"
         );
-        pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &limit], ""));
+        pod.namespace.run(|| tool("sh", &["-ec", &limit], ""));
     }
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
     let check = pod.bare_istio_iptables(&["check"]).run().ended_with(0).stdout();
@@ -341,7 +344,7 @@ fn flushed_rules_are_the_first_problem(fixture: Fixture) {
     let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
     pod.apply(&OPTIONS);
     if fixture.backend == Backend::Native {
-        pod.namespace.run(|| crate::lab::program::tool("nft", &["flush", "ruleset"], ""));
+        pod.namespace.run(|| tool("nft", &["flush", "ruleset"], ""));
     } else {
         for family in [Family::V4, Family::V6] {
             pod.iptables(family, "-t nat -F");
@@ -373,7 +376,7 @@ fn a_pod_with_a_link_local_ipv6_address_only_has_one_row_of_ipv6(fixture: Fixtur
         "way=$(ip route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/')
          ip -6 addr flush dev $way; ip -6 addr add fe80::5/64 dev $way nodad; {off}"
     );
-    pod.namespace.run(|| crate::lab::program::tool("sh", &["-ec", &commands], ""));
+    pod.namespace.run(|| tool("sh", &["-ec", &commands], ""));
     let found = problems(&pod, &[]);
     assert!(found.iter().all(|[id, ..]| id != "traffic-lost"), "{found:?}");
     let words = ["explain", "--live", "--output", "json"];
@@ -390,6 +393,45 @@ fn uncaptured_ipv6_is_the_first_problem(fixture: Fixture) {
     pod.bare_istio_iptables(&OPTIONS).run().succeeded();
     let address = Family::V6.pod().to_string();
     is_the_only_problem(&pod, &[], "ipv6-not-captured", &address, "--dual-stack");
+}
+
+/// Shorewall (5.2.8) restores the tables of IPv4 as a whole, and leaves those of IPv6 to shorewall6.
+fn ipv4_rules_that_another_program_flushed_are_the_first_problem(fixture: Fixture) {
+    const SHOREWALL: &str = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n\
+        *nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n\
+        *mangle\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n\
+        :POSTROUTING ACCEPT [0:0]\nCOMMIT\n";
+    if fixture.backend == Backend::Native {
+        // The tables of both families are one.
+        return;
+    }
+    for mode in ["REDIRECT", "TPROXY"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+        pod.apply(&[&OPTIONS[..], &["-m", mode]].concat());
+        let restore = fixture.backend.tool(Family::V4, "-restore");
+        pod.namespace.run(|| tool(&restore, &[], SHOREWALL));
+        let address = Family::V4.pod().to_string();
+        let question = ["--to", &at(Family::V4.service(), 80).to_string()];
+        for question in [&[][..], &question] {
+            is_the_only_problem(&pod, question, "ipv4-not-captured", &address, "--ip-family ipv6");
+        }
+        let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1);
+        assert!(check.stdout().starts_with("different from "), "{}", check.stdout());
+        pod.apply(&[&OPTIONS[..], &["-m", mode]].concat());
+        assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+    }
+}
+
+fn ipv6_only_that_was_asked_for_is_no_problem(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    let only = ["--ip-family", "ipv6"];
+    pod.bare_istio_iptables(&[&OPTIONS[..], &only].concat()).run().succeeded();
+    assert_eq!(problems(&pod, &only), [[""; 3]; 0]);
+    pod.bare_istio_iptables(&[&["check"][..], &only].concat()).run().succeeded();
+    let address = Family::V4.pod().to_string();
+    is_the_only_problem(&pod, &[], "ipv4-not-captured", &address, "--ip-family ipv6");
 }
 
 fn uncaptured_dns_is_the_first_problem(fixture: Fixture) {
