@@ -5,8 +5,9 @@ use super::CurrentState;
 use crate::config::{CaptureConfig, Mode};
 use crate::explain::{self, LiveState, Pod, Rules, Runtime, TestedFields};
 use crate::finding::Finding;
-use crate::model::{InterfaceAddress, Network, PerFamily};
+use crate::model::{Family, Fib, InterfaceAddress, Network, PerFamily};
 use crate::parse::Observed;
+use crate::routing;
 
 /// The captured connections and those of the proxy that end by foreign rules which are not `named` yet, nor
 /// by their chains. Nothing is walked where no foreign rule ends connections.
@@ -32,6 +33,11 @@ pub(super) fn connections(
         })
         .collect();
     let network = Network { ipv6: addresses.iter().any(|own| own.address.is_ipv6()), addresses };
+    // The run adds its policy rule and route behind this.
+    let planned_fib = |(family, fib): (&Family, &Fib)| match config.traffic.mode {
+        Mode::Tproxy(tproxy) => (*family, routing::with_tproxy(fib, tproxy)),
+        Mode::Redirect => (*family, fib.clone()),
+    };
     let live = LiveState {
         backend: current.backend,
         tested: rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect(),
@@ -40,7 +46,7 @@ pub(super) fn connections(
             Mode::Tproxy(tproxy) => Some(tproxy.mark),
             Mode::Redirect => None,
         },
-        fib: current.network.fib.clone(),
+        fib: current.network.fib.iter().map(planned_fib).collect(),
         links: current.network.links.clone(),
         devices: Vec::new(),
         notices: Vec::new(),

@@ -8,6 +8,7 @@ use crate::lab::{Fixture, Outcome, for_each_backend_and_native};
 for_each_backend_and_native!(
     a_published_port_needs_an_exclusion_or_a_rule_for_the_proxy,
     app_and_proxy_of_one_uid_are_told_apart_by_the_group,
+    a_port_that_is_published_elsewhere_is_not_lost_in_the_first_tproxy_run,
 );
 
 fn a_published_port_needs_an_exclusion_or_a_rule_for_the_proxy(fixture: Fixture) {
@@ -50,5 +51,27 @@ fn app_and_proxy_of_one_uid_are_told_apart_by_the_group(fixture: Fixture) {
         proxy.call(service).served_by("outside");
         pod.outside().call(own).captured(15006, own);
         proxy.call_from(at(family.passthrough(), 0), own).served_by("app");
+    }
+}
+
+/// netavark (1.14) publishes a container's port so: TPROXY has the packet by then, whose new destination the
+/// policy rule leads to the proxy, which the first run is about to add.
+fn a_port_that_is_published_elsewhere_is_not_lost_in_the_first_tproxy_run(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    for &family in fixture.families() {
+        let container = at(family.service(), 80);
+        let publish =
+            format!("-t nat -A PREROUTING -p tcp --dport 9090 -j DNAT --to-destination {container}");
+        pod.iptables(family, &publish);
+    }
+    for run in ["first", "second"] {
+        let ended = pod.apply(&["-b", "*", "-i", "*", "-m", "TPROXY"]);
+        let lost = ended.output().lines().filter(|line| line.contains(" is lost: ")).count();
+        assert_eq!(lost, 0, "{run}: {}", ended.output());
+    }
+    for &family in fixture.families() {
+        let response = pod.outside().call(at(family.pod(), 9090));
+        assert!(matches!(&response, Outcome::Responded(by) if by.port == 15006), "{response:?}");
     }
 }
