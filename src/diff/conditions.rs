@@ -136,7 +136,9 @@ fn values_of(test: &FieldMatch) -> Option<(Field, Set)> {
         | Tested::EitherPort
         | Tested::Connection(..)
         | Tested::SourceType(_)
-        | Tested::DestinationType(_) => return None,
+        | Tested::DestinationType(_)
+        | Tested::ReversePath(_)
+        | Tested::ExtensionHeader => return None,
     })
 }
 

@@ -111,7 +111,9 @@ impl TestedFields {
                     | Field::Connection(..)
                     | Field::TcpFlags
                     | Field::SourceType(_)
-                    | Field::DestinationType(_) => {}
+                    | Field::DestinationType(_)
+                    | Field::ReversePath(_)
+                    | Field::ExtensionHeader => {}
                 }
             }
         }

@@ -8,9 +8,10 @@ use super::packet::{KNOWN_FLAGS, SYN};
 use crate::config::ConnectionState;
 use crate::live_rules::{
     self as matches, BROADCAST, DNAT, Direction, ESTABLISHED, End, Field, FieldMatch, INVALID, LOCAL, Limit,
-    MULTICAST, NEW, Part, SNAT, UNICAST, UNTRACKED, address_number, name_number,
+    MULTICAST, NEW, Part, ReversePath, SNAT, UNICAST, UNTRACKED, address_number, name_number,
 };
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
+use crate::routing::{Flow, Found, lookup};
 
 /// What matches look at besides the packet.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,50 @@ pub(super) fn holds(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -
         }
         Field::SourceType(limit) => address_type(test, packet.source.ip(), limit, packet, facts),
         Field::DestinationType(limit) => address_type(test, packet.destination.ip(), limit, packet, facts),
+        Field::ReversePath(path) => match has_way_back(path, packet, facts.fib) {
+            Some(has_way) => decided(test, has_way, packet),
+            None => Holds::Unknown,
+        },
+        Field::ExtensionHeader => number(0),
     }
+}
+
+/// `xt_rpfilter`, and `fib saddr oif` of nftables: whether a route leads back to the source; `None` if that is
+/// not known.
+fn has_way_back(path: ReversePath, packet: &PacketState, fib: Option<&Fib>) -> Option<bool> {
+    let (way, fib) = (packet.in_interface.as_deref()?, fib?);
+    if way == "lo" {
+        return Some(true);
+    }
+    let is_open = path.has_mark && !packet.has_known_marks;
+    let flow = Flow {
+        source: packet.destination.ip(),
+        destination: packet.source.ip(),
+        mark: (!is_open).then_some(if path.has_mark { packet.mark.0 } else { 0 }),
+        uid: Some(0),
+        in_interface: "lo",
+        protocol: 0,
+        ports: None,
+    };
+    let found = lookup(fib, &flow);
+    if !found.uncertain.is_empty() {
+        return None;
+    }
+    let Some(Found::Route(route)) = found.decisive.map(|tried| tried.found) else {
+        return Some(false);
+    };
+    if route.kind != RouteKind::Unicast {
+        return Some(false);
+    }
+    if path.is_loose || route.interface.as_deref() == Some(way) {
+        return Some(true);
+    }
+    // Of IPv6 routes to the same network that by this interface counts, and of a route with several ways each.
+    let is_alike = |other: &FibRoute| {
+        (other.table, other.destination) == (route.table, route.destination)
+            && other.interface.as_deref().is_none_or(|name| name == way)
+    };
+    (!fib.routes.iter().any(is_alike)).then_some(false)
 }
 
 fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &PacketState) -> Holds {
@@ -256,6 +300,11 @@ fn mismatch_words(test: &FieldMatch, packet: &PacketState) -> String {
         Field::DestinationType(_) => {
             format!("destination {} is {not}of type {listed}", packet.destination.ip())
         }
+        Field::ReversePath(_) => {
+            let no = if test.is_negated { "a" } else { "no" };
+            format!("{no} route leads back to {}", packet.source.ip())
+        }
+        Field::ExtensionHeader => "has no extension header".to_owned(),
     }
 }
 

@@ -205,7 +205,9 @@ impl Question {
             | Field::Connection(..)
             | Field::TcpFlags
             | Field::SourceType(_)
-            | Field::DestinationType(_) => {}
+            | Field::DestinationType(_)
+            | Field::ReversePath(_)
+            | Field::ExtensionHeader => {}
         }
         Some(())
     }

@@ -191,7 +191,9 @@ fn of_tests(tests: &[FieldMatch], family: Family, values: &mut Vec<Value>) {
                 | Field::Connection(..)
                 | Field::TcpFlags
                 | Field::SourceType(_)
-                | Field::DestinationType(_) => None,
+                | Field::DestinationType(_)
+                | Field::ReversePath(_)
+                | Field::ExtensionHeader => None,
             });
         }
     }

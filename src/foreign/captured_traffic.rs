@@ -96,7 +96,9 @@ impl Taken {
             | Field::Connection(..)
             | Field::TcpFlags
             | Field::SourceType(_)
-            | Field::DestinationType(_) => false,
+            | Field::DestinationType(_)
+            | Field::ReversePath(_) => false,
+            Field::ExtensionHeader => test.holds_for_any(&[0]),
         }
     }
 }
@@ -195,6 +197,15 @@ impl CapturedTraffic {
     }
 
     fn may_meet(&self, tests: &[FieldMatch]) -> bool {
+        // Packets to whose source no route leads back. Which captured ones that are, a walk says; by the mark
+        // of TPROXY it is each that arrives.
+        let is_spoofed = |test: &FieldMatch| {
+            let is_by_tproxy = |has_mark: bool| has_mark && self.keeps_port;
+            matches!(test.field, Field::ReversePath(path) if test.is_negated && !is_by_tproxy(path.has_mark))
+        };
+        if tests.iter().any(is_spoofed) {
+            return false;
+        }
         let may_meet = |protocol| may_meet(tests, protocol, self.family);
         may_meet(TCP) || self.dns && may_meet(UDP) && may_be_dns(tests)
     }
@@ -280,6 +291,7 @@ fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
         Field::State if test.is_negated => test.holds_for_any(&[NEW, ESTABLISHED, RELATED]),
         Field::State => test.holds_for_any(&[NEW, ESTABLISHED, RELATED, DNAT, SNAT]),
         Field::SourceType(_) | Field::DestinationType(_) => test.holds_for_any(&[UNICAST, LOCAL]),
+        Field::ExtensionHeader => test.holds_for_any(&[0]),
         Field::Source
         | Field::Destination
         | Field::SourcePort
@@ -293,7 +305,8 @@ fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
         | Field::Mark
         | Field::Connmark
         | Field::Connection(..)
-        | Field::TcpFlags => !test.is_never(family),
+        | Field::TcpFlags
+        | Field::ReversePath(_) => !test.is_never(family),
     }
 }
 

@@ -222,7 +222,7 @@ impl Query<'_> {
             Field::Protocol => UDP,
             Field::Destination => address_number(self.server),
             Field::DestinationPort => DNS_PORT.number().into(),
-            Field::InInterface => 0,
+            Field::InInterface | Field::ExtensionHeader => 0,
             Field::OutInterface if self.server.is_loopback() => name_number(b"lo"),
             Field::DestinationType(Limit::None) if self.server.is_loopback() => LOCAL,
             Field::Source
@@ -238,7 +238,8 @@ impl Query<'_> {
             | Field::Connection(..)
             | Field::TcpFlags
             | Field::SourceType(_)
-            | Field::DestinationType(_) => return None,
+            | Field::DestinationType(_)
+            | Field::ReversePath(_) => return None,
         };
         Some(test.lists(value) != test.is_negated)
     }

@@ -48,6 +48,19 @@ pub enum Field {
     SourceType(Limit),
     /// The type of the destination: one of the constants [`UNICAST`] to [`MULTICAST`].
     DestinationType(Limit),
+    /// 1 if a route leads back to the source.
+    ReversePath(ReversePath),
+    /// 1 if it has this extension header of IPv6, which no packet of a plain socket has.
+    ExtensionHeader,
+}
+
+/// Which routes lead back to the source of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReversePath {
+    /// Those by any interface, not only by the one that the packet arrives on.
+    pub is_loose: bool,
+    /// Those of a packet with its mark, not of one without a mark.
+    pub has_mark: bool,
 }
 
 /// The interface whose addresses count as those of the machine.
@@ -196,7 +209,9 @@ impl FieldMatch {
             | Field::Connection(..)
             | Field::TcpFlags
             | Field::SourceType(_)
-            | Field::DestinationType(_) => return false,
+            | Field::DestinationType(_)
+            | Field::ReversePath(_)
+            | Field::ExtensionHeader => return false,
         };
         let are_all = |(first, last): &Range| *first == 0 && *last >= most & self.mask;
         self.is_negated && self.values.iter().any(are_all)

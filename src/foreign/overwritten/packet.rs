@@ -125,8 +125,10 @@ fn known(test: &FieldMatch, path: &MarkPath, position: Position, pod: &Pod) -> V
         Field::Destination if path.is_to_pod() => pod.addresses(),
         Field::SourceType(Limit::None) => one(path.source),
         Field::DestinationType(Limit::None) => one(path.destination),
+        Field::ExtensionHeader => one(0),
         Field::Source
         | Field::Destination
+        | Field::ReversePath(_)
         | Field::SourceType(_)
         | Field::DestinationType(_)
         | Field::SourcePort

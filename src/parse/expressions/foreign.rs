@@ -228,6 +228,7 @@ impl Reader {
             | Loaded::Address(..)
             | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
+            | Loaded::ReversePath(_)
             | Loaded::Status(_)
             | Loaded::EndAddress(..)
             | Loaded::Random(..) => (4, 4),
@@ -365,15 +366,51 @@ fn end(data: &[u8], family: Family) -> Option<Loaded> {
     })
 }
 
-/// The type of an address, if that is what is looked up.
+/// The name of the extension of iptables for a header of IPv6 of which an `exthdr` loads a part: without the
+/// header the rule ends.
+pub(super) fn extension_header(name: &str, data: &[u8]) -> Option<&'static str> {
+    const TYPE: u16 = 2;
+    const FLAGS: u16 = 5;
+    const KIND: u16 = 6;
+    let attributes = nfnetlink::Attributes::new(data);
+    let value = |kind: u16| attributes.of(kind).and_then(|number| number.be32()).unwrap_or(0);
+    // Not that of TCP, and not whether the header is there.
+    if name != "exthdr" || value(KIND) != 0 || value(FLAGS) != 0 {
+        return None;
+    }
+    let [header] = *attributes.of(TYPE)?.payload else { return None };
+    Some(match header {
+        0 => "hbh",
+        43 => "rt",
+        44 => "frag",
+        60 => "dst",
+        135 => "mh",
+        _ => return None,
+    })
+}
+
+/// The type of an address, or whether a route leads back to the source, if that is what is looked up.
 fn fib(data: &[u8]) -> Option<Loaded> {
     const RESULT: u16 = 2;
     const FLAGS: u16 = 3;
+    const INTERFACE: u32 = 1;
     const ADDRESS_TYPE: u32 = 3;
+    const IS_PRESENT: u32 = 32;
     let attributes = nfnetlink::Attributes::new(data);
-    (attributes.of(RESULT)?.be32()? == ADDRESS_TYPE).then_some(())?;
+    let (result, flags) = (attributes.of(RESULT)?.be32()?, attributes.of(FLAGS)?.be32()?);
+    if result == INTERFACE {
+        // By source and perhaps the mark, of any interface or of the one in.
+        return Some(Loaded::ReversePath(match flags & !IS_PRESENT {
+            1 => "--loose ",
+            5 => "--loose --validmark ",
+            9 => "",
+            13 => "--validmark ",
+            _ => return None,
+        }));
+    }
+    (result == ADDRESS_TYPE).then_some(())?;
     // By source or destination, of the interfaces in and out.
-    Some(match attributes.of(FLAGS)?.be32()? {
+    Some(match flags {
         1 => Loaded::AddressType("--src-type", ""),
         2 => Loaded::AddressType("--dst-type", ""),
         9 => Loaded::AddressType("--src-type", "--limit-iface-in "),

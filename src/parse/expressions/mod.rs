@@ -105,6 +105,8 @@ enum Loaded {
     MaskedAddress(&'static str, IpAddr),
     /// The option for the type of an address, and its limit to an interface.
     AddressType(&'static str, &'static str),
+    /// Whether a route leads back to the source, with these options of the extension.
+    ReversePath(&'static str),
     /// The bits of the connection's status that count.
     Status(u32),
     /// The direction of the connection.
@@ -335,6 +337,7 @@ impl Reader {
             | Loaded::Port(_)
             | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
+            | Loaded::ReversePath(_)
             | Loaded::Status(_)
             | Loaded::Direction
             | Loaded::EndPort(_)
@@ -404,7 +407,7 @@ impl Reader {
             name => {
                 self.loaded = None;
                 self.fields.clear();
-                self.unread(name)
+                self.unread(foreign::extension_header(name, data).unwrap_or(name))
             }
         }
     }

@@ -82,6 +82,7 @@ impl Reader {
             | Loaded::Address(..)
             | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
+            | Loaded::ReversePath(_)
             | Loaded::Status(_)
             | Loaded::Direction
             | Loaded::EndAddress(..)

@@ -69,6 +69,7 @@ impl Reader {
                 is_alike.then_some(())?;
                 self.tests += &format!("-m addrtype {not}{option} {types} {limit}");
             }
+            Loaded::ReversePath(options) => self.tests += &reverse_path(options, is_negated, values)?,
             Loaded::Status(_) | Loaded::Direction | Loaded::EndAddress(..) | Loaded::EndPort(_) => {
                 self.tests += &self.connection_tested(is_negated, values)?;
             }
@@ -123,6 +124,7 @@ impl Reader {
             | Loaded::Address(..)
             | Loaded::MaskedAddress(..)
             | Loaded::AddressType(..)
+            | Loaded::ReversePath(_)
             | Loaded::Random(..) => return None,
         })
     }
@@ -258,4 +260,12 @@ pub(super) fn flags_of(bits: u8) -> Option<String> {
 fn type_of(number: u32) -> Option<String> {
     const TYPES: [(u32, &str); 4] = [(1, "UNICAST"), (2, "LOCAL"), (3, "BROADCAST"), (5, "MULTICAST")];
     TYPES.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
+}
+
+/// A test of the interface of the route back, by its number or by whether there is one: 0 without a route.
+fn reverse_path(options: &str, is_negated: bool, values: &[Values<'_>]) -> Option<String> {
+    let [(value, last)] = values else { return None };
+    let value = number(value, 0).filter(|number| *number <= 1 && value == last)?;
+    let not = if (value == 0) == is_negated { "" } else { "--invert " };
+    Some(format!("-m rpfilter {options}{not}"))
 }

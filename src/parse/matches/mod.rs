@@ -2,7 +2,7 @@
 
 mod values;
 
-use crate::live_rules::{Field, FieldMatch, Limit};
+use crate::live_rules::{Field, FieldMatch, Limit, ReversePath};
 
 /// The matches of a rule: all of them have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,9 @@ const MODULES: [&str; 11] = [
     "udp",
 ];
 
+/// The extensions that test an extension header of IPv6: without it they do not hold, whatever their options.
+const HEADERS: [&str; 5] = ["dst", "frag", "hbh", "mh", "rt"];
+
 /// Whether an extension tests nothing but by options that are read.
 pub(super) fn is_read(name: &str) -> bool {
     MODULES.contains(&name)
@@ -46,6 +49,16 @@ pub(super) fn of_words(words: &[String]) -> Matches {
         };
         match option {
             ["--comment", ..] => {}
+            ["-m", "rpfilter"] => {
+                (module, first) = ("rpfilter", found.known.len());
+                found.known.push(is_one(Field::ReversePath(ReversePath::default()), &words));
+            }
+            ["-m", name] if HEADERS.contains(name) => {
+                (module, first) = ("header", found.known.len());
+                found.known.push(is_one(Field::ExtensionHeader, &words));
+            }
+            [option] if module == "rpfilter" && reverse_path(&mut found.known, option).is_some() => {}
+            [option, ..] if module == "header" && option.starts_with("--") => {}
             ["-m", name] => {
                 (module, first) =
                     (MODULES.into_iter().find(|known| known == name).unwrap_or("?"), found.known.len());
@@ -75,6 +88,25 @@ pub(super) fn of_words(words: &[String]) -> Matches {
         }
     }
     found
+}
+
+/// The test that something holds.
+fn is_one(field: Field, words: &[&str]) -> FieldMatch {
+    FieldMatch { field, values: vec![(1, 1)], mask: u128::MAX, is_negated: false, words: words.join(" ") }
+}
+
+/// An option of the reverse path filter.
+fn reverse_path(known: &mut [FieldMatch], option: &str) -> Option<()> {
+    let test = known.last_mut()?;
+    let Field::ReversePath(path) = &mut test.field else { return None };
+    match option {
+        "--loose" => path.is_loose = true,
+        "--validmark" => path.has_mark = true,
+        "--invert" => test.is_negated = true,
+        _ => return None,
+    }
+    test.words = format!("{} {option}", test.words);
+    Some(())
 }
 
 /// The addresses that count are those of one interface.

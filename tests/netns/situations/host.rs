@@ -26,6 +26,73 @@ pub(super) const SITUATIONS: &[Situation] = &[
         ..NONE
     },
     Situation {
+        name: "firewalld 2.3 filters by the reverse path",
+        nft: r#"table inet firewalld { chain filter_PREROUTING { type filter hook prerouting priority filter + 10; policy accept; icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept; meta nfproto ipv6 fib saddr . mark . iif oif missing drop; }; }
+"#,
+        packets: &["outside pod:8080", "app service:80", "proxy service:80", "app pod:8080"],
+        ..NONE
+    },
+    Situation {
+        name: "reverse path filter of nftables, by any interface and without the mark",
+        nft: r#"table inet paths { chain pre { type filter hook prerouting priority raw; fib saddr oif missing drop; fib saddr . iif oif eq 0 drop; }; }
+"#,
+        packets: &["outside pod:8080", "app service:80", "proxy service:80"],
+        ..NONE
+    },
+    Situation {
+        name: "reverse path filter of nftables: whoever is not known is dropped",
+        nft: r#"table inet paths { chain pre { type filter hook prerouting priority raw; iifname != "lo" fib saddr . iif oif exists tcp dport 8080 drop; }; }
+"#,
+        packets: &["outside pod:8080", "app service:80"],
+        ..NONE
+    },
+    Situation {
+        name: "firewalld 2.3 with iptables",
+        iptables: r#"*mangle
+:PREROUTING_direct -
+-A PREROUTING -j PREROUTING_direct
+-6 -A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 134 -j ACCEPT
+-6 -A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j ACCEPT
+-6 -A PREROUTING -m rpfilter --validmark --invert -j DROP
+COMMIT
+"#,
+        packets: &["outside pod:8080", "app service:80", "proxy service:80"],
+        ..NONE
+    },
+    Situation {
+        name: "rpfilter without options drops what is known",
+        iptables: r#"*raw
+-A PREROUTING ! -i lo -p tcp -m tcp --dport 8080 -m rpfilter -j DROP
+-A PREROUTING ! -i lo -p tcp -m tcp --dport 8443 -m rpfilter --loose --invert -j DROP
+COMMIT
+"#,
+        packets: &["outside pod:8080", "outside pod:8443", "app service:80"],
+        ..NONE
+    },
+    Situation {
+        name: "ufw 0.36.2 drops routing headers",
+        iptables: r#"*filter
+:ufw-before-input -
+:ufw-before-output -
+-A INPUT -j ufw-before-input
+-A OUTPUT -j ufw-before-output
+-6 -A ufw-before-input -m rt --rt-type 0 -j DROP
+-6 -A ufw-before-output -m rt --rt-type 0 -j DROP
+-6 -A ufw-before-input -m frag ! --fragid 0 -j DROP
+-6 -A ufw-before-input -m hbh ! --hbh-len 0 -j DROP
+COMMIT
+"#,
+        packets: &["outside pod:8080", "app service:80", "proxy service:80"],
+        ..NONE
+    },
+    Situation {
+        name: "extension headers in nftables",
+        nft: r#"table ip6 headers { chain in { type filter hook input priority 0; rt type 0 drop; frag id != 0 drop; hbh hdrlength 0 drop; }; chain out { type filter hook output priority 0; rt type 0 drop; }; }
+"#,
+        packets: &["outside pod:8080", "app service:80", "proxy service:80"],
+        ..NONE
+    },
+    Situation {
         name: "ufw lets the captured port in",
         iptables: r#"*filter
 :ufw-before -

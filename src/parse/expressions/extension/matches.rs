@@ -31,6 +31,7 @@ pub(in crate::parse) fn of_match(name: &str, extension: Extension<'_>) -> Option
         ("addrtype", 1) => address_type(extension),
         ("multiport", 0..=1) => ports(extension),
         ("iprange", 1) => address_range(extension),
+        ("rpfilter", 0) => reverse_path(extension),
         ("tcp", 0) => tcp(extension),
         ("udp", 0) => udp(extension),
         _ => None,
@@ -95,6 +96,13 @@ fn address_type(extension: Extension<'_>) -> Option<String> {
         words += if flags & flag == 0 { "" } else { option };
     }
     Some(words)
+}
+
+fn reverse_path(extension: Extension<'_>) -> Option<String> {
+    const OPTIONS: [(u8, &str); 4] =
+        [(1, "--loose "), (2, "--validmark "), (4, "--accept-local "), (8, "--invert ")];
+    let flags = extension.byte(0)?;
+    Some(OPTIONS.into_iter().filter(|(bit, _)| flags & bit != 0).map(|(_, option)| option).collect())
 }
 
 fn ports(extension: Extension<'_>) -> Option<String> {
