@@ -1,13 +1,14 @@
 //! One kind of traffic, by one packet: what becomes of it, and what is wrong with that.
 
 use super::egress::is_egress_filter;
+use super::fix::{self, Fix};
 use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::rules::Rules;
-use super::walk::{Match, Sent, Step, Verdict, Walk};
-use super::{LiveState, Pod, fix};
+use super::walk::{Sent, Step, Verdict, Walk};
+use super::{LiveState, Pod};
 use crate::finding::{self, Finding, Subject};
 use crate::model::{Family, Transport};
 
@@ -65,7 +66,7 @@ pub(super) struct Problem {
     /// Whether the rule is for calls of servers, and no process of the pod listens on the port.
     pub(super) is_of_egress: bool,
     /// The command that mends it, if that is no rule of `about`.
-    pub(super) fix: Option<String>,
+    pub(super) fix: Option<Fix>,
 }
 
 impl Problem {
@@ -85,6 +86,9 @@ impl Problem {
     /// packet, unless that is what was asked.
     pub(super) fn finding(&self, row: &Row, cause: &str, question: Option<&str>) -> Finding {
         let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);
+        if let Some(fix) = self.fix.as_ref().filter(|fix| fix.precedes_removal) {
+            return finding.subject(fix.command.as_str());
+        }
         let has_removal = self
             .about
             .iter()
@@ -93,7 +97,7 @@ impl Problem {
             return finding;
         }
         let asks = |question| format!("`istio-iptables explain --live{question}` shows the rules on its way");
-        let fix = self.fix.clone().or_else(|| question.map(asks));
+        let fix = self.fix.as_ref().map(|fix| fix.command.clone()).or_else(|| question.map(asks));
         finding.subject(fix.unwrap_or_else(|| ON_ITS_WAY.to_owned()))
     }
 }
@@ -258,15 +262,11 @@ fn condition(problem: &ReplyProblem) -> Subject {
     Subject::Condition(problem.sentence.clone())
 }
 
-/// The rule that decides and those that lead to it, and whether one of them is for an owner.
+/// The rule that decides, then those that lead to it, and whether one of them is for an owner.
 fn causes(decisive: Option<&Step<'_>>, walk: &Walk<'_>) -> (Vec<Subject>, bool) {
     let Some(decisive) = decisive.filter(|step| step.rule.is_foreign()) else { return (Vec::new(), false) };
-    let leads = |step: &&Step<'_>| {
-        step.rule.is_foreign()
-            && !matches!(step.matches, Match::Mismatch(_))
-            && (step.hook, step.table) == (decisive.hook, decisive.table)
-    };
-    let leading: Vec<&Step<'_>> = walk.steps.iter().filter(leads).collect();
+    let leading: Vec<&Step<'_>> =
+        walk.path_to(decisive).into_iter().filter(|step| step.rule.is_foreign()).collect();
     let is_of_owner = leading.iter().any(|step| step.rule.rule.tests_owner());
     (leading.into_iter().map(|step| Subject::Rule(step.id())).collect(), is_of_owner)
 }

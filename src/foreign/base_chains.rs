@@ -16,7 +16,7 @@ use nfnetlink::nftables::{
 use super::captured_traffic::{CapturedTraffic, Taken};
 use super::expression_words::{CT_ZONE, NOTRACK, is_verdict_map, rewrites, word, word_of_effect};
 use super::later_chains;
-use super::{DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED, ports_of_proxy};
+use super::{AcceptedPorts, DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED};
 use crate::finding::{Finding, Problem, Subject};
 use crate::live_rules::{Effect, LiveRule};
 use crate::model::{
@@ -279,7 +279,7 @@ impl Ours {
     }
 
     fn ports(&self) -> String {
-        ports_of_proxy(&self.captured)
+        AcceptedPorts::of(&self.captured).words
     }
 
     /// Whether a rule may match what is captured.

@@ -11,11 +11,25 @@ use crate::model::{Backend, Family, Hook, Table, Target, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{INPUT, Observed, ObservedTable, POSTROUTING};
 
-/// `TCP to the ports 15001, 15006`, for a hint.
-pub(super) fn ports_of_proxy(captured: &[CapturedTraffic]) -> String {
-    let ports: BTreeSet<u16> = captured.iter().flat_map(CapturedTraffic::ports).into_set();
-    let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
-    if ports.is_empty() { "the captured ports".to_owned() } else { format!("the ports {}", ports.join(", ")) }
+/// The ports with which captured packets come to the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AcceptedPorts {
+    /// `the ports 15001, 15006`, for a hint.
+    pub(super) words: String,
+    /// `15001,15006`, if these are all: packets that TPROXY captures keep their port.
+    pub(super) listed: Option<String>,
+}
+
+impl AcceptedPorts {
+    pub(super) fn of(captured: &[CapturedTraffic]) -> Self {
+        let ports: BTreeSet<u16> = captured.iter().flat_map(CapturedTraffic::ports).into_set();
+        let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+        if ports.is_empty() {
+            return Self { words: "the captured ports".to_owned(), listed: None };
+        }
+        let are_all = !captured.iter().any(|captured| captured.keeps_port);
+        Self { words: format!("the ports {}", ports.join(", ")), listed: are_all.then(|| ports.join(",")) }
+    }
 }
 
 impl Examined<'_> {
@@ -52,7 +66,7 @@ impl Examined<'_> {
                 found.push((name, Found::Policy(chain), Targets::of("DROP")));
             }
         }
-        let place = || Placement::Later(ports_of_proxy(std::slice::from_ref(&captured)));
+        let place = || Placement::Later(AcceptedPorts::of(std::slice::from_ref(&captured)));
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         found
             .into_iter()

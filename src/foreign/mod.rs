@@ -25,7 +25,7 @@ use crate::text::one_line;
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
 pub use base_chains::{BaseChain, find_conflicting_base_chains, is_of_backend};
 use captured_traffic::CapturedTraffic;
-use later_chains::ports_of_proxy;
+use later_chains::AcceptedPorts;
 pub use mark_changes::find_mark_changes;
 pub use marks::find_tproxy_marks;
 pub use overwritten::Network;
@@ -155,7 +155,7 @@ impl Examined<'_> {
         } else if captures_at(&|priority| priority > table.priority()) {
             (Placement::Before, accept_all(captured.arriving().collect(), &before))
         } else if captures_at(&|priority| priority < table.priority()) {
-            let ports = ports_of_proxy(std::slice::from_ref(&captured));
+            let ports = AcceptedPorts::of(std::slice::from_ref(&captured));
             (Placement::Later(ports), accept_all(captured.taken(is_output).collect(), &behind))
         } else {
             (Placement::Beside, false)

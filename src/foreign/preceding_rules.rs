@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DEEPEST, shown};
+use super::{AcceptedPorts, DEEPEST, shown};
 use crate::finding::{Finding, Problem, RuleId, Subject};
 use crate::live_rules::{Field, FieldMatch, LiveRule};
 use crate::model::{Family, Hook, Table, Variant};
@@ -177,25 +177,50 @@ impl From<&PrecedingRule> for Finding {
         let finding = Self::new(Problem::ForeignRule, first.cause()).advice(first.advice());
         match found {
             Found::Policy(chain) => {
-                let tool = match (first.family, variant) {
-                    (Family::V4, Variant::Nft) => "iptables",
-                    (Family::V6, Variant::Nft) => "ip6tables",
-                    (Family::V4, Variant::Legacy) => "iptables-legacy",
-                    (Family::V6, Variant::Legacy) => "ip6tables-legacy",
-                };
                 let command = match &first.place {
-                    // A firewall that drops by policy does so on purpose.
-                    Placement::Later(_) => format!(
-                        "`{tool} -t {} -I {chain} -p tcp --dport PORT -j ACCEPT` for each port of the proxy",
-                        first.table
-                    ),
+                    Placement::Later(ports) => first.accepting(chain, ports),
                     Placement::Before | Placement::Beside => {
-                        format!("`{tool} -t {} -P {chain} ACCEPT`", first.table)
+                        format!("`{} -t {} -P {chain} ACCEPT`", first.tool(), first.table)
                     }
                 };
                 finding.subject(command)
             }
-            Found::Rule(..) => finding.about(about).family(first.family),
+            Found::Rule(..) => {
+                let finding = finding.about(about).family(first.family);
+                match (&first.place, &first.targets) {
+                    // Without the rule that leads there, what is behind it drops the packets as well.
+                    (Placement::Later(ports), Targets::Chain(..) | Targets::Goto(..)) => {
+                        finding.subject(first.accepting(found.chain(), ports))
+                    }
+                    _ => finding,
+                }
+            }
+        }
+    }
+}
+
+impl PrecedingRule {
+    const fn tool(&self) -> &'static str {
+        match (self.family, self.variant) {
+            (Family::V4, Variant::Nft) => "iptables",
+            (Family::V6, Variant::Nft) => "ip6tables",
+            (Family::V4, Variant::Legacy) => "iptables-legacy",
+            (Family::V6, Variant::Legacy) => "ip6tables-legacy",
+        }
+    }
+
+    /// The rule that accepts what goes to the proxy: a firewall drops the rest on purpose.
+    fn accepting(&self, chain: &str, ports: &AcceptedPorts) -> String {
+        let (tool, table) = (self.tool(), self.table);
+        match &ports.listed {
+            Some(ports) => {
+                format!("`{tool} -t {table} -I {chain} -p tcp -m multiport --dports {ports} -j ACCEPT`")
+            }
+            None => {
+                format!(
+                    "`{tool} -t {table} -I {chain} -p tcp --dport PORT -j ACCEPT` for each port of the proxy"
+                )
+            }
         }
     }
 }
@@ -253,10 +278,10 @@ impl PrecedingRule {
     fn advice(&self) -> String {
         let mend = match (&self.found, &self.place) {
             (Found::Policy(_), Placement::Later(ports)) => {
-                return format!("; accept {ports} in the chain, if that is not intended");
+                return format!("; accept {} in the chain, if that is not intended", ports.words);
             }
             (_, Placement::Later(ports)) => {
-                return format!("; accept {ports} before it, if that is not intended");
+                return format!("; accept {} before it, if that is not intended", ports.words);
             }
             (Found::Policy(_), _) => "set it to ACCEPT",
             (_, Placement::Before) => "move it after our rule or delete it",
@@ -283,5 +308,5 @@ pub(super) enum Placement {
     /// Behind it, or in tables that packets meet besides ours.
     Beside,
     /// On the way to the proxy, which has these ports.
-    Later(String),
+    Later(AcceptedPorts),
 }

@@ -37,10 +37,10 @@ for_these_fixtures!(
     ]
 );
 
-const OPTIONS: [&str; 4] = ["-i", "*", "-b", "*"];
+pub(crate) const OPTIONS: [&str; 4] = ["-i", "*", "-b", "*"];
 
 /// The problems of a report, each with its id, its cause and its fix; text and JSON have the same ones.
-fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
+pub(crate) fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
     let report = |more: &[&str]| {
         let words = [&["explain", "--live"], question, more].concat();
         pod.bare_istio_iptables(&words).run().succeeded().stdout()
@@ -181,7 +181,7 @@ fn fixes_of(pod: &Pod, problem: &str, question: &[&str]) -> Vec<String> {
 }
 
 /// Runs the command of a fix, which is between the first two backquotes.
-fn run_fix(pod: &Pod, fix: &str) {
+pub(crate) fn run_fix(pod: &Pod, fix: &str) {
     let command = fix.split('`').nth(1).unwrap_or_else(|| panic!("{fix}"));
     pod.namespace.run(|| tool("sh", &["-ec", command], ""));
 }

@@ -53,6 +53,7 @@ mod explain_untracked_dns;
 mod explain_user_namespace;
 mod explainer;
 mod families;
+mod firewalls;
 mod foreign_backend_switch;
 mod foreign_chains;
 mod foreign_comments;

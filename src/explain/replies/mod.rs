@@ -33,7 +33,7 @@ pub(super) struct ReplyProblem {
     /// The policy rule by which it is lost, or the setting of an interface.
     pub(super) known_cause: Option<Subject>,
     /// The command that mends it, if one is known.
-    pub(super) fix: Option<String>,
+    pub(super) fix: Option<fix::Fix>,
     /// Whether it is sure to happen.
     pub(super) is_certain: bool,
     /// Whether a socket of the proxy ends all connections of a kind. One that takes MPTCP ends those of MPTCP

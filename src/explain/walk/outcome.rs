@@ -5,7 +5,7 @@ use super::super::matching::PacketState;
 use super::super::routing::{Looked, Routed, words};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
-use crate::model::Port;
+use crate::model::{Port, Target};
 use crate::nft;
 use crate::routing::Found;
 
@@ -118,6 +118,20 @@ impl<'a> Walk<'a> {
         self.cause.as_ref().or_else(|| self.steps.get(self.decided_by?))
     }
 
+    /// The rule that decides, and those of the chains that lead to it, up to the base chain.
+    pub(in crate::explain) fn path_to<'b>(&'b self, decisive: &'b Step<'a>) -> Vec<&'b Step<'a>> {
+        let mut path = vec![decisive];
+        let at = self.steps.iter().position(|step| std::ptr::eq(step, decisive)).unwrap_or(self.steps.len());
+        for step in self.steps.iter().take(at).rev() {
+            let Some(last) = path.last() else { break };
+            let is_there = (step.hook, step.table) == (last.hook, last.table);
+            if is_there && step.leads_to(last.chain) {
+                path.push(step);
+            }
+        }
+        path
+    }
+
     /// What may decide otherwise and cannot be evaluated, in words: a foreign rule, or a policy rule.
     pub(in crate::explain) fn unsure(&self) -> Option<String> {
         self.all_unsure().next()
@@ -152,6 +166,15 @@ impl<'a> Walk<'a> {
 }
 
 impl Step<'_> {
+    /// Whether it leads to a chain, or may.
+    fn leads_to(&self, chain: &str) -> bool {
+        match &self.effect {
+            Some(Effect::Chain { name, .. }) => name == chain,
+            Some(Effect::Known(Target::Jump(own))) => own.name() == chain,
+            _ => false,
+        }
+    }
+
     /// Whether the guard wrote the rule, until the capture rules are live again.
     pub(in crate::explain) fn is_of_lockdown(&self) -> bool {
         self.table.strip_prefix(INET).is_some_and(nft::is_lockdown_table)
