@@ -13,6 +13,7 @@ use crate::finding::{Finding, Problem, RuleId, Subject};
 use crate::live_rules::{LiveRule, MarkChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily};
 use crate::parse::{self, Observed};
+use crate::text::shell_words;
 
 /// What has the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub fn find_tproxy_marks(
             if !is_listed(table, backend) {
                 for (marked, chain) in marks.in_table(table) {
                     let rule = format!(": {} {}", table.name, chain.name);
-                    found.push(marks.warning(marked, &rule));
+                    found.push(marks.warning(marked, &rule).subject(listing(&rule)));
                     named.insert(rule);
                 }
             }
@@ -69,9 +70,9 @@ pub fn find_tproxy_marks(
             if !named.contains(&rule) {
                 let sentence = format!("a foreign rule changes marks of TPROXY{rule}: {harms}");
                 let advice = "; exempt these packets from the rule or delete it";
-                found.push(
-                    Finding::new(Problem::TproxyMark, sentence).advice(advice).about(about).family(family),
-                );
+                let subject = if about.is_none() { listing(&rule) } else { String::new() };
+                let finding = Finding::new(Problem::TproxyMark, sentence).advice(advice).about(about);
+                found.push(finding.subject(subject).family(family));
             }
         }
     }
@@ -79,6 +80,12 @@ pub fn find_tproxy_marks(
     let mut seen = BTreeSet::new();
     found.retain(|warning| seen.insert(warning.to_string()));
     found
+}
+
+/// The command that lists a chain of nftables, which is named behind a colon.
+fn listing(place: &str) -> String {
+    let chain = shell_words(place.trim_start_matches(": "));
+    format!("`nft list chain {chain}` shows its rules: exempt the captured packets from those that set marks")
 }
 
 struct Marks {

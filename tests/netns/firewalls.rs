@@ -10,7 +10,8 @@ for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
     [
         a_firewall_with_chains_of_its_own_is_mended_by_the_fix,
-        filters_of_spoofed_packets_and_routing_headers_are_no_problem
+        filters_of_spoofed_packets_and_routing_headers_are_no_problem,
+        a_chain_that_changes_marks_is_listed_by_the_fix
     ]
 );
 
@@ -71,5 +72,21 @@ fn filters_of_spoofed_packets_and_routing_headers_are_no_problem(fixture: Fixtur
     for family in fixture.families() {
         let target = at(family.pod(), 8080);
         pod.outside().call(target).captured(15006, target);
+    }
+}
+
+fn a_chain_that_changes_marks_is_listed_by_the_fix(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&[&OPTIONS[..], &["-m", "TPROXY"]].concat());
+    let marks = "table inet marks { chain gives { ct mark set 0x539; }
+        chain pre { type filter hook prerouting priority -160; jump gives; }; }";
+    pod.namespace.run(|| tool("nft", &["-f", "-"], marks));
+    let found = problems(&pod, &[]);
+    let of_mark: Vec<_> = found.iter().filter(|[id, ..]| id == "tproxy-mark").collect();
+    assert!(!of_mark.is_empty(), "{found:#?}");
+    for [_, _, fix] in of_mark {
+        assert!(fix.starts_with("`nft list chain inet marks gives` "), "{fix}");
+        run_fix(&pod, fix);
     }
 }
