@@ -28,8 +28,11 @@ pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error>
         [] => BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)),
         named => command_line(named, Texts::None).try_get_matches_from(arguments),
     };
-    // Help and hints are about the whole command line.
-    matches.or_else(|_| command().try_get_matches_from(arguments))
+    match matches {
+        // Help and hints are about the whole command line.
+        Err(error) if error.kind() != ErrorKind::DisplayVersion => command().try_get_matches_from(arguments),
+        other => other,
+    }
 }
 
 /// The sub-commands whose names are among the words, also where they are values.

@@ -26,7 +26,7 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         "nftables" => Ok(BackendChoice::Nftables),
         other => {
             let expected = Expected::new("auto, iptables, iptables-nft, iptables-legacy or nftables");
-            Err(match other {
+            Err(match other.to_ascii_lowercase().as_str() {
                 "legacy" => expected.hint("did you mean iptables-legacy?"),
                 "native" | "native-nftables" | "nf_tables" => expected.hint("did you mean nftables?"),
                 "nft" => expected.hint("did you mean iptables-nft, or nftables for rules without iptables?"),

@@ -37,14 +37,11 @@ impl Expected {
         }
     }
 
-    /// Adds a hint if the same in small letters is accepted or has a hint. `parse` is what has refused
-    /// `given`; `None` if it accepts a value.
-    pub(super) fn or_small_letters(self, given: &str, parse: &dyn Fn(&str) -> Option<Self>) -> Self {
-        let small = given.to_ascii_lowercase();
-        match parse(&small) {
-            None => self.hint(format!("did you mean {small}?")),
-            Some(Self { hint: hint @ Some(_), .. }) if self.hint.is_none() => Self { hint, ..self },
-            Some(_) => self,
+    /// Adds a hint if the same in small letters is one of the accepted words.
+    pub(super) fn or_small_letters(self, given: &str, words: &[&str]) -> Self {
+        match words.iter().find(|word| word.eq_ignore_ascii_case(given)) {
+            Some(word) if self.hint.is_none() => self.hint(format!("did you mean {word}?")),
+            Some(_) | None => self,
         }
     }
 }

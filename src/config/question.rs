@@ -264,7 +264,8 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     pub(super) fn refuse(&mut self, key: PacketKey, expected: Expected) {
         let given = self.raw.packet(key).to_owned();
-        let expected = expected.or_unquoted(&given);
+        let words = self.raw.command.words(key);
+        let expected = expected.or_unquoted(&given).or_small_letters(&given, words);
         self.errors.push(ConfigError::Value { origin: Origin::Packet(key), given, expected });
     }
 
@@ -274,11 +275,7 @@ impl Reader<'_> {
         key: PacketKey,
         parse: impl Fn(&str) -> Result<T, Expected>,
     ) -> Option<T> {
-        let given = self.raw.packet(key);
-        let refuse = |expected: Expected| {
-            self.refuse(key, expected.or_small_letters(given, &|text| parse(text).err()));
-        };
-        parse(given).map_err(refuse).ok()
+        parse(self.raw.packet(key)).map_err(|expected| self.refuse(key, expected)).ok()
     }
 
     /// One value that may be missing; `None` on the outside after an error.

@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
-        let expected = expected.or_unquoted(given);
+        let expected = expected.or_unquoted(given).or_small_letters(given, key.spec().words);
         self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 
@@ -64,7 +64,6 @@ impl<'a> Reader<'a> {
         match parse(text) {
             Ok(value) => Some(value),
             Err(expected) => {
-                let expected = expected.or_small_letters(text, &|text| parse(text).err());
                 self.refuse(key, text, expected);
                 None
             }
