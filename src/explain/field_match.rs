@@ -83,8 +83,8 @@ pub(super) fn holds(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -
     }
 }
 
-/// `xt_rpfilter`, and `fib saddr oif` of nftables: whether a route leads back to the source; `None` if that is
-/// not known.
+/// Whether a route leads back to the source, as `xt_rpfilter` and `fib saddr oif` of nftables ask; `None` if
+/// that is not known.
 fn has_way_back(path: ReversePath, packet: &PacketState, fib: Option<&Fib>) -> Option<bool> {
     let (way, fib) = (packet.in_interface.as_deref()?, fib?);
     if way == "lo" {
@@ -113,7 +113,7 @@ fn has_way_back(path: ReversePath, packet: &PacketState, fib: Option<&Fib>) -> O
     if path.is_loose || route.interface.as_deref() == Some(way) {
         return Some(true);
     }
-    // Of IPv6 routes to the same network that by this interface counts, and of a route with several ways each.
+    // Of IPv6 routes to the same network the one by this interface counts, of several ways of a route each.
     let is_alike = |other: &FibRoute| {
         (other.table, other.destination) == (route.table, route.destination)
             && other.interface.as_deref().is_none_or(|name| name == way)

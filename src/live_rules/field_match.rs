@@ -57,9 +57,9 @@ pub enum Field {
 /// Which routes lead back to the source of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReversePath {
-    /// Those by any interface, not only by the one that the packet arrives on.
+    /// Whether routes by any interface count, not only by the one that the packet arrives on.
     pub is_loose: bool,
-    /// Those of a packet with its mark, not of one without a mark.
+    /// Whether the look-up has the packet's mark, not none.
     pub has_mark: bool,
 }
 

@@ -160,11 +160,17 @@ fn guard_without_options_names_the_lockdown_of_an_earlier_one(fixture: Fixture) 
     guard.kill();
     assert!(is_locked(&pod), "rules may be removed again");
     if fixture.backend != Backend::Native {
-        // What is left says nothing of the other family.
+        // What is left of one family says what the other one is to be, too.
         pod.namespace.run(|| remove_all(fixture, 1));
+        let guard = Guard::start(&pod, &["--action", "report"]);
+        guard.until("drift");
+        guard.kill();
+        assert!(is_locked(&pod), "rules of one family");
+        // Without the excluded port, the rules are not those of the lockdown.
+        pod.namespace.run(|| remove_excluded_port(fixture));
         let guard = pod.bare_istio_iptables(&["guard", "--backend", fixture.backend.flag()]).run();
         guard.ended_with(1).output_contains("the live rules are not those of the lockdown");
-        assert!(is_locked(&pod), "rules of one family");
+        assert!(is_locked(&pod), "other rules");
         return;
     }
     let guard = Guard::start(&pod, &["--action", "report"]);
@@ -189,6 +195,16 @@ fn remove_all(fixture: Fixture, families: usize) {
     {
         tool(tool_of_family, &["-t", "nat", what], "");
     }
+}
+
+fn remove_excluded_port(fixture: Fixture) {
+    let tool_of_v6 =
+        if fixture.backend == Backend::IptablesNft { "ip6tables-nft" } else { "ip6tables-legacy" };
+    tool(
+        tool_of_v6,
+        &["-t", "nat", "-D", "ISTIO_OUTPUT", "-p", "tcp", "--dport", "9090", "-j", "RETURN"],
+        "",
+    );
 }
 
 fn connections_to_tproxy_are_dropped_until_the_rules_are_live(fixture: Fixture) {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 /// How many repairs in a row follow at once.
 const AT_ONCE: u32 = 3;
-/// Repairs that are further apart are no fight: to write rules again this seldom costs nothing, and a pause
-/// would leave the pod without them.
-const FIGHT: Duration = Duration::from_secs(2);
+/// A program that leaves repaired rules alone for so long is not fighting: to write them again this seldom
+/// costs nothing, and a pause would leave the pod without them.
+const FIGHT: Duration = Duration::from_secs(5);
 /// A program that removed the rules is expected to do so again within this time.
 const CALM: Duration = Duration::from_secs(10);
 /// The longest pause.
@@ -41,10 +41,10 @@ impl Pace {
         self.last?.checked_add(self.pause().max(CALM))
     }
 
-    /// Counts a repair.
-    pub(super) fn repaired(&mut self, now: Instant) {
-        let apart = self.pause().saturating_mul(2).max(FIGHT);
-        let is_in_a_row = self.last.is_some_and(|last| now.saturating_duration_since(last) < apart);
+    /// Counts a repair that ends `now`, of rules that were found changed at `found`.
+    pub(super) fn repaired(&mut self, found: Instant, now: Instant) {
+        let calm = self.pause().saturating_mul(2).max(FIGHT);
+        let is_in_a_row = self.last.is_some_and(|last| found.saturating_duration_since(last) < calm);
         self.in_a_row = if is_in_a_row { self.in_a_row.saturating_add(1) } else { 1 };
         self.last = Some(now);
     }
@@ -59,7 +59,7 @@ mod tests {
         let (mut pace, mut now, mut pauses) = (Pace::default(), Instant::now(), Vec::new());
         for _ in 0..count {
             now = pace.not_before(now).unwrap_or(now);
-            pace.repaired(now);
+            pace.repaired(now, now);
             pauses.push(pace.pause().as_secs());
         }
         pauses
@@ -72,14 +72,26 @@ mod tests {
 
     #[test]
     fn a_program_that_removes_rules_every_few_seconds_is_answered_at_once_for_ever() {
-        for seconds in [2, 3, 7, 10] {
+        for seconds in [5, 7, 10] {
             let (mut pace, mut now) = (Pace::default(), Instant::now());
             for _ in 0..20 {
                 assert_eq!(pace.not_before(now), None, "{seconds} s");
-                pace.repaired(now);
+                pace.repaired(now, now);
                 now += Duration::from_secs(seconds);
             }
         }
+    }
+
+    /// On a machine with much to do, a repair takes long.
+    #[test]
+    fn what_counts_is_how_long_rules_were_left_alone() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..4 {
+            let found = now + Duration::from_secs(1);
+            now = found + FIGHT;
+            pace.repaired(found, now);
+        }
+        assert_eq!(pace.pause().as_secs(), 2);
     }
 
     #[test]
@@ -87,12 +99,12 @@ mod tests {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
         for _ in 0..6 {
             now = pace.not_before(now).unwrap_or(now);
-            pace.repaired(now);
+            pace.repaired(now, now);
         }
         assert_eq!(pace.pause().as_secs(), 8);
         now += Duration::from_secs(16);
         assert_eq!(pace.not_before(now), None);
-        pace.repaired(now);
+        pace.repaired(now, now);
         assert_eq!(pace.pause(), Duration::ZERO);
     }
 }

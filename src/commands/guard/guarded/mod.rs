@@ -157,10 +157,17 @@ impl<R: Rules> Guard<R> {
         self.by.add(changes);
     }
 
-    /// The time for which the rules were not as they should be, as far as it was noticed: at least since
-    /// `begin`.
-    fn time_without(&mut self, begin: Instant) -> Duration {
-        self.noticed.take().map_or(begin, |noticed| noticed.min(begin)).elapsed()
+    /// Since when the rules are not as they should be, as far as it was noticed: at the latest since `begin`.
+    fn since(&self, begin: Instant) -> Instant {
+        self.noticed.map_or(begin, |noticed| noticed.min(begin))
+    }
+
+    /// Counts a repair, after which the rules are as they should be. Returns for how long they were not.
+    fn repaired(&mut self, begin: Instant) -> Duration {
+        let since = self.since(begin);
+        self.noticed = None;
+        self.pace.repaired(since, Instant::now());
+        since.elapsed()
     }
 
     /// Other programs may have changed rules.
@@ -301,12 +308,11 @@ impl<R: Rules> Guard<R> {
             // The comparison says what is wrong.
             Err(_) => return Ok(false),
         };
-        let took = self.time_without(begin);
+        let took = self.repaired(begin);
         let what: Vec<_> = differing.names.iter().map(|name| format!("inet {name}")).collect();
         let differences =
             what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
         let by = self.culprits(driver);
-        self.pace.repaired(Instant::now());
         if self.drift.take().is_none() {
             driver.report(&Event::Drift { differences, reason: Reason::Rules, by: by.clone() })?;
         }
@@ -347,7 +353,7 @@ impl<R: Rules> Guard<R> {
     ) -> Result<Option<Instant>, Failure> {
         let (differences, reason) = (in_words(found), Reason::of(found));
         let repaired = self.rules.repair();
-        self.pace.repaired(Instant::now());
+        self.pace.repaired(self.since(begin), Instant::now());
         // Notices of the tools are among them: what others do meanwhile, the comparison shows.
         let _ = self.culprits(driver);
         let generation = self.generation();
@@ -358,7 +364,8 @@ impl<R: Rules> Guard<R> {
         match compared {
             Ok(found) if found.is_same() => {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
-                let (took, what) = (self.time_without(begin), self.rules.desired().counts());
+                let (took, what) = (self.since(begin).elapsed(), self.rules.desired().counts());
+                self.noticed = None;
                 driver.report(&Event::Repaired { took, what, by: by.clone() })?;
                 self.remember();
                 let next = self.unlock(driver, generation)?;
