@@ -19,7 +19,7 @@ use crate::model::{
 };
 
 /// How often, and after which pause, routes are read again if one may come yet.
-const ROUTE_ATTEMPTS: u32 = 25;
+const ROUTE_ATTEMPTS: u32 = 100;
 const ROUTE_PAUSE: Duration = Duration::from_millis(2);
 
 const RTA_SRC: u16 = 2;
