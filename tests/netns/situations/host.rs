@@ -40,7 +40,7 @@ pub(super) const SITUATIONS: &[Situation] = &[
         ..NONE
     },
     Situation {
-        name: "reverse path filter of nftables: whoever is not known is dropped",
+        name: "reverse path filter of nftables: packets whose source has a route back are dropped",
         nft: r#"table inet paths { chain pre { type filter hook prerouting priority raw; iifname != "lo" fib saddr . iif oif exists tcp dport 8080 drop; }; }
 "#,
         packets: &["outside pod:8080", "app service:80"],
