@@ -1,10 +1,6 @@
 //! `istio-iptables`: parse, run, exit.
-
-use std::process::ExitCode;
+#![no_main]
 
 use istio_iptables::program;
 
-fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
-    program::main(&words, None)
-}
+istio_iptables::entry_point!(|words| program::main(&words, None));

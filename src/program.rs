@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::process::ExitCode;
 
 use crate::cli::{self, Key, Outcome, PacketKey, RawOptions, SubCommand};
 use crate::commands;
@@ -14,7 +13,7 @@ use crate::facts::Files;
 use crate::kernel::input;
 use crate::kernel::process::{self, Host as _, SystemHost};
 use crate::kernel::recording;
-use crate::kernel::{terminal, termination_log};
+use crate::kernel::{startup, terminal, termination_log};
 use crate::logging;
 use crate::report::Failure;
 
@@ -24,20 +23,38 @@ pub const REPORT_PROGRAM: &str = "istio-iptables-report";
 /// Writes a page in the place of a run.
 pub type Page = fn(&SystemHost, &RawOptions, Resolved) -> Result<String, Failure>;
 
+/// The `main` of a program for a file with `#![no_main]`: $outcome gives the exit code for the words of the command line.
+/// It is the C library's, not that of Rust's runtime, whose report of a stack overflow is 0.1 MB.
+#[macro_export]
+macro_rules! entry_point {
+    ($outcome:expr) => {
+        /// Called by the C library.
+        #[allow(unsafe_code, reason = "the C library finds it by its name")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn main(_: std::ffi::c_int, _: *const *const std::ffi::c_char) -> std::ffi::c_int {
+            $crate::program::start($outcome)
+        }
+    };
+}
+
+/// Prepares the process and does what `outcome` says. Returns the exit code.
+pub fn start(outcome: fn(Vec<OsString>) -> Exit) -> i32 {
+    startup::without_runtime();
+    i32::from(outcome(std::env::args_os().collect()).code())
+}
+
 /// Does what the command line `words` asks for. `page` is what `istio-iptables-report` does in the place of a
 /// run.
 #[must_use]
-pub fn main(words: &[OsString], page: Option<Page>) -> ExitCode {
+pub fn main(words: &[OsString], page: Option<Page>) -> Exit {
     // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
     let print = |text: &str| terminal::show(text, false).map_err(|error| Failure::no_output(&error));
     let printed = outcome(words, page).and_then(|(text, exit)| print(&text).map(|()| exit));
-    printed
-        .unwrap_or_else(|failure| {
-            log::error!("{failure}");
-            termination_log::write(&failure.to_string());
-            failure.exit
-        })
-        .into()
+    printed.unwrap_or_else(|failure| {
+        log::error!("{failure}");
+        termination_log::write(&failure.to_string());
+        failure.exit
+    })
 }
 
 /// What is to be printed, and the exit code.

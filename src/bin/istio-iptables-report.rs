@@ -1,8 +1,8 @@
 //! `istio-iptables-report`: the report of `explain --live` as a page.
+#![no_main]
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::SystemTime;
 
 use istio_iptables::cli::{self, PacketKey, RawOptions};
@@ -24,11 +24,13 @@ Usage:
 Options: those of `istio-iptables explain --live` about all traffic (`istio-iptables explain --help`).
 ";
 
-fn main() -> ExitCode {
-    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
+istio_iptables::entry_point!(outcome);
+
+fn outcome(words: Vec<OsString>) -> Exit {
+    let given: Vec<OsString> = words.into_iter().skip(1).collect();
     if given.iter().any(|word| word == "--help" || word == "-h") {
         print!("{HELP}");
-        return ExitCode::SUCCESS;
+        return Exit::Done;
     }
     program::main(&command_line(given), Some(page))
 }

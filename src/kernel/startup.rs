@@ -1,11 +1,13 @@
-//! What has to happen before Rust's runtime starts, which aborts the process if a standard stream is closed
-//! and `/dev/null` cannot be opened in its place.
+//! What has to happen before `main`. Rust's runtime, which other programs than the init binary start with, aborts
+//! the process if a standard stream is closed and `/dev/null` cannot be opened in its place.
 #![allow(
     unsafe_code,
     reason = "code that runs before `main` is named in a section, and std has no wrapper for the calls"
 )]
 
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::stack_overflow;
 
 /// Whether standard output was closed. What is open in its place accepts everything.
 static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -41,4 +43,14 @@ extern "C" fn prepare() {
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
+}
+
+/// Prepares the process of a program without Rust's runtime: what that does beside opening standard streams.
+/// A write to a closed pipe is an error, and a stack overflow is reported.
+pub fn without_runtime() {
+    // SAFETY: no handler is installed.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    stack_overflow::report();
 }

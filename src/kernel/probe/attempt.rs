@@ -30,7 +30,7 @@ impl Owner {
     ///
     /// The owner match looks at the file system ids that made a socket. They are the thread's own, which
     /// does not affect other threads, and changing them back is always allowed.
-    fn with<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
+    fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let group = setfsgid(Gid::from_raw(self.gid));
         let user = setfsuid(Uid::from_raw(self.uid));
         // The call returns the previous id and not whether it succeeded: an impossible id reads the current
@@ -46,18 +46,19 @@ impl Owner {
         Some(result)
     }
 
-    /// Does `work` where a sandbox has no ids of the file system: by the effective ones, in a thread that
-    /// ends with its ids.
-    fn with_effective_ids<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
-        if Uid::effective().as_raw() == self.uid {
+    /// Does `work` where a sandbox has no ids of the file system: by the effective ones. The real and saved ids
+    /// stay, which allows to change back.
+    fn with_effective_ids<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let (user, group) = (Uid::effective().as_raw(), Gid::effective().as_raw());
+        if user == self.uid {
             return Some(work());
         }
-        let changed = || {
-            // The wrapper of libc would change all threads.
-            set_of_thread(libc::SYS_setresgid, self.gid);
-            set_of_thread(libc::SYS_setresuid, self.uid).then(work)
-        };
-        std::thread::scope(|scope| scope.spawn(changed).join()).ok().flatten()
+        set_of_thread(libc::SYS_setresgid, self.gid);
+        let result = set_of_thread(libc::SYS_setresuid, self.uid).then(work);
+        // The user first: with its effective capabilities.
+        set_of_thread(libc::SYS_setresuid, user);
+        set_of_thread(libc::SYS_setresgid, group);
+        result
     }
 }
 
@@ -138,4 +139,34 @@ fn local(family: Family, port: u16) -> SockaddrStorage {
         Family::V6 => SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
     }
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::{Gid, Uid};
+
+    use super::Owner;
+
+    /// The ids are the thread's own: the test needs root, and no other test sees them.
+    #[test]
+    fn effective_ids_are_changed_for_the_work_only() {
+        let ids = || (Uid::effective().as_raw(), Gid::effective().as_raw());
+        let before = ids();
+
+        let during = Owner { uid: 1337, gid: 1338 }.with_effective_ids(ids);
+
+        assert_eq!(during, Some((1337, 1338)));
+        assert_eq!(ids(), before);
+    }
+
+    #[test]
+    fn uid_that_cannot_be_had_leaves_the_ids() {
+        let ids = || (Uid::effective().as_raw(), Gid::effective().as_raw());
+        let before = ids();
+
+        let during = Owner { uid: u32::MAX, gid: 1338 }.with_effective_ids(ids);
+
+        assert_eq!(during, None);
+        assert_eq!(ids(), before);
+    }
 }
