@@ -294,7 +294,7 @@ impl Problem {
             Self::AppNotListening => (
                 "app-not-listening",
                 "nothing listens on a port of the app",
-                "start the app, or name its port: `ss -lntp` lists the listeners",
+                "let the app listen on that port at the pod's address, or name its port: `ss -lntp` lists the listeners",
             ),
             Self::AppListener => (
                 "app-listener",

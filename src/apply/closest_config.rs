@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use super::live_inspection::LiveInspection;
 use super::sandbox::fitting;
 use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
-use crate::explain::Rules;
-use crate::model::{Families, Family, FamilyRules, Network, PerFamily};
+use crate::explain::{BrokenChain, Rules};
+use crate::model::{Chain, Families, Family, FamilyRules, Network, PerFamily, ROUTE_PROTOCOL, Table};
 use crate::{nft, policy, reconcile};
 
 /// Longest list of which each item is left out as a trial.
@@ -110,9 +110,29 @@ impl LiveInspection {
     }
 
     /// Rules in chains of ours that let packets pass and that this configuration, the nearest one, does not
-    /// make are of other programs. Those of native nftables are known by their comments.
+    /// make are of other programs. Those of native nftables are known by their comments. Rules that it makes
+    /// and that are not live were deleted or moved by other programs.
     pub fn find_foreign(&mut self, nearest: &NearestConfig) {
-        if !self.native.is_empty() || nearest.is_exact {
+        if self.live.routed_mark.is_none() {
+            // A policy rule of TPROXY mode, and no rule that gives packets its mark.
+            let routes = |family: &&Family| {
+                let mut rules = self.live.fib.get(family).into_iter().flat_map(|fib| &fib.rules);
+                rules.any(|rule| rule.origin == ROUTE_PROTOCOL && rule.mark.is_some())
+            };
+            for family in self.rules.keys().filter(routes) {
+                let broken = BrokenChain::without_jump(Table::Mangle, Chain::Inbound);
+                self.live.damaged.or_default(*family).push(broken);
+            }
+        }
+        if nearest.is_exact {
+            return;
+        }
+        for (family, wanted) in &self.in_form_of_backend(&nearest.config) {
+            if let Some(live) = self.rules.get(family) {
+                self.live.damaged.or_default(*family).extend(BrokenChain::all_of(live, wanted));
+            }
+        }
+        if !self.native.is_empty() {
             return;
         }
         let rules = policy::ruleset(&nearest.config);
@@ -133,20 +153,24 @@ impl LiveInspection {
 
     /// The number of rules that differ, and that of the configuration's rules.
     fn differing(&self, config: &CaptureConfig) -> (usize, usize) {
-        let wanted = rules(config);
-        let live = |family: Family| self.rules.get(&family);
-        let tables =
-            (!self.native.is_empty()).then(|| nft::tables(&wanted).iter().map(nft::encode).collect());
-        let tables = tables.map(|tables| nft::LiveTables::new(tables, Vec::new()));
+        let none = |family| FamilyRules::none(family);
         let (mut differing, mut count) = (0, 0);
-        for (family, rules) in &wanted {
-            // Native rules are compared in the form in which they are read.
-            let native = tables.as_ref().map(|tables| Rules::native(tables, *family).own(*family));
-            let rules = native.as_ref().unwrap_or(rules);
+        for (family, rules) in &self.in_form_of_backend(config) {
             count += rules.count();
-            differing += reconcile::distance(live(*family).unwrap_or(&FamilyRules::none(*family)), rules);
+            differing += reconcile::distance(self.rules.get(family).unwrap_or(&none(*family)), rules);
         }
         (differing, count)
+    }
+
+    /// The rules of a configuration. Native ones are compared in the form in which they are read.
+    fn in_form_of_backend(&self, config: &CaptureConfig) -> PerFamily<FamilyRules> {
+        let wanted = rules(config);
+        if self.native.is_empty() {
+            return wanted;
+        }
+        let tables = nft::tables(&wanted).iter().map(nft::encode).collect();
+        let tables = nft::LiveTables::new(tables, Vec::new());
+        wanted.keys().map(|family| (*family, Rules::native(&tables, *family).own(*family))).collect()
     }
 }
 

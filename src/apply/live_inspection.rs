@@ -105,17 +105,17 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
     let dormant: Vec<_> = dormant.iter().map(|name| switched_off(name)).collect();
     unevaluated.extend(dormant.iter().map(ToString::to_string));
     notices.extend(dormant.iter().map(ToString::to_string));
-    let tested = rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect();
     let live = LiveState {
         backend: current.backend,
+        tested: rules.iter().map(|(family, rules)| (*family, TestedFields::by(rules))).collect(),
         rules,
-        tested,
         routed_mark,
         fib: current.network.fib.clone(),
         links: current.network.links.clone(),
         devices,
         notices,
         unevaluated,
+        damaged: PerFamily::new(),
         dormant,
         foreign,
         before,

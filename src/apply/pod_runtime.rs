@@ -7,7 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::bpf_programs;
 use crate::config::{CaptureConfig, Dns, ProxyOwner};
-use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime, TranslatedServer};
+use crate::explain::{
+    Connection, Listener, Process as Owner, RunningProcess as Process, Runtime, TranslatedServer,
+};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter};
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::processes;
@@ -38,11 +40,17 @@ pub fn runtime(
         listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
     let found = in_network_namespace(&ids, &mut unread);
-    let processes = exempt(&config.traffic.proxy, &inodes, &found, &mut unread);
+    let (processes, captured_proxy) = exempt(&config.traffic.proxy, &inodes, &found, &mut unread);
     let connections = connections(network, &ids).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
     });
+    // A socket of another user than its process is one that the process had before it changed its user.
+    let is_its = |proxy: &Owner, socket: &InetSocket| {
+        inodes.contains(&socket.inode) && ids.uid(socket.uid) == proxy.uid
+    };
+    let tcp = || listeners.iter().flat_map(|(tcp, _)| tcp);
+    let captured_proxy = captured_proxy.filter(|proxy| tcp().any(|socket| is_its(proxy, socket)));
     let listeners = listeners.map(|(tcp, udp)| {
         let of = |transport: Transport| {
             let ids = &ids;
@@ -53,7 +61,7 @@ pub fn runtime(
     let translated_servers = translated_servers(config);
     let mut programs = bpf_programs::at_sockets(&found.found, &mut unread);
     programs.extend(bpf_programs::of_network_namespace());
-    (Runtime { listeners, processes, connections, translated_servers, programs }, unread)
+    (Runtime { listeners, processes, captured_proxy, connections, translated_servers, programs }, unread)
 }
 
 /// The sockets that wait for TCP connections; `None` if they cannot be listed.
@@ -66,8 +74,9 @@ pub fn tcp_listeners() -> Option<Vec<Listener>> {
 }
 
 fn listener(transport: Transport, socket: InetSocket, ids: &OwnerIds) -> Listener {
-    let InetSocket { local: address, uid, is_transparent, device, is_v6_only, is_mptcp, is_full, .. } =
-        socket;
+    let InetSocket { local, uid, is_transparent, device, is_v6_only, is_mptcp, is_full, .. } = socket;
+    // Java binds its sockets of IPv6 to `::ffff:10.1.0.2` where a program asks for an IPv4 address.
+    let address = SocketAddr::new(local.ip().to_canonical(), local.port());
     Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only, is_mptcp, is_full }
 }
 
@@ -115,13 +124,14 @@ fn in_network_namespace(ids: &OwnerIds, unread: &mut Vec<String>) -> processes::
     all
 }
 
-/// The processes that are exempt from capture.
+/// The processes that are exempt from capture, and the proxy, if it is none of them nor in a container with
+/// one: a master process of root may bind the sockets of its workers.
 fn exempt(
     proxy: &ProxyOwner,
     listeners: &[u32],
     processes::Processes { found, unreadable }: &processes::Processes,
     unread: &mut Vec<String>,
-) -> Vec<Process> {
+) -> (Vec<Process>, Option<Owner>) {
     let is_exempt = |process: &&processes::Process| {
         proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
     };
@@ -136,18 +146,20 @@ fn exempt(
     }));
     let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
     // The proxy may run as another user than rules exempt.
-    let listening = if exempt.is_empty() {
+    let listening = if listeners.is_empty() {
         None
     } else {
         found.iter().find(|one| processes::has_socket(one.pid, listeners))
     };
+    let captured = listening.filter(|proxy| exempt.iter().all(|one| one.mounts != proxy.mounts));
+    let captured = captured.map(|proxy| Owner { uid: proxy.uid, gid: proxy.gid });
     let container = listening.and_then(|process| process.mounts.clone());
     let of = |process: &processes::Process| {
         let processes::Process { pid, name, uid, gid, mounts } = process.clone();
         let is_proxy = container.as_ref().map(|container| mounts.as_ref() == Some(container));
         Process { pid, name, uid, gid, is_proxy }
     };
-    exempt.into_iter().map(of).collect()
+    (exempt.into_iter().map(of).collect(), captured)
 }
 
 /// The open connections with other hosts whose destination is not translated. Of half-closed ones that is not

@@ -101,7 +101,7 @@ fn running(object: &mut Map<String, Value>, live: &LiveState, pod: &Pod<'_>) {
         })
     };
     let connection = |found: &Connection| json!({ "local": found.local.to_string(), "remote": found.remote.to_string(), "uid": found.uid });
-    let listeners = runtime::proxy_ports(live, pod.config).into_iter().map(listener).collect();
+    let listeners = runtime::proxy_ports(live, pod).into_iter().map(listener).collect();
     let processes = runtime::exempt_processes(live).into_iter().map(process).collect();
     let connections = runtime::older_than_capture(live, pod.config, pod.network);
     object.insert("listeners".to_owned(), listeners);

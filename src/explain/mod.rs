@@ -6,6 +6,7 @@
 mod arrival;
 mod base_chains_of_others;
 mod bpf_program;
+mod broken_chains;
 mod connection;
 mod defaults;
 mod devices;
@@ -51,6 +52,7 @@ use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub use bpf_program::{BpfProgram, Seen};
+pub use broken_chains::BrokenChain;
 pub use defaults::TestedFields;
 pub use entry::Entry;
 pub use listener::{Listener, ListenerProblem};
@@ -108,6 +110,8 @@ pub struct LiveState {
     pub notices: Vec<String>,
     /// What sees packets beside the rules, and cannot be followed.
     pub unevaluated: Vec<String>,
+    /// Chains of ours that are not as the configuration makes them from which the live rules come.
+    pub damaged: PerFamily<Vec<BrokenChain>>,
     /// The dormant tables with rules of ours, each in a sentence.
     pub dormant: Vec<Finding>,
     /// The foreign rules among these that decide before ours.
@@ -136,12 +140,17 @@ impl LiveState {
     }
 
     /// Chains of ours that other programs have changed.
-    fn broken_chains(&self, config: &CaptureConfig, family: Family) -> Vec<rules::BrokenChain> {
+    fn broken_chains(&self, config: &CaptureConfig, family: Family) -> Vec<BrokenChain> {
         let mut broken = self.rules.get(&family).map(Rules::broken_chains).unwrap_or_default();
         if !broken.is_empty() {
             // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
             let usual = Rules::from(&policy::ruleset(config).resolve(family)).broken_chains();
             broken.retain(|chain| !usual.contains(chain));
+        }
+        for damaged in self.damaged.get(&family).into_iter().flatten() {
+            if !broken.iter().any(|known| known.is_about_chain_of(damaged)) {
+                broken.push(damaged.clone());
+            }
         }
         broken
     }

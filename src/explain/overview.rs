@@ -22,9 +22,7 @@ pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
     let Pod { config, network, .. } = *pod;
     let mut rows = Vec::new();
     for family in Family::ALL {
-        let is_used = |own: &InterfaceAddress| !is_link_local_v6(own);
-        let has_address = pod.live.is_none() || addresses(network, family).any(is_used);
-        if config.families.contains(family) && has_address {
+        if config.families.contains(family) && (pod.live.is_none() || has_address(network, family)) {
             Kinds { pod, config, network, family, rows: &mut rows }.all();
         } else {
             let to = any_server(family);
@@ -33,6 +31,11 @@ pub(super) fn packets(pod: &Pod<'_>) -> Vec<(String, Packet)> {
         }
     }
     rows
+}
+
+/// Whether the pod has an address of the family that others can reach.
+pub(super) fn has_address(network: &Network, family: Family) -> bool {
+    addresses(network, family).any(|own| !is_link_local_v6(own))
 }
 
 struct Kinds<'a> {

@@ -105,7 +105,7 @@ pub fn pod_report(pod: &Pod<'_>, live: &LiveState, counters: &PerFamily<Counters
         verdict: text::verdict(&problems),
         notes: text::notes(live, &problems).map(str::to_owned).collect(),
         chains: chains.collect(),
-        proxy_ports: runtime::proxy_ports(live, pod.config),
+        proxy_ports: runtime::proxy_ports(live, pod),
         app_listeners: app_listeners.map(|found| found.iter().filter(of_app).copied().collect()),
         exempt: runtime::exempt_processes(live).into_iter().cloned().collect(),
         older: runtime::older_than_capture(live, pod.config, pod.network).into_iter().copied().collect(),

@@ -1,9 +1,11 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
+use super::broken_chains::Listed;
 use super::listener::{Listener, ListenerProblem};
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
@@ -27,7 +29,7 @@ const MOST: usize = 8;
 /// foreign rules.
 pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     let mut problems = of_rules(live, pod);
-    for finding in of_ports(&proxy_ports(live, pod.config)) {
+    for finding in of_ports(&proxy_ports(live, pod)) {
         let is_named = |known: &Finding| known.is_about_any(&finding.about);
         if !problems.iter().any(is_named) {
             problems.push(finding);
@@ -53,7 +55,7 @@ pub(super) fn of_packet(
         return of_rules(live, pod);
     }
     let row = Row::of(String::new(), packet, walk, reason, pod);
-    let ports = of_ports(&proxy_ports(live, pod.config));
+    let ports = of_ports(&proxy_ports(live, pod));
     let known = |problem: &row::Problem| {
         let of_port = ports.iter().find(|finding| finding.is_about_any(&problem.about));
         let found = live.foreign().chain(&live.before).find(|finding| finding.is_about_any(&problem.about));
@@ -61,8 +63,10 @@ pub(super) fn of_packet(
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
-        let port = packet.destination.port();
-        problems.extend(app_not_listening(port, live));
+        let (to, port) = (packet.destination, packet.destination.port());
+        let of_pod = addresses(pod.network);
+        let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
+        problems.extend(app_not_listening(port, &wanted, live));
         if is_captured_by_ours(packet, live) {
             problems.extend(app_on_interface(port, &[packet.family()], live));
         }
@@ -137,10 +141,9 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         Some(Finding::new(Problem::LoopbackUnusable, cause).subject(command).about([about]))
     }));
     for family in live.rules.keys() {
-        let broken: Vec<String> =
-            live.broken_chains(config, *family).iter().map(ToString::to_string).collect();
+        let broken = live.broken_chains(config, *family);
         if !broken.is_empty() {
-            let cause = format!("{} ({family})", broken.join(", "));
+            let cause = format!("{} ({family})", Listed(&broken));
             problems.push(Finding::new(Problem::BrokenChain, cause));
         }
     }
@@ -191,7 +194,8 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         problems.push(Finding::new(Problem::OlderConnections, cause));
     }
     if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
-        problems.extend(ports.iter().filter_map(|port| app_not_listening(port.number(), live)));
+        let wanted = addresses(pod.network);
+        problems.extend(ports.iter().filter_map(|port| app_not_listening(port.number(), &wanted, live)));
     }
     let captured: Vec<Family> =
         live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
@@ -230,14 +234,31 @@ fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<
     Some(Finding::new(Problem::AppListener, cause))
 }
 
-/// A port of the app without a listener. A process may begin to listen later: the kernel refuses connections
-/// until then.
-pub(super) fn app_not_listening(port: u16, live: &LiveState) -> Option<Finding> {
+/// A port of the app without a listener for one of these addresses, at which the proxy calls it. A process
+/// may begin to listen later: the kernel refuses connections until then.
+pub(super) fn app_not_listening(port: u16, wanted: &[IpAddr], live: &LiveState) -> Option<Finding> {
     let listeners = live.runtime.listeners.as_ref()?;
-    let listens = |found: &Listener| found.transport == Transport::Tcp && found.address.port() == port;
-    let cause =
-        || format!("no process listens on TCP port {port}: the proxy cannot connect to the app there");
-    (!listeners.iter().any(listens)).then(|| Finding::new(Problem::AppNotListening, cause()))
+    let on_port = |found: &&Listener| found.transport == Transport::Tcp && found.address.port() == port;
+    let takes = |found: &Listener, to: IpAddr| {
+        found.serves(Family::of(to)) && found.takes(SocketAddr::new(to, port), None)
+    };
+    let found: Vec<&Listener> = listeners.iter().filter(on_port).collect();
+    if found.iter().any(|found| wanted.is_empty() || wanted.iter().any(|to| takes(found, *to))) {
+        return None;
+    }
+    let cause = match (found.first(), wanted) {
+        (Some(elsewhere), [to, ..]) => format!(
+            "TCP port {port} of the app is open at {} only: the proxy cannot connect to it at {to}",
+            elsewhere.address.ip()
+        ),
+        _ => format!("no process listens on TCP port {port}: the proxy cannot connect to the app there"),
+    };
+    Some(Finding::new(Problem::AppNotListening, cause))
+}
+
+/// The addresses at which others reach the pod.
+fn addresses(network: &Network) -> Vec<IpAddr> {
+    network.addresses.iter().filter(|own| own.is_of_pod()).map(|own| own.address).collect()
 }
 
 /// What is wrong with ports of the proxy: the ports with the same problem together. The family and the

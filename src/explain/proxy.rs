@@ -33,8 +33,12 @@ impl fmt::Display for CapturedAgain {
 
 impl Pod<'_> {
     /// The user of the socket that listens on the proxy's ports, where that is known, and the group of the
-    /// options: the kernel lists sockets without their group.
+    /// options: the kernel lists sockets without their group. That of its process counts if rules do not
+    /// exempt it.
     pub(super) fn proxy(&self) -> Process {
+        if let Some(captured) = self.live.as_ref().and_then(|live| live.runtime.captured_proxy) {
+            return captured;
+        }
         let by_options = proxy_owner(self.config);
         let listening = self.live.as_ref().and_then(|live| self.listening_uid(live));
         Process { uid: listening.unwrap_or(by_options.uid), ..by_options }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use super::broken_chains::{BrokenChain, Listed};
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::cli::{Key, Origin};
-use crate::config::{AsOptions, CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges};
+use crate::config::{AsOptions, CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Traffic};
 use crate::live_rules::Effect;
 use crate::model::{DNS_PORT, Families, Family, Transport, Why};
 use crate::text::list_shown;
@@ -140,7 +141,9 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
                 None => (sentence, None),
             };
         }
-        if packet.transport == Transport::Tcp && is_meant(packet, pod.config) {
+        if packet.transport == Transport::Tcp
+            && (is_meant(packet, pod.config) || is_perhaps_deleted(packet, live, pod.config))
+        {
             return (no_live_rule(packet, live, pod.config), None);
         }
     }
@@ -184,7 +187,8 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
 /// The rules do not work, and which of them are missing, as far as that is known.
 fn no_live_rule(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> String {
     let family = packet.family();
-    let broken = live.broken_chains(config, family).into_iter().map(|chain| chain.to_string());
+    let broken = live.broken_chains(config, family);
+    let broken = (!broken.is_empty()).then(|| Listed(&broken).to_string());
     let causes: Vec<String> = live.dormant.iter().map(ToString::to_string).chain(broken).collect();
     let because = if causes.is_empty() { String::new() } else { format!(": {}", causes.join("; ")) };
     format!("no live rule captures it ({family}){because}")
@@ -208,6 +212,17 @@ fn is_meant(packet: &Packet, config: &CaptureConfig) -> bool {
             OutboundRanges::None => false,
             OutboundRanges::Only(ranges) => ranges.iter().any(|range| range.contains(to.ip())),
         }
+}
+
+/// Whether no rule of its direction captures anything, and rules are missing: those that did may be among
+/// them.
+fn is_perhaps_deleted(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> bool {
+    let Traffic { inbound, outbound, .. } = &config.traffic;
+    let is_none = match packet.is_inbound {
+        true => *inbound == InboundPorts::None,
+        false => outbound.ranges == OutboundRanges::None && outbound.ports.is_empty(),
+    };
+    is_none && live.broken_chains(config, packet.family()).iter().any(BrokenChain::is_of_capture)
 }
 
 fn dns(packet: &Packet, dns: &Dns) -> (String, Option<Key>) {

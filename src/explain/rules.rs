@@ -1,7 +1,6 @@
 //! Rules in the form that a walk needs: those of the options, or the live ones, including foreign rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -77,21 +76,6 @@ impl BaseChain {
     pub(super) fn place(&self) -> (i32, i32) {
         let translates_sources = self.is_nat && [INPUT, POSTROUTING].contains(&self.hook);
         (if translates_sources { SOURCE_NAT_PRIORITY } else { self.priority }, self.priority)
-    }
-}
-
-/// A chain of ours that is not as a run leaves it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokenChain {
-    table: Table,
-    chain: Chain,
-    problem: &'static str,
-}
-
-impl fmt::Display for BrokenChain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, problem } = self;
-        write!(f, "{problem} {} {}", table.name(), chain.name())
     }
 }
 
@@ -227,29 +211,6 @@ impl Rules {
             }
         }
         listed
-    }
-
-    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program
-    /// has removed rules. No rule jumps to the chain that keeps translation.
-    #[must_use]
-    pub fn broken_chains(&self) -> Vec<BrokenChain> {
-        let mut broken = Vec::new();
-        for (table, chains) in &self.tables {
-            let rules = chains.hooks.values().chain(chains.named.values()).flatten();
-            let targets: BTreeSet<Chain> = rules.filter_map(Entry::jump).into_set();
-            for (name, rules) in &chains.named {
-                let Some(chain) = Chain::from_name(name).filter(|chain| *chain != Chain::Established) else {
-                    continue;
-                };
-                let problem = match (targets.contains(&chain), rules.is_empty()) {
-                    (false, false) => "no rule jumps to",
-                    (true, true) => "no rule is in",
-                    (true, false) | (false, true) => continue,
-                };
-                broken.push(BrokenChain { table: *table, chain, problem });
-            }
-        }
-        broken
     }
 
     /// The foreign rules, each with its hook; in chains that others jump to there may be several.

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::bpf_program::BpfProgram;
 use super::listener::{Listener, ListenerProblem};
 use super::matching::Words;
-use super::overview::query;
-use super::packet::Packet;
+use super::overview::{has_address, query};
+use super::packet::{Packet, Process as Owner};
 use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{LiveState, Pod};
@@ -28,6 +28,8 @@ pub struct Runtime {
     pub listeners: Option<Vec<Listener>>,
     /// The processes that run as a user or a group of the proxy.
     pub processes: Vec<Process>,
+    /// The user and the group of the process that listens on the proxy's ports, if rules do not exempt them.
+    pub captured_proxy: Option<Owner>,
     /// Open TCP connections with other hosts whose destination is not translated.
     pub connections: Vec<Connection>,
     /// The name servers whose queries get another destination before the rules.
@@ -134,11 +136,15 @@ pub(super) fn port_name(port: Port, config: &CaptureConfig) -> Option<&'static s
     }
 }
 
-/// The ports of the proxy in use; empty if sockets cannot be listed.
-pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<ProxyPort> {
+/// The ports of the proxy in use; empty if sockets cannot be listed. A proxy has no listeners for a family of
+/// which the pod has no address: Envoy in a pod with IPv6 addresses only listens on `::` for IPv6 alone.
+pub(super) fn proxy_ports(live: &LiveState, pod: &Pod<'_>) -> Vec<ProxyPort> {
+    let (config, network) = (pod.config, pod.network);
     let Some(listeners) = &live.runtime.listeners else { return Vec::new() };
+    let has_any = Family::ALL.into_iter().any(|family| has_address(network, family));
     let mut ports = Vec::new();
-    for (family, rules) in &live.rules {
+    for (family, rules) in live.rules.iter().filter(|(family, _)| !has_any || has_address(network, **family))
+    {
         let tproxy =
             targets(rules).filter(|target| target.is_tproxy).map(|target| target.port.number()).into_set();
         let targets = targets(rules).map(|target| (target.port.number(), target.is_udp)).into_set();
@@ -157,7 +163,7 @@ pub(super) fn proxy_ports(live: &LiveState, config: &CaptureConfig) -> Vec<Proxy
                 (is_udp && ip.is_loopback(), ip.is_unspecified())
             };
             let listener = listeners.iter().filter(wanted).max_by_key(rank);
-            let problem = problem(listener, name, config).or_else(|| {
+            let problem = problem(listener, name, pod, live).or_else(|| {
                 let Listener { is_transparent, is_mptcp, address, .. } = listener?;
                 // A proxy may have several for one address, of which the kernel chooses one.
                 if listeners.iter().filter(wanted).any(|found| found.is_full) {
@@ -217,7 +223,7 @@ pub(super) fn problem_of_way(packet: &Packet, (to, port): (IpAddr, Port), pod: &
 
 /// What is wrong with the listener on the port that a captured packet goes to.
 pub(super) fn problem_of_listener(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<ListenerProblem> {
-    let ports = proxy_ports(pod.live.as_ref()?, pod.config);
+    let ports = proxy_ports(pod.live.as_ref()?, pod);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
     };
@@ -284,16 +290,22 @@ fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     })
 }
 
-fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<ListenerProblem> {
+fn problem(
+    listener: Option<&Listener>,
+    name: &str,
+    pod: &Pod<'_>,
+    live: &LiveState,
+) -> Option<ListenerProblem> {
     let Some(Listener { address, uid, .. }) = listener else {
         return Some(ListenerProblem::Absent);
     };
     if name == "inbound" && address.ip().is_loopback() {
         return Some(ListenerProblem::OnlyFor(address.ip()));
     }
-    let uids = &config.traffic.proxy.uids;
+    let uids = &pod.config.traffic.proxy.uids;
     // A proxy that root starts binds its ports before it becomes another user.
-    let is_other = *uid != 0 && !uids.contains(uid);
+    let is_root = *uid == 0 && live.runtime.captured_proxy.is_none();
+    let is_other = !is_root && !uids.contains(uid);
     is_other.then(|| ListenerProblem::OtherUser { uid: *uid, wanted: uids.clone() })
 }
 

@@ -307,7 +307,7 @@ pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> Str
 
 /// What runs in the pod, as far as it matters for capture.
 fn running(text: &mut String, live: &LiveState, pod: &Pod<'_>) {
-    let ports = runtime::proxy_ports(live, pod.config);
+    let ports = runtime::proxy_ports(live, pod);
     if !ports.is_empty() {
         text.push_str("\nListeners of the proxy\n");
     }

@@ -51,6 +51,7 @@ pub(super) fn connections(
         devices: Vec::new(),
         notices: Vec::new(),
         unevaluated: Vec::new(),
+        damaged: PerFamily::new(),
         dormant: Vec::new(),
         foreign: named.to_vec(),
         before: Vec::new(),

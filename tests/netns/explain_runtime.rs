@@ -68,11 +68,16 @@ fn pods_of_one_family_have_no_problem_in_the_other(fixture: Fixture) {
     // As the kernel gives one to each interface where IPv6 is not switched off.
     let link_local = ["-6", "address", "replace", "fe80::a/64", "dev", "eth0", "nodad"];
     pod.namespace.run(|| tool("ip", &link_local, ""));
-    pod.bare_istio_iptables(&["-b", "*", "-i", "*", "--dual-stack"]).run().succeeded();
-    let _proxy = pod.proxy().serve("proxy", &[Listen::Tcp(15001), Listen::Tcp(15006)]);
-    let said = overview(&pod);
-    assert_eq!(said["problems"], Value::Array(Vec::new()), "{said:#}");
-    assert!(said["traffic"].as_array().is_some_and(|rows| !rows.is_empty()), "{said:#}");
+    // Envoy's listeners on `::` take IPv6 alone.
+    pod.namespace.run(|| tool("sysctl", &["-qw", "net.ipv6.bindv6only=1"], ""));
+    let any = if fixture.families() == [Family::V4] { "0.0.0.0" } else { "::" }.parse().expect("an address");
+    let _proxy = pod.proxy().serve("proxy", &[15001, 15006].map(|port| Listen::TcpAt(at(any, port))));
+    for families in ["--dual-stack", "--ip-family=dual"] {
+        pod.bare_istio_iptables(&["-b", "*", "-i", "*", families]).run().succeeded();
+        let said = overview(&pod);
+        assert_eq!(said["problems"], Value::Array(Vec::new()), "{families}: {said:#}");
+        assert!(said["traffic"].as_array().is_some_and(|rows| !rows.is_empty()), "{said:#}");
+    }
 }
 
 fn listeners_of_the_proxy_are_examined(fixture: Fixture) {

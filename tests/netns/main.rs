@@ -15,6 +15,7 @@
 mod lab;
 
 mod ambiguous_rules;
+mod app_listeners;
 mod backend_agreement;
 mod backend_choice;
 mod backend_switch;
@@ -28,6 +29,7 @@ mod cleanup;
 mod closed_connections;
 mod connection_direction;
 mod conntrack_dumps;
+mod damaged_rules;
 mod dns;
 mod dns_changes;
 mod dropped_syns;

@@ -264,8 +264,10 @@ impl<'a> OwnRules<'a> {
                 Some(Match::Not(_)) => {}
             }
         }
-        // Without a server in the captured families only the zones of the proxy's queries show it.
-        let is_on = !self.chain(Table::Raw, Chain::OutputDns, |_| Some(())).is_empty();
+        // Without a server in the captured families only the zones of the proxy's queries show it; where
+        // another program has flushed these, the servers do.
+        let has_zones = !self.chain(Table::Raw, Chain::OutputDns, |_| Some(())).is_empty();
+        let is_on = has_zones || !v4.is_empty() || !v6.is_empty();
         if is_on { Dns::Servers { v4, v6 } } else { Dns::Off }
     }
 }
