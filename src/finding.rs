@@ -19,6 +19,13 @@ pub enum Subject {
         /// The name of the chain.
         chain: String,
     },
+    /// The policy of a base chain, which ends what no rule of it does.
+    Policy {
+        /// The table, as in [`RuleId::table`].
+        table: String,
+        /// The name of the chain.
+        chain: String,
+    },
     /// An interface, by its name.
     Interface(String),
     /// A policy rule.
@@ -66,14 +73,35 @@ impl RuleId {
 }
 
 impl Subject {
-    /// Whether this is a chain, and the other one a rule in it, where `backend` holds ours: rules of its own
-    /// tables are named without it.
+    /// Whether this is a chain, and the other one its policy or a rule in it, where `backend` holds ours:
+    /// rules of its own tables are named without it.
     fn has(&self, other: &Self, backend: Backend) -> bool {
-        let (Self::Chain { table, chain }, Self::Rule(rule)) = (self, other) else { return false };
+        let Self::Chain { table, chain } = self else { return false };
+        let Some((in_table, in_chain)) = other.place() else { return false };
         let of_iptables = || table.strip_prefix("ip ").or_else(|| table.strip_prefix("ip6 "));
-        let is_in_table = *table == rule.table
-            || backend == Variant::Nft.into() && of_iptables() == Some(rule.table.as_str());
-        is_in_table && *chain == rule.chain
+        let is_in_table =
+            table == in_table || backend == Variant::Nft.into() && of_iptables() == Some(in_table);
+        is_in_table && chain == in_chain
+    }
+
+    /// Whether this is a policy for packets of one family.
+    #[must_use]
+    pub fn is_policy_of_family(&self) -> bool {
+        matches!(self, Self::Policy { table, .. } if !table.starts_with("inet "))
+    }
+
+    /// The table and the chain of a rule or a policy.
+    const fn place(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Rule(RuleId { table, chain, .. }) | Self::Policy { table, chain } => {
+                Some((table.as_str(), chain.as_str()))
+            }
+            Self::Chain { .. }
+            | Self::Interface(_)
+            | Self::PolicyRule(_)
+            | Self::Route(_)
+            | Self::Condition(_) => None,
+        }
     }
 
     /// The command that removes it, if it is something that can be removed.
@@ -95,7 +123,7 @@ impl Subject {
                     "`{tool} route show table all` lists the routes: correct the one that the cause names"
                 ))
             }
-            Self::Interface(_) | Self::Condition(_) => None,
+            Self::Policy { .. } | Self::Interface(_) | Self::Condition(_) => None,
         }
     }
 }
@@ -385,12 +413,13 @@ impl Finding {
         subjects.iter().any(|subject| self.about.contains(subject))
     }
 
-    /// Whether the cause is a rule of the chain that the other finding is about as a whole: what is known of
-    /// a rule is worth more than what its chain may do.
+    /// Whether the cause is a rule or the policy of the chain that the other finding is about as a whole: what
+    /// is known of a rule is worth more than what its chain may do.
     #[must_use]
     pub fn is_within(&self, other: &Self, backend: Backend) -> bool {
         let has_rule = |chain: &Subject| self.about.iter().any(|about| chain.has(about, backend));
-        !other.about.is_empty() && other.about.iter().all(has_rule)
+        let is_of_family = other.family.is_none() || other.family == self.family;
+        is_of_family && !other.about.is_empty() && other.about.iter().all(has_rule)
     }
 
     /// The fix, with its command: that of the kind, or the one that deletes the first rule that is the cause.

@@ -42,8 +42,7 @@ impl From<String> for Fix {
 /// chain to which others lead. Without that rule, what is behind it drops the packet as well.
 fn accepting_before(walk: &Walk<'_>, family: Family, pod: &Pod<'_>) -> Option<String> {
     let decisive = walk.decisive().filter(|step| step.rule.is_foreign() && drops(step))?;
-    let rule = &decisive.rule.rule;
-    let is_for_all = rule.tests().iter().next().is_none() && rule.unread().is_empty();
+    let is_for_all = decisive.rule.rule.is_for_all();
     let base = walk.path_to(decisive).pop().filter(|base| is_for_all || base.chain != decisive.chain)?;
     // A packet in another state may not be accepted by a rule before the one about its state.
     let is_plain = walk.end.is_tracked && walk.end.state != ConnectionState::Invalid;

@@ -299,11 +299,11 @@ pub fn lost_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     lost(pod, named, |problem| problem.ends_by_foreign_rule)
 }
 
-/// [`lost_connections`], and those that end by policy routing.
+/// [`lost_connections`], and those that end by the policy of a foreign chain or by policy routing.
 #[must_use]
 pub fn lost_live_connections(pod: &Pod<'_>, named: &[Finding]) -> Vec<Finding> {
     let is_routed = |problem: &row::Problem| problem.ends_by_routing || is_misrouted(problem);
-    lost(pod, named, |problem| problem.ends_by_foreign_rule || is_routed(problem))
+    lost(pod, named, |problem| problem.ends_by_foreign_rule || problem.ends_by_policy || is_routed(problem))
 }
 
 /// Captured packets that policy routing keeps from the proxy, by a rule that is not `named` yet.
@@ -374,7 +374,12 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
     let mut found: Vec<(&row::Problem, &Row, usize)> = Vec::new();
     for row in rows {
         for problem in row.problems.iter().filter(|problem| !is_left_out(problem)) {
-            match found.iter_mut().find(|(known, ..)| problem.is_same(known)) {
+            // Each family has its policies, apart from tables of both: another command is the fix.
+            let is_of_family = problem.about.iter().any(Subject::is_policy_of_family);
+            let is_same = |known: &row::Problem, of: &Row| {
+                problem.is_same(known) && (!is_of_family || of.family == row.family)
+            };
+            match found.iter_mut().find(|(known, of, _)| is_same(known, of)) {
                 Some((.., more)) => *more += 1,
                 None => found.push((problem, row, 0)),
             }

@@ -59,6 +59,8 @@ pub(super) struct Problem {
     pub(super) is_of_owner: bool,
     /// Whether the connection is sure to end by a foreign rule.
     pub(super) ends_by_foreign_rule: bool,
+    /// Whether it is captured, and sure to end by the policy of a foreign chain.
+    pub(super) ends_by_policy: bool,
     /// Whether it is sure to end by a policy rule or a route that no run writes.
     pub(super) ends_by_routing: bool,
     /// Whether it is sure to end by a socket of the proxy.
@@ -176,13 +178,18 @@ fn problems(
     let is_misrouted = walk.verdict == Verdict::Misrouted;
     let ends_by_foreign_rule = !about.is_empty();
     about.extend(routing);
+    about.extend(walk.dropped_by.map(policy));
     about.extend(behind.iter().filter(|_| is_misrouted).map(condition));
+    let unless = walk.uncertain.first().and_then(|at| walk.steps.get(*at)).map(Step::words);
+    let unless = unless.map(|rule| format!("; unless a rule decides that cannot be evaluated: {rule}"));
+    let unless = unless.unwrap_or_default();
     let problem = |(kind, sentence)| Problem {
         kind,
-        sentence,
+        sentence: format!("{sentence}{unless}"),
         about: about.clone(),
         is_of_owner,
         ends_by_foreign_rule,
+        ends_by_policy: walk.dropped_by.is_some() && is_captured_by_ours(packet, live),
         ends_by_routing: false,
         ends_at_proxy: false,
         is_of_egress: is_egress_filter(packet, walk, pod),
@@ -192,7 +199,7 @@ fn problems(
     if !is_misrouted {
         let is =
             if matches!(walk.verdict, Verdict::Captured(_)) { "captured, but" } else { "not captured, and" };
-        found.extend(behind.iter().map(|problem| of_reply(problem, is, live)));
+        found.extend(behind.iter().map(|problem| of_reply(problem, (is, &unless), live)));
     }
     if found.is_empty() {
         found.extend(walk.unsure().map(|unsure| may_go_elsewhere(&unsure, walk)));
@@ -210,6 +217,7 @@ fn may_go_elsewhere(unsure: &str, walk: &Walk<'_>) -> Problem {
         about,
         is_of_owner,
         ends_by_foreign_rule: false,
+        ends_by_policy: false,
         ends_by_routing: false,
         ends_at_proxy: false,
         is_of_egress: false,
@@ -218,7 +226,7 @@ fn may_go_elsewhere(unsure: &str, walk: &Walk<'_>) -> Problem {
 }
 
 /// What is wrong behind a verdict.
-fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
+fn of_reply(problem: &ReplyProblem, (is, unless): (&str, &str), live: &LiveState) -> Problem {
     // What names the policy rule itself says why; of another one it is not known that it is foreign.
     let is_named =
         |cause: &&Subject| live.foreign().chain(&live.before).any(|finding| finding.about.contains(cause));
@@ -228,10 +236,11 @@ fn of_reply(problem: &ReplyProblem, is: &str, live: &LiveState) -> Problem {
         |cause: &Subject| !matches!(cause, Subject::Condition(_)) && !fix::may_be_ours(cause, live);
     Problem {
         kind: finding::Problem::TrafficLost,
-        sentence: format!("is {is} {}", problem.sentence),
+        sentence: format!("is {is} {}{unless}", problem.sentence),
         about: rule.into_iter().chain(known_cause).chain([condition(problem)]).collect(),
         is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
+        ends_by_policy: false,
         ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_of_others),
         ends_at_proxy: problem.ends_at_proxy,
         is_of_egress: problem.is_of_egress,
@@ -255,6 +264,11 @@ pub(super) fn is_captured_by_ours(packet: &Packet, live: &LiveState) -> bool {
     rules.is_some_and(|rules| {
         Sent { rules, packet, routing, connection: None, words: Words::None }.is_captured_by_ours()
     })
+}
+
+/// The policy of a chain.
+fn policy((table, chain): (&str, &str)) -> Subject {
+    Subject::Policy { table: table.to_owned(), chain: chain.to_owned() }
 }
 
 /// The problem by its sentence.

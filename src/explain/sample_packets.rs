@@ -339,9 +339,9 @@ const fn transport(number: u128) -> Option<Transport> {
     }
 }
 
-/// An address of a test: that of a network itself no host has.
+/// An address of a test: that of a network itself no host has, nor `0.0.0.0` or `::`.
 fn first_address(family: Family, test: &FieldMatch) -> Option<IpAddr> {
     let (first, last) = *test.values.first()?;
     let number = if first == last { first } else { first.checked_add(1)? };
-    address_of(family, number)
+    address_of(family, number).filter(|address| !address.is_unspecified())
 }

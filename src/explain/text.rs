@@ -104,7 +104,11 @@ fn begin(text: &mut String, whole: &str, problems: &[Finding]) {
     let is_said = |about: &Subject| match about {
         Subject::Rule(rule) => whole.contains(&*one_line(&rule.words)),
         Subject::Condition(condition) => whole.contains(condition),
-        Subject::Chain { .. } | Subject::Interface(_) | Subject::PolicyRule(_) | Subject::Route(_) => false,
+        Subject::Chain { .. }
+        | Subject::Policy { .. }
+        | Subject::Interface(_)
+        | Subject::PolicyRule(_)
+        | Subject::Route(_) => false,
     };
     for finding in problems {
         let cause = if finding.about.iter().any(is_said) {

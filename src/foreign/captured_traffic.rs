@@ -278,18 +278,31 @@ fn takes_every_port(mangle: &TableRules) -> bool {
 const TCP: u128 = 6;
 const UDP: u128 = 17;
 
+/// The flags of a SYN, without and with ECN (RFC 3168): those of the first packet of a connection.
+const FIRST_FLAGS: [u128; 2] = [0x02, 0xc2];
+
+/// Whether all tests may hold for one packet, the first of its connection or a later one.
 fn may_meet(tests: &[FieldMatch], protocol: u128, family: Family) -> bool {
+    use live_rules::{ESTABLISHED, NEW, RELATED};
+    let is_in = |test: &FieldMatch, states: &[u128]| test.field != Field::State || may_be_in(test, states);
+    let has_flags = |test: &FieldMatch| test.field != Field::TcpFlags || test.holds_for_any(&FIRST_FLAGS);
     tests.iter().all(|test| may_hold(test, protocol, family))
+        && (tests.iter().all(|test| is_in(test, &[NEW]) && has_flags(test))
+            || tests.iter().all(|test| is_in(test, &[ESTABLISHED, RELATED])))
+}
+
+/// Whether a test of the state may hold for a packet in one of these. One that is translated has another
+/// state besides.
+fn may_be_in(test: &FieldMatch, states: &[u128]) -> bool {
+    let is_translated = || !test.is_negated && test.holds_for_any(&[live_rules::DNAT, live_rules::SNAT]);
+    test.holds_for_any(states) || is_translated()
 }
 
 /// Whether a match may hold for a packet that is captured, of this protocol and family.
 fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
-    use live_rules::{DNAT, ESTABLISHED, LOCAL, NEW, RELATED, SNAT, UNICAST};
+    use live_rules::{LOCAL, UNICAST};
     match test.field {
         Field::Protocol => test.holds_for_any(&[protocol]),
-        // One that is translated has another state besides.
-        Field::State if test.is_negated => test.holds_for_any(&[NEW, ESTABLISHED, RELATED]),
-        Field::State => test.holds_for_any(&[NEW, ESTABLISHED, RELATED, DNAT, SNAT]),
         Field::SourceType(_) | Field::DestinationType(_) => test.holds_for_any(&[UNICAST, LOCAL]),
         Field::ExtensionHeader => test.holds_for_any(&[0]),
         Field::Source
@@ -305,6 +318,7 @@ fn may_hold(test: &FieldMatch, protocol: u128, family: Family) -> bool {
         | Field::Mark
         | Field::Connmark
         | Field::Connection(..)
+        | Field::State
         | Field::TcpFlags
         | Field::ReversePath(_) => !test.is_never(family),
     }
@@ -390,6 +404,14 @@ mod tests {
             ("! -d 0.0.0.0/0 -p tcp -j DROP", false, false),
             ("-m iprange ! --src-range 0.0.0.0-255.255.255.255 -j DROP", false, false),
             ("! -s 0.0.0.0/1 -j DROP", true, true),
+            // A connection begins with a SYN, and has another state by its next packet.
+            ("-p tcp -m tcp --tcp-flags ACK ACK -m conntrack --ctstate INVALID,NEW -j DROP", false, false),
+            ("-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m state --state NEW -j DROP", false, false),
+            ("-p tcp -m tcp --tcp-flags ACK ACK -m conntrack --ctstate DNAT -j DROP", true, true),
+            ("-p tcp -m tcp --tcp-flags ACK ACK -j DROP", true, true),
+            ("-p tcp -m tcp --tcp-flags SYN SYN -m conntrack --ctstate NEW -j DROP", true, true),
+            ("-m conntrack ! --ctstate NEW -j DROP", true, true),
+            ("-m conntrack ! --ctstate NEW,RELATED,ESTABLISHED -j DROP", false, false),
         ] {
             assert_eq!((may_match(false, rule), may_match(true, rule)), (without, with_dns), "{rule}");
         }

@@ -62,7 +62,7 @@ impl Examined<'_> {
                     found.push((name, Found::rule(chain, rule), target));
                 }
             }
-            if has_drop_policy && !search.accept_all(&rules) {
+            if has_drop_policy && !(search.accept_all(&rules) || search.drop_the_rest(&rules, 0)) {
                 found.push((name, Found::Policy(chain), Targets::of("DROP")));
             }
         }
@@ -110,6 +110,8 @@ pub(super) struct Search<'a> {
     /// Which chains accept all packets of which kind, as far as that is known: chains that many rules jump to
     /// are read once.
     accepting: RefCell<BTreeMap<(String, Taken), bool>>,
+    /// Which chains drop what is left in them.
+    dropping: RefCell<BTreeMap<String, bool>>,
 }
 
 impl<'a> Search<'a> {
@@ -118,7 +120,14 @@ impl<'a> Search<'a> {
         may_match: &'a dyn Fn(&LiveRule) -> bool,
         chains: &'a BTreeMap<String, Vec<LiveRule>>,
     ) -> Self {
-        Self { kinds, may_match, chains, seen: BTreeSet::new(), accepting: RefCell::new(BTreeMap::new()) }
+        Self {
+            kinds,
+            may_match,
+            chains,
+            seen: BTreeSet::new(),
+            accepting: RefCell::new(BTreeMap::new()),
+            dropping: RefCell::new(BTreeMap::new()),
+        }
     }
 
     /// Whether the rules of a base chain accept all packets of all kinds, so that none gets to its policy.
@@ -128,10 +137,39 @@ impl<'a> Search<'a> {
 
     /// The rules up to the one behind which no packet of any kind is left.
     pub(super) fn met<'r>(&self, rules: &'r [LiveRule], depth: usize) -> &'r [LiveRule] {
-        let accepted = |taken: &Taken| rules.iter().position(|rule| self.accepts(rule, *taken, depth));
-        let ends: Option<Vec<usize>> = self.kinds.iter().map(accepted).collect();
+        let is_end = |rule: &LiveRule, taken| self.accepts(rule, taken, depth) || self.drops_all(rule, depth);
+        let end = |taken: &Taken| rules.iter().position(|rule| is_end(rule, *taken));
+        let ends: Option<Vec<usize>> = self.kinds.iter().map(end).collect();
         let last = ends.and_then(|ends| ends.into_iter().max());
         last.and_then(|last| rules.get(..=last)).unwrap_or(rules)
+    }
+
+    /// Whether a rule drops every packet, itself or by the chain that it jumps to.
+    fn drops_all(&self, rule: &LiveRule, depth: usize) -> bool {
+        let drops_here = || match rule.chain() {
+            Some((name, _)) => self.named_drops(name, depth),
+            None => rule.effect().stops_packets(),
+        };
+        rule.is_for_all() && drops_here()
+    }
+
+    /// Whether no packet gets behind the chain `name`, `depth` jumps deep, as a rule of it drops what is
+    /// left.
+    fn named_drops(&self, name: &str, depth: usize) -> bool {
+        if let Some(known) = self.dropping.borrow().get(name) {
+            return *known;
+        }
+        let rules = self.chains.get(name).filter(|_| depth < DEEPEST);
+        let drops = rules.is_some_and(|rules| self.drop_the_rest(rules, depth + 1));
+        self.dropping.borrow_mut().insert(name.to_owned(), drops);
+        drops
+    }
+
+    /// Whether one of these rules drops every packet, and no earlier one leads some to the end.
+    pub(super) fn drop_the_rest(&self, rules: &[LiveRule], depth: usize) -> bool {
+        let at = rules.iter().position(|rule| self.drops_all(rule, depth));
+        let before = at.and_then(|at| rules.get(..at));
+        before.is_some_and(|before| !before.iter().any(|rule| self.leads_to_the_end(rule, depth)))
     }
 
     /// Whether a rule accepts all packets of a kind, itself or by the chain that it jumps to.

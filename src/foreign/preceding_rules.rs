@@ -36,6 +36,11 @@ impl Found {
         }
     }
 
+    /// Whether it is a rule without tests.
+    fn is_for_all(&self) -> bool {
+        matches!(self, Self::Rule(_, rule) if rule.is_for_all())
+    }
+
     fn has_test(&self, wanted: impl Fn(&FieldMatch) -> bool) -> bool {
         matches!(self, Self::Rule(_, rule) if rule.tests().iter().any(wanted))
     }
@@ -86,6 +91,11 @@ impl Targets {
             Self::Name(_) | Self::Zone(_) | Self::TooDeep(_) => &[],
         };
         holds(self) || inner.iter().any(|targets| targets.any(holds))
+    }
+
+    /// Whether it leads to other rules.
+    const fn is_chain(&self) -> bool {
+        matches!(self, Self::Chain(..) | Self::Goto(..))
     }
 
     fn sets_zone(&self) -> bool {
@@ -173,8 +183,8 @@ impl From<&PrecedingRule> for Finding {
     fn from(first: &PrecedingRule) -> Self {
         let PrecedingRule { variant, table, found, of_other_variant, .. } = first;
         let table = if *of_other_variant { format!("{variant} {table}") } else { (*table).to_owned() };
-        let about = found.rule_id(table).into_iter().map(Subject::Rule);
-        let finding = Self::new(Problem::ForeignRule, first.cause()).advice(first.advice());
+        let finding =
+            Self::new(Problem::ForeignRule, first.cause()).advice(first.advice()).family(first.family);
         match found {
             Found::Policy(chain) => {
                 let command = match &first.place {
@@ -183,13 +193,14 @@ impl From<&PrecedingRule> for Finding {
                         format!("`{} -t {} -P {chain} ACCEPT`", first.tool(), first.table)
                     }
                 };
-                finding.subject(command)
+                finding.subject(command).about([Subject::Chain { table, chain: (*chain).to_owned() }])
             }
             Found::Rule(..) => {
-                let finding = finding.about(about).family(first.family);
+                let finding = finding.about(found.rule_id(table).map(Subject::Rule));
                 match (&first.place, &first.targets) {
-                    // Without the rule that leads there, what is behind it drops the packets as well.
-                    (Placement::Later(ports), Targets::Chain(..) | Targets::Goto(..)) => {
+                    // Without the rule that leads there, or the one for all packets, what is behind it drops
+                    // the packets as well.
+                    (Placement::Later(ports), targets) if found.is_for_all() || targets.is_chain() => {
                         finding.subject(first.accepting(found.chain(), ports))
                     }
                     _ => finding,

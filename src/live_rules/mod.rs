@@ -161,6 +161,12 @@ impl LiveRule {
         matches!(&self.meaning, Meaning::Read(Reading { lacks_words: true, .. }))
     }
 
+    /// Whether every packet passes it: it has no tests.
+    #[must_use]
+    pub fn is_for_all(&self) -> bool {
+        self.tests().is_empty() && self.unread().is_empty() && !self.lacks_words()
+    }
+
     /// Whether one of the tests is of the user or the group of the socket.
     #[must_use]
     pub fn tests_owner(&self) -> bool {

@@ -142,7 +142,8 @@ fn what_keeps_captured_packets_from_the_proxy_is_named(fixture: Fixture) {
 fn what_meets_no_captured_packet_is_not_named(fixture: Fixture) {
     let pod = fixture.pod();
     for command in [
-        "-t filter -A INPUT -p tcp --dport 22 -j DROP",
+        // On lo it meets what the proxy passes on to the app.
+        "-t filter -A INPUT -i eth0 -p tcp --dport 22 -j DROP",
         "-t filter -A INPUT -p udp -j DROP",
         "-t filter -A INPUT ! -i lo -s 10.99.0.1 -j ACCEPT",
         "-t filter -A INPUT -m conntrack --ctstate INVALID -j DROP",

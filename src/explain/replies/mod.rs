@@ -20,7 +20,7 @@ use super::{Pod, devices, fix, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
 use crate::finding::{RuleId, Subject};
 use crate::live_rules::Effect;
-use crate::model::{Hook, Mark, Target, Transport};
+use crate::model::{Hook, LinkKind, Mark, Target, Transport};
 use crate::routing::drops_marked;
 use crate::text::one_line;
 
@@ -104,10 +104,11 @@ pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<
     let conversation = Conversation { packet, taken, pod };
     let to = taken.end.destination.ip();
     let loopback = || runtime::loopback_problem(to, pod).filter(|_| !packet.is_inbound);
+    // A bridge has a carrier while a port of it has one: without, there is nothing behind it to call.
     let no_carrier = || {
         let link = pod.live.as_ref()?.links.named(devices::interface(packet, taken))?;
         let words = || format!("{} has no carrier: nothing gets in or out by it", one_line(&link.name));
-        (!link.has_carrier).then(words)
+        (!link.has_carrier && link.kind != LinkKind::Bridge).then(words)
     };
     match taken.verdict {
         Verdict::Captured(port) => {

@@ -93,7 +93,7 @@ impl<'a> Walker<'a, '_> {
         };
         let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
         let flow = self.routed_after(position, kind, |walker| walker.rules(position, rules));
-        if matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook) {
+        if matches!(flow, Flow::Continue | Flow::Return) && self.obeys(chains.drops.contains(&hook)) {
             self.dropped_by_policy(table.name(), hook.name());
             return Flow::Drop;
         }

@@ -203,6 +203,11 @@ impl<'a> Walker<'a, '_> {
         Ok((captured, self.to))
     }
 
+    /// Whether a policy has an effect: a run gives no chain the policy to drop, so each is foreign.
+    fn obeys(&self, drops: bool) -> bool {
+        drops && self.order != Order::OnlyOurs
+    }
+
     /// The policy of a base chain is the reason.
     fn dropped_by_policy(&mut self, table: &'a str, chain: &'a str) {
         self.because = Some(format!("the policy of {table} {chain} drops it"));

@@ -64,7 +64,7 @@ impl<'a> Walker<'a, '_> {
                         return Some(Verdict::TakenByForeignRule);
                     }
                 }
-                Flow::Continue | Flow::Return if base.drops => {
+                Flow::Continue | Flow::Return if self.obeys(base.drops) => {
                     self.dropped_by_policy(&base.table, &base.chain);
                 }
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Redirect(_) | Flow::Tproxy(_) => {
@@ -163,7 +163,7 @@ impl<'a> Walker<'a, '_> {
                 self.later = step.filter(|_| self.because.is_none());
                 Some(Flow::Drop)
             }
-            Flow::Continue | Flow::Return if base.drops => {
+            Flow::Continue | Flow::Return if self.obeys(base.drops) => {
                 self.dropped_by_policy(&base.table, &base.chain);
                 Some(Flow::Drop)
             }

@@ -64,14 +64,7 @@ impl Reader {
         let is_negated = is_not(operator)?;
         match self.loaded? {
             Loaded::Port("--dport") if is_negated => self.other_ports.push(port(value)?),
-            Loaded::Family => {
-                let expected = match self.family {
-                    Family::V4 => libc::NFPROTO_IPV4,
-                    Family::V6 => libc::NFPROTO_IPV6,
-                };
-                let [found] = value else { return None };
-                self.is_other_family |= (i32::from(*found) == expected) == is_negated;
-            }
+            Loaded::Family => self.family_tested(is_negated, &[(value, value)])?,
             Loaded::Interface(..)
             | Loaded::Protocol
             | Loaded::Mark(..)

@@ -59,24 +59,36 @@ impl Reader {
             Loaded::State(bits) => self.tests += &states(bits, is_negated, values)?,
             Loaded::Flags(mask) => {
                 let [([set], [last])] = values else { return None };
-                (set == last).then_some(())?;
-                self.ports += &format!("{not}--tcp-flags {} {} ", flags_of(mask)?, flags_of(*set)?);
+                let set = flags_of((set == last).then_some(*set)?)?;
+                self.ports += &format!("{not}--tcp-flags {} {set} ", flags_of(mask)?);
             }
             Loaded::AddressType(option, limit) => {
                 let types = single(&|value: &[u8]| type_of(number(value, 0)?))?;
                 // Of IPv6 the extension of iptables tests something else than the type, for some of them.
                 let is_alike = self.family == Family::V4 || ["LOCAL", "MULTICAST"].contains(&types.as_str());
-                is_alike.then_some(())?;
-                self.tests += &format!("-m addrtype {not}{option} {types} {limit}");
+                self.tests += &is_alike.then(|| format!("-m addrtype {not}{option} {types} {limit}"))?;
             }
             Loaded::ReversePath(options) => self.tests += &reverse_path(options, is_negated, values)?,
             Loaded::Status(_) | Loaded::Direction | Loaded::EndAddress(..) | Loaded::EndPort(_) => {
                 self.tests += &self.connection_tested(is_negated, values)?;
             }
             Loaded::Random(..) => self.unread("statistic")?,
-            Loaded::Interface(_, true) | Loaded::Mark(..) | Loaded::Family => return None,
+            Loaded::Family => self.family_tested(is_negated, values)?,
+            Loaded::Interface(_, true) | Loaded::Mark(..) => return None,
         }
         self.fields.clear();
+        Some(())
+    }
+
+    /// A test of the network protocol: rules are read for one family.
+    pub(super) fn family_tested(&mut self, is_negated: bool, values: &[Values<'_>]) -> Option<()> {
+        let own = match self.family {
+            Family::V4 => libc::NFPROTO_IPV4,
+            Family::V6 => libc::NFPROTO_IPV6,
+        };
+        let own = &[u8::try_from(own).ok()?][..];
+        let is_listed = values.iter().any(|(first, last)| *first <= own && own <= *last);
+        self.is_other_family |= is_listed == is_negated;
         Some(())
     }
 
