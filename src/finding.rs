@@ -413,8 +413,8 @@ impl Finding {
         subjects.iter().any(|subject| self.about.contains(subject))
     }
 
-    /// Whether the cause is a rule or the policy of the chain that the other finding is about as a whole: what
-    /// is known of a rule is worth more than what its chain may do.
+    /// Whether the cause is a rule or the policy of the chain that the other finding is about as a whole:
+    /// what is known of a rule is worth more than what its chain may do.
     #[must_use]
     pub fn is_within(&self, other: &Self, backend: Backend) -> bool {
         let has_rule = |chain: &Subject| self.about.iter().any(|about| chain.has(about, backend));
