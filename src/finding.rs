@@ -87,7 +87,8 @@ impl Subject {
     /// Whether this is a policy for packets of one family.
     #[must_use]
     pub fn is_policy_of_family(&self) -> bool {
-        matches!(self, Self::Policy { table, .. } if !table.starts_with("inet "))
+        let Self::Policy { table, .. } = self else { return false };
+        !matches!(table.split_once(' '), Some(("inet", _)))
     }
 
     /// The table and the chain of a rule or a policy.
