@@ -23,8 +23,9 @@ pub const REPORT_PROGRAM: &str = "istio-iptables-report";
 /// Writes a page in the place of a run.
 pub type Page = fn(&SystemHost, &RawOptions, Resolved) -> Result<String, Failure>;
 
-/// The `main` of a program for a file with `#![no_main]`: $outcome gives the exit code for the words of the command line.
-/// It is the C library's, not that of Rust's runtime, whose report of a stack overflow is 0.1 MB.
+/// The `main` of a program, for a file with `#![no_main]`: `$outcome` gives the exit code for the words of
+/// the command line. Rust's runtime is left out, since its report of a stack overflow is 0.1 MB of a static
+/// program.
 #[macro_export]
 macro_rules! entry_point {
     ($outcome:expr) => {

@@ -7,7 +7,7 @@ use std::ptr;
 
 use libc::{siginfo_t, ucontext_t};
 
-/// A word for who meets it: a limit that is too low, since nothing here recurses by what it reads.
+/// The cause is a limit that is too low, since no depth of recursion depends on what is read.
 const REPORT: &str =
     "error: stack overflow: the limit of the stack is too low (`ulimit -s`), 8192 is usual\n";
 /// How far from the top of the stack, in bytes, an access is of the stack: a large frame of C.
@@ -17,10 +17,10 @@ const SIZE: usize = 64 << 10;
 
 static mut STACK: [u8; SIZE] = [0; SIZE];
 
-/// From now on an overflow of this thread's stack ends the process with a report and SIGABRT.
+/// From now on an overflow of this thread's stack is reported, and ends the process by SIGABRT.
 pub(super) fn report() {
     let stack = libc::stack_t { ss_sp: (&raw mut STACK).cast::<c_void>(), ss_flags: 0, ss_size: SIZE };
-    // SAFETY: the stack is static and nothing else uses it; the handler has the form that SA_SIGINFO asks for.
+    // SAFETY: the stack is static and nothing else uses it; the handler has the form for SA_SIGINFO.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -33,7 +33,7 @@ pub(super) fn report() {
 
 /// Reports an overflow. After any other fault, the instruction runs again, and the process ends by it.
 extern "C" fn on_fault(signal: c_int, information: *const siginfo_t, context: *const c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO both, and the calls are safe in one (signal-safety(7)).
+    // SAFETY: the kernel gives a handler with SA_SIGINFO both; the calls are safe in one (signal-safety(7)).
     unsafe {
         let accessed = (*information).si_addr() as usize;
         if accessed.abs_diff(stack_pointer(&*context.cast())) < NEAR {

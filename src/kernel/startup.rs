@@ -1,5 +1,5 @@
-//! What has to happen before `main`. Rust's runtime, which other programs than the init binary start with, aborts
-//! the process if a standard stream is closed and `/dev/null` cannot be opened in its place.
+//! What has to happen before `main`. Rust's runtime, with which all programs but the init binary start,
+//! aborts the process if a standard stream is closed and `/dev/null` cannot be opened in its place.
 #![allow(
     unsafe_code,
     reason = "code that runs before `main` is named in a section, and std has no wrapper for the calls"

@@ -46,8 +46,8 @@ impl Owner {
         Some(result)
     }
 
-    /// Does `work` where a sandbox has no ids of the file system: by the effective ones. The real and saved ids
-    /// stay, which allows to change back.
+    /// Does `work` where a sandbox has no ids of the file system: by the effective ones. The real and saved
+    /// ids stay, which allows to change back.
     fn with_effective_ids<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let (user, group) = (Uid::effective().as_raw(), Gid::effective().as_raw());
         if user == self.uid {
