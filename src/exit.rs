@@ -32,7 +32,10 @@ impl Exit {
     /// All codes with what they mean, in numeric order, for `--help` and the documentation.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Done, "done"),
-        (Self::Different, "a comparison found a difference, or cannot rule one out"),
+        (
+            Self::Different,
+            "a comparison found a difference, or cannot rule one out; --expect got another answer",
+        ),
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend; or no istio-iptables-report, which writes pages"),
         (Self::Refused, "the kernel or the restore tool refused"),

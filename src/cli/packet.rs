@@ -8,6 +8,8 @@ pub(super) const INPUT: &str = "Input";
 /// The heading of options that name what `observe` reports.
 pub(super) const OBSERVED: &str = "Connections";
 
+const EXPECT: &str = "Exit with 1 unless this is the answer: captured or not-captured (with --to), or no-problem (with --live)";
+
 /// An option of a sub-command, most of them of `explain`. None has a variable or a config key: these are
 /// command-line options only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +32,8 @@ pub enum PacketKey {
     Connmark,
     /// The state of its connection.
     State,
+    /// The answer without which the exit code is 1.
+    Expect,
     /// How the report is written.
     Output,
     /// Whether text has colours.
@@ -52,7 +56,7 @@ pub enum PacketKey {
 
 impl PacketKey {
     /// The options of `explain`, in the order of `--help`.
-    pub const OF_EXPLAIN: [Self; 12] = [
+    pub const OF_EXPLAIN: [Self; 13] = [
         Self::From,
         Self::To,
         Self::Proto,
@@ -62,6 +66,7 @@ impl PacketKey {
         Self::Mark,
         Self::Connmark,
         Self::State,
+        Self::Expect,
         Self::Output,
         Self::Color,
         Self::Bundle,
@@ -96,6 +101,7 @@ impl PacketKey {
                 "new",
                 "State of the connection: new (the first packet), established or invalid",
             ),
+            Self::Expect => ("expect", "ANSWER", "", EXPECT),
             Self::Output => ("output", "FORMAT", "text", "Output format: text or json"),
             Self::Color => (
                 "color",
@@ -136,6 +142,7 @@ impl PacketKey {
             Self::From => &["app", "proxy", "outside", "kernel"],
             Self::Proto => &["tcp", "udp"],
             Self::State => &["new", "established", "invalid"],
+            Self::Expect => &["captured", "not-captured", "no-problem"],
             Self::Output => &["text", "json"],
             Self::Color => &["auto", "always", "never"],
             Self::Action => &["report", "repair", "lockdown"],
@@ -174,7 +181,7 @@ impl PacketKey {
     /// The heading of `--help` under which it is.
     pub(super) const fn heading(self) -> &'static str {
         match self {
-            Self::Output | Self::Color => "Output",
+            Self::Expect | Self::Output | Self::Color => "Output",
             Self::Bundle => INPUT,
             Self::Action | Self::Audit => "Guard",
             Self::Range | Self::Port | Self::For | Self::Count => OBSERVED,

@@ -39,7 +39,9 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
 /// What a word is here that other programs have for the same, as a hint.
 pub(super) fn other_word(word: &str) -> Option<&'static str> {
     match word.trim_start_matches('-') {
-        "status" | "health" => Some("`check` exits with 0 if the live rules are right"),
+        "status" | "health" => Some(
+            "`check` exits with 0 if the live rules are right, `explain --live --expect no-problem` if nothing is wrong with the pod",
+        ),
         "uninstall" | "remove" | "delete" => Some("`cleanup` removes the rules"),
         "json" => {
             Some("`--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON")

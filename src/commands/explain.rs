@@ -11,14 +11,15 @@ use crate::kernel::process::Host;
 use crate::model::Network;
 use crate::report::Failure;
 
-/// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
+/// What happens to a packet, and whether that is expected. Nothing is changed, and no privilege is needed but
+/// that to enter another namespace.
 pub(super) fn explain(
     host: &impl Host,
     query: &PacketQuery,
     intent: Intent,
     run: &RunOptions,
     given: &[GivenOption],
-) -> Result<String, Failure> {
+) -> Result<(String, Exit), Failure> {
     if query.live {
         enter_settled(run)?
     } else {
@@ -45,7 +46,9 @@ pub(super) fn explain(
     } else {
         (config, None)
     };
-    Ok(explain::report(query, &explain::Pod { config: &config, given, network: &network, live }))
+    let pod = explain::Pod { config: &config, given, network: &network, live };
+    let explain::Report { text, is_as_expected } = explain::report(query, &pod);
+    Ok((text, if is_as_expected { Exit::Done } else { Exit::Different }))
 }
 
 /// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be

@@ -62,7 +62,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(query) = query {
         return explain::explain(host, &query, intent, &run, &given)
-            .map(|report| (paint(report), Exit::Done));
+            .map(|(report, exit)| (paint(report), exit));
     }
     if let Some(question) = question {
         let (report, exit) = answer(host, question, intent, &run, (scope, &given, &paint))?;

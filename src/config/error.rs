@@ -39,7 +39,7 @@ impl Expected {
 
     /// Adds a hint if the same in small letters is one of the accepted words.
     pub(super) fn or_small_letters(self, given: &str, words: &[&str]) -> Self {
-        match words.iter().find(|word| word.eq_ignore_ascii_case(given)) {
+        match words.iter().find(|word| **word != given && word.eq_ignore_ascii_case(given)) {
             Some(word) if self.hint.is_none() => self.hint(format!("did you mean {word}?")),
             Some(_) | None => self,
         }

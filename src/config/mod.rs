@@ -33,7 +33,7 @@ pub use capture_annotation::{
 };
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
-pub use packet_query::PacketQuery;
+pub use packet_query::{Answer, PacketQuery};
 pub use packet_values::{ConnectionState, Sender};
 pub use question::{
     BundleContext, Color, DiffQuery, GuardAction, GuardOptions, ObserveOptions, Output, Question,

@@ -34,12 +34,25 @@ pub struct PacketQuery {
     pub connmark: Mark,
     /// The state of its connection.
     pub state: ConnectionState,
+    /// The answer without which the exit code is 1.
+    pub expected: Option<Answer>,
     /// How the report is written.
     pub output: Output,
     /// Whether it is written as a Mermaid diagram, in the place of text.
     pub is_diagram: bool,
     /// Whether it is about the rules in the kernel, not about those of the options.
     pub live: bool,
+}
+
+/// What a script expects of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The packet gets to the proxy, for certain and without a problem.
+    Captured,
+    /// The packet gets to its destination, for certain and without a problem.
+    NotCaptured,
+    /// Nothing is wrong: with the packet, or with the pod.
+    NoProblem,
 }
 
 /// What describes one packet besides its destination.
@@ -65,6 +78,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
     let form = form(&mut reader);
+    let expected = expected(&mut reader);
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -95,6 +109,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         mark: mark?,
         connmark: connmark?,
         state: state?,
+        expected: expected?,
         output,
         is_diagram,
         live: is_live(raw),
@@ -130,6 +145,27 @@ fn form(reader: &mut Reader<'_>) -> Option<(Output, bool)> {
         "html" => Some((Output::Text, false)),
         _ => reader.value(PacketKey::Output, packet_output).map(|output| (output, false)),
     }
+}
+
+/// The expected answer, which has to be one to this question; `None` on the outside after an error.
+#[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
+fn expected(reader: &mut Reader<'_>) -> Option<Option<Answer>> {
+    let raw = reader.raw;
+    let is_about_all = raw.packet(PacketKey::To).is_empty();
+    let (answer, other) = match raw.packet(PacketKey::Expect) {
+        "" => return Some(None),
+        _ if raw.packet(PacketKey::Output) == "html" => (None, "no page: --output text or json"),
+        "captured" if !is_about_all => (Some(Answer::Captured), ""),
+        "not-captured" if !is_about_all => (Some(Answer::NotCaptured), ""),
+        "captured" | "not-captured" => (None, "no-problem without --to: this is an answer about one packet"),
+        "no-problem" if is_live(raw) => (Some(Answer::NoProblem), ""),
+        "no-problem" => (None, "--live or --bundle as well: without it, problems are not looked for"),
+        _ => (None, "captured, not-captured or no-problem"),
+    };
+    if answer.is_none() {
+        reader.refuse(PacketKey::Expect, Expected::new(other));
+    }
+    answer.map(Some)
 }
 
 fn is_live(raw: &RawOptions) -> bool {

@@ -46,7 +46,7 @@ mod walk;
 use crate::model::Backend;
 use std::borrow::Cow;
 
-use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery, Sender};
+use crate::config::{Answer, CaptureConfig, GivenOption, Mode, Output, PacketQuery, Sender};
 use crate::finding::Finding;
 use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
@@ -223,9 +223,18 @@ fn of_running_app(query: &PacketQuery, pod: &Pod<'_>) -> PacketQuery {
     PacketQuery { sender, ..query.clone() }
 }
 
-/// The report to a question, as it is printed.
+/// The report to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// As it is printed.
+    pub text: String,
+    /// Whether the answer is the expected one, if one is.
+    pub is_as_expected: bool,
+}
+
+/// The report to a question.
 #[must_use]
-pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
+pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
     let (rules, none) = (pod.rules(), Rules::default());
     let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
     if let Some(destination) = query.destination {
@@ -233,22 +242,33 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> String {
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
         let packet = pod.prepared(packet);
         let (walk, reason) = explained(&packet, of_family(&packet), Words::OfEachRule, pod);
-        if query.is_diagram {
-            let verdict = text::headline(&packet, &walk, &reason, pod);
-            return diagram::diagram(&packet.to_string(), &walk, &verdict);
-        }
         let problems = problems::of_packet(&packet, (&walk, &reason), pod);
-        let otherwise = unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
-        return match query.output {
-            Output::Text => text::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
-            Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), &problems, pod),
+        let is_wanted = match query.expected {
+            None | Some(Answer::NoProblem) => true,
+            Some(Answer::Captured) => {
+                matches!(walk.verdict, Verdict::Captured(_) | Verdict::ToProxySocket)
+            }
+            Some(Answer::NotCaptured) => walk.verdict == Verdict::NotCaptured,
         };
+        let is_sure = || problems.is_empty() && text::unless(&packet, &walk, pod).is_empty();
+        let is_as_expected = query.expected.is_none() || (is_wanted && is_sure());
+        let otherwise = || unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
+        let text = match query.output {
+            Output::Text if query.is_diagram => {
+                let verdict = text::headline(&packet, &walk, &reason, pod);
+                diagram::diagram(&packet.to_string(), &walk, &verdict)
+            }
+            Output::Text => text::packet(&packet, &walk, (&reason, &otherwise()), &problems, pod),
+            Output::Json => json::packet(&packet, &walk, (&reason, &otherwise()), &problems, pod),
+        };
+        return Report { text, is_as_expected };
     }
     let Overview { rows, problems, .. } = Overview::of(pod);
-    match query.output {
+    let text = match query.output {
         Output::Text => text::overview(&rows, &problems, pod),
         Output::Json => json::overview(&rows, &problems, pod),
-    }
+    };
+    Report { text, is_as_expected: query.expected.is_none() || problems.is_empty() }
 }
 
 fn explained<'a>(packet: &Packet, rules: &'a Rules, words: Words, pod: &'a Pod<'_>) -> (Walk<'a>, Reason) {

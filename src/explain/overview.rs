@@ -165,6 +165,7 @@ pub const fn query(sender: Sender) -> PacketQuery {
         mark: Mark(0),
         connmark: Mark(0),
         state: ConnectionState::New,
+        expected: None,
         output: Output::Text,
         is_diagram: false,
         live: false,

@@ -115,6 +115,7 @@ fn packet(seen: &SeenConnection, sender: Sender, pod: &Pod<'_>) -> Packet {
         mark: Mark(0),
         connmark: Mark(0),
         state: ConnectionState::New,
+        expected: None,
         output: Output::Json,
         is_diagram: false,
         live: true,

@@ -52,7 +52,7 @@ fn ask(options: &str, question: &str) -> String {
     let resolved = resolved(options, question);
     let (config, _) = resolved.intent.decide(&network());
     let (network, query) = (network(), resolved.query.expect("a question"));
-    report(&query, &Pod { config: &config, given: &resolved.given, network: &network, live: None })
+    report(&query, &Pod { config: &config, given: &resolved.given, network: &network, live: None }).text
 }
 
 const ALL: &str = "-i * -b * -d 15020,15090 -x 10.96.0.0/12 -o 9000 -u 1337";

@@ -60,7 +60,7 @@ fn explained(scenario: &Scenario, packet: &Packet) -> (Option<u64>, CaptureConfi
     let query = resolved.query.expect("a question");
     let (config, _) = resolved.intent.decide(scenario.network());
     let pod = Pod { config: &config, given: &resolved.given, network: scenario.network(), live: None };
-    let report: Value = serde_json::from_str(&explain::report(&query, &pod)).expect("JSON");
+    let report: Value = serde_json::from_str(&explain::report(&query, &pod).text).expect("JSON");
     (report.get("port").and_then(Value::as_u64), config)
 }
 

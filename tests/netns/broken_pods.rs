@@ -57,6 +57,9 @@ pub(crate) fn problems(pod: &Pod, question: &[&str]) -> Vec<[String; 3]> {
     for [id, _, fix] in &found {
         assert!(text.contains(id) && text.contains(fix), "{id}, {fix}: {text}");
     }
+    let expected = [&["explain", "--live", "--expect", "no-problem"], question].concat();
+    let for_scripts = pod.bare_istio_iptables(&expected).run().ended_with(i32::from(!found.is_empty()));
+    assert_eq!(for_scripts.stdout(), text);
     if question.is_empty() {
         page_has_them(pod, first, &found);
     }

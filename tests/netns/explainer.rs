@@ -66,7 +66,6 @@ impl Explainer {
         let query = resolved.query.expect("a question");
         let (config, _) = resolved.intent.decide(&self.network);
         let pod = Pod { config: &config, given: &resolved.given, network: &self.network, live: None };
-        let text = explain::report(&query, &pod);
-        serde_json::from_str(&text).expect("JSON")
+        serde_json::from_str(&explain::report(&query, &pod).text).expect("JSON")
     }
 }

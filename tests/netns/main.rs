@@ -36,6 +36,7 @@ mod dropped_syns;
 mod dry_runs;
 mod ended_connections;
 mod established;
+mod expected_answers;
 mod explain_bpf_programs;
 mod explain_dns;
 mod explain_foreign;

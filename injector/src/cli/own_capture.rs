@@ -195,7 +195,7 @@ fn explained(pod: &Value, resolved: &Resolved, warnings: &mut Vec<String>) -> (S
     );
     let report = |output: Output| {
         let about = explain::Pod { config: &config, given: &resolved.given, network: &network, live: None };
-        explain::report(&PacketQuery { output, ..explain::query(Sender::App) }, &about)
+        explain::report(&PacketQuery { output, ..explain::query(Sender::App) }, &about).text
     };
     let traffic: Value = serde_json::from_str(&report(Output::Json)).unwrap_or_default();
     (report(Output::Text), traffic.get("traffic").cloned().unwrap_or_default())

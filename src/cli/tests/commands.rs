@@ -44,12 +44,13 @@ fn unexpected_arguments_are_refused_with_hint() {
         (&["--uninstall"], "unknown option \"--uninstall\"; `cleanup` removes the rules"),
         (
             &["check", "--health"],
-            "unknown option \"--health\"; `check` exits with 0 if the live rules are right",
+            "unknown option \"--health\"; `check` exits with 0 if the live rules are right, \
+             `explain --live --expect no-problem` if nothing is wrong with the pod",
         ),
         (
             &["status"],
             "unexpected argument \"status\": neither a sub-command nor the value of an option; `check` exits with 0 if the live rules \
-             are right",
+             are right, `explain --live --expect no-problem` if nothing is wrong with the pod",
         ),
         (
             &["show", "--netns", "x"],

@@ -40,7 +40,7 @@ fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String
                 let desired = desired(&config, Action::Apply, false);
                 let _ = apply::differences::differences(host, &desired, &run);
             }
-            report.unwrap_or_else(|failure| failure.to_string())
+            report.map_or_else(|failure| failure.to_string(), |(report, _)| report)
         });
         let report = reports.reduce(|first, _| first).unwrap_or_default();
         recorded = (recording::finish(), report);

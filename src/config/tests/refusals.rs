@@ -312,7 +312,7 @@ fn values_that_shells_complete_are_those_that_are_accepted() {
                 let (diff, explain) = (cli::SubCommand::Diff, cli::SubCommand::Explain);
                 let sides: &[&str] = if sub == diff { &["options", "live"] } else { &[] };
                 let more = match (sub == explain, *word) {
-                    (true, "html") => &["--live"],
+                    (true, "html" | "no-problem") => &["--live"],
                     (true, _) => &["--to=10.0.0.1:80"],
                     (false, _) => sides,
                 };
@@ -331,6 +331,22 @@ fn page_about_one_packet_or_about_options_is_refused() {
             error.contains("text or json for this question") && error.contains("without --to"),
             "{error}"
         );
+    }
+}
+
+#[test]
+fn answers_that_the_question_cannot_have_are_refused() {
+    for (more, expected) in [
+        (&["--live", "--expect=captured"][..], "no-problem without --to"),
+        (&["--expect=not-captured"], "no-problem without --to"),
+        (&["--to=10.0.0.1:80", "--expect=no-problem"], "--live or --bundle as well"),
+        (&["--live", "--expect=fine"], "captured, not-captured or no-problem"),
+        (&["--live", "--output=html", "--expect=no-problem"], "no page"),
+    ] {
+        let errors = errors_of(&[&["explain"], more].concat(), &[]);
+        let [error] = errors.as_slice() else { panic!("{more:?}: {errors:?}") };
+        assert!(error.contains("--expect") && error.contains(expected), "{error}");
+        assert!(!error.contains("did you mean"), "{error}");
     }
 }
 
