@@ -22,7 +22,7 @@ const DECIDING: [&str; 13] = [
     "commands/validate.rs",
     "connections",
     "explain",
-    "finding.rs",
+    "finding",
     "foreign",
     "live_rules",
     "plan",
