@@ -38,17 +38,22 @@ pub(super) fn explain(
             log::log!(notice.level(), "{notice}");
         }
     }
-    let (config, live) = if query.live {
+    let (config, live, is_read) = if query.live {
         let (config, mut live, unread) =
             live(apply::live_inspection::rules(host, run.backend)?, &config, &network);
-        live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
-        (config, Some(live))
+        let is_read = unread.is_empty();
+        if query.destination.is_none() || query.expected.is_some() {
+            live.notices.extend(unread);
+        }
+        (config, Some(live), is_read)
     } else {
-        (config, None)
+        (config, None, true)
     };
     let pod = explain::Pod { config: &config, given, network: &network, live };
     let explain::Report { text, is_as_expected } = explain::report(query, &pod);
-    Ok((text, if is_as_expected { Exit::Done } else { Exit::Different }))
+    // What was not read may be a problem.
+    let is_certain = is_as_expected && (is_read || query.expected.is_none());
+    Ok((text, if is_certain { Exit::Done } else { Exit::Different }))
 }
 
 /// The live rules and what runs in the pod, with the configuration that they come from, and what cannot be

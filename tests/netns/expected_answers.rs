@@ -9,6 +9,7 @@ for_these_fixtures!(
         an_answer_is_captured_or_not,
         an_answer_that_a_foreign_rule_may_change_is_neither,
         an_answer_with_a_problem_is_neither,
+        what_was_not_read_is_no_answer,
         options_have_answers_without_a_pod
     ]
 );
@@ -41,6 +42,18 @@ fn an_answer_with_a_problem_is_neither(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&OPTIONS);
     assert_eq!(codes(&pod, &["--live", "--to", "10.3.4.5:80"]), [1, 1], "no proxy listens");
+}
+
+fn what_was_not_read_is_no_answer(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    for question in [&["--expect", "no-problem"][..], &["--to", "10.3.4.5:80", "--expect", "captured"]] {
+        let words = [&["explain", "--live"], question].concat();
+        pod.bare_istio_iptables(&words).run().succeeded();
+        let blind = pod.bare_istio_iptables(&words).empty_directory("/proc").run().ended_with(1);
+        blind.output_contains("the processes cannot be listed");
+    }
 }
 
 fn options_have_answers_without_a_pod(fixture: Fixture) {
