@@ -8,14 +8,31 @@ use super::rules::Rules;
 use crate::model::{Chain, FamilyRules, HookRules, Rule, Table, Target};
 use crate::ordered::Ordered as _;
 
-const NO_RULE: &str = "no rule is in";
-
 /// A chain of ours that is not as a run leaves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenChain {
     table: Table,
     chain: Chain,
-    problem: &'static str,
+    damage: Damage,
+}
+
+/// What is wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    NoJump,
+    Empty,
+    Incomplete,
+}
+
+impl Damage {
+    /// As it stands before the name of the chain.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NoJump => "no rule jumps to",
+            Self::Empty => "no rule is in",
+            Self::Incomplete => "rules are missing or out of order in",
+        }
+    }
 }
 
 /// Several of them, in one line.
@@ -24,12 +41,12 @@ pub(super) struct Listed<'a>(pub(super) &'a [BrokenChain]);
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = None;
-        for BrokenChain { table, chain, problem } in self.0 {
+        for BrokenChain { table, chain, damage } in self.0 {
             if before.is_some() {
                 f.write_str(", ")?;
             }
-            if before.replace((table, problem)) != Some((table, problem)) {
-                write!(f, "{problem} {} ", table.name())?;
+            if before.replace((table, damage)) != Some((table, damage)) {
+                write!(f, "{} {} ", damage.words(), table.name())?;
             }
             f.write_str(chain.name())?;
         }
@@ -41,7 +58,7 @@ impl BrokenChain {
     /// A chain that no rule jumps to.
     #[must_use]
     pub const fn without_jump(table: Table, chain: Chain) -> Self {
-        Self { table, chain, problem: "no rule jumps to" }
+        Self { table, chain, damage: Damage::NoJump }
     }
 
     /// Whether both are about the same chain.
@@ -71,9 +88,8 @@ impl BrokenChain {
             for (chain, wanted) in &wanted.chains {
                 let rules = live.and_then(|live| live.chains.get(chain)).map_or(&[][..], Vec::as_slice);
                 if !has_in_order(rules, wanted) {
-                    let problem =
-                        if rules.is_empty() { NO_RULE } else { "rules are missing or out of order in" };
-                    broken.push(Self { table: *table, chain: *chain, problem });
+                    let damage = if rules.is_empty() { Damage::Empty } else { Damage::Incomplete };
+                    broken.push(Self { table: *table, chain: *chain, damage });
                 }
             }
         }
@@ -104,12 +120,12 @@ impl Rules {
                 let Some(chain) = Chain::from_name(name).filter(|chain| *chain != Chain::Established) else {
                     continue;
                 };
-                let problem = match (targets.contains(&chain), rules.is_empty()) {
-                    (false, false) => "no rule jumps to",
-                    (true, true) => NO_RULE,
+                let damage = match (targets.contains(&chain), rules.is_empty()) {
+                    (false, false) => Damage::NoJump,
+                    (true, true) => Damage::Empty,
                     (true, false) | (false, true) => continue,
                 };
-                broken.push(BrokenChain { table: *table, chain, problem });
+                broken.push(BrokenChain { table: *table, chain, damage });
             }
         }
         broken

@@ -250,7 +250,7 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
             }
             Some(Answer::NotCaptured) => walk.verdict == Verdict::NotCaptured,
         };
-        let is_sure = || problems.is_empty() && text::unless(&packet, &walk, pod).is_empty();
+        let is_sure = || problems.is_empty() && is_certain(&packet, &walk, pod);
         let is_as_expected = query.expected.is_none() || (is_wanted && is_sure());
         let otherwise = || unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
         let text = match query.output {
@@ -269,6 +269,12 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
         Output::Json => json::overview(&rows, &problems, pod),
     };
     Report { text, is_as_expected: query.expected.is_none() || problems.is_empty() }
+}
+
+/// Whether nothing may decide that cannot be evaluated: no rule, no policy rule, and nothing beside them.
+fn is_certain(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> bool {
+    let is_routed = walk.routed.iter().all(|looked| looked.lookup.uncertain.is_empty());
+    walk.uncertain.is_empty() && is_routed && devices::may_decide(packet, walk, pod).is_empty()
 }
 
 fn explained<'a>(packet: &Packet, rules: &'a Rules, words: Words, pod: &'a Pod<'_>) -> (Walk<'a>, Reason) {

@@ -208,8 +208,8 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
     format!("{}{unless}{by}", verdict.text())
 }
 
-/// What may decide instead; empty if nothing may.
-pub(super) fn unless(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> String {
+/// What may decide instead.
+fn unless(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> String {
     let rule = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
     let others = match walk.uncertain.len().saturating_sub(1) {
         0 => String::new(),
