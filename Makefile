@@ -173,7 +173,7 @@ cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stri
 	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"
 
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --profile injector --target $(TARGET) -p sidecar-injector
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --profile injector --target $(TARGET) -p sidecar-injector --bin sidecar-injector -- -C strip=symbols
 	@install -D target/$(TARGET)/injector/sidecar-injector $(INJECTOR) # beside the other program
 	@echo "$(INJECTOR): $$(stat -c %s $(INJECTOR)) bytes"
 

@@ -38,6 +38,7 @@ fn no_files_import_each_other() {
         "cni/src",
         "injector/src",
         "install-cni/src",
+        "crates/apiclient/src",
         "crates/cli-docs/src",
         "crates/goduration/src",
         "crates/gotemplate/src",

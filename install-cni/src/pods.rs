@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiclient::{Cached, connect_with_rate, describe, watch_selected};
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{PodNotice, Pods, TAINT};
@@ -12,7 +13,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::{self, json};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use sidecar_injector::cluster::{Cached, connect_with_rate, describe, watch_selected};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
 

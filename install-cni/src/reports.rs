@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use apiclient::describe;
 use istio_cni::install::pods::PodNotice;
 use istio_iptables::logging::timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::serde_json::{self, Value, json};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use sidecar_injector::cluster::describe;
 use tokio::sync::Notify;
 
 /// The condition of a pod.

@@ -23,8 +23,8 @@ pub(super) struct ConfigArgs {
 #[derive(Args, Clone, Debug)]
 pub(super) struct PodArgs {
     /// Control plane revision
-    #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) revision: Revision,
+    #[arg(short, long)]
+    pub(super) revision: Option<Revision>,
     /// Namespace of objects without a namespace
     #[arg(short, long)]
     pub(super) namespace: Option<Namespace>,
@@ -40,6 +40,13 @@ pub(super) struct PodArgs {
     /// Deny pods with app containers that run as the proxy's user
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,
+}
+
+impl PodArgs {
+    /// That of `--revision`, the default one without it.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision.clone().unwrap_or_default()
+    }
 }
 
 /// Which files.

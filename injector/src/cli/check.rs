@@ -73,15 +73,16 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
 fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result<Output, Failure> {
     let InjectionArgs { pod, cluster: flags, config } = &args.injection;
     let namespace = pod.namespace.as_ref().map_or("default", Namespace::as_str);
-    let (found, config_map) =
+    let ((found, revision), config_map) =
         with_cluster(flags.kubeconfig.as_deref(), flags.context.as_deref(), async |client, target| {
             let found = cluster::fetch_pod(&client, namespace, name.as_str()).await;
             let found = found.map_err(|problem| unavailable(format!("{target}: {problem}")))?;
-            let map = flags.config_map(&revision(&pod.revision, &found));
-            Ok((found, cluster::sources(&client, &map).await))
+            let revision = pod.revision.clone().unwrap_or_else(|| revision_of(&found));
+            let sources = cluster::sources(&client, &flags.config_map(&revision)).await;
+            Ok(((found, revision), sources))
         })?;
     let mut args = args.clone();
-    args.injection.pod.revision = revision(&pod.revision, &found);
+    args.injection.pod.revision = Some(revision);
     let args = &args;
     let (object, own_namespace, configurations) = found;
     let mut notes = Vec::new();
@@ -114,12 +115,8 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
     finish(report, notes)
 }
 
-/// The revision of the option, else that which has injected the pod, else that whose webhook is called for
-/// it.
-fn revision(asked: &Revision, found: &FetchedPod) -> Revision {
-    if !asked.as_str().is_empty() {
-        return asked.clone();
-    }
+/// The revision that has injected the pod, else that whose webhook is called for it.
+fn revision_of(found: &FetchedPod) -> Revision {
     let (pod, namespace, configurations) = found;
     let called = || {
         let webhooks = Webhooks::parse(configurations.as_ref().ok()?).ok()?;
@@ -236,7 +233,7 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
         let value =
             loaded.injector.settings.values.pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
         return Webhooks::of_revision(
-            args.injection.pod.revision.as_str(),
+            args.injection.pod.revision().as_str(),
             value == Some(&Value::Bool(true)),
         )
         .map_err(data);
@@ -329,8 +326,8 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
         Called::By(webhook, more) => {
             let title = |webhook: &Webhook| format!("{} of {}", webhook.name, webhook.configuration);
             let of_others = more.iter().filter(|one| one.configuration != webhook.configuration);
-            let asked = args.injection.pod.revision.label();
-            let other = webhook.revision.clone().filter(|revision| revision != asked);
+            let asked = args.injection.pod.revision();
+            let other = webhook.revision.clone().filter(|revision| revision != asked.label());
             Gate::Called {
                 name: title(&webhook),
                 also: of_others.map(title).collect(),

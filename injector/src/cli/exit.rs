@@ -92,18 +92,28 @@ impl Failure {
         Self::new(exit, failures.into_iter().flat_map(|failure| failure.problems).collect())
     }
 
-    pub(super) fn usage(error: &clap::Error) -> Self {
+    /// Options that `command` does not have or accept.
+    pub(super) fn usage(error: &clap::Error, command: Option<&clap::Command>) -> Self {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         let lines =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
         let line: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
         let line = line.join("; ").replace(":; ", ": ");
-        let unexpected = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => !given.starts_with('-'),
+        let a_file = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => {
+                !given.starts_with('-') || given == "-f" || given == "--filename"
+            }
             _ => false,
         };
-        let hint = if unexpected { ": pass files with -f FILE" } else { "" };
+        let takes = |id: &str| {
+            command.is_some_and(|command| command.get_arguments().any(|argument| argument.get_id() == id))
+        };
+        let hint = match a_file {
+            true if takes("filename") => ": pass files with -f FILE",
+            true if takes("inject_config") => ": pass the config with --inject-config FILE",
+            _ => "",
+        };
         Self::one(Exit::Usage, format!("{line}{hint}"))
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Loaded {
 
 /// Reads config, values, mesh config and the namespace.
 pub(super) fn load(args: &InjectionArgs, environment: &Environment) -> Result<Loaded, Failure> {
-    let sources = args.cluster.beside(sources(&args.config)?, &args.pod.revision)?;
+    let sources = args.cluster.beside(sources(&args.config)?, &args.pod.revision())?;
     load_from(args, environment, &sources)
 }
 
@@ -84,7 +84,7 @@ pub(super) fn load_from(
         .load_with(&functions(lookup), values(config))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
-        revision: pod.revision.label().to_owned(),
+        revision: pod.revision().label().to_owned(),
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
         reject_proxy_uid: pod.reject_proxy_uid,
         ..Options::default()

@@ -72,7 +72,8 @@ pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Output, Failure> {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) if !error.use_stderr() => {
             return Ok(printed(error.to_string()));
@@ -80,7 +81,11 @@ pub fn run(
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(Failure { exit: Exit::Usage, help: error.to_string(), problems: Vec::new() });
         }
-        Err(error) => return Err(Failure::usage(&error)),
+        Err(error) => {
+            let program = Cli::command();
+            let asked = arguments.get(1).and_then(|name| program.find_subcommand(name));
+            return Err(Failure::usage(&error, asked));
+        }
     };
     match cli.command {
         Command::Inject(args) => inject::run(&args, environment),

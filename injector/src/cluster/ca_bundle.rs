@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::MANAGER;
-use super::client::{CONFLICT, ask};
 use super::conflict_backoff::ConflictBackoff;
 use super::secret::{SharedSecret, Unusable};
 use super::status::{Part, StatusReporter};
-use super::watch::{Cached, watch as watch_objects};
 use crate::certs::self_signed::Trusted;
+use apiclient::{CONFLICT, ask};
+use apiclient::{Cached, watch as watch_objects};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 /// Unprocessable Entity.

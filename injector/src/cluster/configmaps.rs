@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::client::ask;
 use super::status::{Part, StatusReporter};
-use super::watch::{Cached, watch};
 use crate::config::{ConfigError, Source, Sources};
 use crate::manifests::{NameError, Namespace, Subdomain};
+use apiclient::ask;
+use apiclient::{Cached, watch};
 
 /// A ConfigMap, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]

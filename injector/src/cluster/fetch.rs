@@ -5,7 +5,7 @@ use kube::core::Request;
 use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
 
-use super::client::{RequestFailed, ask, get};
+use apiclient::{RequestFailed, ask, get};
 
 /// A page of a list.
 const PAGE: u32 = 500;

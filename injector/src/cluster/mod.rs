@@ -11,33 +11,28 @@
 //! `create` on Secrets.
 
 mod ca_bundle;
-mod client;
 mod configmaps;
 mod conflict_backoff;
 mod fetch;
 mod native_sidecars;
 mod node_agents;
 mod owners;
-mod proxy;
 mod secret;
 mod state;
 mod status;
-mod watch;
 
 use futures_util::future::join_all;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-pub use client::{ClientError, Connection, client, connect, connect_with_rate, describe};
+pub use apiclient::{Client, ClientError, Connection, client, connect};
 pub use configmaps::{ConfigMapName, sources};
 pub use fetch::{FetchedPod, fetch, fetch_pod, fetch_pods, fetch_sidecars};
-pub use kube::Client;
 pub use node_agents::obstacles;
 pub use owners::{Owners, overlapping, owners};
 pub use secret::SharedSecret;
 pub use state::ClusterState;
 pub use status::{Part, Status};
-pub use watch::{Cached, watch_selected};
 
 use crate::certs::Publisher;
 use crate::certs::self_signed::Trusted;

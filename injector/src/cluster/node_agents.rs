@@ -4,12 +4,12 @@ use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::client::{RequestFailed, get};
 use super::fetch::{list_of, read};
 use crate::manifests::node_agent::{NAME, POD_LABEL};
 use crate::object;
 use crate::path::text;
 use crate::pod::security;
+use apiclient::{RequestFailed, get};
 
 /// Other agents that install a plugin `istio-cni` on the same nodes, and a namespace that rejects the agent's
 /// pods.

@@ -4,11 +4,11 @@ use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-use super::client::{RequestFailed, get};
 use super::fetch::webhook_configurations;
 use crate::decide::Webhooks;
 use crate::manifests::{CERTIFICATE, MANAGED_BY};
 use crate::{object, path};
+use apiclient::{RequestFailed, get};
 
 /// Labels and annotations by which an object of the same installation is known, as far as it has them.
 const MARKS: [(&str, &[&str]); 2] =

@@ -15,12 +15,12 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::MANAGER;
-use super::client::{CONFLICT, ask};
 use super::status::{Part, StatusReporter};
-use super::watch::{Cached, watch as watch_objects};
 use crate::certs::files::timestamp;
 use crate::certs::{Bundle, CertError, Names, Publisher};
 use crate::manifests::MANAGED_BY as OWNER;
+use apiclient::{CONFLICT, ask};
+use apiclient::{Cached, watch as watch_objects};
 
 const TYPE: &str = "kubernetes.io/tls";
 /// The number of immediate retries of a write that lost a race.

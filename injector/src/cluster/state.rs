@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use super::ClusterOptions;
 use super::native_sidecars::{kubelet_version, native_sidecars};
 use super::status::{Part, StatusReporter};
-use super::watch::{Cached, watch};
 use crate::config::{ProxyConfig, ProxyConfigs};
 use crate::path::FieldError;
 use crate::pod::ids::Ids;
+use apiclient::{Cached, watch};
 
 /// Known facts about the cluster and its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,6 +13,10 @@ fn a_missing_command_prints_the_usage() {
         positional.contains("'d.yaml'") && positional.contains("pass files with -f FILE"),
         "{positional}"
     );
+    for given in [&["lint", "config.yaml"][..], &["lint", "-f", "config.yaml"]] {
+        let config = run(given).unwrap_err().to_string();
+        assert!(config.contains("pass the config with --inject-config FILE"), "{config}");
+    }
     let misspelt = run(&["injct"]).unwrap_err().to_string();
     assert!(misspelt.contains("'inject'"), "{misspelt}");
 }

@@ -244,6 +244,13 @@ async fn check_reads_the_config_of_the_pod_s_revision() {
     }
     let asked = run(&fake, &["check", "pod/web", "-n", "shop", "--revision", "other"]).await.expect("a pod");
     assert!(asked.notes.iter().any(|note| note.contains("-other does not exist")), "{:?}", asked.notes);
+    let asked =
+        run(&fake, &["check", "pod/web", "-n", "shop", "--revision", "default"]).await.expect("a pod");
+    assert!(
+        asked.notes.iter().any(|note| note.contains("istio-sidecar-injector does not exist")),
+        "{:?}",
+        asked.notes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

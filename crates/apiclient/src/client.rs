@@ -11,8 +11,7 @@ use kube::{Client, Config, Resource as _};
 use serde_json::Value;
 use tower::limit::RateLimitLayer;
 
-use super::proxy;
-use crate::certs::serving_cert::provider;
+use crate::proxy;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.
@@ -72,7 +71,7 @@ pub async fn connect_with_rate(
     rate: u64,
 ) -> Result<Connection, ClientError> {
     // The client's TLS takes the process's provider; one that is installed already is as good.
-    let _ = provider().install_default();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let Target { mut config, source, proxy } = match kubeconfig {
         Some(path) => of_file(path, context).await?,
         None => found(context).await?,
@@ -216,8 +215,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The response to a request, or why there is none within some seconds.
-pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestFailed> {
+/// The response to a request.
+///
+/// # Errors
+///
+/// Why there is none within some seconds.
+pub async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestFailed> {
     match tokio::time::timeout(RESPONSE, request).await {
         Err(_) => Err(RequestFailed {
             code: 0,
@@ -231,8 +234,12 @@ pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Re
     }
 }
 
-/// One object, of any kind.
-pub(super) async fn get(
+/// One object, of any kind; `namespace` is nothing for an object without one.
+///
+/// # Errors
+///
+/// As [`ask()`].
+pub async fn get(
     client: &Client,
     kind: &ApiResource,
     namespace: Option<&str>,
@@ -244,12 +251,12 @@ pub(super) async fn get(
 
 /// A request that failed.
 #[derive(Debug)]
-pub(super) struct RequestFailed {
+pub struct RequestFailed {
     /// HTTP status; 0 when there was none.
-    pub(super) code: u16,
+    pub code: u16,
     /// As a sentence.
-    pub(super) problem: String,
+    pub problem: String,
 }
 
 /// HTTP status of a write that lost a race.
-pub(super) const CONFLICT: u16 = 409;
+pub const CONFLICT: u16 = 409;

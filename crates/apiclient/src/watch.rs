@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use tokio::sync::watch;
 
-use super::client::describe;
+use crate::client::describe;
 
 /// Nodes are large: a page of them should not be.
 const PAGE_SIZE: u32 = 100;
@@ -37,13 +37,14 @@ impl<V> Cached<V> {
     }
 
     /// The only object, once they were listed; and the object, if it exists.
-    pub(super) fn only(&self) -> Option<Option<&V>> {
+    #[must_use]
+    pub fn only(&self) -> Option<Option<&V>> {
         self.objects.as_ref().map(|objects| objects.values().next())
     }
 }
 
 /// Watches the object of that name, or all; keeps of each what `keep` returns.
-pub(super) async fn watch<K, V>(
+pub async fn watch<K, V>(
     api: Api<K>,
     name: Option<&str>,
     keep: impl Fn(K) -> V,
