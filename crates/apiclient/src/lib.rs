@@ -1,6 +1,6 @@
-//! The client of the API server that the injector and the node agent share: connections by kubeconfig or service
-//! account, through kubectl's proxies and with a rate limit, requests that end in time, and caches of watched
-//! objects.
+//! The client of the API server that the injector and the node agent share: connections by kubeconfig or
+//! service account, through kubectl's proxies and with a rate limit, requests that end in time, and caches of
+//! watched objects.
 
 mod client;
 mod proxy;
