@@ -16,6 +16,8 @@ use crate::routing;
 pub struct Differences {
     /// What holds the rules, or is to hold them.
     pub backend: Backend,
+    /// The nftables tables that running programs own.
+    pub owned: Vec<String>,
     /// The rules that differ, with what holds them.
     pub chains: Vec<(Backend, ChainDifference)>,
     /// What else a run would change: routes, policy rules, addresses, dormant tables.
@@ -57,7 +59,7 @@ impl Differences {
         let is_left = |finding: &&Finding| {
             !self.has_no_rules || matches!(finding.problem, Problem::KeptRules | Problem::Lockdown)
         };
-        by_harm(none.chain(self.problems_of_run().filter(is_left).cloned()), self.backend)
+        by_harm(none.chain(self.problems_of_run().filter(is_left).cloned()), self.backend, &self.owned)
     }
 
     /// Whether the rules are the same and none decides before.
@@ -164,6 +166,7 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
     notices.unread.extend(outside.unread);
     Differences {
         backend: current.backend,
+        owned: current.owned.clone(),
         chains,
         others,
         forms,

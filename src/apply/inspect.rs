@@ -76,10 +76,7 @@ pub(super) fn inspect_without(
     }
     let findings = findings(host, &snapshot, choice, access, refused);
     log::debug!("{findings}");
-    if snapshot.nf_tables == NfTables::Forbidden {
-        let error = io::Error::from(io::ErrorKind::PermissionDenied);
-        return Err(from_kernel(format!("cannot read nftables: {error}"), &error));
-    }
+    refuse_forbidden(snapshot.nf_tables)?;
     let decision = decide(choice, &findings)?;
     match (decision.backend, access) {
         _ if !snapshot.legacy_unlisted => {}
@@ -104,6 +101,7 @@ pub(super) fn inspect_without(
         alias,
         dormant: snapshot.dormant.clone(),
         unsuitable: snapshot.unsuitable.clone(),
+        owned: snapshot.owned.iter().map(ToString::to_string).collect(),
         foreign_sets,
         foreign,
         lockdown,
@@ -123,6 +121,15 @@ pub(super) fn inspect_without(
         current.tcp_listeners = pod_runtime::tcp_listeners();
     }
     Ok(Inspection { decision, current })
+}
+
+/// What may not be read may hold rules of ours.
+fn refuse_forbidden(nf_tables: NfTables) -> Result<(), Failure> {
+    if nf_tables != NfTables::Forbidden {
+        return Ok(());
+    }
+    let error = io::Error::from(io::ErrorKind::PermissionDenied);
+    Err(from_kernel(format!("cannot read nftables: {error}"), &error))
 }
 
 /// Reads the tables that hold rules of ours, and those that they are to be in.
@@ -207,8 +214,8 @@ fn findings(
         let refusal = Refusal { error: "needs Linux 5.2 or later".to_owned(), modules: Vec::new() };
         findings.refused.insert(Backend::Native, refusal);
     }
-    if let Some(table) = &snapshot.owned {
-        let error = preconditions::belongs(table);
+    if let Some(table) = snapshot.owned_of_iptables() {
+        let error = preconditions::belongs(&table);
         if matches!(choice, BackendChoice::Auto | BackendChoice::Iptables) {
             log::info!("iptables-nft is not used: {error}");
         }

@@ -81,14 +81,12 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         (family, rules)
     };
     let rules: PerFamily<_> = read.into_iter().map(of).collect();
-    let tables = || own.values().flat_map(|rules| rules.tables.values());
-    let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
+    let routed_mark = own.values().find_map(tproxy_mark);
     let Foreign { walked: mut foreign, mut before, mut notices } = foreign_rules(&own, &current, &rules);
     let mut foreign_routes = PerFamily::new();
     for (family, rules) in &own {
-        let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
         let fib = current.network.fib.get(family);
-        if let Some((mark, fib)) = mark.zip(fib) {
+        if let Some((mark, fib)) = tproxy_mark(rules).zip(fib) {
             foreign_routes.insert(*family, routing::find_preceding_policy_rules(*family, fib, mark));
         }
         let dropping = routing::find_dropping_interfaces(rules, &current.network.links, fib);
@@ -120,6 +118,7 @@ pub fn rules_of(current: &CurrentState) -> LiveInspection {
         foreign,
         before,
         foreign_routes,
+        owned: current.owned.clone(),
         tcp_listeners: current.tcp_listeners.clone(),
         runtime: Runtime::default(),
     };
@@ -226,6 +225,9 @@ fn captures(own: &FamilyRules) -> bool {
 }
 
 /// The mark that policy routing sends to `lo`.
-const fn routed(rule: &Rule) -> Option<Mark> {
-    if let Target::Tproxy { mark, .. } = rule.statement.target { Some(mark) } else { None }
+fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
+    let mark = |rule: &Rule| {
+        if let Target::Tproxy { mark, .. } = rule.statement.target { Some(mark) } else { None }
+    };
+    rules.tables.values().flat_map(TableRules::rules).find_map(mark)
 }

@@ -14,6 +14,8 @@ use crate::text::shell_words;
 pub(super) struct Fix {
     /// The command, in words.
     pub(super) command: String,
+    /// The table that it changes, as in [`RuleId::table`](crate::finding::RuleId::table).
+    pub(super) table: Option<String>,
     /// Whether it mends what deleting the rule that is the cause does not.
     pub(super) precedes_removal: bool,
 }
@@ -23,30 +25,29 @@ pub(super) fn of_walk(walk: &Walk<'_>, pod: &Pod<'_>) -> Option<Fix> {
     let live = pod.live.as_ref()?;
     let family = if walk.end.source.is_ipv4() { Family::V4 } else { Family::V6 };
     match walk.dropped_by {
-        Some(base) => Some(Fix::from(accepting(walk, base, family, pod))),
-        None => {
-            let of_routing = walk.policy_rule().map(|cause| Fix::from(of_routing(&cause, family, live)));
-            let before = || accepting_before(walk, family, pod);
-            of_routing.or_else(|| before().map(|command| Fix { command, precedes_removal: true }))
+        Some(base) => {
+            let (command, table) = (accepting(walk, base, family, pod), Some(base.0.to_owned()));
+            Some(Fix { command, table, precedes_removal: false })
         }
-    }
-}
-
-impl From<String> for Fix {
-    fn from(command: String) -> Self {
-        Self { command, precedes_removal: false }
+        None => {
+            let of_routing = walk.policy_rule().map(|cause| {
+                let command = of_routing(&cause, family, live);
+                Fix { command, table: None, precedes_removal: false }
+            });
+            of_routing.or_else(|| accepting_before(walk, family, pod))
+        }
     }
 }
 
 /// The rule that accepts the packet before the end of a firewall drops it: a rule without tests, or one in a
 /// chain to which others lead. Without that rule, what is behind it drops the packet as well.
-fn accepting_before(walk: &Walk<'_>, family: Family, pod: &Pod<'_>) -> Option<String> {
+fn accepting_before(walk: &Walk<'_>, family: Family, pod: &Pod<'_>) -> Option<Fix> {
     let decisive = walk.decisive().filter(|step| step.rule.is_foreign() && drops(step))?;
     let is_for_all = decisive.rule.rule.is_for_all();
     let base = walk.path_to(decisive).pop().filter(|base| is_for_all || base.chain != decisive.chain)?;
     // A packet in another state may not be accepted by a rule before the one about its state.
     let is_plain = walk.end.is_tracked && walk.end.state != ConnectionState::Invalid;
-    is_plain.then(|| {
+    let command = is_plain.then(|| {
         let is_reply = walk.end.state == ConnectionState::Established;
         let is_captured = captured_ports(walk.end.transport, pod)
             .iter()
@@ -64,7 +65,8 @@ fn accepting_before(walk: &Walk<'_>, family: Family, pod: &Pod<'_>) -> Option<St
             }
             None => format!("`nft insert rule {name} {chain} {transport} dport {port} accept`"),
         }
-    })
+    })?;
+    Some(Fix { command, table: Some(base.table.to_owned()), precedes_removal: true })
 }
 
 fn drops(step: &Step<'_>) -> bool {

@@ -120,6 +120,8 @@ pub struct LiveState {
     pub before: Vec<Finding>,
     /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
     pub foreign_routes: PerFamily<Vec<Finding>>,
+    /// The tables of nftables that running programs own: no other can change them.
+    pub owned: Vec<String>,
     /// The sockets that waited for TCP connections when the rules were read, if there are foreign rules;
     /// `None` if that is not known.
     pub tcp_listeners: Option<Vec<Listener>>,

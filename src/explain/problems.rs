@@ -41,7 +41,7 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     let of_traffic = of_traffic(rows, &problems);
     problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
     problems.extend(of_traffic);
-    by_harm(problems, live.backend)
+    by_harm(problems, live.backend, &live.owned)
 }
 
 /// What is wrong with one packet of a live pod.
@@ -73,7 +73,7 @@ pub(super) fn of_packet(
     }
     let is_own = |process: &&RunningProcess| packet.process.is_some_and(|sender| sender.uid == process.uid);
     let app = live.runtime.app_as_proxy().find(is_own).map(RunningProcess::finding);
-    by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)), live.backend)
+    by_harm(problems.into_iter().chain(app).chain(of_forwarded(packet, live, pod)), live.backend, &live.owned)
 }
 
 /// The finding that the pod would forward the packet, and the rules capture it.

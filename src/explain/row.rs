@@ -89,7 +89,7 @@ impl Problem {
     pub(super) fn finding(&self, row: &Row, cause: &str, question: Option<&str>) -> Finding {
         let finding = Finding::new(self.kind, cause).about(self.about.clone()).family(row.family);
         if let Some(fix) = self.fix.as_ref().filter(|fix| fix.precedes_removal) {
-            return finding.subject(fix.command.as_str());
+            return finding.subject(fix.command.as_str()).fixed_in(fix.table.clone());
         }
         let has_removal = self
             .about
@@ -99,8 +99,9 @@ impl Problem {
             return finding;
         }
         let asks = |question| format!("`istio-iptables explain --live{question}` shows the rules on its way");
+        let table = self.fix.as_ref().and_then(|fix| fix.table.clone());
         let fix = self.fix.as_ref().map(|fix| fix.command.clone()).or_else(|| question.map(asks));
-        finding.subject(fix.unwrap_or_else(|| ON_ITS_WAY.to_owned()))
+        finding.subject(fix.unwrap_or_else(|| ON_ITS_WAY.to_owned())).fixed_in(table)
     }
 }
 

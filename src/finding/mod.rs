@@ -30,6 +30,12 @@ pub struct Finding {
     pub family: Option<Family>,
     /// The variant of iptables that holds the rules in tables without one in their name.
     pub variant: Option<Variant>,
+    /// The table that the command of the fix changes, as in [`RuleId::table`], if that is not the table of
+    /// what causes it.
+    pub fixed_in: Option<String>,
+    /// The table that the command changes, if a running program owns it (`flags owner`): the kernel lets no
+    /// other change it.
+    pub owned_table: Option<String>,
 }
 
 impl Finding {
@@ -44,6 +50,8 @@ impl Finding {
             about: Vec::new(),
             family: None,
             variant: None,
+            fixed_in: None,
+            owned_table: None,
         }
     }
 
@@ -63,6 +71,12 @@ impl Finding {
     #[must_use]
     pub fn subject(self, subject: impl Into<String>) -> Self {
         Self { subject: subject.into(), ..self }
+    }
+
+    /// Adds the table that the command of the fix changes.
+    #[must_use]
+    pub fn fixed_in(self, table: Option<String>) -> Self {
+        Self { fixed_in: table, ..self }
     }
 
     /// Adds what causes it.
@@ -98,13 +112,18 @@ impl Finding {
                 .unwrap_or_default(),
             given => given.clone(),
         };
-        match fix.split_once("{}") {
-            None => fix.to_owned(),
-            Some(_) if subject.is_empty() => {
+        match (fix.split_once("{}"), &self.owned_table) {
+            (Some(_), Some(table)) => one_line(&format!(
+                "the table {table} belongs to a running program (flags owner), and only that program can change it: \
+                 accept this traffic in its configuration"
+            ))
+            .into_owned(),
+            (None, _) => fix.to_owned(),
+            (Some(_), None) if subject.is_empty() => {
                 "istio-iptables explain --live --to ADDRESS:PORT shows the rules that such a packet meets"
                     .to_owned()
             }
-            Some((before, after)) => one_line(&format!("{before}{subject}{after}")).into_owned(),
+            (Some((before, after)), None) => one_line(&format!("{before}{subject}{after}")).into_owned(),
         }
     }
 }
@@ -117,15 +136,21 @@ impl fmt::Display for Finding {
 }
 
 /// The findings as problems: the most harmful kind first, each cause once. The commands of fixes are for
-/// rules that `backend` holds.
+/// rules that `backend` holds; those of the tables in `owned` only their owners can change.
 #[must_use]
-pub fn by_harm(findings: impl IntoIterator<Item = Finding>, backend: Backend) -> Vec<Finding> {
+pub fn by_harm(
+    findings: impl IntoIterator<Item = Finding>,
+    backend: Backend,
+    owned: &[String],
+) -> Vec<Finding> {
     let variant = if let Backend::Iptables(variant) = backend { Some(variant) } else { None };
     let mut sorted: Vec<Finding> = Vec::new();
     for finding in findings {
         if !sorted.iter().any(|known| known.cause == finding.cause) {
             let at = sorted.partition_point(|known| known.problem <= finding.problem);
-            sorted.insert(at, Finding { variant, ..finding });
+            let table = finding.fixed_in.as_deref().or_else(|| finding.about.iter().find_map(Subject::table));
+            let owned_table = table.and_then(|table| owned.iter().find(|name| *name == table)).cloned();
+            sorted.insert(at, Finding { variant, owned_table, ..finding });
         }
     }
     sorted

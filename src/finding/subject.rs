@@ -101,6 +101,20 @@ impl Subject {
         }
     }
 
+    /// The table that it is in, as in [`RuleId::table`].
+    #[must_use]
+    pub(super) fn table(&self) -> Option<&str> {
+        match self {
+            Self::Chain { table, .. } => Some(table),
+            Self::Rule(_)
+            | Self::Policy { .. }
+            | Self::Interface(_)
+            | Self::PolicyRule(_)
+            | Self::Route(_)
+            | Self::Condition(_) => self.place().map(|(table, _)| table),
+        }
+    }
+
     /// The command that removes it, if it is something that can be removed.
     #[must_use]
     pub fn removal(&self, family: Option<Family>, variant: Option<Variant>) -> Option<String> {

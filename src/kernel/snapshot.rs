@@ -35,9 +35,9 @@ pub struct Snapshot {
     /// Chains that iptables-nft cannot use: they have the name of one of its own, or of ours, and another
     /// type, hook or priority.
     pub unsuitable: Vec<(Family, Table, String)>,
-    /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change
-    /// it.
-    pub owned: Option<TableName>,
+    /// The tables of nf_tables that running programs own (`flags owner`): the kernel lets no other change
+    /// them.
+    pub owned: Vec<TableName>,
     nft: PerFamily<Chains>,
     /// Every table of nf_tables but those of a native backend.
     others: Vec<TableName>,
@@ -145,6 +145,12 @@ impl Snapshot {
         }
     }
 
+    /// A table of iptables-nft that a running program owns.
+    #[must_use]
+    pub fn owned_of_iptables(&self) -> Option<TableName> {
+        ours(&self.owned, &Family::ALL).into_iter().map(|(_, _, name)| name).next()
+    }
+
     /// The legacy tables that hold rules or chains, ours or foreign.
     #[must_use]
     pub fn legacy_tables_in_use(&self) -> Vec<String> {
@@ -161,7 +167,7 @@ struct NfTablesSnapshot {
     native: LiveTables,
     dormant: Vec<(Family, String)>,
     unsuitable: Vec<(Family, Table, String)>,
-    owned: Option<TableName>,
+    owned: Vec<TableName>,
     chains: PerFamily<Chains>,
     in_use: BTreeSet<Family>,
     others: Vec<TableName>,
@@ -177,20 +183,20 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     let native: Vec<&TableName> = tables.iter().filter(is_native).collect();
     snapshot.others = tables.iter().filter(|table| !is_native(table)).cloned().collect();
     snapshot.dormant = dormant_of_iptables(&listed);
+    let with = |flag: fn(&ListedTable) -> bool| -> Vec<TableName> {
+        listed.iter().filter(|table| flag(table)).map(|table| table.name.clone()).collect()
+    };
+    let dormant = with(|table| table.is_dormant);
+    snapshot.owned = with(|table| table.is_owned);
     let of_iptables = ours(&tables, &Family::ALL);
     if of_iptables.is_empty() && native.is_empty() {
         return Ok(snapshot);
     }
-    let with = |flag: fn(&ListedTable) -> bool| -> Vec<&TableName> {
-        listed.iter().filter(|table| flag(table)).map(|table| &table.name).collect()
-    };
-    let (dormant, owned) = (with(|table| table.is_dormant), with(|table| table.is_owned));
-    snapshot.owned = of_iptables.iter().map(|(_, _, name)| name).find(|name| owned.contains(name)).cloned();
     let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
-    let ours_with = |flagged: &[&TableName]| -> Vec<String> {
+    let ours_with = |flagged: &[TableName]| -> Vec<String> {
         native.iter().filter(|table| flagged.contains(table)).map(|table| table.name.clone()).collect()
     };
-    let (ours_dormant, ours_owned) = (ours_with(&dormant), ours_with(&owned));
+    let (ours_dormant, ours_owned) = (ours_with(&dormant), ours_with(&snapshot.owned));
     let mut listed: PerFamily<Vec<ListedChain>> = PerFamily::new();
     for (family, table, name) in of_iptables {
         if !listed.contains_key(&family) {

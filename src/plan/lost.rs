@@ -56,6 +56,7 @@ pub(super) fn connections(
         foreign: named.to_vec(),
         before: Vec::new(),
         foreign_routes: PerFamily::new(),
+        owned: current.owned.clone(),
         tcp_listeners: current.tcp_listeners.clone(),
         runtime: Runtime::default(),
     };

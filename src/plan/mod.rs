@@ -55,6 +55,8 @@ pub struct CurrentState {
     pub dormant: Vec<(Family, String)>,
     /// Chains that iptables-nft cannot use, by their names.
     pub unsuitable: Vec<(Family, Table, String)>,
+    /// The nftables tables that running programs own (`flags owner`), as `nft` names them.
+    pub owned: Vec<String>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
     /// The tables of the guard's lockdown.
@@ -85,6 +87,7 @@ impl CurrentState {
             alias: None,
             dormant: Vec::new(),
             unsuitable: Vec::new(),
+            owned: Vec::new(),
             foreign: Vec::new(),
             lockdown: Vec::new(),
             foreign_sets: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
@@ -17,6 +18,7 @@ for_these_fixtures!(
         foreign_nft_rules_select_nft_backend,
         a_table_that_a_program_owns_is_left_to_it,
         a_native_table_that_a_program_owns_stops_a_run_before_it_writes,
+        only_the_owner_of_a_table_can_mend_what_it_drops,
     ]
 );
 
@@ -109,6 +111,27 @@ fn a_native_table_that_a_program_owns_stops_a_run_before_it_writes(fixture: Fixt
     drop(owner.stdin.take());
     owner.wait().expect("nft ends");
     apply(&pod, &["--backend", "nftables"]);
+}
+
+/// firewalld's table is such a one: `nft insert rule` would be refused.
+fn only_the_owner_of_a_table_can_mend_what_it_drops(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = pod.proxy_listens();
+    apply(&pod, &[]);
+    let mut owner = owner_of(&pod, "inet wall");
+    let input = owner.stdin.as_mut().expect("its input");
+    let chain = "add chain inet wall input { type filter hook input priority 0; policy drop; }";
+    writeln!(input, "{chain}").expect("write to nft");
+    let named = "fix: the table inet wall belongs to a running program (flags owner)";
+    let shown = || pod.plain_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let report = std::iter::repeat_with(shown).find(|text| text.contains(named) || Instant::now() > deadline);
+    let report = report.expect("a report");
+    assert!(report.contains(named) && !report.contains("`nft insert rule inet wall"), "{report}");
+    drop(owner.stdin.take());
+    owner.wait().expect("nft ends");
+    let left = shown();
+    assert!(!left.contains("inet wall"), "{left}");
 }
 
 /// A program that makes a table which only it may change, and that goes when its input ends.

@@ -23,6 +23,7 @@ impl Rules for Disturbed {
         let finding = Finding::new(Problem::TrafficLost, "app to 192.0.2.1:80 (IPv4) is lost");
         Ok(Differences {
             backend: Backend::Native,
+            owned: Vec::new(),
             chains: Vec::new(),
             others: Vec::new(),
             forms: Vec::new(),
