@@ -46,6 +46,8 @@ pub(super) fn other_word(word: &str) -> Option<&'static str> {
         "json" => {
             Some("`--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON")
         }
+        "pod" => Some("`kubectl capture explain pod/NAME` asks about a pod of the cluster"),
+        "audit" => Some("`install-cni audit` lists the pods of a node, `check --pid PID` compares one"),
         "list" | "dump" => Some("`show` prints the live rules"),
         "netns" | "namespace" => Some("--pid takes a process, or a path such as /run/netns/NAME"),
         _ => None,

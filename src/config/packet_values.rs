@@ -62,14 +62,31 @@ pub(super) fn sender(text: &str) -> Result<Sender, Expected> {
             "proxy" => Ok(Sender::Proxy),
             "outside" => Ok(Sender::Outside),
             "kernel" => Ok(Sender::Kernel),
-            _ => Err(senders()),
+            _ => Err(sender_hint(text)),
         },
         Some(("uid", ids)) => match ids.split_once(",gid:") {
             Some((uid, gid)) => Ok(Sender::Process { uid: number(uid)?, gid: number(gid)? }),
             None => number(ids).map(Sender::Uid),
         },
         Some(("gid", id)) => number(id).map(Sender::Gid),
-        Some(_) => Err(senders()),
+        Some(_) => Err(sender_hint(text)),
+    }
+}
+
+/// What is meant by a sender in the words of other programs.
+fn sender_hint(text: &str) -> Expected {
+    if values::id(text).is_ok() {
+        return senders().hint(format!("did you mean uid:{text}?"));
+    }
+    let is_address = text.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
+    if is_address {
+        return senders().hint(format!("the sender's address is an option: --from outside --src {text}"));
+    }
+    let id = text.split_once([':', '=']).filter(|(_, id)| values::id(id).is_ok());
+    match id {
+        Some(("user" | "uid" | "UID" | "USER", id)) => senders().hint(format!("did you mean uid:{id}?")),
+        Some(("group" | "gid" | "GID" | "GROUP", id)) => senders().hint(format!("did you mean gid:{id}?")),
+        _ => senders(),
     }
 }
 

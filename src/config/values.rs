@@ -53,11 +53,19 @@ pub(super) fn id(text: &str) -> Result<u32, Expected> {
     }
 }
 
+/// How a pod, of which only the name is known, is asked about.
+const PROCESS_OF_A_POD: &str = "names are not resolved: `crictl inspect CONTAINER` on the node has the pid, or ask by `kubectl capture explain pod/NAME`";
+
 /// The number of a process; 0 is none.
 pub(super) fn pid(text: &str) -> Result<u32, Expected> {
     match decimal(text).map(u32::try_from) {
         Some(Ok(pid @ 1..=0x7fff_ffff)) => Ok(pid),
-        _ => Err(flag_hint(Expected::new("the number of a process, from 1 to 2147483647"), text)),
+        _ => {
+            let expected = Expected::new("the number of a process, from 1 to 2147483647");
+            // Of a pod, a container or a program.
+            let is_name = text.bytes().any(|byte| byte.is_ascii_alphabetic()) && !text.starts_with('-');
+            Err(if is_name { expected.hint(PROCESS_OF_A_POD) } else { flag_hint(expected, text) })
+        }
     }
 }
 

@@ -41,7 +41,22 @@ fn unexpected_arguments_are_refused_with_hint() {
         (&["show", "--to", "10.0.0.1:80"], "unknown option \"--to\" here; it belongs to explain, observe"),
         (&["check", "--watch"], "unknown option \"--watch\" here; it belongs to show"),
         (&["--bundle", "x"], "unknown option \"--bundle\" here; it belongs to check, explain, show"),
-        (&["--uninstall"], "unknown option \"--uninstall\"; `cleanup` removes the rules"),
+        (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),
+        (&["-b"], "--istio-inbound-ports needs a value: PORTS"),
+        (&["explain", "--to", ""], "--to needs a value: ADDRESS:PORT"),
+        (
+            &["-redirect-dns"],
+            "\"-redirect-dns\" would be read as one-letter options; did you mean --redirect-dns, with two dashes?",
+        ),
+    ] {
+        assert_eq!(line(args).errors(), [expected], "{args:?}");
+    }
+}
+
+#[test]
+fn words_of_other_programs_are_refused_with_what_is_meant_here() {
+    for (args, expected) in [
+        (&["--uninstall"][..], "unknown option \"--uninstall\"; `cleanup` removes the rules"),
         (
             &["check", "--health"],
             "unknown option \"--health\"; `check` exits with 0 if the live rules are right, \
@@ -64,12 +79,14 @@ fn unexpected_arguments_are_refused_with_hint() {
             &["show", "--json"],
             "unknown option \"--json\"; `--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON",
         ),
-        (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),
-        (&["-b"], "--istio-inbound-ports needs a value: PORTS"),
-        (&["explain", "--to", ""], "--to needs a value: ADDRESS:PORT"),
         (
-            &["-redirect-dns"],
-            "\"-redirect-dns\" would be read as one-letter options; did you mean --redirect-dns, with two dashes?",
+            &["explain", "--pod", "web"],
+            "unknown option \"--pod\"; `kubectl capture explain pod/NAME` asks about a pod of the cluster",
+        ),
+        (
+            &["audit"],
+            "unexpected argument \"audit\": neither a sub-command nor the value of an option; `install-cni audit` lists the pods of \
+             a node, `check --pid PID` compares one",
         ),
     ] {
         assert_eq!(line(args).errors(), [expected], "{args:?}");

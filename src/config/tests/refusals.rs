@@ -385,6 +385,19 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
         let (meant, _) = to.split_once('/').unwrap();
         refused(&["explain", "--to", to], &[&format!("TCP and UDP alone are ever captured: --to {meant}")]);
     }
+    for (from, hint) in [
+        ("1337", "did you mean uid:1337?"),
+        ("user:1000", "did you mean uid:1000?"),
+        ("gid=1337", "did you mean gid:1337?"),
+        ("10.0.0.1", "the sender's address is an option: --from outside --src 10.0.0.1"),
+        ("[fd00::1]:80", "--from outside --src [fd00::1]:80"),
+    ] {
+        refused(&["explain", "--to", "10.0.0.1:80", "--from", from], &["expected app, proxy", hint]);
+    }
+    refused(
+        &["check", "--pid", "web-6d4c"],
+        &["the number of a process", "`kubectl capture explain pod/NAME`"],
+    );
     refused(&["-i", "all"], &["\"all\" is not accepted, expected an address range", "; `*` means all"]);
     refused(&["-b", "ALL"], &["\"ALL\" is not accepted, expected a plain port number", "; `*` means all"]);
     refused(&["-q", "any"], &["give `*` to --istio-service-cidr (-i)"]);
