@@ -43,7 +43,7 @@ pub(super) struct PodArgs {
 }
 
 impl PodArgs {
-    /// That of `--revision`, the default one without it.
+    /// The revision of `--revision`, the default one without it.
     pub(super) fn revision(&self) -> Revision {
         self.revision.clone().unwrap_or_default()
     }
