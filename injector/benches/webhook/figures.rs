@@ -13,7 +13,7 @@ use crate::server::{Server, Watched};
 
 const MARKS: [&str; 2] =
     ["<!-- webhook figures: begin (written by make bench-webhook) -->", "<!-- webhook figures: end -->"];
-const CONNECTIONS: usize = 8;
+pub(crate) const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
     let mut text = String::new();

@@ -12,6 +12,7 @@
 )]
 
 mod client;
+mod comparison;
 mod figures;
 mod load;
 mod plot;
@@ -26,8 +27,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// What is asked for.
+#[derive(Clone)]
 struct Options {
     bin: PathBuf,
+    /// An earlier build, measured in turn with this one.
+    baseline: Option<PathBuf>,
     /// More arguments of the server, for comparisons with other builds.
     server_args: Vec<String>,
     write: Option<PathBuf>,
@@ -39,12 +43,20 @@ struct Options {
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let bin = PathBuf::from(env!("CARGO_BIN_EXE_sidecar-injector"));
-        let mut options =
-            Self { bin, server_args: Vec::new(), write: None, plot: None, seconds: 10, soak: false };
+        let mut options = Self {
+            bin,
+            baseline: None,
+            server_args: Vec::new(),
+            write: None,
+            plot: None,
+            seconds: 10,
+            soak: false,
+        };
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{flag} needs a value"));
             match flag.as_str() {
                 "--bench" => {}
+                "--baseline" => options.baseline = Some(value()?.into()),
                 "--bin" => options.bin = value()?.into(),
                 "--plot" => options.plot = Some(value()?.into()),
                 "--seconds" => {
@@ -74,7 +86,11 @@ fn main() -> ExitCode {
         }
     };
     let duration = Duration::from_secs(options.seconds.max(1));
-    let done = if options.soak { soak::run(&options, duration) } else { figures::run(&options, duration) };
+    let done = match &options.baseline {
+        _ if options.soak => soak::run(&options, duration),
+        Some(baseline) => comparison::run(&options, baseline, duration),
+        None => figures::run(&options, duration),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
