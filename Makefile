@@ -50,7 +50,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-guard bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni injector relay programs \
+.PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-guard bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni cni-plugin injector relay programs \
     lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
     gallery picture setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
@@ -95,9 +95,9 @@ bench-connections: static ## only what a new connection costs through the rules:
 bench-questions: static ## only what explain --live and check cost: the table in docs/performance.md; BASELINE=/path/to/an/earlier/build compares
 	$(call CAPTURE_BENCH,--questions $(if $(BASELINE),--baseline $(BASELINE)) $(FIGURES))
 
-bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
-	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" \
-	    --write "$(CURDIR)/docs/performance.md" --plot "$(CURDIR)/docs/webhook-latency.svg"
+bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md; BASELINE=/path/to/an/earlier/build compares
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" --write "$(CURDIR)/docs/performance.md" \
+	    $(if $(BASELINE),--baseline $(BASELINE) --seconds 5,--plot "$(CURDIR)/docs/webhook-latency.svg")
 
 # How long the soak takes, in seconds.
 SOAK ?= 1800
@@ -166,9 +166,11 @@ report: $(CROSS) ## the release binary of istio-iptables-report, which writes pa
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables-report -- $(SMALL)
 	@echo "$(REPORT): $$(stat -c %s $(REPORT)) bytes"
 
-cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
+cni-plugin: $(CROSS)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- $(SMALL)
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
+
+cni: cni-plugin ## the release binaries of istio-cni and install-cni: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni # alone: features are those of what is built together
 	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"
 
@@ -194,7 +196,8 @@ lint: ## format, clippy, licences and bans, documentation, fuzz targets
 	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources # the injector and the node agent
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
-programs: static cni injector relay
+# The injector takes longest, and the others wait for each other.
+programs: injector static cni relay
 
 parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)
 ifneq ($(CONFORMANCE_DATA),)
@@ -211,12 +214,13 @@ unit-cross: setup-cross ## unit tests of both programs and their crates for anot
 	    -- --skip kernel::
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 
-# Packet tests run the program that ships. A debug build would take five times as long in each of some 12,000 runs.
+# Packet tests and those of the plugin run the programs that ship. A debug build would take five times as long in each of some
+# 12,000 runs.
 # Cargo's library path has eight folders, in each of which the loader would look for each library of each tool that a test starts.
 unit: ## what `make test` does once everything is installed
-	@$(MAKE) --jobs 2 --output-sync=line static report test-programs
+	@$(MAKE) --jobs 2 --output-sync=line test-programs static report cni-plugin
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
-	ISTIO_IPTABLES_PROGRAM="$(CURDIR)/$(STATIC)" $(RUNNER)="$(strip $(AS_ROOT) env -u LD_LIBRARY_PATH)" cargo $(TEST) --locked --workspace $(THREADS)
+	ISTIO_IPTABLES_PROGRAM="$(CURDIR)/$(STATIC)" ISTIO_CNI_PROGRAM="$(CURDIR)/$(CNI)" $(RUNNER)="$(strip $(AS_ROOT) env -u LD_LIBRARY_PATH)" cargo $(TEST) --locked --workspace $(THREADS)
 
 test-programs:
 	@cargo $(TEST) --locked --workspace --no-run

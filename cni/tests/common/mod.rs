@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 
 use netlab::Namespace;
@@ -63,9 +64,11 @@ pub(crate) fn call(program: &Path, variables: &[(&str, &str)], input: &[u8]) -> 
     PluginOutput { success: status.success(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// Our plugin.
+/// Our plugin: the program that `ISTIO_CNI_PROGRAM` names, as it ships, or the one that cargo has built.
 pub(crate) fn plugin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_istio-cni"))
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| netlab::process::under_test("ISTIO_CNI_PROGRAM", env!("CARGO_BIN_EXE_istio-cni")));
+    Path::new(PROGRAM.as_str())
 }
 
 /// One attachment.

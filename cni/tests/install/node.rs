@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -144,5 +145,7 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 }
 
 pub(crate) fn program() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_istio-cni"))
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| netlab::process::under_test("ISTIO_CNI_PROGRAM", env!("CARGO_BIN_EXE_istio-cni")));
+    Path::new(PROGRAM.as_str())
 }
