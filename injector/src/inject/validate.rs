@@ -96,7 +96,9 @@ fn in_either_list(message: &str) -> String {
 }
 
 /// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add
-/// to the default ones: what is wrong in every way in which a pod can use one is the template's.
+/// to the default ones: what is wrong in every way in which a pod can use one is the template's. Where each way
+/// has another fault, such as a container without an image alone and two of its name beside the default ones,
+/// those are named that it has beside them.
 fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     let config = &injector.settings.injector;
     let by_default: HashSet<String> =
@@ -114,34 +116,38 @@ fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
             (pod, name.as_str()),
             (&with_proxy, name.as_str()),
         ];
-        let mut common: Option<Vec<InvalidField>> = None;
+        let mut found: Vec<Vec<InvalidField>> = Vec::new();
         let mut errors: Vec<InjectError> = Vec::new();
         for (pod, templates) in ways {
             let mut pod = pod.clone();
             if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
                 annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
             }
-            let found = match invalid(injector, &pod, name) {
-                Ok(found) => found,
-                Err(error) => {
-                    errors.push(error);
-                    continue;
-                }
-            };
-            common = Some(match common {
-                None => found,
-                Some(known) => {
-                    known.into_iter().filter(|one| found.iter().any(|other| is_same(one, other))).collect()
-                }
-            });
+            match invalid(injector, &pod, name) {
+                Ok(of_way) => found.push(of_way),
+                Err(error) => errors.push(error),
+            }
         }
-        let in_no_way = common.is_none();
-        faults.extend(common.into_iter().flatten().map(|one| Fault::Invalid(one.message)));
+        let in_no_way = found.is_empty();
+        faults.extend(in_every_way(found).into_iter().map(|one| Fault::Invalid(one.message)));
         // A template for another program, such as a controller of gateways, reads what a pod does not have.
         let own = errors.into_iter().find(|error| !reads_other_data(error));
         faults.extend(own.filter(|_| in_no_way).map(|error| Fault::Chosen(name.clone(), error)));
     }
     faults
+}
+
+/// What is wrong in all of the ways; where they have nothing in common and none is right, what is wrong in the
+/// first.
+fn in_every_way(found: Vec<Vec<InvalidField>>) -> Vec<InvalidField> {
+    let is_right_in_one = found.iter().any(Vec::is_empty);
+    let mut ways = found.into_iter();
+    let first = ways.next().filter(|_| !is_right_in_one).unwrap_or_default();
+    let others: Vec<_> = ways.collect();
+    let is_in_all =
+        |one: &InvalidField| others.iter().all(|found| found.iter().any(|other| is_same(one, other)));
+    let common: Vec<InvalidField> = first.iter().filter(|one| is_in_all(one)).cloned().collect();
+    if common.is_empty() { first } else { common }
 }
 
 /// Whether a template reads fields that templates for pods do not get.
@@ -252,6 +258,37 @@ mod tests {
             *if faults.is_empty() { &mut accepted } else { &mut refused } += 1;
         }
         assert!(refused > 20 && accepted > 80, "{refused} refused, {accepted} accepted");
+    }
+
+    #[test]
+    fn a_template_for_the_injected_pod_is_checked_in_it() {
+        for (spec, part) in [
+            ("initContainers: [{name: istio-proxy, resources: {requests: {cpu: 4}}}]", "cpu"),
+            ("initContainers: [{name: istio-proxy, resources: {limits: {cpu: 50m}}}]", "cpu"),
+            (
+                "initContainers: [{name: istio-proxy, ports: [{name: http-envoy-prom, containerPort: 9}]}]",
+                "ports",
+            ),
+            (
+                "containers: [{name: x, image: x, volumeDevices: [{name: istio-data, devicePath: /a}]}]",
+                "volume",
+            ),
+            (
+                "containers: [{name: x, image: x, readinessProbe: {exec: {command: [a]}, tcpSocket: {port: 1}}}]",
+                "readinessProbe",
+            ),
+        ] {
+            let found = faults(&format!("{BUILTIN_CONFIG}\n  zz: |\n    spec:\n      {spec}\n"));
+            assert!(!found.is_empty(), "{spec}");
+            assert!(found.iter().all(|fault| fault.contains(part)), "{spec}: {found:?}");
+        }
+        for spec in [
+            "initContainers: [{name: istio-proxy, resources: {requests: {cpu: 1}}}]",
+            "containers: [{name: x, image: x, volumeMounts: [{name: istio-data, mountPath: /a}]}]",
+        ] {
+            let found = faults(&format!("{BUILTIN_CONFIG}\n  zz: |\n    spec:\n      {spec}\n"));
+            assert_eq!(found, [""; 0], "{spec}");
+        }
     }
 
     #[test]
