@@ -96,9 +96,9 @@ fn in_either_list(message: &str) -> String {
 }
 
 /// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add
-/// to the default ones: what is wrong in every way in which a pod can use one is the template's. Where each way
-/// has another fault, such as a container without an image alone and two of its name beside the default ones,
-/// those are named that it has beside them.
+/// to the default ones: what is wrong in every way in which a pod can use one is the template's. Where each
+/// way has another fault, such as a container without an image alone and two of its name beside the default
+/// ones, those are named that it has beside them.
 fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     let config = &injector.settings.injector;
     let by_default: HashSet<String> =
@@ -137,8 +137,8 @@ fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     faults
 }
 
-/// What is wrong in all of the ways; where they have nothing in common and none is right, what is wrong in the
-/// first.
+/// What is wrong in all of the ways; where they have nothing in common and none is right, what is wrong in
+/// the first.
 fn in_every_way(found: Vec<Vec<InvalidField>>) -> Vec<InvalidField> {
     let is_right_in_one = found.iter().any(Vec::is_empty);
     let mut ways = found.into_iter();
