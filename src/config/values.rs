@@ -63,7 +63,7 @@ pub(super) fn pid(text: &str) -> Result<u32, Expected> {
         _ => {
             let expected = Expected::new("the number of a process, from 1 to 2147483647");
             // Of a pod, a container or a program.
-            let is_name = text.bytes().any(|byte| byte.is_ascii_alphabetic()) && !text.starts_with('-');
+            let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic());
             Err(if is_name { expected.hint(PROCESS_OF_A_POD) } else { flag_hint(expected, text) })
         }
     }
