@@ -36,6 +36,9 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
     }
 }
 
+/// How a pod is asked about of which only the name is known.
+pub(crate) const ASK_ABOUT_A_POD: &str = "`kubectl capture explain pod/NAME` asks about a pod of the cluster";
+
 /// What a word is here that other programs have for the same, as a hint.
 pub(super) fn other_word(word: &str) -> Option<&'static str> {
     match word.trim_start_matches('-') {
@@ -46,7 +49,7 @@ pub(super) fn other_word(word: &str) -> Option<&'static str> {
         "json" => {
             Some("`--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON")
         }
-        "pod" => Some("`kubectl capture explain pod/NAME` asks about a pod of the cluster"),
+        "pod" => Some(ASK_ABOUT_A_POD),
         "audit" => Some("`install-cni audit` lists the pods of a node, `check --pid PID` compares one"),
         "list" | "dump" => Some("`show` prints the live rules"),
         "netns" | "namespace" => Some("--pid takes a process, or a path such as /run/netns/NAME"),

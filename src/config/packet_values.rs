@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::cli::ASK_ABOUT_A_POD;
 use crate::model::{Interface, Mark, Transport};
 
 use super::error::Expected;
@@ -114,9 +115,7 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
             Err(expected()
                 .hint("leave the scheme and the path out, and give an address: names are not resolved"))
         }
-        Err(_) if text.starts_with("pod/") => {
-            Err(expected().hint("`kubectl capture explain pod/NAME` asks about a pod of the cluster"))
-        }
+        Err(_) if text.starts_with("pod/") => Err(expected().hint(ASK_ABOUT_A_POD)),
         Err(_) if text.contains('%') => {
             Err(expected().hint("name the interface with --out or --in, not in the address"))
         }

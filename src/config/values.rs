@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::ASK_ABOUT_A_POD;
 use crate::model::{Interface, InterfaceError, Mark, PROXY_LOOPBACK_MARK, Port};
 
 use super::error::Expected;
@@ -53,9 +54,6 @@ pub(super) fn id(text: &str) -> Result<u32, Expected> {
     }
 }
 
-/// How a pod, of which only the name is known, is asked about.
-const PROCESS_OF_A_POD: &str = "names are not resolved: `crictl inspect CONTAINER` on the node has the pid, or ask by `kubectl capture explain pod/NAME`";
-
 /// The number of a process; 0 is none.
 pub(super) fn pid(text: &str) -> Result<u32, Expected> {
     match decimal(text).map(u32::try_from) {
@@ -64,7 +62,13 @@ pub(super) fn pid(text: &str) -> Result<u32, Expected> {
             let expected = Expected::new("the number of a process, from 1 to 2147483647");
             // Of a pod, a container or a program.
             let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic());
-            Err(if is_name { expected.hint(PROCESS_OF_A_POD) } else { flag_hint(expected, text) })
+            Err(if is_name {
+                expected.hint(format!(
+                "names are not resolved: `crictl inspect CONTAINER` on the node has the pid, and {ASK_ABOUT_A_POD}"
+            ))
+            } else {
+                flag_hint(expected, text)
+            })
         }
     }
 }

@@ -7,7 +7,6 @@ use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -15,14 +14,10 @@ use netlab::process::run;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{INJECTED, Pod};
+use crate::common::{INJECTED, Pod, plugin};
 
 /// Longer than an audit, on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    netlab::process::under_test("ISTIO_CNI_PROGRAM", env!("CARGO_BIN_EXE_istio-cni")).into()
-});
 
 /// The directories of a node.
 pub(crate) struct Node {
@@ -88,7 +83,7 @@ impl Node {
 
     /// A run of `audit`.
     pub(crate) fn audit(&self, options: &[&str]) -> Output {
-        let mut command = Command::new(&*PROGRAM);
+        let mut command = Command::new(plugin());
         command.args(["audit", "--node"]).args(options).env_remove("CNI_COMMAND");
         for (option, name) in [("run-dir", "run"), ("netns-dir", "netns")] {
             command.arg(format!("--{option}={}", self.path(name).display()));
@@ -102,7 +97,7 @@ impl Node {
 
     /// Starts an agent by other programs, which start it.
     pub(crate) fn agent_by(&self, by: &[&str], options: &[&str]) -> Agent {
-        let program = PROGRAM.display().to_string();
+        let program = plugin().display().to_string();
         let words = [by, &[program.as_str(), "install"]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).args(["--listen=127.0.0.1:0", "--no-dry-add"]).args(options);
