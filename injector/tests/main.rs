@@ -22,6 +22,7 @@ mod cni;
 mod completions;
 mod conflicts;
 mod doctor;
+mod fault_origins;
 mod fixed_point;
 mod hostile;
 mod inject;

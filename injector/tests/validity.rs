@@ -8,7 +8,7 @@ use sidecar_injector::inject::{Injected, Injector, Options, functions};
 use crate::builtin::{deployment, inject, injector, with};
 
 /// A template that is valid.
-fn template() -> Value {
+pub(crate) fn template() -> Value {
     json!({
         "metadata": {"labels": {"mesh": "on"}, "annotations": {"example.com/mesh": "on"}},
         "spec": {
@@ -78,7 +78,7 @@ fn faulty(pointer: &str, value: &str) -> Value {
     template
 }
 
-fn config(templates: &Value, default: &[&str]) -> Result<Injector, Vec<String>> {
+pub(crate) fn config(templates: &Value, default: &[&str]) -> Result<Injector, Vec<String>> {
     let texts: Vec<(&str, String)> =
         templates.as_object().unwrap().iter().map(|(name, one)| (name.as_str(), one.to_string())).collect();
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
@@ -164,6 +164,17 @@ const MISTAKES: &[(&str, &str)] = &[
         "{containers: [{%, volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /a}]}], volumes: [{name: v, emptyDir: {}}]}",
         "/a",
     ),
+    ("containers: [{%, livenessProbe: {httpGet: {port: 0}}}]", "httpGet.port: 0"),
+    ("containers: [{%, readinessProbe: {tcpSocket: {port: 99999}}}]", "tcpSocket.port: 99999"),
+    ("containers: [{%, startupProbe: {grpc: {port: 0}}}]", "grpc.port: 0"),
+    ("containers: [{%, livenessProbe: {httpGet: {port: admin}}}]", "port \"admin\" cannot be called"),
+    ("containers: [{%, livenessProbe: {httpGet: {path: /}}}]", "httpGet.port: missing"),
+    ("containers: [{%, livenessProbe: {httpGet: {port: 1}, exec: {command: [x]}}}]", "exec and httpGet"),
+    (
+        "containers: [{%, lifecycle: {preStop: {httpGet: {port: 1}, sleep: {seconds: 1}}}}]",
+        "httpGet and sleep",
+    ),
+    ("containers: [{%}, {%, args: [x]}]", "\"helper\" twice"),
     ("containers: [{%, image: \"{{ (index .Spec.Containers 7).Image }}\"}]", "index out of range"),
 ];
 
@@ -233,31 +244,34 @@ fn built_in_templates_are_valid() {
 }
 
 #[test]
-fn faults_of_annotations_name_the_annotation() {
-    for (annotations, parts) in [
-        (
-            json!({"sidecar.istio.io/proxyCPU": "3", "sidecar.istio.io/proxyCPULimit": "2"}),
-            ["request of cpu 3", "annotation sidecar.istio.io/proxyCPU"],
-        ),
-        (
-            json!({"sidecar.istio.io/userVolume": r#"{"own": {"comfigMap": {"name": "a"}}}"#}),
-            ["did you mean configMap?", "annotation sidecar.istio.io/userVolume"],
-        ),
-        (
-            json!({"sidecar.istio.io/userVolume": r#"{"own": {"emptyDir": {}}}"#,
-                   "sidecar.istio.io/userVolumeMount": r#"{"own": {"mountPath": "/own", "readonly": true}}"#}),
-            ["did you mean readOnly?", "annotation sidecar.istio.io/userVolumeMount"],
-        ),
-        (
-            json!({"sidecar.istio.io/userVolumeMount": r#"{"nothing": {"mountPath": "/own"}}"#}),
-            ["\"nothing\", which is no volume", "annotation sidecar.istio.io/userVolumeMount"],
-        ),
-    ] {
-        let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
-        let found = injected.invalid.iter().find(|one| one.message.contains(parts[0]));
-        let found = found.unwrap_or_else(|| panic!("{parts:?}: {:?}", injected.invalid));
-        assert!(found.message.contains(parts[1]) && !found.by_config, "{found}");
+fn aliases_are_checked_as_a_whole() {
+    let custom = json!({"spec": {"containers": [{"name": "istio-proxy", "image": "q", "resources": {"limits": {"cpu": "500m"}}}]}});
+    let texts = json!({"sidecar": template().to_string(), "custom": custom.to_string()});
+    for (aliases, count) in [(json!({}), 0), (json!({"both": ["sidecar", "custom"]}), 1)] {
+        let config = json!({"policy": "enabled", "templates": texts, "aliases": aliases});
+        let config = Some(Source { name: "config".to_owned(), text: config.to_string() });
+        let settings = Sources { config, ..Sources::default() }.load(&functions(|_| None)).unwrap();
+        let problems = Injector::new(settings, Options::default()).problems();
+        assert!(
+            problems.len() == count && problems.iter().all(|one| one.contains("request of cpu 1")),
+            "{problems:?}"
+        );
     }
+}
+
+#[test]
+fn a_later_volume_of_another_kind_replaces() {
+    let custom = json!({"spec": {"volumes": [{"name": "data", "configMap": {"name": "own"}}]}});
+    let templates = json!({"sidecar": template(), "custom": custom});
+    let injector = config(&templates, &["sidecar", "custom"]).unwrap();
+    let injected = inject(&injector, &deployment()).unwrap();
+    assert_eq!((&injected.invalid[..], &injector.problems()[..]), (&[][..], &[][..]));
+    assert_eq!(injected.pod["spec"]["volumes"], json!([{"name": "data", "configMap": {"name": "own"}}]));
+    // The pod's own volume is not lost to a template.
+    let mut pod = deployment();
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "own"}}]);
+    let error = inject(&injector, &pod).unwrap_err().to_string();
+    assert!(error.contains("data") && error.contains("persistentVolumeClaim"), "{error}");
 }
 
 #[test]

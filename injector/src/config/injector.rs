@@ -238,8 +238,15 @@ impl Reader<'_> {
         let items = self.given(object, key, "a list of label selectors", Value::as_array);
         let mut selectors = Vec::new();
         for (at, item) in items.into_iter().flatten().enumerate() {
+            let unknown = Selector::unknown_keys(item);
+            self.ignored.extend(unknown.map(|name| {
+                format!("{key}[{at}].{name}: not known, ignored; known are matchLabels, matchExpressions")
+            }));
             match Selector::parse(item) {
-                Ok(selector) => selectors.push(selector),
+                Ok(selector) => match selector.impossible() {
+                    Some(impossible) => self.ignored.push(format!("{key}[{at}]: ignored: {impossible}")),
+                    None => selectors.push(selector),
+                },
                 // As in Istio: a selector that cannot be evaluated selects nothing.
                 Err(error)
                     if [".operator", ".values", ".key"].iter().any(|end| error.path.ends_with(end)) =>

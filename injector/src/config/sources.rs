@@ -70,7 +70,10 @@ impl SourceKind {
         };
         let (_, expected, _) = self.properties();
         let of_kind = value.get("kind").and_then(Value::as_str).filter(|_| value.get("apiVersion").is_some());
-        if let Some(kind) = of_kind.filter(|kind| !matches!(*kind, "ConfigMap" | "List" | "Pod")) {
+        // A bare template may say that it is one of a Pod.
+        let is_template = |kind: &str| kind == "Pod" && text.contains("{{");
+        let is_file = |kind: &str| matches!(kind, "ConfigMap" | "List") || is_template(kind);
+        if let Some(kind) = of_kind.filter(|kind| !is_file(kind)) {
             let found = format!("a Kubernetes object of kind {kind}");
             return Some(Problem::OtherFile { found, expected, fix: None });
         }

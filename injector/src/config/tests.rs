@@ -137,6 +137,45 @@ fn misspelt_key_is_reported() {
     assert_eq!(settings.warnings.len(), 1);
 }
 
+/// As in Istio, such a selector selects nothing.
+#[test]
+fn selectors_that_cannot_select_are_reported() {
+    for (selector, part) in [
+        ("{matchLabel: {a: b}}", "neverInjectSelector[0].matchLabel: not known"),
+        ("{matchLabels: {a b: c}}", "\"a b\" is not the key of a label"),
+        ("{matchLabels: {a: b c}}", "\"b c\" is not the value of a label"),
+        ("{matchExpressions: [{key: a, operator: NotIn, values: [b, -c]}]}", "\"-c\" is not the value"),
+        ("{matchExpressions: [{key: -a, operator: DoesNotExist}]}", "\"-a\" is not the key of a label"),
+    ] {
+        let text =
+            format!("policy: enabled\nneverInjectSelector: [{selector}]\ntemplates: {{sidecar: ''}}\n");
+        let settings = load(&text).unwrap();
+        assert!(
+            settings.warnings.len() == 1 && settings.warnings[0].contains(part),
+            "{:?}",
+            settings.warnings
+        );
+        let never = &settings.injector.rules.never;
+        let labels = serde_json::Map::new();
+        assert!(never.iter().all(|selector| selector.is_empty() || !selector.matches(&labels)), "{selector}");
+    }
+    let error = load("policy: enabled\nneverInjectSelector: [{matchLabels: a}]\ntemplates: {sidecar: ''}\n");
+    assert!(error.unwrap_err()[0].contains("a map of labels"));
+}
+
+#[test]
+fn manifest_is_no_config() {
+    assert!(load("apiVersion: v1\nkind: Pod\nspec: {serviceAccountName: '{{ .Revision }}'}\n").is_ok());
+    for kind in ["Pod", "Deployment"] {
+        let text = format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{}}\n");
+        let problems = load(&text).unwrap_err();
+        assert!(
+            problems.len() == 1 && problems[0].contains(&format!("object of kind {kind}; expected")),
+            "{problems:?}"
+        );
+    }
+}
+
 #[test]
 fn config_map_that_was_cut_off() {
     let problems = |text: &str| {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::path::FieldError;
+use crate::validity::{label_value, qualified_name};
 
 /// A label selector: every requirement must be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,18 +42,41 @@ impl Selector {
         if !value.is_object() {
             return Err(FieldError::new("", value, "a label selector"));
         }
-        let labels = value.get("matchLabels").and_then(Value::as_object);
-        for (key, wanted) in labels.into_iter().flatten() {
+        for (key, wanted) in
+            given(value, "matchLabels", "a map of labels", Value::as_object)?.into_iter().flatten()
+        {
             let wanted = scalar(wanted)
                 .ok_or_else(|| FieldError::new(&format!("matchLabels.{key}"), wanted, "a string"))?;
             requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
         }
-        let expressions = value.get("matchExpressions").and_then(Value::as_array);
+        let expressions = given(value, "matchExpressions", "a list of requirements", Value::as_array)?;
         for (at, expression) in expressions.into_iter().flatten().enumerate() {
             let requirement = Requirement::parse(expression);
             requirements.push(requirement.map_err(|error| error.below(&format!("matchExpressions[{at}]")))?);
         }
         Ok(Self { requirements })
+    }
+
+    /// A key or value that no label can have: Kubernetes refuses such a selector as a whole.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        self.requirements.iter().find_map(|one| {
+            let values = match &one.operator {
+                Operator::In(values) | Operator::NotIn(values) => values.as_slice(),
+                Operator::DoesNotExist | Operator::Exists => &[],
+            };
+            let value = values.iter().find(|value| !label_value(value));
+            if qualified_name(&one.key) {
+                value.map(|value| format!("{value:?} is not the value of a label"))
+            } else {
+                Some(format!("{:?} is not the key of a label", one.key))
+            }
+        })
+    }
+
+    /// The keys of a selector that mean nothing.
+    pub(crate) fn unknown_keys(value: &Value) -> impl Iterator<Item = &String> {
+        let keys = value.as_object().into_iter().flat_map(Map::keys);
+        keys.filter(|key| !matches!(key.as_str(), "matchExpressions" | "matchLabels"))
     }
 
     /// Whether it has no requirements.
@@ -131,6 +155,17 @@ impl fmt::Display for Requirement {
     }
 }
 
+/// A field of this type; none if it is absent or null.
+fn given<'v, T>(
+    selector: &'v Value,
+    key: &str,
+    expected: &str,
+    read: impl Fn(&'v Value) -> Option<T>,
+) -> Result<Option<T>, FieldError> {
+    let Some(value) = selector.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+    read(value).map(Some).ok_or_else(|| FieldError::new(key, value, expected))
+}
+
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -200,6 +235,8 @@ mod tests {
         let error = error.to_string();
         assert!(error.contains("matchExpressions[0]") && error.contains("NotIn"), "{error}");
         assert!(Selector::parse(&json!("a=b")).is_err());
+        assert!(Selector::parse(&json!({"matchLabels": "a=b"})).is_err());
+        assert!(Selector::parse(&json!({"matchExpressions": {"key": "a"}})).is_err());
         assert!(Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "In"}]})).is_err());
     }
 }

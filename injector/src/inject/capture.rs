@@ -5,13 +5,13 @@ use std::cell::LazyCell;
 
 use istio_iptables::cli::Origin;
 use istio_iptables::config::ConfigError;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{InjectError, Injector, Request};
-use crate::annotations::{keys, shown};
+use super::causes::bare;
+use super::{InjectError, Injector, Plan, Request};
+use crate::annotations::shown;
 use crate::config::Mesh;
 use crate::pod::init_options::InitOptions;
-use crate::pod::list::annotation;
 
 /// Maximum number of reported problems.
 const MAX_REPORTED: usize = 10;
@@ -86,15 +86,10 @@ impl Injector {
 
     /// Whether a pod without annotations gets the same errors.
     fn refuses_any(&self, init: &InitOptions, request: Request<'_>) -> bool {
-        let mut bare = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-        if let Some(names) = annotation(request.pod, keys::TEMPLATES)
-            && let Some(metadata) = bare.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            metadata.insert("annotations".to_owned(), json!({(keys::TEMPLATES): names }));
-        }
+        let bare = bare(request.pod);
         let native = super::wants_native_sidecar(&bare, request.context.native_sidecars);
-        let injected = self.assemble(Request { pod: &bare, ..request }, native);
-        let Some(other) = injected.ok().and_then(|injected| InitOptions::of(&injected.pod)) else {
+        let bare = self.assemble(Plan::new(Request { pod: &bare, ..request }, native));
+        let Some(other) = bare.ok().and_then(|bare| InitOptions::of(&bare.injected.pod)) else {
             return false;
         };
         init.refused.iter().all(|error| other.refused.contains(error))

@@ -196,32 +196,50 @@ fn other_mesh(pod: &Value, mesh: &Mesh) -> Option<String> {
     ))
 }
 
+/// A volume of the pod's own whose name a template uses, too.
+pub(super) struct OwnVolume {
+    before: Value,
+    /// The kinds of its source that a template takes away: by null, or by a directive.
+    removed: Vec<String>,
+}
+
 /// The pod's own volumes whose names templates use, too; those of an earlier injection are not its own.
-pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<Value> {
+pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnVolume> {
     let added = stripped.previous.as_ref().map_or(&[][..], |previous| &previous.status.volumes);
-    let mut clashing: HashSet<&str> =
-        overlays.iter().flat_map(|one| list::items(&one.patch, "volumes")).map(name).collect();
+    let all = || overlays.iter().flat_map(|one| list::items(&one.patch, "volumes"));
+    let mut clashing: HashSet<&str> = all().map(name).collect();
     for volume in added {
         clashing.remove(volume.as_str());
     }
+    let replaced = all().any(|item| item.lookup("$patch").is_some());
+    let removed = |volume: &Value| {
+        let same = || all().filter(|item| name(item) == name(volume));
+        let removes = |source: &String| same().any(|item| item.lookup(source).is_some_and(Value::is_null));
+        sources(volume).into_iter().filter(|source| replaced || removes(source)).collect()
+    };
     let own = list::items(&stripped.pod, "volumes").iter().filter(|volume| clashing.contains(name(volume)));
-    own.cloned().collect()
+    own.map(|volume| OwnVolume { before: volume.clone(), removed: removed(volume) }).collect()
 }
 
-/// What has become of them: a volume with two sources is an error, one with other content a warning.
-pub(super) fn changed_volumes(own: &[Value], injected: &Value) -> Result<Vec<String>, InjectError> {
+/// What has become of them: one with a source of another kind, beside or instead of its own, is an error; one
+/// with other content a warning.
+pub(super) fn changed_volumes(own: &[OwnVolume], injected: &Value) -> Result<Vec<String>, InjectError> {
     if own.is_empty() {
         return Ok(Vec::new());
     }
     let injected: HashMap<&str, &Value> =
         list::items(injected, "volumes").iter().map(|volume| (name(volume), volume)).collect();
     let mut warnings = Vec::new();
-    for before in own {
+    for OwnVolume { before, removed } in own {
         let volume = name(before);
         let Some(after) = injected.get(volume) else { continue };
-        let fields = after.as_object().into_iter().flatten();
-        let sources = fields.filter(|(key, value)| *key != "name" && !value.is_null());
-        let sources: Vec<String> = sources.map(|(key, _)| key.clone()).collect();
+        let mut sources = sources(before);
+        sources.retain(|source| !removed.contains(source));
+        for source in self::sources(after) {
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
+        }
         if sources.len() > 1 {
             return Err(InjectError::VolumeNameConflict { volume: volume.to_owned(), sources });
         }
@@ -233,4 +251,10 @@ pub(super) fn changed_volumes(own: &[Value], injected: &Value) -> Result<Vec<Str
         }
     }
     Ok(warnings)
+}
+
+/// The kinds of sources of a volume: one, if Kubernetes is to accept it.
+fn sources(volume: &Value) -> Vec<String> {
+    let fields = volume.as_object().into_iter().flatten();
+    fields.filter(|(key, value)| *key != "name" && !value.is_null()).map(|(key, _)| key.clone()).collect()
 }

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::causes::{Cause, is_switch};
 use super::render::{Flaw, Overlay};
-use crate::annotations;
-use crate::pod::list;
+use crate::annotations::keys;
 use crate::validity::{self, EnforcedBy, Fault, Location};
-use crate::yaml::UnknownField;
 
 /// A part of an injected pod that Kubernetes does not accept, and that the pod did not have before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +15,7 @@ use crate::yaml::UnknownField;
 pub struct InvalidField {
     /// The field, its value, what is accepted, who has set it, and what corrects it.
     pub message: String,
-    /// Whether templates alone have put it there: the pod's author cannot correct it.
+    /// Whether a pod with nothing of its own has it, too: the pod's author cannot correct it.
     pub by_config: bool,
     /// Who refuses it; otherwise the field is dropped, or does not work.
     pub refused_by: Option<EnforcedBy>,
@@ -24,10 +23,39 @@ pub struct InvalidField {
     pub(crate) templates: Vec<String>,
 }
 
+/// What is wrong with an injected pod because of its injection.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Finding {
+    /// Kubernetes does not accept it.
+    Fault(Fault),
+    /// The output of a template loses or lacks it.
+    Flaw(TemplateFlaw),
+}
+
+/// What a template's output loses or lacks.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TemplateFlaw {
+    pub(super) template: String,
+    pub(super) flaw: Flaw,
+}
+
+impl Finding {
+    /// Whether it is the same one in another injection.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fault(one), Self::Fault(other)) => one.identity() == other.identity(),
+            (Self::Flaw(one), Self::Flaw(other)) => {
+                one.template == other.template && one.flaw.is_like(&other.flaw)
+            }
+            (Self::Fault(_), Self::Flaw(_)) | (Self::Flaw(_), Self::Fault(_)) => false,
+        }
+    }
+}
+
 /// Who has set a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
-    Annotation { template: String, key: String },
+    Config(&'static str),
     Injection,
     Pod,
     Template(String),
@@ -36,7 +64,7 @@ enum Origin {
 impl Origin {
     fn name(&self) -> String {
         match self {
-            Self::Annotation { template, key } => format!("annotation {key}, by template {template}"),
+            Self::Config(part) => (*part).to_owned(),
             Self::Injection => "the injector".to_owned(),
             Self::Pod => "the pod".to_owned(),
             Self::Template(name) => format!("template {name}"),
@@ -45,7 +73,7 @@ impl Origin {
 
     fn remedy(&self) -> String {
         match self {
-            Self::Annotation { key, .. } => format!("correct annotation {key}"),
+            Self::Config(part) => format!("correct {part}"),
             Self::Injection => "exclude the pod from injection, and report this".to_owned(),
             Self::Pod => "correct the pod's own".to_owned(),
             Self::Template(name) => format!("correct template {name} or the values that it reads"),
@@ -68,15 +96,25 @@ fn is_meant(fault: &Fault, patch: &Value) -> bool {
     volume.is_some_and(|volume| volume.get("emptyDir").is_some_and(Value::is_null))
 }
 
-/// A fault in words, with its origin.
-pub(super) fn explain(fault: &Fault, before: &Value, injected: &Value, overlays: &[Overlay]) -> InvalidField {
-    let origins = Origins { before, injected, overlays };
-    let mut found: Vec<(String, Origin)> = Vec::new();
+/// A finding in words, with its origin.
+pub(super) fn explain(finding: &Finding, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
+    match finding {
+        Finding::Fault(fault) => explain_fault(fault, cause, origins),
+        Finding::Flaw(flaw) => explain_flaw(flaw, cause),
+    }
+}
+
+fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
+    let mut found: Vec<(&str, Origin)> = Vec::new();
     for field in &fault.fields {
-        found.push((field.clone(), origins.of(&fault.location.field(field))));
+        found.push((field, origins.of(&fault.location.field(field))));
     }
     if found.is_empty() {
-        found.push((String::new(), origins.of(&fault.location)));
+        found.push(("", origins.of(&fault.location)));
+    }
+    // A later template may have taken away what this one needs.
+    if let ([(_, Origin::Template(one))], Some(last)) = (found.as_mut_slice(), cause.templates.last()) {
+        one.clone_from(last);
     }
     let same = found.iter().all(|(_, origin)| found.first().is_some_and(|(_, first)| first == origin));
     let names: Vec<String> = if same {
@@ -84,77 +122,95 @@ pub(super) fn explain(fault: &Fault, before: &Value, injected: &Value, overlays:
     } else {
         found.iter().map(|(field, origin)| format!("{field} by {}", origin.name())).collect()
     };
-    // The pod's part is what its author can change; a template is corrected for all pods.
-    let blamed = found.iter().map(|(_, origin)| origin);
-    let rank = |origin: &&Origin| match origin {
-        Origin::Annotation { .. } => 0,
-        Origin::Template(_) => 1,
-        Origin::Pod => 2,
+    // The pod's part is what its author can change; a template is corrected for all pods, and the later one
+    // adds to the earlier.
+    let rank = |(_, origin): &&(&str, Origin)| match origin {
+        Origin::Template(name) if cause.templates.last().is_some_and(|last| last != name) => 1,
+        Origin::Template(_) => 0,
+        Origin::Config(_) | Origin::Pod => 2,
         Origin::Injection => 3,
     };
-    let remedy = blamed.min_by_key(rank).map(Origin::remedy).unwrap_or_default();
+    let remedy = found.iter().min_by_key(rank).map(|(_, origin)| origin.remedy()).unwrap_or_default();
+    let (name, remedy) = because(cause, names.join(", "), remedy);
     let remedy = if fault.remedy.is_empty() { remedy } else { fault.remedy.to_owned() };
-    let templates = found.iter().filter_map(|(_, origin)| match origin {
-        Origin::Template(name) | Origin::Annotation { template: name, .. } => Some(name.clone()),
-        Origin::Injection | Origin::Pod => None,
-    });
+    let mut templates = cause.templates.clone();
+    templates.extend(found.into_iter().filter_map(|(_, origin)| match origin {
+        Origin::Template(name) => Some(name),
+        Origin::Config(_) | Origin::Injection | Origin::Pod => None,
+    }));
     InvalidField {
         message: format!(
-            "{}: {} {}, expected {}; set by {}: {remedy}",
-            fault.location,
-            fault.given,
-            fault.outcome,
-            fault.accepted,
-            names.join(", ")
+            "{}: {} {}, expected {}; set by {name}: {remedy}",
+            fault.location, fault.given, fault.outcome, fault.accepted
         ),
-        by_config: found.iter().all(|(_, origin)| matches!(origin, Origin::Template(_))),
+        by_config: cause.by_config,
         refused_by: fault.enforced_by,
-        templates: templates.collect(),
+        templates,
     }
 }
 
-/// What a template's output loses or lacks.
-pub(super) fn flaw(template: &str, flaw: &Flaw, pod: &Value) -> InvalidField {
+/// Who has set it and what corrects it, where what the pod has is the cause.
+fn because(cause: &Cause, name: String, remedy: String) -> (String, String) {
+    if cause.by_config {
+        return (name, remedy);
+    }
+    let words = |keys: &[&String]| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("annotation {key}")).collect();
+        keys.join(" and ")
+    };
+    let (switches, values): (Vec<_>, Vec<_>) = cause.annotations.iter().partition(|key| is_switch(key));
+    if !values.is_empty() {
+        let values = words(&values);
+        return (format!("{values}, by {name}"), format!("correct {values}"));
+    }
+    if !switches.is_empty() {
+        let switches = words(&switches);
+        return (format!("{name}, with {switches}"), format!("{remedy}, or remove {switches}"));
+    }
+    match &cause.container {
+        Some(container) => (name, format!("correct the pod's own container {container}")),
+        None => (name, remedy),
+    }
+}
+
+/// What a template's output loses or lacks, in words.
+fn explain_flaw(TemplateFlaw { template, flaw }: &TemplateFlaw, cause: &Cause) -> InvalidField {
+    let by = |remedy: &str| because(cause, format!("template {template}"), remedy.to_owned());
     let message = match flaw {
-        Flaw::Unknown(field) => return unknown_field(template, field, pod),
+        Flaw::Unknown(field) => {
+            let (origin, remedy) = by("correct its name, or remove it");
+            let hint = field.similar.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            format!(
+                "{}: no field of a pod in Kubernetes {}, it is dropped{hint}; set by {origin}: {remedy}",
+                field.path,
+                crate::schema::KUBERNETES
+            )
+        }
         Flaw::DuplicateKey { key, line } => format!(
             "template {template}: its output has the key {key:?} twice in one map, in line {line} for the second time: what the \
              first one had is dropped; expected each key once: merge the two"
         ),
+        Flaw::DuplicateItem { path, name } => {
+            let (origin, remedy) = by("give each a name of its own, or merge the two");
+            format!(
+                "{path}: {name:?} twice, and the second is merged into the first; expected another name for each item; set by \
+                 {origin}: {remedy}"
+            )
+        }
         Flaw::NoValue { path } => format!(
             "{path}: <no value>: a value that template {template} reads is not set; expected the value, or a default in the \
              template"
         ),
     };
-    InvalidField { message, by_config: true, refused_by: None, templates: vec![template.to_owned()] }
+    InvalidField { message, by_config: cause.by_config, refused_by: None, templates: vec![template.clone()] }
 }
 
-/// A field of a template's output that pods do not have.
-fn unknown_field(template: &str, field: &UnknownField, pod: &Value) -> InvalidField {
-    let key = annotation_with(pod, &field.key);
-    let (origin, remedy) = match key {
-        Some(key) => {
-            (format!("annotation {key}, by template {template}"), format!("correct annotation {key}"))
-        }
-        None => (format!("template {template}"), "correct its name, or remove it".to_owned()),
-    };
-    let hint = field.similar.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-    InvalidField {
-        message: format!(
-            "{}: no field of a pod in Kubernetes {}, it is dropped{hint}; set by {origin}: {remedy}",
-            field.path,
-            crate::schema::KUBERNETES
-        ),
-        by_config: key.is_none(),
-        refused_by: None,
-        templates: vec![template.to_owned()],
-    }
-}
-
-struct Origins<'a> {
-    before: &'a Value,
-    injected: &'a Value,
-    overlays: &'a [Overlay],
+/// An injection, to look up in who has set what.
+pub(super) struct Origins<'a> {
+    pub(super) before: &'a Value,
+    pub(super) injected: &'a Value,
+    pub(super) overlays: &'a [Overlay],
+    pub(super) injected_annotations: &'a Map<String, Value>,
 }
 
 impl Origins<'_> {
@@ -169,48 +225,28 @@ impl Origins<'_> {
             }
             let set = self.overlays.iter().rev().find(|overlay| location.find(&overlay.patch).is_some());
             if let Some(overlay) = set {
-                let template = overlay.name.clone();
-                return match here.and_then(|value| annotation_of(self.before, value)) {
-                    Some(key) => Origin::Annotation { template, key: key.to_owned() },
-                    None => Origin::Template(template),
-                };
+                return Origin::Template(overlay.name.clone());
             }
             if own.is_some() {
                 return Origin::Pod;
             }
             if here.is_some() {
-                return Origin::Injection;
+                return self.of_injection(&location);
             }
             at = location.parent();
         }
         Origin::Injection
     }
-}
 
-/// The annotation that a value is from: one that templates read, and whose text has it.
-fn annotation_of<'p>(pod: &'p Value, value: &Value) -> Option<&'p str> {
-    match value {
-        Value::String(text) => annotation_with(pod, text),
-        Value::Number(number) => annotation_with(pod, &number.to_string()),
-        Value::Object(fields) => {
-            let name = fields.get("name").and_then(|name| annotation_of(pod, name));
-            name.or_else(|| {
-                fields.values().filter(|value| value.is_string()).find_map(|value| annotation_of(pod, value))
-            })
+    /// The part of the config that injection itself follows.
+    fn of_injection(&self, location: &Location) -> Origin {
+        let annotation = location.metadata("annotations");
+        if annotation.is_some_and(|key| self.injected_annotations.contains_key(key)) {
+            return Origin::Config("injectedAnnotations of the injector config");
         }
-        Value::Null | Value::Bool(_) | Value::Array(_) => None,
+        if location.metadata("labels") == Some(keys::NETWORK) {
+            return Origin::Config("the network: value global.network, or the webhook's URL");
+        }
+        Origin::Injection
     }
-}
-
-fn annotation_with<'p>(pod: &'p Value, text: &str) -> Option<&'p str> {
-    const SHORTEST: usize = 3;
-    let all = list::metadata(pod, "annotations").into_iter().flatten();
-    let has = |value: &Value| {
-        value.as_str().is_some_and(|value| value == text || text.len() >= SHORTEST && value.contains(text))
-    };
-    let mut from = all.filter(|(key, value)| {
-        annotations::row(key).is_some_and(|row| row.syntax != annotations::Syntax::SetByInjection)
-            && has(value)
-    });
-    from.next().map(|(key, _)| key.as_str())
 }

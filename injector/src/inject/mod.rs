@@ -2,6 +2,7 @@
 
 mod capture;
 mod capture_options;
+mod causes;
 mod check;
 mod conflicts;
 mod error;
@@ -45,9 +46,11 @@ use crate::yaml;
 
 pub use crate::template::functions;
 pub use crate::validity::EnforcedBy;
+use causes::Causes;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use faults::InvalidField;
+use faults::{Finding, Origins, TemplateFlaw};
 use overlay_cache::OverlayCache;
 pub use uninject::Uninjected;
 
@@ -122,6 +125,28 @@ pub struct Injected {
     pub invalid: Vec<InvalidField>,
 }
 
+/// An injection: of which pod, and how.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    request: Request<'a>,
+    /// Whether the proxy is a native sidecar.
+    native: bool,
+    /// The template of the pod that is left out, to see what it does.
+    without: Option<&'a str>,
+}
+
+impl<'a> Plan<'a> {
+    const fn new(request: Request<'a>, native: bool) -> Self {
+        Self { request, native, without: None }
+    }
+}
+
+/// An injected pod whose result is not checked, and what its templates lose or lack.
+struct Assembled {
+    injected: Injected,
+    flaws: Vec<TemplateFlaw>,
+}
+
 /// What the steps of an injection start from.
 struct Prepared<'i> {
     own_mesh: Cow<'i, Mesh>,
@@ -154,14 +179,15 @@ impl Injector {
     /// Why the pod cannot be injected, for the author of the pod.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
         let native = wants_native_sidecar(request.pod, request.context.native_sidecars);
-        let mut injected = self.assemble(request, native)?;
+        let plan = Plan::new(request, native);
+        let Assembled { mut injected, flaws } = self.assemble(plan)?;
         let init = self.init_options.of(&injected.pod);
         if let Some(init) = &init {
             injected.warnings.extend(self.check_capture(init, request)?);
             injected.warnings.extend(self.write_capture_options(&mut injected.pod, init));
         }
         self.check_users(&mut injected, init.as_deref(), request.context.ids)?;
-        self.check_validity(&mut injected, request, native);
+        injected.invalid = self.check_validity(&injected.pod, flaws, plan);
         Ok(injected)
     }
 
@@ -171,30 +197,36 @@ impl Injector {
         validate::inject(self)
     }
 
-    /// Finds what Kubernetes would refuse. Only for a pod with a fault its templates are rendered again, to
-    /// name the origin.
-    fn check_validity(&self, injected: &mut Injected, request: Request<'_>, native: bool) {
-        let found = validity::faults(&injected.pod);
-        if found.is_empty() {
-            return;
+    /// Finds what Kubernetes would refuse. Only a pod with a fault is injected again, to name its origin.
+    fn check_validity(&self, pod: &Value, flaws: Vec<TemplateFlaw>, plan: Plan<'_>) -> Vec<InvalidField> {
+        let found = validity::faults(pod);
+        if found.is_empty() && flaws.is_empty() {
+            return Vec::new();
         }
-        let Ok(Prepared { stripped, overlays, .. }) = self.prepare(request, native) else { return };
+        let Ok(Prepared { stripped, overlays, .. }) = self.prepare(plan) else { return Vec::new() };
         let before = &stripped.pod;
-        // A pod of Windows, or with its own versions of the templates' containers, may have caused what only
-        // a template shows.
-        let customized = stripped.previous.is_some()
-            || check::windows(before).is_some()
-            || list::all_containers(before)
-                .any(|container| render::defines(&overlays, list::name(container)));
-        for fault in faults::added(before, found, &overlays) {
-            let invalid = faults::explain(&fault, before, &injected.pod, &overlays);
-            let by_config = invalid.by_config && !customized;
-            injected.invalid.push(InvalidField { by_config, ..invalid });
+        let added = faults::added(before, found, &overlays).into_iter().map(Finding::Fault);
+        let findings: Vec<Finding> = flaws.into_iter().map(Finding::Flaw).chain(added).collect();
+        if findings.is_empty() {
+            return Vec::new();
         }
+        let causes = Causes::of(self, plan, before, &overlays);
+        let injected_annotations = &self.settings.injector.injected_annotations;
+        let origins = Origins { before, injected: pod, overlays: &overlays, injected_annotations };
+        findings.iter().map(|one| faults::explain(one, &causes.of_finding(one), &origins)).collect()
+    }
+
+    /// What an injection brings that Kubernetes would refuse, or that is lost.
+    fn findings(&self, plan: Plan<'_>) -> Result<Vec<Finding>, InjectError> {
+        let Assembled { injected, flaws } = self.assemble(plan)?;
+        let Prepared { stripped, overlays, .. } = self.prepare(plan)?;
+        let added = faults::added(&stripped.pod, validity::faults(&injected.pod), &overlays);
+        Ok(flaws.into_iter().map(Finding::Flaw).chain(added.into_iter().map(Finding::Fault)).collect())
     }
 
     /// The pod without an earlier injection, and what its templates say.
-    fn prepare(&self, request: Request<'_>, native: bool) -> Result<Prepared<'_>, InjectError> {
+    fn prepare(&self, plan: Plan<'_>) -> Result<Prepared<'_>, InjectError> {
+        let Plan { request, native, without } = plan;
         request.check_shape()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
@@ -238,7 +270,8 @@ impl Injector {
         let rewritten = quantity::canonicalize(&mut stripped.pod)
             .map_err(|error| InjectError::Quantity(Box::new(error)))?;
         forms.add_quantities(&stripped.pod, rewritten);
-        let names = render::select(&stripped.pod, &self.settings.injector)?;
+        let mut names = render::select(&stripped.pod, &self.settings.injector)?;
+        names.retain(|name| without != Some(name));
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
         warnings.extend(annotations::unread(&stripped.pod, &texts));
@@ -257,11 +290,14 @@ impl Injector {
     }
 
     /// The injected pod, before the options of its init container are checked.
-    fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
-        let Prepared { own_mesh, mut stripped, names, overlays, mut forms, mut warnings } =
-            self.prepare(request, native)?;
-        let flaws = overlays.iter().flat_map(|one| one.flaws.iter().map(|flaw| (one.name.as_str(), flaw)));
-        let invalid = flaws.map(|(name, flaw)| faults::flaw(name, flaw, request.pod)).collect();
+    fn assemble(&self, plan: Plan<'_>) -> Result<Assembled, InjectError> {
+        let Plan { request, native, .. } = plan;
+        let Prepared { own_mesh, mut stripped, names, mut overlays, mut forms, mut warnings } =
+            self.prepare(plan)?;
+        let flaws = overlays
+            .iter_mut()
+            .flat_map(|one| std::mem::take(&mut one.flaws).into_iter().map(|flaw| (one.name.clone(), flaw)));
+        let flaws = flaws.map(|(template, flaw)| TemplateFlaw { template, flaw }).collect();
         let own = self.relocate(&request, &mut stripped, &overlays, native);
         warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
         let own_volumes = conflicts::own_volumes(&stripped, &overlays);
@@ -275,7 +311,7 @@ impl Injector {
         let changed_volumes = conflicts::changed_volumes(&own_volumes, &merged.pod)?;
         warnings.extend(changed_volumes.into_iter().filter(|_| !is_copy));
         let status = Status::of_templates(&merged.templates, &self.options.revision);
-        let mut injected = Injected { pod: merged.pod, warnings, invalid };
+        let mut injected = Injected { pod: merged.pod, warnings, invalid: Vec::new() };
         let probes = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         (forms.ports, forms.probes) = (probes.names, probes.unnoted);
         self.merge_previous(&mut injected, request, &stripped, &status)?;
@@ -285,7 +321,7 @@ impl Injector {
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
         postprocess::preserve_order(&mut injected.pod, request.pod);
-        Ok(injected)
+        Ok(Assembled { injected, flaws })
     }
 
     /// Merges with an earlier injection, and notes what the templates give by themselves.

@@ -7,7 +7,7 @@ use gotemplate::Kind;
 use serde_json::{Map, Value};
 
 use super::render::Overlay;
-use super::{Injector, Request};
+use super::{Injector, Plan, Request};
 use crate::path::Lookup as _;
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::strip::{Moved, Previous, Stripped};
@@ -28,10 +28,10 @@ impl Injector {
         if all.is_empty() {
             return all;
         }
-        let mut before = self.assemble(Request { pod: &stripped.pod, ..*request }, !native);
+        let mut before = self.assemble(Plan::new(Request { pod: &stripped.pod, ..*request }, !native));
         let (mut moved, mut own) = (Vec::new(), Vec::new());
         for (list, container) in all {
-            let items = before.as_mut().ok().map(|before| containers_mut(&mut before.pod, list));
+            let items = before.as_mut().ok().map(|before| containers_mut(&mut before.injected.pod, list));
             let reference =
                 items.and_then(|items| items.iter_mut().find(|item| name(item) == name(&container)));
             let additions = match reference {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{InjectError, preserve};
 use crate::annotations::keys;
 use crate::config::InjectorConfig;
-use crate::path::Path;
+use crate::path::{Lookup as _, Path};
 use crate::pod::annotations::AnnotationError;
-use crate::pod::list::{List, annotation, containers, find};
+use crate::pod::list::{self, List, annotation, containers, find};
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
@@ -47,8 +47,20 @@ pub(super) enum Flaw {
     Unknown(UnknownField),
     /// The first of two values of one key is dropped.
     DuplicateKey { key: String, line: usize },
+    /// Two items of a list have one name, and become one.
+    DuplicateItem { path: String, name: String },
     /// A value that the template reads is not set.
     NoValue { path: String },
+}
+
+impl Flaw {
+    /// Whether it is the same one, though its line may be another.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::DuplicateKey { key, .. }, Self::DuplicateKey { key: other, .. }) => key == other,
+            _ => self == other,
+        }
+    }
 }
 
 /// Whether a template has a container of this name.
@@ -113,6 +125,7 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     if rendered.text.contains(NO_VALUE) {
         no_values(&patch, &Path::root(), &mut flaws);
     }
+    duplicates(&patch, &mut flaws);
     preserve::drop_empty(&mut patch);
     quantity::canonical_quantities(&mut patch).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     let overlay = Overlay { name: name.to_owned(), patch, flaws };
@@ -135,6 +148,20 @@ fn no_values(value: &Value, path: &Path<'_>, flaws: &mut Vec<Flaw>) {
             fields.iter().for_each(|(key, value)| no_values(value, &path.field(key), flaws));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Finds containers of one name in a list: other duplicates are refused later.
+fn duplicates(patch: &Value, flaws: &mut Vec<Flaw>) {
+    for key in List::BOTH.map(List::key) {
+        let items = list::items(patch, key).iter().filter(|item| item.lookup("$patch").is_none());
+        let mut seen = Vec::new();
+        for name in items.map(list::name).filter(|name| !name.is_empty()) {
+            if seen.contains(&name) {
+                flaws.push(Flaw::DuplicateItem { path: format!("spec.{key}"), name: name.to_owned() });
+            }
+            seen.push(name);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::annotations::keys;
 use crate::decide::Policy;
 use crate::inject::{InjectError, Injected, InjectionContext, Injector, InvalidField, Request};
 use crate::pod::init_options::without_proxy;
-use crate::pod::list::{List, all_containers, containers, find, metadata_mut, name};
+use crate::pod::list::{List, all_containers, containers, find, metadata_mut, name, proxy};
 use crate::pod::workload::Workload;
 use crate::pod::{AUTO_IMAGE, PROXY};
 use crate::template::Data;
@@ -86,7 +86,11 @@ pub(crate) fn inject(injector: &Injector) -> Vec<String> {
             }
         }
     }
-    faults.extend(of_other_templates(injector, &pod));
+    for fault in of_other_templates(injector, &pod) {
+        if !faults.iter().any(|known| known.is_like(&fault)) {
+            faults.push(fault);
+        }
+    }
     faults.iter().map(ToString::to_string).collect()
 }
 
@@ -95,51 +99,77 @@ fn in_either_list(message: &str) -> String {
     message.replace("spec.initContainers", "spec.containers")
 }
 
-/// What is wrong with templates that pods choose by annotation. Some are written for all of a pod, others add
-/// to the default ones: what is wrong in every way in which a pod can use one is the template's. Where each
-/// way has another fault, such as a container without an image alone and two of its name beside the default
-/// ones, those are named that it has beside them.
+/// What is wrong with templates and aliases that pods choose by annotation. A template with a proxy of its own
+/// may be written for all of a pod, the others add to the default ones: what is wrong in every way in which a
+/// pod can use one is the template's. Where each way has another fault, such as a container without an image
+/// alone and two of its name beside the default ones, those are named that it has beside them.
 fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     let config = &injector.settings.injector;
     let by_default: HashSet<String> =
         config.default_templates.iter().filter_map(|name| config.resolve(name)).flatten().collect();
+    let mut with_proxy = pod.clone();
+    if let Some(all) = with_proxy.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
+        all.push(json!({"name": PROXY, "image": AUTO_IMAGE}));
+    }
+    let pods = [pod, &with_proxy];
     let mut faults = Vec::new();
     for name in config.templates.keys().filter(|name| !by_default.contains(*name)) {
-        let mut with_proxy = pod.clone();
-        if let Some(all) = with_proxy.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
-            all.push(json!({"name": PROXY, "image": AUTO_IMAGE}));
-        }
+        let own = |one: &InvalidField| one.templates.contains(name);
         let added = format!("{},{name}", config.default_templates.join(","));
-        let ways = [
-            (pod, added.as_str()),
-            (&with_proxy, added.as_str()),
-            (pod, name.as_str()),
-            (&with_proxy, name.as_str()),
-        ];
-        let mut found: Vec<Vec<InvalidField>> = Vec::new();
-        let mut errors: Vec<InjectError> = Vec::new();
-        for (pod, templates) in ways {
-            let mut pod = pod.clone();
-            if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
-                annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
-            }
-            match invalid(injector, &pod, name) {
-                Ok(of_way) => found.push(of_way),
-                Err(error) => errors.push(error),
-            }
+        let mut ways = pods.map(|pod| choosing(injector, pod, &added)).to_vec();
+        let alone = pods.map(|pod| choosing(injector, pod, name));
+        if alone.iter().flatten().any(|one| has_proxy(&one.pod)) {
+            ways.extend(alone);
         }
-        let in_no_way = found.is_empty();
-        faults.extend(in_every_way(found).into_iter().map(|one| Fault::Invalid(one.message)));
-        // A template for another program, such as a controller of gateways, reads what a pod does not have.
-        let own = errors.into_iter().find(|error| !reads_other_data(error));
-        faults.extend(own.filter(|_| in_no_way).map(|error| Fault::Chosen(name.clone(), error)));
+        faults.extend(in_every_way(name, ways, own));
+    }
+    for name in config.aliases.keys().filter(|name| !config.default_templates.contains(name)) {
+        faults.extend(in_every_way(name, pods.map(|pod| choosing(injector, pod, name)).to_vec(), |_| true));
     }
     faults
 }
 
+/// A sample pod that chooses templates.
+fn choosing(injector: &Injector, pod: &Value, templates: &str) -> Result<Injected, InjectError> {
+    let mut pod = pod.clone();
+    if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
+        annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
+    }
+    let workload = Workload::of_pod(&pod, "default");
+    let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
+    injector.inject(Request { pod: &pod, workload: &workload, context: &context })
+}
+
+fn has_proxy(pod: &Value) -> bool {
+    let image = proxy(pod).and_then(|proxy| proxy.get("image")?.as_str());
+    image.is_some_and(|image| !image.is_empty())
+}
+
+/// What is wrong in all of the ways in which `name` is chosen.
+fn in_every_way(
+    name: &str,
+    ways: Vec<Result<Injected, InjectError>>,
+    own: impl Fn(&InvalidField) -> bool,
+) -> Vec<Fault> {
+    let mut found: Vec<Vec<InvalidField>> = Vec::new();
+    let mut errors: Vec<InjectError> = Vec::new();
+    for way in ways {
+        match way {
+            Ok(injected) => found.push(injected.invalid.into_iter().filter(&own).collect()),
+            Err(error) => errors.push(error),
+        }
+    }
+    if found.is_empty() {
+        // A template for another program, such as a controller of gateways, reads what a pod does not have.
+        let own = errors.into_iter().find(|error| !reads_other_data(error));
+        return own.map(|error| Fault::Chosen(name.to_owned(), error)).into_iter().collect();
+    }
+    common(found).into_iter().map(|one| Fault::Invalid(one.message)).collect()
+}
+
 /// What is wrong in all of the ways; where they have nothing in common and none is right, what is wrong in
 /// the first.
-fn in_every_way(found: Vec<Vec<InvalidField>>) -> Vec<InvalidField> {
+fn common(found: Vec<Vec<InvalidField>>) -> Vec<InvalidField> {
     let is_right_in_one = found.iter().any(Vec::is_empty);
     let mut ways = found.into_iter();
     let first = ways.next().filter(|_| !is_right_in_one).unwrap_or_default();
@@ -157,16 +187,6 @@ fn reads_other_data(error: &InjectError) -> bool {
 
 fn is_same(one: &InvalidField, other: &InvalidField) -> bool {
     in_either_list(&one.message) == in_either_list(&other.message)
-}
-
-/// What this template has wrong in a pod.
-/// Errors: the pod cannot be injected.
-fn invalid(injector: &Injector, pod: &Value, template: &str) -> Result<Vec<InvalidField>, InjectError> {
-    let workload = Workload::of_pod(pod, "default");
-    let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
-    let injected = injector.inject(Request { pod, workload: &workload, context: &context })?;
-    let own = |one: &InvalidField| one.templates.iter().any(|name| name == template);
-    Ok(injected.invalid.into_iter().filter(own).collect())
 }
 
 fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {

@@ -102,8 +102,8 @@ pub(crate) fn workload(kind: &str) -> Option<&'static Schema> {
     }
 }
 
-/// The fields of which an object has one: a patch with another one replaces the object.
-pub(crate) fn alternatives(of: &'static Schema) -> &'static [&'static str] {
+/// Whether a field is one of those of which an object has one: a patch with another one replaces the object.
+pub(crate) fn is_alternative(of: &'static Schema, key: &str) -> bool {
     const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
     const SOURCES: &[&str] =
         &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"];
@@ -113,7 +113,9 @@ pub(crate) fn alternatives(of: &'static Schema) -> &'static [&'static str] {
         (&pod::PROBE, HANDLERS),
         (&pod::HANDLER, HANDLERS),
     ];
-    table.into_iter().find(|(schema, _)| std::ptr::eq(*schema, of)).map_or(&[], |(_, keys)| keys)
+    // All that a volume has beside its name is its source.
+    std::ptr::eq(of, &raw const volume::VOLUME) && key != "name"
+        || table.into_iter().any(|(schema, keys)| std::ptr::eq(schema, of) && keys.contains(&key))
 }
 
 /// How a patch's list merges with the original's.

@@ -1,4 +1,4 @@
-//! Fields of which an object has one, such as a variable's `value` and `valueFrom`: a strategic merge of two
+//! Fields of which an object has one, such as a variable's `value` and `valueFrom` or a volume's source: a strategic merge of two
 //! kinds would leave both. Kubernetes' own merge does so; this is a step before it.
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use gotemplate::{Kind, Schema};
 use serde_json::{Map, Value};
 
 use crate::path::Lookup as _;
-use crate::schema::{ListMerge, alternatives, list_merge, pointee};
+use crate::schema::{ListMerge, is_alternative, list_merge, pointee};
 
 /// Removes from `original` every object that `patch` has with another of these fields; its name stays.
 pub(crate) fn drop_replaced(original: &mut Value, patch: &Value, of: &'static Schema) {
@@ -48,12 +48,10 @@ fn items(original: &mut [Value], patch: &[Value], key: &str, of: &'static Schema
 
 /// Whether the patch sets one of the alternatives, and the original another one that would stay.
 fn replaces(original: &Map<String, Value>, patch: &Map<String, Value>, of: &'static Schema) -> bool {
-    let keys = alternatives(of);
-    let set =
-        |object: &Map<String, Value>, key: &str| object.lookup(key).is_some_and(|value| !value.is_null());
+    let set = |(key, value): &(&String, &Value)| !value.is_null() && is_alternative(of, key);
     // A null in the patch removes the original's by itself.
-    let stays = |key: &&str| set(original, key) && !patch.contains_key(*key);
-    keys.iter().any(|key| set(patch, key)) && keys.iter().any(stays)
+    patch.iter().any(|field| set(&field))
+        && original.iter().any(|field| set(&field) && !patch.contains_key(field.0))
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub(crate) use place::Location;
 use place::Place;
 pub(crate) use relations::breaks_non_root;
 pub(crate) use resources::{request, requested};
+pub(crate) use text::{label_value, qualified_name};
 
 /// A rule of Kubernetes that a pod breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -109,6 +109,18 @@ impl Location {
         Self(steps)
     }
 
+    /// The key of a label or annotation: `map` is one of these.
+    pub(crate) fn metadata(&self, map: &str) -> Option<&str> {
+        match self.0.as_slice() {
+            [Step::Field(metadata), Step::Field(of), Step::Field(key)]
+                if metadata == "metadata" && of == map =>
+            {
+                Some(key)
+            }
+            _ => None,
+        }
+    }
+
     /// The place that holds it.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, steps) = self.0.split_last()?;

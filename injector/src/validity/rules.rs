@@ -29,7 +29,7 @@ rules! {
         "namespace": [LABEL];
         "labels": [LABEL_KEYS, LABEL_VALUES];
         "annotations": [Keys(annotation_key, QUALIFIED)];
-        "finalizers": [Items(qualified_name, QUALIFIED)];
+        "finalizers": [Items(finalizer, "DOMAIN/NAME, foregroundDeletion, orphan or kubernetes")];
         "ownerReferences": [] list(OWNER, "uid");
     } [Relation(metadata::annotations), Relation(metadata::owners)]
     OWNER {} [Required(&["apiVersion", "kind", "name", "uid"])]

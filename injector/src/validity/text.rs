@@ -28,16 +28,22 @@ fn label_text(text: &str) -> bool {
 }
 
 /// The value of a label.
-pub(super) fn label_value(text: &str) -> bool {
+pub(crate) fn label_value(text: &str) -> bool {
     text.is_empty() || label_text(text)
 }
 
 /// A key of a label, annotation or extended resource.
-pub(super) fn qualified_name(text: &str) -> bool {
+pub(crate) fn qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => dns_subdomain(prefix) && label_text(name),
         None => label_text(text),
     }
+}
+
+/// The name of a finalizer: those without a domain are Kubernetes' own.
+pub(super) fn finalizer(text: &str) -> bool {
+    qualified_name(text)
+        && (text.contains('/') || matches!(text, "foregroundDeletion" | "kubernetes" | "orphan"))
 }
 
 /// A key of an annotation: its case does not count.

@@ -27,9 +27,8 @@ fn the_url_and_the_cluster_state_count() {
     let admission = Admission::new(store);
     let pod = sent(&deployment());
     let body = review(&pod).to_string();
-    let path = "/inject/cluster/east/net/n--slash--1";
-    let request = Request { path, content_type: Some("application/json"), body: body.as_bytes() };
-    let answer = admission.review(&request).unwrap();
+    let at = |path| Request { path, content_type: Some("application/json"), body: body.as_bytes() };
+    let answer = admission.review(&at("/inject/cluster/east--slash--1/net/n")).unwrap();
     let patched = patched(&pod, &answer);
     let proxy = &patched["spec"]["containers"][1];
     assert_eq!(
@@ -39,8 +38,12 @@ fn the_url_and_the_cluster_state_count() {
     let env = proxy["env"].as_array().unwrap();
     let value =
         |name: &str| env.iter().find(|variable| variable["name"] == name).map(|one| one["value"].clone());
-    assert_eq!(value("ISTIO_META_CLUSTER_ID"), Some(json!("east")));
-    assert_eq!(value("ISTIO_META_NETWORK"), Some(json!("n/1")));
+    assert_eq!(value("ISTIO_META_CLUSTER_ID"), Some(json!("east/1")));
+    assert_eq!(value("ISTIO_META_NETWORK"), Some(json!("n")));
+    // The network is a label, too: Kubernetes would refuse each pod.
+    let (code, _, message) = denied(&admission.review(&at("/inject/net/n--slash--1")).unwrap());
+    assert!(code == 500 && message.contains("topology.istio.io/network: \"n/1\""), "{message}");
+    assert!(message.contains("correct the network: value global.network, or the webhook's URL"), "{message}");
     let mut odd = review(&pod);
     odd["request"]["namespace"] = json!("odd");
     let (code, _, message) = denied(&send(&admission, &odd));

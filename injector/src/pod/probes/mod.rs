@@ -113,7 +113,6 @@ pub(crate) fn restore_names(pod: &mut Value, names: &BTreeMap<String, String>) {
 
 /// Drops what the probes and hooks of `old` do other than those of `fresh`: each does one thing only.
 pub(crate) fn drop_other_handlers(old: &mut Value, fresh: &Value) {
-    const HANDLERS: [&str; 4] = ["exec", "grpc", "httpGet", "tcpSocket"];
     for slot in slots(name(fresh)) {
         let new = slot.of(fresh).filter(|new| HANDLERS.iter().any(|key| new.lookup(key).is_some()));
         if let (Some(new), Some(old)) = (new, slot.find(old)) {
@@ -201,7 +200,7 @@ fn rewrite_container(
         }
         match original(probe, &ports, own_port) {
             Original::NotOurs => continue,
-            Original::Agent | Original::Unresolved => {
+            Original::Agent => {
                 rewritten.unnoted.insert(slot.path.clone(), action(probe));
             }
             Original::App(word) => {
@@ -232,40 +231,39 @@ fn named_ports(container: &Value) -> BTreeMap<String, i64> {
 }
 
 enum Original {
-    /// Runs a command, or nothing that the agent can do.
+    /// Runs a command, or is one that Kubernetes does not accept or cannot call: it stays, so that the injected
+    /// pod fails as the pod does.
     NotOurs,
     /// Calls the agent already, to whose port there is no gRPC.
     Agent,
     /// Calls the app; with the name of its port, if it was given by name.
     App(Option<String>),
-    /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the
-    /// same.
-    Unresolved,
 }
 
 /// Where the probe goes. A named port is replaced by its number in the probe itself.
 fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_port: i64) -> Original {
-    for kind in ACTIONS {
-        let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
-            continue;
-        };
-        let port = match action.lookup("port") {
-            Some(Value::String(text)) => match ports.get(text) {
-                Some(number) => *number,
-                None => return Original::Unresolved,
-            },
-            Some(Value::Number(number)) if number.as_i64() == Some(own_port) && kind != "grpc" => {
-                return Original::Agent;
-            }
-            Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
-            _ => 0,
-        };
-        let before = action.insert("port".to_owned(), json!(port));
-        return Original::App(before.and_then(|port| port.as_str().map(str::to_owned)));
+    let is_set = |kind: &&&str| probe.lookup(kind).is_some_and(|handler| !handler.is_null());
+    let mut given = HANDLERS.iter().filter(is_set);
+    let (Some(kind), None) = (given.next(), given.next()) else { return Original::NotOurs };
+    let Some(action) = probe.get_mut(*kind).and_then(Value::as_object_mut) else { return Original::NotOurs };
+    let port = match action.lookup("port") {
+        Some(Value::String(text)) => ports.get(text).copied(),
+        Some(Value::Number(number)) => number.as_i64(),
+        _ => None,
+    };
+    let is_named = action.lookup("port").is_some_and(Value::is_string);
+    match port.filter(|port| (1..=65535).contains(port)) {
+        Some(port) if port == own_port && !is_named && *kind != "grpc" => Original::Agent,
+        Some(port) => {
+            let before = action.insert("port".to_owned(), json!(port));
+            Original::App(before.and_then(|port| port.as_str().map(str::to_owned)))
+        }
+        None => Original::NotOurs,
     }
-    Original::NotOurs
 }
 
+/// What a probe or hook does: one of these, if Kubernetes is to accept it.
+const HANDLERS: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 const ACTIONS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 
 /// What the probe or hook does, as it is.

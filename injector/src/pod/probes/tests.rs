@@ -63,14 +63,25 @@ fn protocols_are_restored_and_unserved_ones_are_not_rewritten() {
     }
 }
 
+/// The injected pod fails as the pod would: the API server refuses it, or kubelet cannot probe.
 #[test]
-fn port_name_that_is_unknown_is_not_noted() {
-    let mut pod = json!({"spec": {"containers": [
-        {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
-    ]}});
-    rewrite(&mut pod, 15020, 15020);
-    assert_eq!(pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 15020);
-    assert_eq!(env::value(list::proxy(&pod).unwrap(), VARIABLE), None);
+fn what_kubernetes_does_not_accept_or_cannot_call_is_not_rewritten() {
+    for probe in [
+        json!({"httpGet": {"port": "nope"}}),
+        json!({"httpGet": {"path": "/"}}),
+        json!({"httpGet": {"port": 0}}),
+        json!({"tcpSocket": {"port": 99999}}),
+        json!({"grpc": {"port": -1}}),
+        json!({"httpGet": {"port": 80}, "exec": {"command": ["x"]}}),
+        json!({"httpGet": {"port": 80}, "tcpSocket": {"port": 80}}),
+    ] {
+        let before = json!({"spec": {"containers": [
+            {"name": "app", "livenessProbe": probe, "lifecycle": {"preStop": probe}}, {"name": "istio-proxy"},
+        ]}});
+        let mut pod = before.clone();
+        assert_eq!(rewrite(&mut pod, 15020, 15020), Rewritten::default());
+        assert_eq!(pod, before);
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
     ("/metadata/labels/a b", "\"x\"", "metadata.labels"),
     ("/metadata/annotations", "{\"a/b/c\": \"\"}", "metadata.annotations"),
     ("/metadata/name", "\"A\"", "metadata.name"),
+    ("/metadata/finalizers", "[\"own\"]", "metadata.finalizers"),
+    ("/metadata/finalizers", "[\"example.com/own\", \"orphan\"]", ""),
     (
         "/spec/securityContext",
         "{\"sysctls\": [{\"name\": \"a//b\", \"value\": \"1\"}]}",
