@@ -10,6 +10,8 @@ pub const CONFIG: &str = concat!(
     include_str!("../../builtin/common.yaml"),
     include_str!("../../builtin/gateway.yaml"),
 );
+/// The names of its templates.
+pub(crate) const TEMPLATES: [&str; 2] = ["gateway", "sidecar"];
 /// The default image of `istio-init`: the one that `make image` and `make image-local` build from this
 /// version.
 pub const INIT_IMAGE: &str = concat!("localhost/istio-iptables:", env!("CARGO_PKG_VERSION"));

@@ -14,6 +14,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use builtin::TEMPLATES as BUILTIN_TEMPLATES;
 pub use builtin::{
     CONFIG as BUILTIN_CONFIG, INIT_IMAGE as BUILTIN_INIT_IMAGE, MESH as BUILTIN_MESH,
     VALUES as BUILTIN_VALUES,

@@ -21,6 +21,7 @@ pub(crate) mod validate;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -306,7 +307,12 @@ impl Injector {
         let previous = stripped.previous.as_ref();
         let added = |list: &str| previous.map(|previous| previous.added(list)).unwrap_or_default();
         let noted = previous.map(|previous| &previous.forms.changes);
-        let patched = Patched::of(&stripped.pod, patches, noted, added);
+        let built_in = names.iter().all(|name| crate::config::BUILTIN_TEMPLATES.contains(&name.as_str()));
+        let patched = Patched { built_in, ..Patched::of(&stripped.pod, patches, noted, added) };
+        let own_containers: HashSet<String> = list::all_containers(&stripped.pod)
+            .chain(own.iter().map(|(_, container)| container))
+            .map(|container| list::name(container).to_owned())
+            .collect();
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
         let changed_volumes = conflicts::changed_volumes(&own_volumes, &merged.pod)?;
         warnings.extend(changed_volumes.into_iter().filter(|_| !is_copy));
@@ -314,6 +320,8 @@ impl Injector {
         let mut injected = Injected { pod: merged.pod, warnings, invalid: Vec::new() };
         let probes = self.postprocess(&mut injected, request.context, &merged.asked, &own_mesh, &status);
         (forms.ports, forms.probes) = (probes.names, probes.unnoted);
+        forms.containers =
+            status.own_containers().filter(|name| !own_containers.contains(*name)).cloned().collect();
         self.merge_previous(&mut injected, request, &stripped, &status)?;
         forms.note_written(request.pod, &injected.pod, &patched);
         self.note_forms(&mut injected, &forms);

@@ -3,7 +3,7 @@
 //!
 //! It holds only what `uninject` would guess wrong: a default container that a template would set to the
 //! same name, a port of a probe given by its name, a quantity that is not in canonical form, and what the
-//! injection wrote because of its values or templates, so that `uninject` needs neither. A value that has
+//! injection wrote or added because of its values or templates, so that `uninject` needs neither. A value that has
 //! changed since is not restored, and not removed.
 
 use std::borrow::Cow;
@@ -56,6 +56,8 @@ pub(crate) struct OriginalForms {
     pub written: BTreeMap<String, Map<String, Value>>,
     /// What templates changed in parts of the pod that are the user's.
     pub changes: Changes,
+    /// Names of containers that templates added, but for Istio's: other templates may not define them.
+    pub containers: Vec<String>,
     /// Probes and hooks that the agent has no record of, by the path of the rewritten one.
     pub probes: Probers,
 }
@@ -77,10 +79,12 @@ fn is_known(name: &str, key: &str) -> bool {
 /// What the templates write of a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patched {
-    /// Labels and annotations: the name of the map, and the key.
-    pub metadata: Vec<(&'static str, String)>,
+    /// Labels and annotations: the name of the map, the key, and the value.
+    pub metadata: Vec<(&'static str, String, Value)>,
     /// The user's parts of the spec.
     pub parts: Parts,
+    /// Whether all of the templates are built in.
+    pub built_in: bool,
 }
 
 impl Patched {
@@ -95,8 +99,8 @@ impl Patched {
         let mut metadata = Vec::new();
         for patch in patches.clone() {
             for name in ["annotations", "labels"] {
-                let keys = list::metadata(patch, name).into_iter().flat_map(Map::keys);
-                metadata.extend(keys.map(|key| (name, key.clone())));
+                let fields = list::metadata(patch, name).into_iter().flatten();
+                metadata.extend(fields.map(|(key, value)| (name, key.clone(), value.clone())));
             }
         }
         let mut original = Cow::Borrowed(pod);
@@ -104,11 +108,13 @@ impl Patched {
             changes::revert(original.to_mut(), noted);
         }
         let parts = changes::parts(&original, patches, added);
-        Self { metadata, parts }
+        Self { metadata, parts, built_in: true }
     }
 
-    fn writes(&self, name: &str, key: &str) -> bool {
-        self.metadata.iter().any(|(of, written)| *of == name && written == key)
+    /// The value that the last of the templates writes.
+    fn written(&self, name: &str, key: &str) -> Option<&Value> {
+        let found = self.metadata.iter().rev().find(|(of, written, _)| *of == name && written == key);
+        found.map(|(_, _, value)| value)
     }
 }
 
@@ -118,9 +124,13 @@ impl OriginalForms {
         let noted: Value = serde_json::from_str(annotation(pod, keys::UNINJECT)?).ok()?;
         let fields = |key: &str| noted.lookup(key).and_then(Value::as_object).into_iter().flatten();
         let values = |key: &str| fields(key).map(|(place, value)| (place.clone(), value.clone())).collect();
-        let annotations = noted.lookup("annotations").and_then(Value::as_array).into_iter().flatten();
+        let names = |key: &str| -> Vec<String> {
+            let names = noted.lookup(key).and_then(Value::as_array).into_iter().flatten();
+            names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        };
         Some(Self {
-            annotations: annotations.filter_map(|key| key.as_str().map(str::to_owned)).collect(),
+            annotations: names("annotations"),
+            containers: names("containers"),
             ports: fields("ports")
                 .filter_map(|(path, port)| Some((path.clone(), port.as_str()?.to_owned())))
                 .collect(),
@@ -150,10 +160,15 @@ impl OriginalForms {
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,
                 };
-                let again = || old.is_some() && name != "spec" && patched.writes(name, key);
+                let again = || old.is_some() && name != "spec" && patched.written(name, key).is_some();
                 // What a template merges into an object or list of the user's is in `changes`.
                 let merged = || old.is_some() && new.is_some_and(|new| new.is_object() || new.is_array());
-                let known = || is_known(name, key) || scraped && prometheus::is_written(key);
+                // Another template may write another value of what each writes; that of metrics is what is
+                // there without their merging.
+                let own = patched.written(name, key).filter(|_| !patched.built_in);
+                let merged_metrics = scraped && prometheus::is_written(key);
+                let new = own.filter(|_| merged_metrics).or(new);
+                let known = || (is_known(name, key) || merged_metrics) && own.is_none();
                 if (old != new || again()) && !merged() && !known() {
                     let entry = [Some(new.unwrap_or(&Value::Null)), old].into_iter().flatten().cloned();
                     written.insert(key.clone(), entry.collect());
@@ -254,6 +269,9 @@ impl OriginalForms {
         }
         if !self.changes.is_empty() {
             all.insert("changes".to_owned(), json!(self.changes));
+        }
+        if !self.containers.is_empty() {
+            all.insert("containers".to_owned(), json!(self.containers));
         }
         if !self.probes.is_empty() {
             all.insert("probes".to_owned(), json!(self.probes));

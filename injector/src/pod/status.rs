@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::is_istio_container;
 use super::list::{List, annotation, name};
 use crate::annotations::keys;
 use crate::path::Lookup as _;
@@ -61,6 +62,11 @@ impl Status {
             List::InitContainers => &self.init_containers,
         };
         names.iter().any(|name| name == container)
+    }
+
+    /// The containers of templates that are not Istio's.
+    pub(crate) fn own_containers(&self) -> impl Iterator<Item = &String> {
+        self.init_containers.iter().chain(&self.containers).filter(|name| !is_istio_container(name))
     }
 
     /// The annotation's text; an empty list is null.

@@ -1,5 +1,6 @@
 //! What an injection brought in is taken out, and the user's own stays as written or is named.
 
+mod chosen;
 mod losses;
 mod other_values;
 mod own_forms;

@@ -37,10 +37,47 @@ impl Injector {
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         request.check_shape()?;
+        let Some(known) = self.with_known_templates(request.pod) else { return self.take_out(request) };
+        let mut uninjected = self.take_out(Request { pod: &known, ..request })?;
+        if let Some(Uninjected { pod, .. }) = &mut uninjected {
+            if let (Some(own), Some(annotations)) =
+                (list::annotation(request.pod, keys::TEMPLATES), list::metadata_mut(pod, "annotations"))
+            {
+                annotations.insert(keys::TEMPLATES.to_owned(), json!(own));
+            }
+            postprocess::preserve_order(pod, request.pod);
+        }
+        Ok(uninjected)
+    }
+
+    /// The pod as one that chooses templates of this config only, if it chooses others: the default ones
+    /// stand in for those, since most write the same labels and annotations.
+    fn with_known_templates(&self, pod: &Value) -> Option<Value> {
+        let config = &self.settings.injector;
+        let asked = list::annotation(pod, keys::TEMPLATES)?;
+        let names: Vec<&str> = asked.split(',').map(str::trim).collect();
+        let known: Vec<&str> = names.iter().filter(|name| config.resolve(name).is_some()).copied().collect();
+        if known.len() == names.len() {
+            return None;
+        }
+        let mut pod = pod.clone();
+        list::remove_annotation(&mut pod, keys::TEMPLATES);
+        if !known.is_empty()
+            && let Some(annotations) = list::metadata_mut(&mut pod, "annotations")
+        {
+            annotations.insert(keys::TEMPLATES.to_owned(), json!(known.join(",")));
+        }
+        Some(pod)
+    }
+
+    fn take_out(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         let mut stripped =
             self.stripped(&request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let overlays = self.overlays(&request).unwrap_or_default();
-        stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container));
+        let noted = stripped.previous.as_ref().map(|one| one.forms.containers.clone()).unwrap_or_default();
+        stripped.keep_undefined(request.pod, |container| {
+            render::defines(&overlays, container) || noted.iter().any(|name| name == container)
+        });
         let Some(previous) = stripped.previous else {
             return Ok(None);
         };
@@ -52,6 +89,10 @@ impl Injector {
         left.extend(unrecorded_positions(&pod));
         let is_noted = list::annotation(request.pod, keys::UNINJECT).is_some();
         left.extend(previous.forms.revert_written(&mut pod));
+        if is_noted {
+            // One of another template would conflict with that of this config.
+            drop_added(&mut pod, &previous, is_noted);
+        }
         drop_empty_resources(&mut pod);
         // What an injection notes about the user's containers differs with what they hold, and is not a
         // difference.
@@ -89,7 +130,14 @@ impl Injector {
         previous.forms.restore(&mut pod);
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
-        left.extend(previous.foreign_additions(request.pod, &pod, &known.unwrap_or_default()));
+        let mut known = known.unwrap_or_default();
+        known.containers.extend(noted.iter().cloned());
+        known.init_containers.extend(noted);
+        if is_noted {
+            known.volumes.extend(previous.status.volumes.iter().cloned());
+            known.image_pull_secrets.extend(previous.status.image_pull_secrets.iter().cloned());
+        }
+        left.extend(previous.foreign_additions(request.pod, &pod, &known));
         postprocess::preserve_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }

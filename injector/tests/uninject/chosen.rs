@@ -1,0 +1,84 @@
+//! Templates that pods choose, beside the built-in ones: `uninject` needs none of them.
+
+use serde_json::{Value, json};
+use sidecar_injector::config::{BUILTIN_CONFIG, Source, Sources};
+use sidecar_injector::inject::{Injector, Options, functions};
+
+use super::{injected, uninjected};
+use crate::builtin::{deployment, injector, native, with};
+
+/// Names and texts.
+const CHOSEN: [(&str, &str); 3] = [
+    (
+        "adds",
+        r#"{"metadata": {"labels": {"extra": "1"}}, "spec": {
+            "containers": [{"name": "helper", "image": "h:1"}], "volumes": [{"name": "helper", "emptyDir": {}}],
+            "initContainers": [{"name": "first", "image": "f:1"}]}}"#,
+    ),
+    (
+        "overrides",
+        r#"{"metadata": {
+            "labels": {"security.istio.io/tlsMode": "disabled", "service.istio.io/canonical-name": "other", "istio.io/rev": "own"},
+            "annotations": {"kubectl.kubernetes.io/default-container": "helper", "prometheus.io/port": "9", "istio.io/rev": "own"}},
+          "spec": {
+            "containers": [{"name": "helper", "image": "h:1"}, {"name": "web", "image": "web:9", "env": [{"name": "A", "value": "b"}]}],
+            "initContainers": [{"name": "istio-proxy", "image": "own:1", "resources": {"limits": {"cpu": "3"}}}],
+            "volumes": [{"name": "istio-data", "configMap": {"name": "own"}}]}}"#,
+    ),
+    (
+        "whole",
+        r#"{"metadata": {"labels": {"security.istio.io/tlsMode": "istio", "service.istio.io/canonical-name": "web"},
+                         "annotations": {"istio.io/rev": "own"}},
+            "spec": {"containers": [{"name": "istio-proxy", "image": "p:1"}, {"name": "helper", "image": "h:1"}]}}"#,
+    ),
+];
+
+fn with_chosen() -> Injector {
+    use std::fmt::Write as _;
+    let mut text = BUILTIN_CONFIG.to_owned();
+    for (name, template) in CHOSEN {
+        write!(text, "\n  {name}: |\n    {}\n", template.replace('\n', " ")).unwrap();
+    }
+    let config = Some(Source { name: "config".to_owned(), text });
+    Injector::new(
+        Sources { config, ..Sources::default() }.load(&functions(|_| None)).unwrap(),
+        Options::default(),
+    )
+}
+
+#[test]
+fn what_chosen_templates_brought_in_is_taken_out_without_them() {
+    let with_chosen = with_chosen();
+    for names in ["sidecar,adds", "sidecar, overrides", "whole", "sidecar,adds,overrides"] {
+        for more in [json!({}), json!({"own": "1", "prometheus.io/scrape": "true"})] {
+            let mut annotations = json!({"inject.istio.io/templates": names});
+            annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let mut pod = with(&deployment(), &annotations);
+            pod["spec"]["containers"][0]["resources"] = json!({});
+            let injected = injected(&with_chosen, &pod, &native());
+            for injector in [&injector(), &with_chosen] {
+                let uninjected = uninjected(injector, &injected, &native());
+                assert_eq!(uninjected.pod, pod, "{names}");
+                let left: Vec<&String> = uninjected
+                    .left
+                    .iter()
+                    .filter(|left| left.contains("stays") || left.contains("removed"))
+                    .collect();
+                assert_eq!(left, [""; 0], "{names}");
+            }
+        }
+    }
+}
+
+/// Any client can write a status.
+#[test]
+fn an_app_container_that_a_status_lists_stays() {
+    let mut pod = with(&deployment(), &json!({"inject.istio.io/templates": "other"}));
+    pod["metadata"]["annotations"]["sidecar.istio.io/status"] =
+        json!(r#"{"containers":["web","istio-proxy"]}"#);
+    let uninjected = uninjected(&injector(), &pod, &native());
+    let names: Vec<&Value> =
+        uninjected.pod["spec"]["containers"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["web"]);
+    assert!(uninjected.left.iter().any(|left| left.contains("web stays")), "{:?}", uninjected.left);
+}
