@@ -100,21 +100,38 @@ impl Failure {
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
         let line: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
         let line = line.join("; ").replace(":; ", ": ");
-        let a_file = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => {
-                !given.starts_with('-') || given == "-f" || given == "--filename"
-            }
-            _ => false,
+        let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => given.as_str(),
+            _ => "",
         };
         let takes = |id: &str| {
             command.is_some_and(|command| command.get_arguments().any(|argument| argument.get_id() == id))
         };
-        let hint = match a_file {
-            true if takes("filename") => ": pass files with -f FILE",
-            true if takes("inject_config") => ": pass the config with --inject-config FILE",
+        let is_config = matches!(unknown, "-c" | "--config");
+        let is_file = !unknown.is_empty() && !unknown.starts_with('-');
+        // What clap finds similar to it is another file.
+        let line = if is_config { line.split("; tip").next().unwrap_or_default() } else { &line };
+        let hint = match unknown {
+            "-f" | "--filename" => is_file_hint(takes("filename"), takes("inject_config")),
+            _ if is_file => is_file_hint(takes("filename"), takes("inject_config")),
+            _ if is_config && takes("inject_config") => CONFIG_HINT,
+            _ if error.kind() == ErrorKind::MissingRequiredArgument && takes("pod") => {
+                ": check the pods of a file, or pod/NAME in a cluster"
+            }
             _ => "",
         };
         Self::one(Exit::Usage, format!("{line}{hint}"))
+    }
+}
+
+const CONFIG_HINT: &str = ": pass the config with --inject-config FILE";
+
+/// How a command takes a file.
+const fn is_file_hint(manifests: bool, config: bool) -> &'static str {
+    match (manifests, config) {
+        (true, _) => ": pass files with -f FILE",
+        (false, true) => CONFIG_HINT,
+        (false, false) => "",
     }
 }
 

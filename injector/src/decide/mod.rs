@@ -215,9 +215,12 @@ fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decisio
 /// Keys that are written instead of [`INJECT`].
 fn misspelt(pod: &Value) -> Option<String> {
     const KEYS: [&str; 2] = ["istio.io/inject", "sidecar.istio.io.inject"];
+    // Annotations that are almost known ones are reported as such.
+    let is_case =
+        |what: &str, key: &str| what == "label" && key != INJECT && key.eq_ignore_ascii_case(INJECT);
     let found = [("label", "labels"), ("annotation", "annotations")].into_iter().find_map(|(what, map)| {
-        let map = list::metadata(pod, map)?;
-        KEYS.into_iter().find(|key| map.contains_key(*key)).map(|key| (what, key))
+        let mut keys = list::metadata(pod, map)?.keys();
+        keys.find(|key| KEYS.contains(&key.as_str()) || is_case(what, key)).map(|key| (what, key))
     });
     found.map(|(what, key)| format!("{what} {key} has no effect: expected label {INJECT}"))
 }

@@ -1,13 +1,16 @@
 //! What a fault of an injected pod depends on: found by injections that each lack one part, of the pod or of
 //! its templates. A fault that is gone with a part is that part's, however the value has come where it is.
 
-use serde_json::{Value, json};
+use std::collections::HashSet;
 
-use super::faults::Finding;
+use serde_json::{Map, Value, json};
+
+use super::faults::{Finding, Identity};
 use super::render::{self, Overlay};
 use super::{Injector, Plan, Request};
 use crate::annotations::{self, Syntax, keys};
 use crate::pod::list::{self, List, annotation, metadata, name};
+use crate::pod::strip::Stripped;
 
 /// The most parts of one sort that are tried.
 const MOST: usize = 50;
@@ -25,56 +28,70 @@ pub(super) struct Cause {
     pub(super) templates: Vec<String>,
 }
 
+type Found = HashSet<Identity>;
+
 /// The findings of injections that lack one part, by that part.
 pub(super) struct Causes {
-    complete: Vec<Finding>,
-    bare: Vec<Finding>,
-    annotations: Vec<(String, Vec<Finding>)>,
-    containers: Vec<(String, Vec<Finding>)>,
-    templates: Vec<(String, Vec<Finding>)>,
+    complete: Found,
+    bare: Found,
+    annotations: Vec<(String, Found)>,
+    containers: Vec<(String, Found)>,
+    templates: Vec<(String, Found)>,
 }
 
 impl Causes {
-    /// Injects `pod`, which is without an earlier injection, once for each part.
-    pub(super) fn of(injector: &Injector, plan: Plan<'_>, pod: &Value, overlays: &[Overlay]) -> Self {
+    /// Injects the pod without its earlier injection once for each part that may be a cause of one of
+    /// `findings`.
+    pub(super) fn of(
+        injector: &Injector,
+        plan: Plan<'_>,
+        stripped: &Stripped,
+        overlays: &[Overlay],
+        findings: &[Finding],
+    ) -> Self {
+        let pod = &stripped.pod;
         // With a part that it needs, a pod may not be injected at all: that part is no cause.
-        let findings = |pod: &Value, without: Option<&str>| {
+        let inject = |pod: &Value, without: Option<&str>| -> Option<Found> {
             let request = Request { pod, ..plan.request };
-            injector.findings(Plan { request, without, ..plan }).ok()
+            let found = injector.findings(Plan { request, without, ..plan }).ok()?;
+            Some(found.iter().map(Finding::identity).collect())
         };
-        let complete = findings(pod, None).unwrap_or_default();
-        let all = |parts: Vec<String>, lacking: &dyn Fn(&str) -> Option<Vec<Finding>>| {
-            let tried = parts.into_iter().take(MOST);
-            tried.filter_map(|part| lacking(&part).map(|found| (part, found))).collect()
+        let all: Found = findings.iter().map(Finding::identity).collect();
+        let complete = match stripped.previous {
+            // Others may have added to the pod since.
+            Some(_) => inject(pod, None).unwrap_or_default(),
+            None => all.clone(),
         };
+        let bare = inject(&bare(pod), None).unwrap_or_default();
         let names: Vec<String> = overlays.iter().map(|overlay| overlay.name.clone()).collect();
+        let mut causes =
+            Self { complete, bare, annotations: Vec::new(), containers: Vec::new(), templates: Vec::new() };
+        if names.len() > 1 {
+            causes.templates = each(names.clone(), |name| inject(pod, Some(name)));
+        }
+        if all.iter().all(|one| causes.bare.contains(one)) {
+            return causes;
+        }
+        let keys = injector.read_annotations(pod, &names);
+        let none = inject(&lacking_annotations(pod, &keys), None);
+        if none.is_none_or(|none| all.iter().any(|one| !none.contains(one))) {
+            causes.annotations =
+                each(keys, |key| inject(&lacking_annotations(pod, std::slice::from_ref(key)), None));
+        }
         let own = |container: &&str| render::defines(overlays, container);
         let containers = list::all_containers(pod).map(name).filter(own).map(str::to_owned).collect();
-        Self {
-            bare: findings(&bare(pod), None).unwrap_or_default(),
-            annotations: all(injector.read_annotations(pod, &names), &|key| {
-                let mut pod = pod.clone();
-                list::remove_annotation(&mut pod, key);
-                findings(&pod, None)
-            }),
-            containers: all(containers, &|container| findings(&lacking_container(pod, container), None)),
-            templates: if names.len() > 1 {
-                all(names, &|name| findings(pod, Some(name)))
-            } else {
-                Vec::new()
-            },
-            complete,
-        }
+        causes.containers = each(containers, |container| inject(&lacking_container(pod, container), None));
+        causes
     }
 
     /// The parts without which this is not found.
     pub(super) fn of_finding(&self, finding: &Finding) -> Cause {
-        let has = |found: &[Finding]| found.iter().any(|other| other.is_like(finding));
-        // Others have added to the pod since its first injection.
+        let identity = finding.identity();
+        let has = |found: &Found| found.contains(&identity);
         if !has(&self.complete) {
             return Cause::default();
         }
-        let gone = |parts: &[(String, Vec<Finding>)]| -> Vec<String> {
+        let gone = |parts: &[(String, Found)]| -> Vec<String> {
             parts.iter().filter(|(_, found)| !has(found)).map(|(part, _)| part.clone()).collect()
         };
         Cause {
@@ -86,14 +103,27 @@ impl Causes {
     }
 }
 
+/// What is found without each of these parts.
+fn each(parts: Vec<String>, without: impl Fn(&String) -> Option<Found>) -> Vec<(String, Found)> {
+    parts.into_iter().take(MOST).filter_map(|part| without(&part).map(|found| (part, found))).collect()
+}
+
 /// A pod of one container that chooses the same templates as `pod`.
 pub(super) fn bare(pod: &Value) -> Value {
     let chosen = annotation(pod, keys::TEMPLATES).map(|names| (keys::TEMPLATES.to_owned(), json!(names)));
-    let annotations: serde_json::Map<String, Value> = chosen.into_iter().collect();
+    let annotations: Map<String, Value> = chosen.into_iter().collect();
     json!({
         "metadata": {"annotations": annotations},
         "spec": {"containers": [{"name": "app", "image": "app"}]},
     })
+}
+
+fn lacking_annotations(pod: &Value, keys: &[String]) -> Value {
+    let mut pod = pod.clone();
+    for key in keys {
+        list::remove_annotation(&mut pod, key);
+    }
+    pod
 }
 
 fn lacking_container(pod: &Value, container: &str) -> Value {

@@ -60,6 +60,17 @@ pub(crate) fn exempt_apps(
     (error, words.collect())
 }
 
+/// Two containers of one name, which `pod` has in `given`, too.
+pub(super) fn no_duplicates(pod: &Value, given: &Value) -> Result<(), InjectError> {
+    for container in list::duplicates(pod) {
+        let paths = list::places(given, container);
+        if paths.len() > 1 {
+            return Err(InjectError::DuplicateContainer { container: container.to_owned(), paths });
+        }
+    }
+    Ok(())
+}
+
 /// Errors and warnings about the result.
 pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
     // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.

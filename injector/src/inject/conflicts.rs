@@ -1,6 +1,6 @@
 //! Conflicts between a pod and its sidecar: names, ports, the sidecar of another mesh.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -206,19 +206,25 @@ pub(super) struct OwnVolume {
 /// The pod's own volumes whose names templates use, too; those of an earlier injection are not its own.
 pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnVolume> {
     let added = stripped.previous.as_ref().map_or(&[][..], |previous| &previous.status.volumes);
-    let all = || overlays.iter().flat_map(|one| list::items(&one.patch, "volumes"));
-    let mut clashing: HashSet<&str> = all().map(name).collect();
-    for volume in added {
-        clashing.remove(volume.as_str());
+    let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for item in overlays.iter().flat_map(|one| list::items(&one.patch, "volumes")) {
+        by_name.entry(name(item)).or_default().push(item);
     }
-    let replaced = all().any(|item| item.lookup("$patch").is_some());
-    let removed = |volume: &Value| {
-        let same = || all().filter(|item| name(item) == name(volume));
-        let removes = |source: &String| same().any(|item| item.lookup(source).is_some_and(Value::is_null));
-        sources(volume).into_iter().filter(|source| replaced || removes(source)).collect()
+    let replaced = by_name.values().flatten().any(|item| item.lookup("$patch").is_some());
+    for volume in added {
+        by_name.remove(volume.as_str());
+    }
+    let removed = |volume: &Value, patched: &[&Value]| {
+        let removes = |source: &String| {
+            replaced || patched.iter().any(|item| item.lookup(source).is_some_and(Value::is_null))
+        };
+        sources(volume).into_iter().filter(removes).collect()
     };
-    let own = list::items(&stripped.pod, "volumes").iter().filter(|volume| clashing.contains(name(volume)));
-    own.map(|volume| OwnVolume { before: volume.clone(), removed: removed(volume) }).collect()
+    let own = list::items(&stripped.pod, "volumes").iter();
+    let clashing = own.filter_map(|volume| Some((volume, by_name.get(name(volume))?)));
+    clashing
+        .map(|(volume, patched)| OwnVolume { before: volume.clone(), removed: removed(volume, patched) })
+        .collect()
 }
 
 /// What has become of them: one with a source of another kind, beside or instead of its own, is an error; one

@@ -39,15 +39,27 @@ pub(super) struct TemplateFlaw {
     pub(super) flaw: Flaw,
 }
 
+/// What a finding is in every injection that has it: a pod may have many thousand of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    Fault((Location, String)),
+    Flaw { template: String, flaw: String },
+}
+
 impl Finding {
-    /// Whether it is the same one in another injection.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Fault(one), Self::Fault(other)) => one.identity() == other.identity(),
-            (Self::Flaw(one), Self::Flaw(other)) => {
-                one.template == other.template && one.flaw.is_like(&other.flaw)
+    pub(super) fn identity(&self) -> Identity {
+        match self {
+            Self::Fault(fault) => Identity::Fault(fault.identity()),
+            Self::Flaw(TemplateFlaw { template, flaw }) => {
+                let flaw = match flaw {
+                    Flaw::Unknown(field) => format!("unknown {}", field.path),
+                    // Its line may be another.
+                    Flaw::DuplicateKey { key, .. } => format!("key {key}"),
+                    Flaw::DuplicateItem { path, name } => format!("item {path} {name}"),
+                    Flaw::NoValue { path } => format!("value {path}"),
+                };
+                Identity::Flaw { template: template.clone(), flaw }
             }
-            (Self::Fault(_), Self::Flaw(_)) | (Self::Flaw(_), Self::Fault(_)) => false,
         }
     }
 }

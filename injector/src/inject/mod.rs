@@ -211,7 +211,7 @@ impl Injector {
         if findings.is_empty() {
             return Vec::new();
         }
-        let causes = Causes::of(self, plan, before, &overlays);
+        let causes = Causes::of(self, plan, &stripped, &overlays, &findings);
         let injected_annotations = &self.settings.injector.injected_annotations;
         let origins = Origins { before, injected: pod, overlays: &overlays, injected_annotations };
         findings.iter().map(|one| faults::explain(one, &causes.of_finding(one), &origins)).collect()
@@ -245,15 +245,11 @@ impl Injector {
             problems.sort_by_cached_key(ToString::to_string);
             return Err(InjectError::Annotations(problems));
         };
+        list::no_null_texts(&mut stripped.pod);
         if request.context.ids != Ids::default() {
             ids::drop_assigned(&mut stripped.pod);
         }
-        for container in list::duplicates(&stripped.pod) {
-            let paths = list::places(request.pod, container);
-            if paths.len() > 1 {
-                return Err(InjectError::DuplicateContainer { container: container.to_owned(), paths });
-            }
-        }
+        check::no_duplicates(&stripped.pod, request.pod)?;
         if stripped.previous.is_none() && annotation(request.pod, keys::OVERRIDES).is_some() {
             warnings.push(format!(
                 "annotation {}: only injection writes it; what it says of containers of Istio's counts as if the pod had \

@@ -53,16 +53,6 @@ pub(super) enum Flaw {
     NoValue { path: String },
 }
 
-impl Flaw {
-    /// Whether it is the same one, though its line may be another.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::DuplicateKey { key, .. }, Self::DuplicateKey { key: other, .. }) => key == other,
-            _ => self == other,
-        }
-    }
-}
-
 /// Whether a template has a container of this name.
 pub(super) fn defines(overlays: &[Overlay], container: &str) -> bool {
     let lists = overlays.iter().flat_map(|overlay| List::BOTH.map(|list| containers(&overlay.patch, list)));

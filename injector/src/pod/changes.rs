@@ -5,7 +5,7 @@
 //! of both lists are below `/containers`. Its value is `[new]` for what a template added, `[new, old]` for
 //! what it replaced, `[null, old]` for what it deleted, and `true` for what is as it was.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gotemplate::{Field, Kind};
 use serde_json::{Value, json};
@@ -72,8 +72,15 @@ pub(crate) fn between(parts: &Parts, after: &Value) -> Changes {
     let mut after = after.clone();
     let originals = list::proxy(&after).map(probes::noted).unwrap_or_default();
     probes::restore(&mut after, &originals);
+    // Looking each up in its list takes long where a pod has thousands.
+    let mut items: HashMap<String, &Value> = HashMap::new();
+    for key in ["volumes", "imagePullSecrets"] {
+        for item in list::items(&after, key) {
+            items.entry(item_place(key, name(item))).or_insert(item);
+        }
+    }
     for (place, old) in parts {
-        let new = place::find(&after, place);
+        let new = items.get(place).copied().or_else(|| place::find(&after, place));
         let before = changes.len();
         compare(place, Some(old), new, part_type(place), &mut changes);
         let is_item = place.starts_with("/spec/") && place.matches('/').count() > 2;

@@ -147,6 +147,16 @@ pub(crate) fn metadata<'a>(pod: &'a Value, key: &str) -> Option<&'a Map<String, 
     pod.lookup("metadata")?.lookup(key)?.as_object()
 }
 
+/// Labels and annotations that are null become what Kubernetes reads there: the empty text.
+pub(crate) fn no_null_texts(pod: &mut Value) {
+    for key in ["labels", "annotations"] {
+        let map = pod.get_mut("metadata").and_then(|metadata| metadata.get_mut(key)?.as_object_mut());
+        for text in map.into_iter().flat_map(Map::values_mut).filter(|value| value.is_null()) {
+            *text = Value::String(String::new());
+        }
+    }
+}
+
 /// Takes an annotation away, and the map with it when nothing is left.
 pub(crate) fn remove_annotation(pod: &mut Value, key: &str) -> Option<Value> {
     let annotations = pod.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;

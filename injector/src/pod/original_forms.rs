@@ -3,8 +3,8 @@
 //!
 //! It holds only what `uninject` would guess wrong: a default container that a template would set to the
 //! same name, a port of a probe given by its name, a quantity that is not in canonical form, and what the
-//! injection wrote or added because of its values or templates, so that `uninject` needs neither. A value that has
-//! changed since is not restored, and not removed.
+//! injection wrote or added because of its values or templates, so that `uninject` needs neither. A value
+//! that has changed since is not restored, and not removed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};

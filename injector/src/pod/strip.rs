@@ -211,9 +211,10 @@ impl Previous {
             ("volumes", &self.status.volumes),
             ("imagePullSecrets", &self.status.image_pull_secrets),
         ] {
+            let items = if key == "volumes" { &known.volumes } else { &known.image_pull_secrets };
+            let items: HashSet<&str> = items.iter().map(String::as_str).collect();
             let defined = |wanted: &str| match key {
-                "volumes" => known.volumes.iter().any(|name| name == wanted),
-                "imagePullSecrets" => known.image_pull_secrets.iter().any(|name| name == wanted),
+                "volumes" | "imagePullSecrets" => items.contains(wanted),
                 _ => {
                     is_istio_container(wanted) || List::BOTH.into_iter().any(|list| known.lists(list, wanted))
                 }

@@ -1,5 +1,5 @@
-//! Fields of which an object has one, such as a variable's `value` and `valueFrom` or a volume's source: a strategic merge of two
-//! kinds would leave both. Kubernetes' own merge does so; this is a step before it.
+//! Fields of which an object has one, such as a variable's `value` and `valueFrom` or a volume's source: a
+//! strategic merge of two kinds would leave both. Kubernetes' own merge does so; this is a step before it.
 
 use std::collections::HashMap;
 

@@ -135,7 +135,7 @@ fn a_folder_with_a_kustomization_needs_kubectl_kustomize() {
 
 /// Go reads `null` as the empty string where a map has strings.
 #[test]
-fn a_null_annotation_counts_as_empty_and_stays() {
+fn a_null_annotation_is_written_as_empty() {
     let folder = Folder::new();
     let with = |value: &str| {
         let map = format!("{{annotations: {{a/b: {value}, sidecar.istio.io/proxyCPU: {value}}}}}");
@@ -144,5 +144,5 @@ fn a_null_annotation_counts_as_empty_and_stays() {
     assert_eq!(with("null").unwrap_err(), with("''").unwrap_err());
     let plain = DEPLOYMENT.replace("{labels: {app: web}}", "{annotations: {a/b: null}}");
     let text = run(&["inject", "-f", &folder.file("b.yaml", &plain)]).unwrap().text;
-    assert!(text.contains("        a/b: null\n"), "{text}");
+    assert!(text.contains("        a/b: \"\"\n"), "{text}");
 }

@@ -75,9 +75,8 @@ impl Injector {
             self.stripped(&request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let overlays = self.overlays(&request).unwrap_or_default();
         let noted = stripped.previous.as_ref().map(|one| one.forms.containers.clone()).unwrap_or_default();
-        stripped.keep_undefined(request.pod, |container| {
-            render::defines(&overlays, container) || noted.iter().any(|name| name == container)
-        });
+        let is_noted = |container: &str| noted.iter().any(|name| name == container);
+        stripped.keep_undefined(request.pod, |name| render::defines(&overlays, name) || is_noted(name));
         let Some(previous) = stripped.previous else {
             return Ok(None);
         };
@@ -130,13 +129,7 @@ impl Injector {
         previous.forms.restore(&mut pod);
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
-        let mut known = known.unwrap_or_default();
-        known.containers.extend(noted.iter().cloned());
-        known.init_containers.extend(noted);
-        if is_noted {
-            known.volumes.extend(previous.status.volumes.iter().cloned());
-            known.image_pull_secrets.extend(previous.status.image_pull_secrets.iter().cloned());
-        }
+        let known = with_noted(known.unwrap_or_default(), &previous, is_noted);
         left.extend(previous.foreign_additions(request.pod, &pod, &known));
         postprocess::preserve_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
@@ -174,6 +167,18 @@ impl Injector {
         all.set.extend(keys("labels").iter().map(String::as_str).chain([keys::NETWORK]).map(Location::label));
         Ok(all)
     }
+}
+
+/// What the templates define, with what the note says that others defined.
+fn with_noted(mut known: Status, previous: &Previous, is_noted: bool) -> Status {
+    let containers = &previous.forms.containers;
+    known.containers.extend(containers.iter().cloned());
+    known.init_containers.extend(containers.iter().cloned());
+    if is_noted {
+        known.volumes.extend(previous.status.volumes.iter().cloned());
+        known.image_pull_secrets.extend(previous.status.image_pull_secrets.iter().cloned());
+    }
+    known
 }
 
 fn overwritten(unknown: &[String]) -> Option<String> {

@@ -228,7 +228,7 @@ fn inert(pod: &Value) -> Vec<String> {
             warnings.push(format!("annotation {key} has no effect: {why}"));
         }
     };
-    if list::label(pod, keys::INJECT).is_some_and(|value| matches!(value, "true" | "false")) {
+    if list::label(pod, keys::INJECT).is_some_and(|value| !value.is_empty()) {
         inert(keys::INJECT, "the label of this name wins");
     }
     if annotation(pod, keys::STATUS_PORT) == Some("0") {

@@ -231,8 +231,8 @@ fn named_ports(container: &Value) -> BTreeMap<String, i64> {
 }
 
 enum Original {
-    /// Runs a command, or is one that Kubernetes does not accept or cannot call: it stays, so that the injected
-    /// pod fails as the pod does.
+    /// Runs a command, or is one that Kubernetes does not accept or cannot call: it stays, so that the
+    /// injected pod fails as the pod does.
     NotOurs,
     /// Calls the agent already, to whose port there is no gRPC.
     Agent,
