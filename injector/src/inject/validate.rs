@@ -101,8 +101,8 @@ fn in_either_list(message: &str) -> String {
 
 /// What is wrong with templates and aliases that pods choose by annotation. A template with a proxy of its
 /// own may be written for all of a pod, the others add to the default ones: what is wrong in every way in
-/// which a pod can use one is the template's. Where each way has another fault, such as a container without an image
-/// alone and two of its name beside the default ones, those are named that it has beside them.
+/// which a pod can use one is the template's. Where each way has another fault, such as a container without
+/// an image alone and two of its name beside the default ones, those are named that it has beside them.
 fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
     let config = &injector.settings.injector;
     let by_default: HashSet<String> =
