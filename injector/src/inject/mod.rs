@@ -309,7 +309,11 @@ impl Injector {
             .chain(own.iter().map(|(_, container)| container))
             .map(|container| list::name(container).to_owned())
             .collect();
+        let deletes = overlays.iter().any(|overlay| preserve::has_directive(&overlay.patch));
+        let mut deleted = if deletes { list::positions(&stripped.pod) } else { Vec::new() };
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
+        deleted.retain(|(_, _, container)| list::places(&merged.pod, list::name(container)).is_empty());
+        forms.deleted = deleted;
         let changed_volumes = conflicts::changed_volumes(&own_volumes, &merged.pod)?;
         warnings.extend(changed_volumes.into_iter().filter(|_| !is_copy));
         let status = Status::of_templates(&merged.templates, &self.options.revision);

@@ -81,6 +81,10 @@ pub(crate) fn between(parts: &Parts, after: &Value) -> Changes {
     }
     for (place, old) in parts {
         let new = items.get(place).copied().or_else(|| place::find(&after, place));
+        if new.is_none() && place.starts_with(place::CONTAINERS) {
+            // A container that is gone is noted with its position.
+            continue;
+        }
         let before = changes.len();
         compare(place, Some(old), new, part_type(place), &mut changes);
         let is_item = place.starts_with("/spec/") && place.matches('/').count() > 2;

@@ -100,6 +100,12 @@ pub(crate) fn places(pod: &Value, wanted: &str) -> Vec<String> {
     places
 }
 
+/// All containers, each with its list and its position there.
+pub(crate) fn positions(pod: &Value) -> Vec<(List, usize, Value)> {
+    let of = |list| containers(pod, list).iter().cloned().enumerate().map(move |(at, item)| (list, at, item));
+    List::BOTH.into_iter().flat_map(of).collect()
+}
+
 /// The names that containers before them in the pod have already.
 pub(crate) fn duplicates(pod: &Value) -> Vec<&str> {
     let mut seen = HashSet::new();

@@ -58,6 +58,8 @@ pub(crate) struct OriginalForms {
     pub changes: Changes,
     /// Names of containers that templates added, but for Istio's: other templates may not define them.
     pub containers: Vec<String>,
+    /// Containers of the pod's that templates deleted: the list, the position in it, and the container.
+    pub deleted: Vec<(List, usize, Value)>,
     /// Probes and hooks that the agent has no record of, by the path of the rewritten one.
     pub probes: Probers,
 }
@@ -131,6 +133,13 @@ impl OriginalForms {
         Some(Self {
             annotations: names("annotations"),
             containers: names("containers"),
+            deleted: noted
+                .lookup("deleted")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(deleted)
+                .collect(),
             ports: fields("ports")
                 .filter_map(|(path, port)| Some((path.clone(), port.as_str()?.to_owned())))
                 .collect(),
@@ -236,6 +245,17 @@ impl OriginalForms {
         self.quantities.extend(named);
     }
 
+    /// Puts the containers back that templates deleted, unless the pod has others of their names by now.
+    pub(crate) fn restore_deleted(&self, pod: &mut Value) {
+        for (list, at, container) in &self.deleted {
+            if list::places(pod, name(container)).is_empty() {
+                let mut items = list::take(pod, *list);
+                items.insert((*at).min(items.len()), container.clone());
+                list::put(pod, *list, items);
+            }
+        }
+    }
+
     /// Puts back what has not changed since.
     pub(crate) fn restore(&self, pod: &mut Value) {
         probes::restore(pod, &self.probes);
@@ -273,11 +293,22 @@ impl OriginalForms {
         if !self.containers.is_empty() {
             all.insert("containers".to_owned(), json!(self.containers));
         }
+        if !self.deleted.is_empty() {
+            let deleted = self.deleted.iter().map(|(list, at, container)| json!([list.key(), at, container]));
+            all.insert("deleted".to_owned(), deleted.collect());
+        }
         if !self.probes.is_empty() {
             all.insert("probes".to_owned(), json!(self.probes));
         }
         (!all.is_empty()).then(|| Value::Object(all).to_string())
     }
+}
+
+/// One of [`OriginalForms::deleted`].
+fn deleted(noted: &Value) -> Option<(List, usize, Value)> {
+    let list = List::BOTH.into_iter().find(|list| noted.get(0).is_some_and(|key| key == list.key()))?;
+    let container = noted.get(2).filter(|container| !name(container).is_empty())?;
+    Some((list, usize::try_from(noted.get(1)?.as_u64()?).ok()?, container.clone()))
 }
 
 /// The pointer with names in place of the indices of lists: injection adds items and orders them.

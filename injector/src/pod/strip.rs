@@ -88,6 +88,14 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         previous.containers.extend(gone.into_iter().map(|container: Value| (list, container)));
     }
     previous.restore_user_containers(&mut pod);
+    if was_injected {
+        previous.forms.restore_deleted(&mut pod);
+        // A proxy of the user's own, where no template defines one.
+        if let Some(proxy) = list::proxy_mut(&mut pod) {
+            env::remove(proxy, probes::VARIABLE);
+            env::remove(proxy, prometheus::VARIABLE);
+        }
+    }
     for (_, container) in &mut previous.containers {
         env::remove(container, probes::VARIABLE);
         env::remove(container, prometheus::VARIABLE);

@@ -8,7 +8,14 @@ use super::{injected, uninjected};
 use crate::builtin::{deployment, injector, native, with};
 
 /// Names and texts.
-const CHOSEN: [(&str, &str); 3] = [
+const CHOSEN: [(&str, &str); 7] = [
+    ("deletes", r#"{"spec": {"containers": [{"name": "extra", "$patch": "delete"}]}}"#),
+    ("deletes-first", r#"{"spec": {"initContainers": [{"name": "setup", "$patch": "delete"}]}}"#),
+    (
+        "replaces",
+        r#"{"spec": {"containers": [{"name": "web", "$patch": "replace"}, {"name": "other", "image": "o"}]}}"#,
+    ),
+    ("probes", r#"{"spec": {"containers": [{"name": "web", "livenessProbe": {"tcpSocket": {"port": 5}}}]}}"#),
     (
         "adds",
         r#"{"metadata": {"labels": {"extra": "1"}}, "spec": {
@@ -67,6 +74,43 @@ fn what_chosen_templates_brought_in_is_taken_out_without_them() {
                 assert_eq!(left, [""; 0], "{names}");
             }
         }
+    }
+}
+
+/// What a template deletes is noted, and comes back: by `uninject`, and for a second injection, which is the
+/// same then.
+#[test]
+fn containers_that_chosen_templates_delete_come_back() {
+    let with_chosen = with_chosen();
+    let mut pod = with(&deployment(), &json!({}));
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    containers.insert(0, json!({"name": "extra", "image": "e", "resources": {"limits": {"cpu": "1000m"}}}));
+    containers.push(json!({"name": "last", "image": "l", "livenessProbe": {"httpGet": {"port": 80}}}));
+    pod["spec"]["initContainers"] = json!([{"name": "setup", "image": "s"}]);
+    for names in
+        ["sidecar,deletes", "deletes-first,sidecar", "sidecar,deletes,deletes-first", "sidecar,replaces"]
+    {
+        pod["metadata"]["annotations"] = json!({"inject.istio.io/templates": names});
+        let once = injected(&with_chosen, &pod, &native());
+        let twice = injected(&with_chosen, &once, &native());
+        assert_eq!(twice.to_string(), once.to_string(), "{names}");
+        for injector in [&injector(), &with_chosen] {
+            let uninjected = uninjected(injector, &once, &native());
+            assert_eq!(uninjected.pod, pod, "{names}");
+            assert!(!uninjected.left.iter().any(|left| left.contains("kept")), "{:?}", uninjected.left);
+        }
+    }
+}
+
+/// No template defines the proxy: it is the pod's own.
+#[test]
+fn a_proxy_of_the_pod_s_own_keeps_nothing_of_an_injection() {
+    let mut pod = with(&deployment(), &json!({"inject.istio.io/templates": "probes"}));
+    let proxy = json!({"name": "istio-proxy", "image": "my/p:1", "env": [{"name": "A", "value": "b"}]});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(proxy);
+    let injected = injected(&with_chosen(), &pod, &native());
+    for injector in [&injector(), &with_chosen()] {
+        assert_eq!(uninjected(injector, &injected, &native()).pod, pod);
     }
 }
 
