@@ -164,3 +164,28 @@ fn the_template_is_named_that_brings_the_fault() {
         assert!(problems.len() == 1 && problems[0].contains(part), "{problems:?}");
     }
 }
+
+/// A pod may have a fault in each of many thousand volumes: 20 are named, and how many more there are.
+#[test]
+fn of_many_faults_the_first_are_named() {
+    let volumes: serde_json::Map<String, Value> =
+        (0..5_000).map(|n| (format!("Own{n}"), json!({"emptyDir": {}}))).collect();
+    let pod = with(&deployment(), &json!({"sidecar.istio.io/userVolume": json!(volumes).to_string()}));
+    let injected = inject(&injector(), &pod).unwrap();
+    assert_eq!(injected.invalid.len(), 21);
+    assert!(injected.invalid[20].message.starts_with("4980 more"), "{}", injected.invalid[20]);
+    assert!(injected.invalid.iter().all(|one| !one.by_config));
+}
+
+#[test]
+fn templates_that_add_one_container_to_both_lists_are_named() {
+    let custom = json!({"spec": {
+        "containers": [{"name": "helper", "image": "h"}], "initContainers": [{"name": "helper", "image": "h"}],
+    }});
+    let templates = json!({"sidecar": template(), "custom": custom});
+    let problems = config(&templates, &["sidecar", "custom"]).unwrap().problems();
+    assert!(
+        problems.len() == 1 && problems[0].contains("the templates sidecar, custom add it"),
+        "{problems:?}"
+    );
+}

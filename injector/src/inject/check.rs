@@ -1,6 +1,6 @@
 //! Validation of an injected pod after a successful injection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -71,14 +71,23 @@ pub(super) fn no_duplicates(pod: &Value, given: &Value) -> Result<(), InjectErro
     Ok(())
 }
 
-/// Errors and warnings about the result.
-pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
+/// Errors and warnings about the result; `own` are the names of the pod's own containers.
+pub(super) fn check_result(
+    injected: &mut Injected,
+    names: &[String],
+    own: &HashSet<String>,
+) -> Result<(), InjectError> {
     // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
     if let Some(container) = list::duplicates(&injected.pod).into_iter().find(|name| *name != PROXY) {
         let paths = list::places(&injected.pod, container);
-        return Err(InjectError::ContainerNameConflict { container: container.to_owned(), paths });
+        let (is_own, container) = (own.contains(container), container.to_owned());
+        return Err(if is_own {
+            InjectError::ContainerNameConflict { container, paths }
+        } else {
+            InjectError::ContainerInBothLists { container, paths, templates: names.to_vec() }
+        });
     }
-    check_unique(&injected.pod)?;
+    check_unique(&injected.pod, names, own)?;
     for list in List::BOTH {
         for container in list::containers(&injected.pod, list) {
             match container.lookup("image").and_then(Value::as_str) {
@@ -111,12 +120,13 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
 }
 
 /// Kubernetes rejects a pod with two volumes of one name, or with two mounts at one path of a container.
-fn check_unique(pod: &Value) -> Result<(), InjectError> {
+fn check_unique(pod: &Value, names: &[String], own: &HashSet<String>) -> Result<(), InjectError> {
     let given = |key: &'static str| annotation(pod, key).map(|_| key);
     if let Some((_, volume)) = repeated(list::items(pod, "volumes"), "name") {
         return Err(InjectError::DuplicateVolume {
             volume: list::name(volume).to_owned(),
             annotation: given(keys::USER_VOLUME),
+            templates: names.to_vec(),
         });
     }
     for container in list::all_containers(pod) {
@@ -126,8 +136,9 @@ fn check_unique(pod: &Value) -> Result<(), InjectError> {
             return Err(InjectError::DuplicateMountPath {
                 container: name.to_owned(),
                 path: second.lookup("mountPath").and_then(Value::as_str).unwrap_or_default().to_owned(),
-                volumes: [first, second].map(|mount| list::name(mount).to_owned()),
+                volumes: format!("{} and {}", list::name(first), list::name(second)),
                 annotation: given(keys::USER_VOLUME_MOUNT).filter(|_| name == PROXY),
+                templates: if own.contains(name) { Vec::new() } else { names.to_vec() },
             });
         }
     }

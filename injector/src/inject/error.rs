@@ -31,6 +31,14 @@ pub enum InjectError {
         paths.join(" and ")
     )]
     ContainerNameConflict { container: String, paths: Vec<String> },
+    /// Templates define a container in both lists.
+    #[error(
+        "container {container}: the templates {} add it in both lists ({}); a container name must be unique in a pod: expected \
+         it in one of them",
+        templates.join(", "),
+        paths.join(" and ")
+    )]
+    ContainerInBothLists { container: String, paths: Vec<String>, templates: Vec<String> },
     /// Containers of the pod have the same name.
     #[error(
         "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
@@ -70,22 +78,23 @@ pub enum InjectError {
     Render(Box<gotemplate::Error>),
     /// Two volumes are mounted at one path; by an annotation, if it may be the cause.
     #[error(
-        "container {container}: volumes {} are both mounted at {path}; a mount path must be unique in a container: expected \
+        "container {container}: volumes {volumes} are both mounted at {path}; a mount path must be unique in a container: expected \
          another mountPath{}",
-        volumes.join(" and "), in_annotation(.annotation)
+        in_annotation(.annotation, .templates)
     )]
     DuplicateMountPath {
         container: String,
         path: String,
-        volumes: [String; 2],
+        volumes: String,
         annotation: Option<&'static str>,
+        templates: Vec<String>,
     },
     /// Two volumes have one name; by an annotation, if it may be the cause.
     #[error(
         "two volumes of the injected pod are named {volume}; a volume name must be unique in a pod: expected another name{}",
-        in_annotation(.annotation)
+        in_annotation(.annotation, .templates)
     )]
-    DuplicateVolume { volume: String, annotation: Option<&'static str> },
+    DuplicateVolume { volume: String, annotation: Option<&'static str>, templates: Vec<String> },
     /// There is no such template.
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate { name: String, known: Vec<String> },
@@ -137,8 +146,12 @@ fn lines(all: &[impl ToString]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn in_annotation(key: &Option<&str>) -> String {
-    key.map(|key| format!(" in annotation {key}")).unwrap_or_default()
+/// Where another one belongs; nothing, if in the pod itself.
+fn in_annotation(key: &Option<&str>, templates: &[String]) -> String {
+    let key = key.map(|key| format!("annotation {key}"));
+    let templates = (!templates.is_empty()).then(|| format!("the templates {}", templates.join(", ")));
+    let places: Vec<String> = key.into_iter().chain(templates).collect();
+    if places.is_empty() { String::new() } else { format!(" in {}", places.join(" or ")) }
 }
 
 fn at_line(line: &str) -> String {

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::causes::{Cause, is_switch};
+use super::causes::{Cause, Causes, is_switch};
 use super::render::{Flaw, Overlay};
 use crate::annotations::keys;
+use crate::pod::list;
 use crate::validity::{self, EnforcedBy, Fault, Location};
 
 /// A part of an injected pod that Kubernetes does not accept, and that the pod did not have before.
@@ -93,23 +94,25 @@ impl Origin {
     }
 }
 
-/// The faults that `before` does not have, and that no template means.
+/// The faults that `before` does not have, and that no template means. A pod may have a fault in each of many
+/// thousand volumes.
 pub(super) fn added(before: &Value, faults: Vec<Fault>, overlays: &[Overlay]) -> Vec<Fault> {
-    // A pod may have a fault in each of many thousand volumes.
     let own: HashSet<_> = validity::faults(before).iter().map(Fault::identity).collect();
+    // `emptyDir:` without a value, as Istio's templates have it: what the API server makes of it is what they
+    // mean.
+    let volumes = overlays.iter().flat_map(|overlay| list::items(&overlay.patch, "volumes"));
+    let meant: HashSet<&str> =
+        volumes.filter(|volume| volume.get("emptyDir").is_some_and(Value::is_null)).map(list::name).collect();
+    let is_meant = |fault: &Fault| {
+        fault.outcome == validity::EMPTY_DIR
+            && fault.location.volume().is_some_and(|name| meant.contains(name))
+    };
     let added = faults.into_iter().filter(|fault| !own.contains(&fault.identity()));
-    added.filter(|fault| !overlays.iter().any(|overlay| is_meant(fault, &overlay.patch))).collect()
-}
-
-/// `emptyDir:` without a value, as Istio's templates have it: what the API server makes of it is what they
-/// mean.
-fn is_meant(fault: &Fault, patch: &Value) -> bool {
-    let volume = fault.location.find(patch).filter(|_| fault.outcome == validity::EMPTY_DIR);
-    volume.is_some_and(|volume| volume.get("emptyDir").is_some_and(Value::is_null))
+    added.filter(|fault| !is_meant(fault)).collect()
 }
 
 /// A finding in words, with its origin.
-pub(super) fn explain(finding: &Finding, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
+fn explain(finding: &Finding, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
     match finding {
         Finding::Fault(fault) => explain_fault(fault, cause, origins),
         Finding::Flaw(flaw) => explain_flaw(flaw, cause),
@@ -130,9 +133,9 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Invalid
     }
     let same = found.iter().all(|(_, origin)| found.first().is_some_and(|(_, first)| first == origin));
     let names: Vec<String> = if same {
-        found.iter().take(1).map(|(_, origin)| origin.name()).collect()
+        found.iter().take(1).map(|(_, origin)| format!("set by {}", origin.name())).collect()
     } else {
-        found.iter().map(|(field, origin)| format!("{field} by {}", origin.name())).collect()
+        found.iter().map(|(field, origin)| format!("{field} set by {}", origin.name())).collect()
     };
     // The pod's part is what its author can change; a template is corrected for all pods, and the later one
     // adds to the earlier.
@@ -143,8 +146,8 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Invalid
         Origin::Injection => 3,
     };
     let remedy = found.iter().min_by_key(rank).map(|(_, origin)| origin.remedy()).unwrap_or_default();
-    let (name, remedy) = because(cause, names.join(", "), remedy);
     let remedy = if fault.remedy.is_empty() { remedy } else { fault.remedy.to_owned() };
+    let (name, remedy) = because(cause, names.join(", "), remedy);
     let mut templates = cause.templates.clone();
     templates.extend(found.into_iter().filter_map(|(_, origin)| match origin {
         Origin::Template(name) => Some(name),
@@ -152,12 +155,22 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Invalid
     }));
     InvalidField {
         message: format!(
-            "{}: {} {}, expected {}; set by {name}: {remedy}",
-            fault.location, fault.given, fault.outcome, fault.accepted
+            "{}: {}, expected {}; {name}: {remedy}",
+            fault.location,
+            shown(fault),
+            fault.accepted
         ),
         by_config: cause.by_config,
         refused_by: fault.enforced_by,
         templates,
+    }
+}
+
+/// What is there, and what comes of it.
+fn shown(fault: &Fault) -> String {
+    match (fault.given.as_str(), fault.outcome) {
+        (given @ ("missing" | "none is set"), validity::REFUSED) => given.to_owned(),
+        (given, outcome) => format!("{given} {outcome}"),
     }
 }
 
@@ -173,27 +186,55 @@ fn because(cause: &Cause, name: String, remedy: String) -> (String, String) {
     let (switches, values): (Vec<_>, Vec<_>) = cause.annotations.iter().partition(|key| is_switch(key));
     if !values.is_empty() {
         let values = words(&values);
-        return (format!("{values}, by {name}"), format!("correct {values}"));
+        return (name.replacen("set by ", &format!("set by {values}, by "), 1), format!("correct {values}"));
     }
     if !switches.is_empty() {
         let switches = words(&switches);
         return (format!("{name}, with {switches}"), format!("{remedy}, or remove {switches}"));
     }
     match &cause.container {
-        Some(container) => (name, format!("correct the pod's own container {container}")),
+        Some(container) => {
+            let own = format!("the pod's own container {container}");
+            (format!("{name}, with {own}"), format!("correct {own}"))
+        }
         None => (name, remedy),
     }
 }
 
+/// The most findings that are explained.
+const MOST: usize = 20;
+
+/// All findings in words, those first that deny a pod; of many, that there are more.
+pub(super) fn explain_all(findings: &[Finding], causes: &Causes, origins: &Origins<'_>) -> Vec<InvalidField> {
+    let refused = |finding: &Finding| matches!(finding, Finding::Fault(fault) if fault.enforced_by.is_some());
+    let mut all: Vec<(&Finding, Cause)> =
+        findings.iter().map(|finding| (finding, causes.of_finding(finding))).collect();
+    if all.len() > MOST {
+        all.sort_by_key(|(finding, cause)| !(cause.by_config && refused(finding)));
+    }
+    let more = all.len().saturating_sub(MOST);
+    let mut explained: Vec<InvalidField> =
+        all.iter().take(MOST).map(|(finding, cause)| explain(finding, cause, origins)).collect();
+    if more > 0 {
+        explained.push(InvalidField {
+            message: format!("{more} more faults of this pod are not shown"),
+            by_config: false,
+            refused_by: None,
+            templates: Vec::new(),
+        });
+    }
+    explained
+}
+
 /// What a template's output loses or lacks, in words.
 fn explain_flaw(TemplateFlaw { template, flaw }: &TemplateFlaw, cause: &Cause) -> InvalidField {
-    let by = |remedy: &str| because(cause, format!("template {template}"), remedy.to_owned());
+    let by = |remedy: &str| because(cause, format!("set by template {template}"), remedy.to_owned());
     let message = match flaw {
         Flaw::Unknown(field) => {
             let (origin, remedy) = by("correct its name, or remove it");
             let hint = field.similar.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
             format!(
-                "{}: no field of a pod in Kubernetes {}, it is dropped{hint}; set by {origin}: {remedy}",
+                "{}: no field of a pod in Kubernetes {}, it is dropped{hint}; {origin}: {remedy}",
                 field.path,
                 crate::schema::KUBERNETES
             )
@@ -205,7 +246,7 @@ fn explain_flaw(TemplateFlaw { template, flaw }: &TemplateFlaw, cause: &Cause) -
         Flaw::DuplicateItem { path, name } => {
             let (origin, remedy) = by("give each a name of its own, or merge the two");
             format!(
-                "{path}: {name:?} twice, and the second is merged into the first; expected another name for each item; set by \
+                "{path}: {name:?} twice, and the second is merged into the first; expected another name for each item; \
                  {origin}: {remedy}"
             )
         }

@@ -214,7 +214,7 @@ impl Injector {
         let causes = Causes::of(self, plan, &stripped, &overlays, &findings);
         let injected_annotations = &self.settings.injector.injected_annotations;
         let origins = Origins { before, injected: pod, overlays: &overlays, injected_annotations };
-        findings.iter().map(|one| faults::explain(one, &causes.of_finding(one), &origins)).collect()
+        faults::explain_all(&findings, &causes, &origins)
     }
 
     /// What an injection brings that Kubernetes would refuse, or that is lost.
@@ -325,7 +325,7 @@ impl Injector {
         self.merge_previous(&mut injected, request, &stripped, &status)?;
         forms.note_written(request.pod, &injected.pod, &patched);
         self.note_forms(&mut injected, &forms);
-        check::check_result(&mut injected, &names)?;
+        check::check_result(&mut injected, &names, &own_containers)?;
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
         postprocess::preserve_order(&mut injected.pod, request.pod);

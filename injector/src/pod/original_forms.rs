@@ -78,6 +78,8 @@ fn is_known(name: &str, key: &str) -> bool {
         || annotations::row(key).is_some_and(|row| row.syntax == Syntax::SetByInjection)
 }
 
+static EMPTY: Value = Value::String(String::new());
+
 /// What the templates write of a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patched {
@@ -163,8 +165,10 @@ impl OriginalForms {
             let noted = earlier.keys().filter(|key| field(new_map, key).or(field(old_map, key)).is_none());
             let mut written = Map::new();
             for key in new_map.into_iter().flat_map(Map::keys).chain(gone).chain(noted) {
-                let [new, had] =
-                    [new_map, old_map].map(|map| field(map, key).filter(|value| !value.is_null()));
+                // A text that is null is empty.
+                let present = |value: &&Value| name != "spec" || !value.is_null();
+                let text = |value| if Value::is_null(value) { &EMPTY } else { value };
+                let [new, had] = [new_map, old_map].map(|map| field(map, key).filter(present).map(text));
                 let old = match earlier.lookup(key) {
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,

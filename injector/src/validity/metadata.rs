@@ -37,10 +37,17 @@ fn expected(pod: &Value, key: &str, value: &str) -> Option<&'static str> {
             .any(|key| spec.is_some_and(|spec| list(spec, key).iter().any(|one| name(one) == container)));
         let profile =
             matches!(value, "" | "runtime/default" | "unconfined") || value.starts_with("localhost/");
+        let of_container = ["containers", "initContainers"].iter().find_map(|key| {
+            let found = list(spec?, key).iter().find(|one| name(one) == container)?;
+            found.lookup("securityContext")?.lookup("appArmorProfile")
+        });
         return if !known {
             Some("the name of a container behind the slash")
+        } else if !profile {
+            Some("runtime/default, unconfined or localhost/PROFILE")
         } else {
-            (!profile).then_some("runtime/default, unconfined or localhost/PROFILE")
+            let differs = of_container.is_some_and(|own| !is_app_armor(value, own));
+            differs.then_some("the profile of the container's securityContext.appArmorProfile")
         };
     }
     if key == "seccomp.security.alpha.kubernetes.io/pod" || key.starts_with(SECCOMP) {
@@ -63,6 +70,19 @@ fn expected(pod: &Value, key: &str, value: &str) -> Option<&'static str> {
             .is_none_or(str::is_empty)
             .then_some("none without spec.nodeName"),
         _ => None,
+    }
+}
+
+/// Whether an annotation names the profile of a field.
+fn is_app_armor(value: &str, field: &Value) -> bool {
+    let text = |key: &str| field.lookup(key).and_then(Value::as_str).unwrap_or_default();
+    match value {
+        "" => true,
+        "runtime/default" => text("type") == "RuntimeDefault",
+        "unconfined" => text("type") == "Unconfined",
+        _ => {
+            text("type") == "Localhost" && value.strip_prefix("localhost/") == Some(text("localhostProfile"))
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod checks;
 mod containers;
+mod disks;
 mod images;
 mod metadata;
 mod place;
@@ -55,7 +56,7 @@ pub(crate) struct Fault {
 }
 
 /// The API server does not create the pod.
-const REFUSED: &str = "is not accepted";
+pub(crate) const REFUSED: &str = "is not accepted";
 /// The API server's default for a volume that has no source.
 pub(crate) const EMPTY_DIR: &str = "makes it an emptyDir";
 

@@ -121,6 +121,16 @@ impl Location {
         }
     }
 
+    /// The name of a volume of the pod.
+    pub(crate) fn volume(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [Step::Field(_), Step::Field(list), Step::Named { value, .. }] if list == "volumes" => {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
     /// The place that holds it.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, steps) = self.0.split_last()?;

@@ -26,6 +26,7 @@ rules! {
     } []
     METADATA {
         "name": [SUBDOMAIN];
+        "generateName": [Text(generate_name, "a-z, 0-9, - and ., with a letter or digit at the begin of each part")];
         "namespace": [LABEL];
         "labels": [LABEL_KEYS, LABEL_VALUES];
         "annotations": [Keys(annotation_key, QUALIFIED)];
@@ -66,7 +67,7 @@ rules! {
     } [
         Relation(relations::containers), Relation(relations::names), Relation(relations::host_ports), Relation(relations::mounts), Relation(relations::dns_policy),
         Relation(resources::pod_resources), Relation(relations::host_namespaces),
-        Relation(scheduling::gates), Relation(scheduling::host_name), Relation(relations::sysctls), Relation(resources::overhead),
+        Relation(scheduling::gates), Relation(scheduling::host_name), Relation(scheduling::priority), Relation(relations::sysctls), Relation(resources::overhead),
         Relation(windows::host_network), Relation(windows::spec)
     ]
     OS { "name": [OneOf(&["linux", "windows"])]; } [Required(&["name"])]

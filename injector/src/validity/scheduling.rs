@@ -14,6 +14,14 @@ pub(super) fn gates(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
+/// An admission plugin that is on by default computes the number from the class.
+pub(super) fn priority(scope: &mut Scope<'_, '_, '_>) {
+    let number = scope.get("priority").filter(|number| !is_zero(number)).map(Value::to_string);
+    if let Some(number) = number.filter(|_| scope.text("priorityClassName").is_empty()) {
+        scope.report("priority", number, "that of priorityClassName, which sets it", &[]);
+    }
+}
+
 /// What a name of the pod's host excludes.
 pub(super) fn host_name(scope: &mut Scope<'_, '_, '_>) {
     const LONGEST: usize = 64;

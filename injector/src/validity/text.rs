@@ -46,6 +46,18 @@ pub(super) fn finalizer(text: &str) -> bool {
         && (text.contains('/') || matches!(text, "foregroundDeletion" | "kubernetes" | "orphan"))
 }
 
+/// What the API server appends letters to.
+pub(super) fn generate_name(text: &str) -> bool {
+    let begin = text.strip_suffix('-').unwrap_or(text);
+    begin.is_empty() || dns_subdomain(begin)
+}
+
+/// Addresses with ports, with commas between them.
+pub(super) fn host_ports(text: &str) -> bool {
+    text.split(',')
+        .all(|one| one.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.is_empty()))
+}
+
 /// A key of an annotation: its case does not count.
 pub(super) fn annotation_key(text: &str) -> bool {
     qualified_name(&text.to_ascii_lowercase())

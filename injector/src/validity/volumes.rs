@@ -2,7 +2,7 @@
 
 use super::checks::{LABEL, MODE, RELATIVE, SUBDOMAIN, rules};
 use super::text::*;
-use super::{Check, Inner, Row, Rule, Type, containers, projected, relations};
+use super::{Check, Inner, Row, Rule, Type, containers, disks, projected, relations};
 use Check::{Items, OneOf, Range, Text};
 use Rule::{One, OneSource, Relation, Required};
 
@@ -36,7 +36,9 @@ rules! {
         "gitRepo": [] object(REPOSITORY);
         "glusterfs": [] object(GLUSTER);
         "iscsi": [] object(ISCSI);
+        "photonPersistentDisk": [] object(PHOTON);
         "portworxVolume": [] object(PORTWORX);
+        "quobyte": [] object(QUOBYTE);
         "rbd": [] object(RBD);
         "scaleIO": [] object(SCALE_IO);
         "storageos": [] object(STORAGE_OS);
@@ -78,23 +80,25 @@ rules! {
         "accessModes": [Items(access_mode, "ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod")];
         "resources": [] object(CLAIM_RESOURCES);
         "storageClassName": [SUBDOMAIN];
-    } [Required(&["accessModes", "resources"])]
+    } [Required(&["accessModes", "resources"]), Relation(disks::access_modes)]
     CLAIM_RESOURCES { "requests": [] object(STORAGE); } [Required(&["requests"])]
-    STORAGE {} [Required(&["storage"])]
+    STORAGE {} [Required(&["storage"]), Relation(disks::storage)]
     IMAGE { "pullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])]; } [Required(&["reference"])]
     BLOCK_STORE { "partition": [PARTITION]; } [Required(&["volumeID"])]
     AZURE_DISK { "kind": [OneOf(&["Dedicated", "Managed", "Shared"])]; "cachingMode": [OneOf(&["None", "ReadOnly", "ReadWrite"])]; }
-        [Required(&["diskName", "diskURI"])]
+        [Required(&["diskName", "diskURI"]), Relation(disks::azure)]
     AZURE_FILE {} [Required(&["secretName", "shareName"])]
     CEPH {} [Required(&["monitors"])]
     CINDER {} [Required(&["volumeID"])]
-    FIBRE_CHANNEL { "lun": [Range(0, 255)]; } [One(&["targetWWNs", "wwids"])]
+    FIBRE_CHANNEL { "lun": [Range(0, 255)]; } [One(&["targetWWNs", "wwids"]), Relation(disks::fibre_channel)]
     FLEX {} [Required(&["driver"])]
     GCE_DISK { "partition": [PARTITION]; } [Required(&["pdName"])]
     REPOSITORY { "directory": [RELATIVE]; } [Required(&["repository"])]
     GLUSTER {} [Required(&["endpoints", "path"])]
     ISCSI { "iqn": [Text(iscsi_name, "a name that begins with iqn., eui. or naa.")]; "lun": [Range(0, 255)]; }
-        [Required(&["targetPortal", "iqn"])]
+        [Required(&["targetPortal", "iqn"]), Relation(disks::iscsi)]
+    PHOTON {} [Required(&["pdID"])]
+    QUOBYTE { "registry": [Text(host_ports, "HOST:PORT, several of them with commas")]; } [Required(&["registry", "volume"])]
     PORTWORX {} [Required(&["volumeID"])]
     RBD {} [Required(&["monitors", "image"])]
     SCALE_IO {} [Required(&["gateway", "system", "volumeName"])]

@@ -67,6 +67,7 @@ impl Denial {
                 InjectError::AutoImage { .. } => &reasons::AUTO_IMAGE,
                 InjectError::Capture { by_config: true, .. } => &reasons::CAPTURE_OF_CONFIG,
                 InjectError::Capture { by_config: false, .. } => &reasons::CAPTURE,
+                InjectError::ContainerInBothLists { .. } => &reasons::INVALID_POD,
                 InjectError::ContainerNameConflict { .. } => &reasons::CONTAINER_NAME_CONFLICT,
                 InjectError::DuplicateContainer { .. } => &reasons::DUPLICATE_CONTAINER,
                 InjectError::DuplicateMountPath { .. } => &reasons::DUPLICATE_MOUNT_PATH,

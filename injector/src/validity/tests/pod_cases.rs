@@ -36,9 +36,52 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
     ),
     ("/spec/volumes/1/projected/sources/0/serviceAccountToken/path", "\"b\"", ""),
     ("/spec/volumes/1/projected/sources/2", "{}", "spec.volumes[token].projected.sources[2]"),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"azureDisk\": {\"diskName\": \"a\", \"diskURI\": \"b\", \"kind\": \"Managed\"}}",
+        "spec.volumes[data].azureDisk.diskURI",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"azureDisk\": {\"diskName\": \"a\", \"diskURI\": \"https://b\"}}",
+        "",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"iscsi\": {\"targetPortal\": \"10.0.0.1\", \"iqn\": \"iqn.2001-04.com.example:a\", \"lun\": 0, \"chapAuthSession\": true}}",
+        "spec.volumes[data].iscsi.secretRef",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"fc\": {\"targetWWNs\": [\"a\"]}}",
+        "spec.volumes[data].fc.lun",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"photonPersistentDisk\": {}}",
+        "spec.volumes[data].photonPersistentDisk.pdID",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"quobyte\": {\"volume\": \"a\", \"registry\": \"a\"}}",
+        "spec.volumes[data].quobyte.registry",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOncePod\", \"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.accessModes",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"0\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+    ),
+    ("/metadata/generateName", "\"A_b\"", "metadata.generateName"),
+    ("/metadata/generateName", "\"web-\"", ""),
     ("/spec/restartPolicy", "\"never\"", "spec.restartPolicy"),
     // The API server makes 1 of it.
     ("/spec/terminationGracePeriodSeconds", "-1", "spec.containers[web].lifecycle.preStop.sleep"),
+    ("/spec/priority", "5", "spec.priority"),
     ("/spec/activeDeadlineSeconds", "0", "spec.activeDeadlineSeconds"),
     ("/spec/dnsPolicy", "\"None\"", "spec.dnsConfig"),
     ("/spec/dnsConfig", "{\"nameservers\": [\"a\"]}", "spec.dnsConfig.nameservers"),
