@@ -210,13 +210,17 @@ pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnV
     for item in overlays.iter().flat_map(|one| list::items(&one.patch, "volumes")) {
         by_name.entry(name(item)).or_default().push(item);
     }
-    let replaced = by_name.values().flatten().any(|item| item.lookup("$patch").is_some());
+    let replaces = |item: &&Value| item.lookup("$patch").is_some_and(|patch| patch == "replace");
+    let replaced = by_name.values().flatten().any(replaces);
     for volume in added {
         by_name.remove(volume.as_str());
     }
     let removed = |volume: &Value, patched: &[&Value]| {
         let removes = |source: &String| {
-            replaced || patched.iter().any(|item| item.lookup(source).is_some_and(Value::is_null))
+            let removes = |item: &&Value| {
+                item.lookup("$patch").is_some() || item.lookup(source).is_some_and(Value::is_null)
+            };
+            replaced || patched.iter().any(removes)
         };
         sources(volume).into_iter().filter(removes).collect()
     };

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use gotemplate::{Field, Kind};
 use serde_json::{Value, json};
 
+use super::is_istio_container;
 use super::list::{self, name};
 use super::place::{self, escaped};
-use super::{is_istio_container, probes};
+use super::probes::{self, Probers};
 use crate::path::Lookup as _;
 use crate::schema::{self, ListMerge, list_merge, pointee};
 
@@ -63,15 +64,22 @@ pub(crate) fn item_place(list: &str, item: &str) -> String {
     }
 }
 
-/// What differs in these parts of a pod.
-pub(crate) fn between(parts: &Parts, after: &Value) -> Changes {
+/// What differs in these parts of a pod, whose rewritten probes had `names` of ports and these `actions`.
+pub(crate) fn between(
+    parts: &Parts,
+    after: &Value,
+    names: &BTreeMap<String, String>,
+    actions: &Probers,
+) -> Changes {
     let mut changes = Changes::new();
     if parts.is_empty() {
         return changes;
     }
     let mut after = after.clone();
-    let originals = list::proxy(&after).map(probes::noted).unwrap_or_default();
+    let mut originals = list::proxy(&after).map(probes::noted).unwrap_or_default();
+    originals.extend(actions.clone());
     probes::restore(&mut after, &originals);
+    probes::restore_names(&mut after, names);
     // Looking each up in its list takes long where a pod has thousands.
     let mut items: HashMap<String, &Value> = HashMap::new();
     for key in ["volumes", "imagePullSecrets"] {

@@ -169,7 +169,10 @@ impl OriginalForms {
                 let present = |value: &&Value| name != "spec" || !value.is_null();
                 let text = |value| if Value::is_null(value) { &EMPTY } else { value };
                 let [new, had] = [new_map, old_map].map(|map| field(map, key).filter(present).map(text));
+                let merged_metrics = scraped && prometheus::is_written(key);
                 let old = match earlier.lookup(key) {
+                    // The pod has what the merging wrote.
+                    Some(noted) if merged_metrics => noted.get(1),
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
                     Some(_) | None => had,
                 };
@@ -179,7 +182,6 @@ impl OriginalForms {
                 // Another template may write another value of what each writes; that of metrics is what is
                 // there without their merging.
                 let own = patched.written(name, key).filter(|_| !patched.built_in);
-                let merged_metrics = scraped && prometheus::is_written(key);
                 let new = own.filter(|_| merged_metrics).or(new);
                 let known = || (is_known(name, key) || merged_metrics) && own.is_none();
                 if (old != new || again()) && !merged() && !known() {
@@ -191,7 +193,7 @@ impl OriginalForms {
                 self.written.insert(name.to_owned(), written);
             }
         }
-        self.changes = changes::between(&patched.parts, after);
+        self.changes = changes::between(&patched.parts, after, &self.ports, &self.probes);
     }
 
     /// Takes back what the injection wrote and nothing has changed since. Reports what has been changed.

@@ -67,7 +67,9 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
     let status = Status::of(injected);
     let was_injected = status.is_some();
     if was_injected {
-        if let Some(originals) = list::proxy(&pod).map(probes::noted) {
+        if let Some(mut originals) = list::proxy(&pod).map(probes::noted) {
+            // What is noted for `uninject` is all that the agent's record leaves out.
+            originals.extend(OriginalForms::noted(injected).unwrap_or_default().probes);
             probes::restore(&mut pod, &originals);
         }
         prometheus::restore(&mut pod, status_port, merges);

@@ -8,7 +8,12 @@ use super::{injected, uninjected};
 use crate::builtin::{deployment, injector, native, with};
 
 /// Names and texts.
-const CHOSEN: [(&str, &str); 7] = [
+const CHOSEN: [(&str, &str); 8] = [
+    (
+        "named",
+        r#"{"spec": {"containers": [{"name": "web", "livenessProbe": {"httpGet": {"port": "http"}},
+            "readinessProbe": {"tcpSocket": {"port": "http"}}, "lifecycle": {"preStop": {"httpGet": {"port": "http"}}}}]}}"#,
+    ),
     ("deletes", r#"{"spec": {"containers": [{"name": "extra", "$patch": "delete"}]}}"#),
     ("deletes-first", r#"{"spec": {"initContainers": [{"name": "setup", "$patch": "delete"}]}}"#),
     (
@@ -56,13 +61,15 @@ fn with_chosen() -> Injector {
 #[test]
 fn what_chosen_templates_brought_in_is_taken_out_without_them() {
     let with_chosen = with_chosen();
-    for names in ["sidecar,adds", "sidecar, overrides", "whole", "sidecar,adds,overrides"] {
+    for names in ["sidecar,adds", "sidecar, overrides", "whole", "sidecar,adds,overrides", "sidecar,named"] {
         for more in [json!({}), json!({"own": "1", "prometheus.io/scrape": "true"})] {
             let mut annotations = json!({"inject.istio.io/templates": names});
             annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut pod = with(&deployment(), &annotations);
             pod["spec"]["containers"][0]["resources"] = json!({});
             let injected = injected(&with_chosen, &pod, &native());
+            let again = super::injected(&with_chosen, &injected, &native());
+            assert_eq!(again.to_string(), injected.to_string(), "{names}");
             for injector in [&injector(), &with_chosen] {
                 let uninjected = uninjected(injector, &injected, &native());
                 assert_eq!(uninjected.pod, pod, "{names}");
@@ -125,4 +132,29 @@ fn an_app_container_that_a_status_lists_stays() {
         uninjected.pod["spec"]["containers"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["web"]);
     assert!(uninjected.left.iter().any(|left| left.contains("web stays")), "{:?}", uninjected.left);
+}
+
+/// The agent's record of a probe leaves out what is empty, and what it does not know.
+#[test]
+fn probes_come_back_as_they_were_written() {
+    for probe in [
+        json!({"httpGet": {"port": 80, "scheme": ""}}),
+        json!({"httpGet": {"port": "http", "path": "", "httpHeaders": []}, "periodSeconds": 3}),
+        json!({"httpGet": {"port": 80, "httpHeaders": null}}),
+        json!({"httpGet": {"port": 80, "newer": 1}}),
+        json!({"tcpSocket": {"port": 80, "host": ""}}),
+        json!({"grpc": {"port": 80, "service": ""}}),
+        json!({"httpGet": {"port": 80, "scheme": "HTTPS", "path": "/a"}}),
+    ] {
+        let mut pod = deployment();
+        pod["spec"]["containers"][0]["livenessProbe"] = probe.clone();
+        if probe.get("grpc").is_none() {
+            pod["spec"]["containers"][0]["lifecycle"] =
+                json!({"preStop": {"httpGet": probe["httpGet"], "tcpSocket": probe["tcpSocket"]}});
+        }
+        let once = injected(&injector(), &pod, &native());
+        assert_eq!(injected(&injector(), &once, &native()).to_string(), once.to_string(), "{probe}");
+        let uninjected = uninjected(&injector(), &once, &native());
+        assert_eq!(uninjected.pod["spec"]["containers"][0]["livenessProbe"], probe);
+    }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Rewritten {
     pub warnings: Vec<String>,
     /// Names of ports that are numbers now, by the path of the probe or hook.
     pub names: BTreeMap<String, String>,
-    /// What the agent has no original of, by the same path: its action.
+    /// What the agent has no original of, or not all, by the same path: its action.
     pub unnoted: Probers,
 }
 
@@ -205,7 +205,11 @@ fn rewrite_container(
             }
             Original::App(word) => {
                 rewritten.names.extend(word.map(|word| (slot.path.clone(), word)));
-                originals.insert(slot.path.clone(), prober(probe));
+                let (prober, action) = (prober(probe), action(probe));
+                if !is_complete(&prober, &action) {
+                    rewritten.unnoted.insert(slot.path.clone(), action);
+                }
+                originals.insert(slot.path.clone(), prober);
             }
         }
         to_agent(probe, &slot.path, port);
@@ -301,6 +305,16 @@ fn prober(probe: &Map<String, Value>) -> Value {
         entry.insert("timeoutSeconds".to_owned(), timeout.clone());
     }
     Value::Object(entry)
+}
+
+/// Whether the agent's record is all of what a probe does: it leaves out what is empty or not known to it.
+fn is_complete(prober: &Value, action: &Value) -> bool {
+    ACTIONS.iter().all(|kind| match (prober.lookup(kind), action.lookup(kind)) {
+        (Some(Value::Object(noted)), Some(Value::Object(given))) => {
+            given.iter().all(|(key, value)| noted.lookup(key) == Some(value))
+        }
+        (noted, given) => noted == given,
+    })
 }
 
 fn is_empty(value: &Value) -> bool {
