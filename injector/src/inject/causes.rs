@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::faults::{Finding, Identity};
+use super::findings::{Finding, Identity};
 use super::render::{self, Overlay};
 use super::{Injector, Plan, Request};
 use crate::annotations::{self, Syntax, keys};

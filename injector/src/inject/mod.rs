@@ -7,6 +7,7 @@ mod check;
 mod conflicts;
 mod error;
 mod faults;
+mod findings;
 mod merge;
 mod merge_existing;
 mod overlay_cache;
@@ -51,7 +52,8 @@ use causes::Causes;
 pub(crate) use check::exempt_apps;
 pub use error::InjectError;
 pub use faults::InvalidField;
-use faults::{Finding, Origins, TemplateFlaw};
+use faults::Origins;
+use findings::{Finding, TemplateFlaw};
 use overlay_cache::OverlayCache;
 pub use uninject::Uninjected;
 
