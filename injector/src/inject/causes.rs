@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::findings::{Finding, Identity};
+use super::findings::Finding;
 use super::render::{self, Overlay};
 use super::{Injector, Plan, Request};
 use crate::annotations::{self, Syntax, keys};
@@ -28,11 +28,13 @@ pub(super) struct Cause {
     pub(super) templates: Vec<String>,
 }
 
-type Found = HashSet<Identity>;
+/// By identity: a pod may have many thousand findings.
+type Found = HashSet<String>;
 
 /// The findings of injections that lack one part, by that part.
 pub(super) struct Causes {
-    complete: Found,
+    /// None: those that are to be explained.
+    complete: Option<Found>,
     bare: Found,
     annotations: Vec<(String, Found)>,
     containers: Vec<(String, Found)>,
@@ -42,6 +44,7 @@ pub(super) struct Causes {
 impl Causes {
     /// Injects the pod without its earlier injection once for each part that may be a cause of one of
     /// `findings`.
+    #[cold]
     pub(super) fn of(
         injector: &Injector,
         plan: Plan<'_>,
@@ -56,12 +59,9 @@ impl Causes {
             let found = injector.findings(Plan { request, without, ..plan }).ok()?;
             Some(found.iter().map(Finding::identity).collect())
         };
-        let all: Found = findings.iter().map(Finding::identity).collect();
-        let complete = match stripped.previous {
-            // Others may have added to the pod since.
-            Some(_) => inject(pod, None).unwrap_or_default(),
-            None => all.clone(),
-        };
+        let all: Vec<String> = findings.iter().map(Finding::identity).collect();
+        // Others may have added to the pod since an earlier injection.
+        let complete = stripped.previous.as_ref().and_then(|_| inject(pod, None));
         let bare = inject(&bare(pod), None).unwrap_or_default();
         let names: Vec<String> = overlays.iter().map(|overlay| overlay.name.clone()).collect();
         let mut causes =
@@ -88,7 +88,7 @@ impl Causes {
     pub(super) fn of_finding(&self, finding: &Finding) -> Cause {
         let identity = finding.identity();
         let has = |found: &Found| found.contains(&identity);
-        if !has(&self.complete) {
+        if self.complete.as_ref().is_some_and(|complete| !has(complete)) {
             return Cause::default();
         }
         let gone = |parts: &[(String, Found)]| -> Vec<String> {

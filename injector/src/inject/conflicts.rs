@@ -1,6 +1,6 @@
 //! Conflicts between a pod and its sidecar: names, ports, the sidecar of another mesh.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -206,29 +206,29 @@ pub(super) struct OwnVolume {
 /// The pod's own volumes whose names templates use, too; those of an earlier injection are not its own.
 pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnVolume> {
     let added = stripped.previous.as_ref().map_or(&[][..], |previous| &previous.status.volumes);
-    let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
-    for item in overlays.iter().flat_map(|one| list::items(&one.patch, "volumes")) {
-        by_name.entry(name(item)).or_default().push(item);
-    }
-    let replaces = |item: &&Value| item.lookup("$patch").is_some_and(|patch| patch == "replace");
-    let replaced = by_name.values().flatten().any(replaces);
+    let all = || overlays.iter().flat_map(|one| list::items(&one.patch, "volumes"));
+    let mut clashing: HashSet<&str> = all().map(name).collect();
     for volume in added {
-        by_name.remove(volume.as_str());
+        clashing.remove(volume.as_str());
     }
-    let removed = |volume: &Value, patched: &[&Value]| {
-        let removes = |source: &String| {
-            let removes = |item: &&Value| {
-                item.lookup("$patch").is_some() || item.lookup(source).is_some_and(Value::is_null)
-            };
-            replaced || patched.iter().any(removes)
-        };
-        sources(volume).into_iter().filter(removes).collect()
+    // Few templates do this.
+    let removing = |item: &&Value| {
+        let removes = |(key, value): (&String, &Value)| key == "$patch" || value.is_null();
+        item.as_object().into_iter().flatten().any(removes)
     };
-    let own = list::items(&stripped.pod, "volumes").iter();
-    let clashing = own.filter_map(|volume| Some((volume, by_name.get(name(volume))?)));
-    clashing
-        .map(|(volume, patched)| OwnVolume { before: volume.clone(), removed: removed(volume, patched) })
-        .collect()
+    let removing: Vec<&Value> = all().filter(removing).collect();
+    let removed = |volume: &Value| {
+        let removes = |item: &Value, source: &str| match item.lookup("$patch").and_then(Value::as_str) {
+            Some("replace") => true,
+            Some(_) => name(item) == name(volume),
+            None => name(item) == name(volume) && item.lookup(source).is_some_and(Value::is_null),
+        };
+        let mut own = sources(volume);
+        own.retain(|source| removing.iter().any(|item| removes(item, source)));
+        own
+    };
+    let own = list::items(&stripped.pod, "volumes").iter().filter(|volume| clashing.contains(name(volume)));
+    own.map(|volume| OwnVolume { before: volume.clone(), removed: removed(volume) }).collect()
 }
 
 /// What has become of them: one with a source of another kind, beside or instead of its own, is an error; one

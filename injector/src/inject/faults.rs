@@ -165,16 +165,21 @@ fn because(cause: &Cause, name: String, remedy: String) -> (String, String) {
 const MOST: usize = 20;
 
 /// All findings in words, those first that deny a pod; of many, that there are more.
+#[cold]
 pub(super) fn explain_all(findings: &[Finding], causes: &Causes, origins: &Origins<'_>) -> Vec<InvalidField> {
     let refused = |finding: &Finding| matches!(finding, Finding::Fault(fault) if fault.enforced_by.is_some());
-    let mut all: Vec<(&Finding, Cause)> =
-        findings.iter().map(|finding| (finding, causes.of_finding(finding))).collect();
-    if all.len() > MOST {
-        all.sort_by_key(|(finding, cause)| !(cause.by_config && refused(finding)));
+    let more = findings.len().saturating_sub(MOST);
+    let mut explained = Vec::new();
+    // Of a few, the order is that of the pod.
+    for denying in [true, false] {
+        for finding in findings {
+            let cause = causes.of_finding(finding);
+            let is_first = more == 0 || cause.by_config && refused(finding);
+            if is_first == denying && explained.len() < MOST {
+                explained.push(explain(finding, &cause, origins));
+            }
+        }
     }
-    let more = all.len().saturating_sub(MOST);
-    let mut explained: Vec<InvalidField> =
-        all.iter().take(MOST).map(|(finding, cause)| explain(finding, cause, origins)).collect();
     if more > 0 {
         explained.push(InvalidField {
             message: format!("{more} more faults of this pod are not shown"),

@@ -2,7 +2,7 @@
 //! another injection.
 
 use super::render::Flaw;
-use crate::validity::{Fault, Location};
+use crate::validity::Fault;
 
 /// What is wrong with an injected pod because of its injection.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,27 +20,18 @@ pub(super) struct TemplateFlaw {
     pub(super) flaw: Flaw,
 }
 
-/// What a finding is in every injection that has it: a pod may have many thousand of them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Identity {
-    Fault((Location, String)),
-    Flaw { template: String, flaw: String },
-}
-
 impl Finding {
-    pub(super) fn identity(&self) -> Identity {
+    /// What it is in every injection that has it.
+    pub(super) fn identity(&self) -> String {
         match self {
-            Self::Fault(fault) => Identity::Fault(fault.identity()),
-            Self::Flaw(TemplateFlaw { template, flaw }) => {
-                let flaw = match flaw {
-                    Flaw::Unknown(field) => format!("unknown {}", field.path),
-                    // Its line may be another.
-                    Flaw::DuplicateKey { key, .. } => format!("key {key}"),
-                    Flaw::DuplicateItem { path, name } => format!("item {path} {name}"),
-                    Flaw::NoValue { path } => format!("value {path}"),
-                };
-                Identity::Flaw { template: template.clone(), flaw }
-            }
+            Self::Fault(fault) => fault.identity(),
+            Self::Flaw(TemplateFlaw { template, flaw }) => match flaw {
+                Flaw::Unknown(field) => format!("{template}: unknown {}", field.path),
+                // Its line may be another.
+                Flaw::DuplicateKey { key, .. } => format!("{template}: key {key}"),
+                Flaw::DuplicateItem { path, name } => format!("{template}: item {path} {name}"),
+                Flaw::NoValue { path } => format!("{template}: value {path}"),
+            },
         }
     }
 }

@@ -23,6 +23,9 @@ pub(crate) type Changes = BTreeMap<String, Value>;
 /// The parts of a pod that templates write into, as they were before, by place.
 pub(crate) type Parts = BTreeMap<String, Value>;
 
+/// The list that a pod may have thousands of items in.
+const VOLUMES: &str = "/spec/volumes/";
+
 /// Lists of which each item is a part.
 const BY_ITEM: [&str; 4] = ["containers", "initContainers", "volumes", "imagePullSecrets"];
 
@@ -81,14 +84,11 @@ pub(crate) fn between(
     probes::restore(&mut after, &originals);
     probes::restore_names(&mut after, names);
     // Looking each up in its list takes long where a pod has thousands.
-    let mut items: HashMap<String, &Value> = HashMap::new();
-    for key in ["volumes", "imagePullSecrets"] {
-        for item in list::items(&after, key) {
-            items.entry(item_place(key, name(item))).or_insert(item);
-        }
-    }
+    let volumes = list::items(&after, "volumes").iter().rev().map(|item| (name(item), item));
+    let volumes: HashMap<&str, &Value> = volumes.collect();
     for (place, old) in parts {
-        let new = items.get(place).copied().or_else(|| place::find(&after, place));
+        let is_volume = place.starts_with(VOLUMES) && place.matches('/').count() == 3;
+        let new = if is_volume { volumes.get(name(old)).copied() } else { place::find(&after, place) };
         if new.is_none() && place.starts_with(place::CONTAINERS) {
             // A container that is gone is noted with its position.
             continue;

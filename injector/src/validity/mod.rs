@@ -71,8 +71,8 @@ pub enum EnforcedBy {
 
 impl Fault {
     /// What tells it from other faults of a pod, before injection and afterwards.
-    pub(crate) fn identity(&self) -> (Location, String) {
-        (self.location.in_either_list(), self.accepted.clone())
+    pub(crate) fn identity(&self) -> String {
+        format!("{} {}", self.location.in_either_list(), self.accepted)
     }
 }
 
