@@ -53,11 +53,8 @@ impl Causes {
         findings: &[Finding],
     ) -> Self {
         let pod = &stripped.pod;
-        // With a part that it needs, a pod may not be injected at all: that part is no cause.
-        let inject = |pod: &Value, without: Option<&str>| -> Option<Found> {
-            let request = Request { pod, ..plan.request };
-            let found = injector.findings(Plan { request, without, ..plan }).ok()?;
-            Some(found.iter().map(Finding::identity).collect())
+        let inject = |pod: &Value, without: Option<&str>| {
+            injector.found(Plan { request: Request { pod, ..plan.request }, without, ..plan })
         };
         let all: Vec<String> = findings.iter().map(Finding::identity).collect();
         // Others may have added to the pod since an earlier injection.
@@ -67,7 +64,7 @@ impl Causes {
         let mut causes =
             Self { complete, bare, annotations: Vec::new(), containers: Vec::new(), templates: Vec::new() };
         if names.len() > 1 {
-            causes.templates = each(names.clone(), |name| inject(pod, Some(name)));
+            causes.templates = each(names.clone(), &|name| inject(pod, Some(name)));
         }
         if all.iter().all(|one| causes.bare.contains(one)) {
             return causes;
@@ -76,11 +73,11 @@ impl Causes {
         let none = inject(&lacking_annotations(pod, &keys), None);
         if none.is_none_or(|none| all.iter().any(|one| !none.contains(one))) {
             causes.annotations =
-                each(keys, |key| inject(&lacking_annotations(pod, std::slice::from_ref(key)), None));
+                each(keys, &|key| inject(&lacking_annotations(pod, std::slice::from_ref(key)), None));
         }
         let own = |container: &&str| render::defines(overlays, container);
         let containers = list::all_containers(pod).map(name).filter(own).map(str::to_owned).collect();
-        causes.containers = each(containers, |container| inject(&lacking_container(pod, container), None));
+        causes.containers = each(containers, &|container| inject(&lacking_container(pod, container), None));
         causes
     }
 
@@ -104,7 +101,7 @@ impl Causes {
 }
 
 /// What is found without each of these parts.
-fn each(parts: Vec<String>, without: impl Fn(&String) -> Option<Found>) -> Vec<(String, Found)> {
+fn each(parts: Vec<String>, without: &dyn Fn(&String) -> Option<Found>) -> Vec<(String, Found)> {
     parts.into_iter().take(MOST).filter_map(|part| without(&part).map(|found| (part, found))).collect()
 }
 
@@ -143,6 +140,14 @@ pub(super) fn is_switch(key: &str) -> bool {
 }
 
 impl Injector {
+    /// The findings of an injection. With a part that it needs, a pod may not be injected at all: that part is
+    /// no cause.
+    #[inline(never)]
+    fn found(&self, plan: Plan<'_>) -> Option<Found> {
+        let found = self.findings(plan).ok()?;
+        Some(found.iter().map(Finding::identity).collect())
+    }
+
     /// The annotations of a pod that injection with these templates reads, but for those that choose
     /// templates or that injection writes.
     fn read_annotations(&self, pod: &Value, templates: &[String]) -> Vec<String> {

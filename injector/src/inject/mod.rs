@@ -43,7 +43,7 @@ use crate::pod::workload::Workload;
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
-use crate::validity;
+use crate::validity::{self, Fault};
 use crate::yaml;
 
 pub use crate::template::functions;
@@ -200,12 +200,25 @@ impl Injector {
         validate::inject(self)
     }
 
-    /// Finds what Kubernetes would refuse. Only a pod with a fault is injected again, to name its origin.
+    /// Finds what Kubernetes would refuse.
     fn check_validity(&self, pod: &Value, flaws: Vec<TemplateFlaw>, plan: Plan<'_>) -> Vec<InvalidField> {
         let found = validity::faults(pod);
         if found.is_empty() && flaws.is_empty() {
-            return Vec::new();
+            Vec::new()
+        } else {
+            self.name_causes(pod, found, flaws, plan)
         }
+    }
+
+    /// Only a pod with a fault is injected again, to name its origin.
+    #[cold]
+    fn name_causes(
+        &self,
+        pod: &Value,
+        found: Vec<Fault>,
+        flaws: Vec<TemplateFlaw>,
+        plan: Plan<'_>,
+    ) -> Vec<InvalidField> {
         let Ok(Prepared { stripped, overlays, .. }) = self.prepare(plan) else { return Vec::new() };
         let before = &stripped.pod;
         let added = faults::added(before, found, &overlays).into_iter().map(Finding::Fault);

@@ -121,15 +121,16 @@ fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
         if alone.iter().flatten().any(|one| has_proxy(&one.pod)) {
             ways.extend(alone);
         }
-        faults.extend(in_every_way(name, ways, own));
+        faults.extend(in_every_way(name, ways, &own));
     }
     for name in config.aliases.keys().filter(|name| !config.default_templates.contains(name)) {
-        faults.extend(in_every_way(name, pods.map(|pod| choosing(injector, pod, name)).to_vec(), |_| true));
+        faults.extend(in_every_way(name, pods.map(|pod| choosing(injector, pod, name)).to_vec(), &|_| true));
     }
     faults
 }
 
 /// A sample pod that chooses templates.
+#[inline(never)]
 fn choosing(injector: &Injector, pod: &Value, templates: &str) -> Result<Injected, InjectError> {
     let mut pod = pod.clone();
     if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
@@ -149,13 +150,13 @@ fn has_proxy(pod: &Value) -> bool {
 fn in_every_way(
     name: &str,
     ways: Vec<Result<Injected, InjectError>>,
-    own: impl Fn(&InvalidField) -> bool,
+    own: &dyn Fn(&InvalidField) -> bool,
 ) -> Vec<Fault> {
     let mut found: Vec<Vec<InvalidField>> = Vec::new();
     let mut errors: Vec<InjectError> = Vec::new();
     for way in ways {
         match way {
-            Ok(injected) => found.push(injected.invalid.into_iter().filter(&own).collect()),
+            Ok(injected) => found.push(injected.invalid.into_iter().filter(own).collect()),
             Err(error) => errors.push(error),
         }
     }

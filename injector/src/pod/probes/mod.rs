@@ -245,6 +245,7 @@ enum Original {
 }
 
 /// Where the probe goes. A named port is replaced by its number in the probe itself.
+#[inline(never)]
 fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_port: i64) -> Original {
     let is_set = |kind: &&&str| probe.lookup(kind).is_some_and(|handler| !handler.is_null());
     let mut given = HANDLERS.iter().filter(is_set);
@@ -271,12 +272,14 @@ const HANDLERS: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 const ACTIONS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 
 /// What the probe or hook does, as it is.
+#[inline(never)]
 fn action(probe: &Map<String, Value>) -> Value {
     let of = |key: &&str| Some(((*key).to_owned(), probe.lookup(key)?.clone()));
     Value::Object(ACTIONS.iter().filter_map(of).collect())
 }
 
 /// The original as the agent reads it.
+#[inline(never)]
 fn prober(probe: &Map<String, Value>) -> Value {
     let fields: [(&str, &[&str]); 3] = [
         ("httpGet", &["path", "port", "host", "scheme", "httpHeaders", "protocol"]),
@@ -308,6 +311,7 @@ fn prober(probe: &Map<String, Value>) -> Value {
 }
 
 /// Whether the agent's record is all of what a probe does: it leaves out what is empty or not known to it.
+#[inline(never)]
 fn is_complete(prober: &Value, action: &Value) -> bool {
     ACTIONS.iter().all(|kind| match (prober.lookup(kind), action.lookup(kind)) {
         (Some(Value::Object(noted)), Some(Value::Object(given))) => {
