@@ -140,8 +140,8 @@ pub(super) fn is_switch(key: &str) -> bool {
 }
 
 impl Injector {
-    /// The findings of an injection. Without a part that it needs, a pod may not be injected at all: that part
-    /// is no cause.
+    /// The findings of an injection. Without a part that it needs, a pod may not be injected at all: that
+    /// part is no cause.
     #[inline(never)]
     fn found(&self, plan: Plan<'_>) -> Option<Found> {
         let found = self.findings(plan).ok()?;
