@@ -163,6 +163,13 @@ fn selectors_that_cannot_select_are_reported() {
     assert!(error.unwrap_err()[0].contains("a map of labels"));
 }
 
+/// `uninject` notes what templates of other names write.
+#[test]
+fn built_in_templates_have_their_names() {
+    let settings = Sources::default().load(&functions(|_| None)).unwrap();
+    assert!(settings.injector.templates.keys().eq(BUILTIN_TEMPLATES));
+}
+
 #[test]
 fn manifest_is_no_config() {
     assert!(load("apiVersion: v1\nkind: Pod\nspec: {serviceAccountName: '{{ .Revision }}'}\n").is_ok());

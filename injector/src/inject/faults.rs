@@ -126,12 +126,9 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Invalid
     }
 }
 
-/// What is there, and what comes of it.
+/// What is there, and what comes of it, if anything is.
 fn shown(fault: &Fault) -> String {
-    match (fault.given.as_str(), fault.outcome) {
-        (given @ ("missing" | "none is set"), validity::REFUSED) => given.to_owned(),
-        (given, outcome) => format!("{given} {outcome}"),
-    }
+    format!("{} {}", fault.given, fault.outcome).trim_end().to_owned()
 }
 
 /// Who has set it and what corrects it, where what the pod has is the cause.

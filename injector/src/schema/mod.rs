@@ -102,9 +102,11 @@ pub(crate) fn workload(kind: &str) -> Option<&'static Schema> {
     }
 }
 
+/// What a probe or hook does: one of these, if Kubernetes is to accept it.
+pub(crate) const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
+
 /// Whether a field is one of those of which an object has one: a patch with another one replaces the object.
 pub(crate) fn is_alternative(of: &'static Schema, key: &str) -> bool {
-    const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
     const SOURCES: &[&str] =
         &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"];
     let table: [(&'static Schema, &'static [&'static str]); 4] = [

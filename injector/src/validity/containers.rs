@@ -86,7 +86,7 @@ pub(super) fn divisor(scope: &mut Scope<'_, '_, '_>) {
 pub(super) fn restart_rules(scope: &mut Scope<'_, '_, '_>) {
     let rules = scope.get("restartPolicyRules").is_some_and(|rules| !is_zero(rules));
     if rules && scope.text("restartPolicy").is_empty() {
-        scope.report("restartPolicy", "missing", "a value, with restartPolicyRules", &[]);
+        scope.absent("restartPolicy", "a value, with restartPolicyRules");
     }
 }
 

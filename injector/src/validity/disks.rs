@@ -21,7 +21,7 @@ pub(super) fn azure(scope: &mut Scope<'_, '_, '_>) {
 pub(super) fn fibre_channel(scope: &mut Scope<'_, '_, '_>) {
     let names = scope.get("targetWWNs").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
     if names && scope.get("lun").is_none() {
-        scope.report("lun", "missing", "0-255, with targetWWNs", &[]);
+        scope.absent("lun", "0-255, with targetWWNs");
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn fibre_channel(scope: &mut Scope<'_, '_, '_>) {
 pub(super) fn iscsi(scope: &mut Scope<'_, '_, '_>) {
     let chap = scope.is_true("chapAuthDiscovery") || scope.is_true("chapAuthSession");
     if chap && scope.get("secretRef").is_none() {
-        scope.report("secretRef", "missing", "a value, with chapAuthDiscovery or chapAuthSession", &[]);
+        scope.absent("secretRef", "a value, with chapAuthDiscovery or chapAuthSession");
     }
 }
 

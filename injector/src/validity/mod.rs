@@ -56,7 +56,9 @@ pub(crate) struct Fault {
 }
 
 /// The API server does not create the pod.
-pub(crate) const REFUSED: &str = "is not accepted";
+const REFUSED: &str = "is not accepted";
+/// A field that is not there: the API server does not create the pod.
+const ABSENT: &str = "";
 /// The API server's default for a volume that has no source.
 pub(crate) const EMPTY_DIR: &str = "makes it an emptyDir";
 
@@ -175,6 +177,12 @@ impl Scope<'_, '_, '_> {
         });
     }
 
+    /// Reports a field that is not there.
+    fn absent(&mut self, key: &str, accepted: &str) {
+        self.report(key, "missing", accepted, &[]);
+        self.enforced_by(Some(EnforcedBy::ApiServer), ABSENT);
+    }
+
     /// Gives the last fault a remedy.
     fn remedy(&mut self, remedy: &'static str) {
         if let Some(fault) = self.checker.faults.last_mut() {
@@ -230,6 +238,7 @@ impl Checker<'_> {
                 let missing = |value: &Value| is_zero(value) && !value.is_number();
                 for key in keys.iter().filter(|key| object.lookup(key).is_none_or(missing)) {
                     self.push(&place.field(key), Vec::new(), "missing".to_owned(), "a value".to_owned());
+                    self.enforced_by(Some(EnforcedBy::ApiServer), ABSENT);
                 }
             }
             Rule::One(keys) | Rule::AtMostOne(keys) => {
@@ -256,8 +265,12 @@ impl Checker<'_> {
 
     fn one_of(&mut self, given: Vec<String>, keys: &[&str], place: &Place<'_>) {
         let accepted = format!("one of {}", keys.join(", "));
-        let shown = if given.is_empty() { "none is set".to_owned() } else { given.join(" and ") };
+        let is_absent = given.is_empty();
+        let shown = if is_absent { "none is set".to_owned() } else { given.join(" and ") };
         self.push(place, given, shown, accepted);
+        if is_absent {
+            self.enforced_by(Some(EnforcedBy::ApiServer), ABSENT);
+        }
     }
 
     fn push(&mut self, place: &Place<'_>, fields: Vec<String>, given: String, accepted: String) {

@@ -161,10 +161,11 @@ pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
     let profile = scope.text("localhostProfile");
     let named = !profile.is_empty();
     if local != named && !scope.text("type").is_empty() {
-        let given = if named { "set" } else { "missing" };
-        let accepted =
-            if local { "the name of a profile, with type Localhost" } else { "none without type Localhost" };
-        scope.report("localhostProfile", given, accepted, &[]);
+        if local {
+            scope.absent("localhostProfile", "the name of a profile, with type Localhost");
+        } else {
+            scope.report("localhostProfile", "set", "none without type Localhost", &[]);
+        }
     }
 }
 

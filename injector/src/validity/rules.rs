@@ -26,7 +26,7 @@ rules! {
     } []
     METADATA {
         "name": [SUBDOMAIN];
-        "generateName": [Text(generate_name, "a-z, 0-9, - and ., with a letter or digit at the begin of each part")];
+        "generateName": [Text(generate_name, "a-z, 0-9, - and ., with a letter or digit at the start of each part")];
         "namespace": [LABEL];
         "labels": [LABEL_KEYS, LABEL_VALUES];
         "annotations": [Keys(annotation_key, QUALIFIED)];

@@ -17,6 +17,7 @@ use crate::path::Lookup as _;
 use super::list::{List, containers, containers_mut, name};
 use super::{PROXY, env, list};
 use crate::annotations::keys;
+use crate::schema::HANDLERS;
 
 /// The proxy's variable with the originals.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -267,8 +268,6 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_p
     }
 }
 
-/// What a probe or hook does: one of these, if Kubernetes is to accept it.
-const HANDLERS: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 const ACTIONS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 
 /// What the probe or hook does, as it is.
