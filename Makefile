@@ -51,7 +51,7 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-guard bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni cni-plugin injector relay programs \
-    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files packages-check packages-reproducible plugin plugin-cluster \
+    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files package-tools packages-check packages-reproducible plugin plugin-cluster \
     gallery picture setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
 help: ## this list
@@ -65,12 +65,12 @@ test: setup ## unit and integration tests; what else CI checks is `make checks` 
 	@$(MAKE) unit
 
 # Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong.
-checks: setup-checks ## what CI runs beside `make test`: lints, documentation, release programs, parity, pods, containerd, proxies, gVisor, cluster, the site (root)
-	@$(MAKE) --jobs $(shell nproc) --output-sync=line lint programs
+checks: setup-checks ## what CI runs beside `make test`: lints, documentation, release programs, parity, pods, containerd, proxies, gVisor, cluster, packages, the site (root)
+	@$(MAKE) --jobs $(shell nproc) --output-sync=line lint programs package-tools
 	@$(MAKE) --jobs 1 program-tests
 
 # A target of its own: `cluster` fails without an API server only where it is the goal.
-program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster docs
+program-tests: plugin instructions schema iptables-versions parity pod containerd proxies gvisor cluster packages packages-check docs
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
@@ -311,6 +311,10 @@ packages: ## archives, .deb, .rpm, bills of materials, checksums, krew manifest:
 package-files: $(if $(filter istio-iptables,$(PACKAGES)),static report) $(if $(filter sidecar-injector,$(PACKAGES)),injector)
 	@packaging/build target/$(TARGET)/release
 
+# What packages are made with.
+package-tools:
+	@packaging/tools
+
 packages-check: setup-packages ## install and remove what is in dist/, in a Debian root and an RPM root (root; network for Debian's packages)
 	@$(AS_ROOT) packaging/check
 
@@ -321,7 +325,7 @@ plugin-cluster: static ## kubectl-capture with kubectl and a real API server (ro
 	@$(AS_ROOT) tests/kubectl_capture/cluster $(STATIC)
 
 plugin: ## kubectl-capture with a stand-in for kubectl, in three shells; shellcheck (cheap: part of `make checks`)
-	@shellcheck --external-sources packaging/kubectl-capture packaging/build packaging/check packaging/reproducible tests/kubectl_capture/run tests/kubectl_capture/kubectl
+	@shellcheck --external-sources packaging/kubectl-capture packaging/build packaging/check packaging/reproducible packaging/tools tests/kubectl_capture/run tests/kubectl_capture/kubectl
 	@tests/kubectl_capture/run
 
 # The release whose fields the table of types in injector/src/schema/ must have.
