@@ -21,10 +21,12 @@ fn volume_with_a_name_of_the_template_is_reported() {
     // Kubernetes: "may not specify more than 1 volume type".
     let error =
         inject(&injector(), &with_volume(&json!({"name": "istio-envoy", "hostPath": {"path": "/x"}})));
-    let Err(InjectError::VolumeNameConflict { volume, sources }) = error else { panic!("{error:?}") };
+    let Err(InjectError::VolumeNameConflict { volume, sources, templates }) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(
-        (volume.as_str(), sources),
-        ("istio-envoy", vec!["hostPath".to_owned(), "emptyDir".to_owned()])
+        (volume.as_str(), sources, templates),
+        ("istio-envoy", vec!["hostPath".to_owned(), "emptyDir".to_owned()], vec!["sidecar".to_owned()])
     );
 
     let mut other = with_volume(

@@ -1,6 +1,6 @@
 //! Conflicts between a pod and its sidecar: names, ports, the sidecar of another mesh.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -201,13 +201,20 @@ pub(super) struct OwnVolume {
     before: Value,
     /// The kinds of its source that a template takes away: by null, or by a directive.
     removed: Vec<String>,
+    /// The templates that use its name.
+    templates: Vec<String>,
 }
 
 /// The pod's own volumes whose names templates use, too; those of an earlier injection are not its own.
 pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnVolume> {
     let added = stripped.previous.as_ref().map_or(&[][..], |previous| &previous.status.volumes);
     let all = || overlays.iter().flat_map(|one| list::items(&one.patch, "volumes"));
-    let mut clashing: HashSet<&str> = all().map(name).collect();
+    let mut clashing: HashMap<&str, Vec<String>> = HashMap::new();
+    for overlay in overlays {
+        for volume in list::items(&overlay.patch, "volumes") {
+            clashing.entry(name(volume)).or_default().push(overlay.name.clone());
+        }
+    }
     for volume in added {
         clashing.remove(volume.as_str());
     }
@@ -227,8 +234,11 @@ pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<OwnV
         own.retain(|source| removing.iter().any(|item| removes(item, source)));
         own
     };
-    let own = list::items(&stripped.pod, "volumes").iter().filter(|volume| clashing.contains(name(volume)));
-    own.map(|volume| OwnVolume { before: volume.clone(), removed: removed(volume) }).collect()
+    let own = list::items(&stripped.pod, "volumes").iter().filter_map(|volume| {
+        let templates = clashing.get(name(volume))?.clone();
+        Some(OwnVolume { before: volume.clone(), removed: removed(volume), templates })
+    });
+    own.collect()
 }
 
 /// What has become of them: one with a source of another kind, beside or instead of its own, is an error; one
@@ -240,7 +250,7 @@ pub(super) fn changed_volumes(own: &[OwnVolume], injected: &Value) -> Result<Vec
     let injected: HashMap<&str, &Value> =
         list::items(injected, "volumes").iter().map(|volume| (name(volume), volume)).collect();
     let mut warnings = Vec::new();
-    for OwnVolume { before, removed } in own {
+    for OwnVolume { before, removed, templates } in own {
         let volume = name(before);
         let Some(after) = injected.get(volume) else { continue };
         let mut sources = sources(before);
@@ -251,12 +261,14 @@ pub(super) fn changed_volumes(own: &[OwnVolume], injected: &Value) -> Result<Vec
             }
         }
         if sources.len() > 1 {
-            return Err(InjectError::VolumeNameConflict { volume: volume.to_owned(), sources });
+            let (volume, templates) = (volume.to_owned(), templates.clone());
+            return Err(InjectError::VolumeNameConflict { volume, sources, templates });
         }
         if *after != before {
             warnings.push(format!(
-                "volume {volume}: the pod has its own, and the template's of this name replaces what is in it; expected another name \
-                 for the pod's own"
+                "volume {volume}: the pod has its own, and that of template {} replaces what is in it; expected another name \
+                 for the pod's own",
+                templates.join(", ")
             ));
         }
     }

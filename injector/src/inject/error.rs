@@ -100,11 +100,12 @@ pub enum InjectError {
     UnknownTemplate { name: String, known: Vec<String> },
     /// A volume of the pod has the name of a template's, and another source.
     #[error(
-        "volume {volume}: the pod has its own, and a template adds one of this name: together they have {}, and Kubernetes accepts one \
+        "volume {volume}: the pod has its own, and template {} adds one of this name: together they have {}, and Kubernetes accepts one \
          source of a volume; expected another name for the pod's own",
+        templates.join(", "),
         sources.join(" and ")
     )]
-    VolumeNameConflict { volume: String, sources: Vec<String> },
+    VolumeNameConflict { volume: String, sources: Vec<String>, templates: Vec<String> },
     /// A template's output is not a pod.
     #[error("template {template}: its output is not a pod: {error}{values}{}", at_line(.line))]
     Yaml { template: String, error: Box<YamlError>, line: String, values: String },

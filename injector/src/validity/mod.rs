@@ -59,6 +59,10 @@ pub(crate) struct Fault {
 const REFUSED: &str = "is not accepted";
 /// A field that is not there: the API server does not create the pod.
 const ABSENT: &str = "";
+/// A mount of what is not there: the API server does not create the pod.
+const NO_VOLUME: &str = "is no volume of the pod";
+/// A claim of what is not there: the API server does not create the pod.
+const NO_CLAIM: &str = "is none of spec.resourceClaims";
 /// The API server's default for a volume that has no source.
 pub(crate) const EMPTY_DIR: &str = "makes it an emptyDir";
 

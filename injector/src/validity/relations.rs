@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::containers::NOT_STARTED;
-use super::{EnforcedBy, Scope, is_zero, text};
+use super::{EnforcedBy, NO_CLAIM, NO_VOLUME, Scope, is_zero, text};
 use crate::path::{Lookup as _, at};
 use crate::quantity::nanos;
 
@@ -85,9 +85,9 @@ pub(super) fn mounts(scope: &mut Scope<'_, '_, '_>) {
                     let place = place.item(container, "name", index);
                     let place = place.field(mounts);
                     let place = place.item(mount, path, at);
-                    let given = format!("{volume:?}, which is no volume of the pod");
                     let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
-                    scope.report("name", given, "the name of one", &[]);
+                    scope.report("name", format!("{volume:?}"), "the name of one", &[]);
+                    scope.enforced_by(Some(EnforcedBy::ApiServer), NO_VOLUME);
                     scope.remedy("add the volume to spec.volumes");
                 }
             }
@@ -231,9 +231,9 @@ pub(super) fn claims(scope: &mut Scope<'_, '_, '_>) {
     let known = at(scope.checker.pod, "/spec/resourceClaims").and_then(Value::as_array);
     let known: Vec<&str> = known.into_iter().flatten().map(name).collect();
     let unknown = claims.into_iter().flatten().map(name).find(|claim| !known.contains(claim));
-    if let Some(given) = unknown.map(|claim| format!("claim {claim:?}, which is none of spec.resourceClaims"))
-    {
-        scope.report("resources", given, "the name of one", &[]);
+    if let Some(claim) = unknown {
+        scope.report("resources", format!("claim {claim:?}"), "the name of one", &[]);
+        scope.enforced_by(Some(EnforcedBy::ApiServer), NO_CLAIM);
     }
 }
 
