@@ -25,7 +25,7 @@ fn faults_of_annotations_name_the_annotation() {
         ),
         (
             json!({"sidecar.istio.io/userVolumeMount": r#"{"nothing": {"mountPath": "/own"}}"#}),
-            ["\"nothing\", which is no volume", "annotation sidecar.istio.io/userVolumeMount"],
+            ["\"nothing\" is no volume", "annotation sidecar.istio.io/userVolumeMount"],
         ),
     ] {
         let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
@@ -188,4 +188,78 @@ fn templates_that_add_one_container_to_both_lists_are_named() {
         problems.len() == 1 && problems[0].contains("the templates sidecar, custom add it"),
         "{problems:?}"
     );
+}
+
+/// A valid pod, what a template adds to it, a part of the message, and whether every pod has the fault.
+const BROKEN_BY_A_TEMPLATE: &[(&str, &str, &str, bool)] = &[
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "lifecycle": {"preStop": {"sleep": {"seconds": 10}}}}]}"#,
+        r#"{"terminationGracePeriodSeconds": 5}"#,
+        "sleep: 10 seconds",
+        false,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "securityContext": {"procMount": "Unmasked"}}], "hostUsers": false}"#,
+        r#"{"hostUsers": true}"#,
+        "procMount: Unmasked",
+        false,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+            "volumes": [{"name": "v", "emptyDir": {}}]}"#,
+        r#"{"volumes": [{"name": "v", "$patch": "delete"}]}"#,
+        "is no volume of the pod",
+        false,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "securityContext": {"runAsUser": 0}}]}"#,
+        r#"{"securityContext": {"runAsNonRoot": true}}"#,
+        "runAsNonRoot: true in the pod",
+        false,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app"}], "hostnameOverride": "own"}"#,
+        r#"{"setHostnameAsFQDN": true}"#,
+        "hostnameOverride",
+        false,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "livenessProbe": {"exec": {"command": ["x"]}}}]}"#,
+        r#"{"containers": [{"name": "app", "livenessProbe": {"successThreshold": 3}}]}"#,
+        "successThreshold: 3",
+        true,
+    ),
+    (
+        r#"{"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "4"}}}]}"#,
+        r#"{"containers": [{"name": "app", "resources": {"limits": {"cpu": "1"}}}]}"#,
+        "request of cpu 4",
+        false,
+    ),
+];
+
+/// A valid pod leaves its author nothing to correct.
+#[test]
+fn the_template_is_named_that_breaks_a_valid_pod() {
+    for (own, added, part, by_config) in BROKEN_BY_A_TEMPLATE {
+        let spec: Value = serde_json::from_str(own).unwrap();
+        let pod = json!({"metadata": {"labels": {"app": "a"}}, "spec": spec});
+        let added: Value = serde_json::from_str(added).unwrap();
+        let templates = json!({"sidecar": template(), "custom": {"spec": added}});
+        let injected = inject(&config(&templates, &["sidecar", "custom"]).unwrap(), &pod).unwrap();
+        let [one] = injected.invalid.as_slice() else { panic!("{part}: {:?}", injected.invalid) };
+        let text = &one.message;
+        assert!(text.contains(part) && text.contains(": correct template custom"), "{one}");
+        assert!(one.by_config == *by_config && !text.contains("correct the pod's own"), "{one}");
+    }
+}
+
+/// One annotation sets them in two containers.
+#[test]
+fn one_fault_in_several_places_is_said_once() {
+    let annotations = json!({"sidecar.istio.io/proxyCPU": "3", "sidecar.istio.io/proxyCPULimit": "2"});
+    let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
+    let [one] = injected.invalid.as_slice() else { panic!("{:?}", injected.invalid) };
+    for container in ["[istio-init]", "[istio-proxy]"] {
+        assert_eq!(one.message.matches(container).count(), 1, "{one}");
+    }
 }

@@ -175,6 +175,19 @@ const MISTAKES: &[(&str, &str)] = &[
         "httpGet and sleep",
     ),
     ("containers: [{%}, {%, args: [x]}]", "\"helper\" twice"),
+    // A pointer in Go: empty is not absent.
+    ("runtimeClassName: \"\"", "runtimeClassName: \"\""),
+    ("preemptionPolicy: \"\"", "preemptionPolicy: \"\""),
+    ("securityContext: {fsGroupChangePolicy: \"\"}", "fsGroupChangePolicy: \"\""),
+    ("containers: [{%, securityContext: {procMount: \"\"}}]", "procMount: \"\""),
+    ("containers: [{%, restartPolicy: \"\"}]", "restartPolicy: \"\""),
+    (
+        "{containers: [{%, volumeMounts: [{name: v, mountPath: /v, mountPropagation: \"\"}]}], volumes: [{name: v, emptyDir: {}}]}",
+        "mountPropagation: \"\"",
+    ),
+    ("containers: [{%, livenessProbe: {httpGet: {port: 1}, periodSeconds: 2147483648}}]", "2147483648"),
+    ("containers: [{%, ports: [{name: a--b, containerPort: 1}]}]", "no two of them together"),
+    ("containers: [{%, ports: [null]}]", "containerPort: missing"),
     ("containers: [{%, image: \"{{ (index .Spec.Containers 7).Image }}\"}]", "index out of range"),
 ];
 
@@ -201,6 +214,17 @@ fn mistakes_in_templates_are_found() {
 /// Templates for other programs read what pods do not have.
 #[test]
 fn what_kubernetes_accepts_is_no_fault() {
+    let proxy = "containers: [{name: istio-proxy, image: \"p:1\"}]";
+    for spec in [
+        "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone., whenUnsatisfiable: DoNotSchedule}]",
+        // Without a label of this key, the API server has nothing to add.
+        "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, \
+         labelSelector: {matchLabels: {team: a}}, matchLabelKeys: [team]}]}}",
+    ] {
+        let text = format!("spec: {{{proxy}, {spec}}}");
+        let config = config_of_texts(&[("sidecar", &text)], &["sidecar"]).unwrap();
+        assert_eq!(config.problems(), [""; 0]);
+    }
     let sidecar =
         "spec: {containers: [{name: istio-proxy, image: \"p:1\"}], volumes: [{name: v, emptyDir: }]}";
     let gateway = "metadata: {name: \"{{ .DeploymentName }}\"}";
@@ -341,4 +365,21 @@ fn another_kind_of_source_replaces() {
     assert_eq!(proxy["lifecycle"]["preStop"], json!({"sleep": {"seconds": 2}}));
     let again = inject(&injector, &injected.pod).unwrap();
     assert_eq!(again.pod.to_string(), injected.pod.to_string());
+}
+
+/// The label is the template's, the constraint the pod's: valid without each other.
+#[test]
+fn keys_of_labels_that_the_pod_has_are_compared_once() {
+    let sidecar =
+        "{metadata: {labels: {team: a}}, spec: {containers: [{name: istio-proxy, image: \"p:1\"}]}}";
+    let injector = config_of_texts(&[("sidecar", sidecar)], &["sidecar"]).unwrap();
+    let mut pod = deployment();
+    pod["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"team": "a"}}, "matchLabelKeys": ["team"],
+    }]);
+    let injected = inject(&injector, &pod).unwrap();
+    let [one] = injected.invalid.as_slice() else { panic!("{:?}", injected.invalid) };
+    assert!(one.message.contains("matchLabelKeys: \"team\" is not accepted"), "{one}");
+    assert!(one.message.contains("template sidecar"), "{one}");
 }

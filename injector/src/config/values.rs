@@ -124,20 +124,28 @@ impl ValuesFrom {
         if set.is_null() { below } else { merge(below, set, Null::Deletes) }
     }
 
-    /// The path of the first value of `--set` that is this text.
+    /// The path of the first value of `--set` that is this text or number.
     #[must_use]
     pub fn set_path_of(&self, text: &str) -> Option<String> {
-        fn find(value: &Value, path: &str, text: &str) -> Option<String> {
-            match value {
-                Value::Object(map) => {
-                    map.iter().find_map(|(key, value)| find(value, &format!("{path}.{key}"), text))
-                }
-                Value::String(held) => (held == text).then(|| path.trim_start_matches('.').to_owned()),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-            }
-        }
-        find(&self.set, "", text)
+        first_path(&self.set, "", &|_, value| match value {
+            Value::String(held) => held == text,
+            Value::Number(held) => held.to_string() == text,
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+        })
     }
+
+    /// The path of the first value of `--set` whose last key is this.
+    pub(crate) fn set_path_with(&self, last: &str) -> Option<String> {
+        first_path(&self.set, "", &|key, _| key == last)
+    }
+}
+
+/// The path of the first value that is wanted, by its own key and its content.
+fn first_path(value: &Value, path: &str, wanted: &dyn Fn(&str, &Value) -> bool) -> Option<String> {
+    value.as_object()?.iter().find_map(|(key, value)| {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if wanted(key, value) { Some(path) } else { first_path(value, &path, wanted) }
+    })
 }
 
 /// The paths at which something else replaces a map with content: templates that read below it fail. Helm

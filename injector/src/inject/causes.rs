@@ -22,7 +22,7 @@ pub(super) struct Cause {
     pub(super) by_config: bool,
     /// Each of these annotations of the pod.
     pub(super) annotations: Vec<String>,
-    /// The pod's own version of a container of the templates.
+    /// The pod's own version of a container that the templates provide.
     pub(super) container: Option<String>,
     /// Each of these templates, in their order.
     pub(super) templates: Vec<String>,
@@ -75,7 +75,7 @@ impl Causes {
             causes.annotations =
                 each(keys, &|key| inject(&lacking_annotations(pod, std::slice::from_ref(key)), None));
         }
-        let own = |container: &&str| render::defines(overlays, container);
+        let own = |container: &&str| render::provides(overlays, container);
         let containers = list::all_containers(pod).map(name).filter(own).map(str::to_owned).collect();
         causes.containers = each(containers, &|container| inject(&lacking_container(pod, container), None));
         causes

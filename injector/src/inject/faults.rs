@@ -8,8 +8,9 @@ use super::causes::{Cause, Causes, is_switch};
 use super::findings::{Finding, TemplateFlaw};
 use super::render::{Flaw, Overlay};
 use crate::annotations::keys;
+use crate::config::ValuesFrom;
 use crate::pod::list;
-use crate::validity::{self, EnforcedBy, Fault, Location};
+use crate::validity::{self, EnforcedBy, Fault, Location, Remedy};
 
 /// A part of an injected pod that Kubernetes does not accept, and that the pod did not have before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,32 +72,84 @@ pub(super) fn added(before: &Value, faults: Vec<Fault>, overlays: &[Overlay]) ->
     added.filter(|fault| !is_meant(fault)).collect()
 }
 
-/// A finding in words, with its origin.
-fn explain(finding: &Finding, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
-    match finding {
-        Finding::Fault(fault) => explain_fault(fault, cause, origins),
-        Finding::Flaw(flaw) => explain_flaw(flaw, cause),
+/// A finding in words: where it is, and all the rest, which may be the same of several places.
+struct Explained {
+    places: Vec<String>,
+    rest: String,
+    by_config: bool,
+    refused_by: Option<EnforcedBy>,
+    templates: Vec<String>,
+}
+
+impl Explained {
+    fn into_field(self) -> InvalidField {
+        let Self { places, rest, by_config, refused_by, templates } = self;
+        InvalidField { message: format!("{}: {rest}", places.join(", ")), by_config, refused_by, templates }
+    }
+
+    /// Whether another is the same of another place; then it is taken up.
+    fn takes(&mut self, other: &mut Self) -> bool {
+        let is_same =
+            (&self.rest, self.by_config, self.refused_by) == (&other.rest, other.by_config, other.refused_by);
+        if is_same {
+            self.places.append(&mut other.places);
+            self.templates.append(&mut other.templates);
+        }
+        is_same
     }
 }
 
-fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> InvalidField {
-    let mut found: Vec<(&str, Origin)> = Vec::new();
-    for field in &fault.fields {
-        found.push((field, origins.of(&fault.location.field(field))));
+/// A finding in words, with its origin.
+fn explain(finding: &Finding, cause: &Cause, origins: &Origins<'_>) -> Explained {
+    match finding {
+        Finding::Fault(fault) => explain_fault(fault, cause, origins),
+        Finding::Flaw(flaw) => explain_flaw(flaw, cause, origins),
     }
-    if found.is_empty() {
-        found.push(("", origins.of(&fault.location)));
+}
+
+fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Explained {
+    let found = origins.of_fault(fault, cause);
+    let mut templates = cause.templates.clone();
+    templates.extend(found.iter().filter_map(|(_, origin)| match origin {
+        Origin::Template(name) => Some(name.clone()),
+        Origin::Config(_) | Origin::Injection | Origin::Pod => None,
+    }));
+    let (name, remedy) = match broken_by(&found, fault, cause, origins) {
+        Some(template) => {
+            templates.push(template.to_owned());
+            let origin = Origin::Template(template.to_owned());
+            (format!("set by the pod, and wrong with {}", origin.name()), origin.remedy())
+        }
+        None => because(cause, named(&found), remedy(&found, fault, cause)),
+    };
+    let set = found.iter().filter(|(_, origin)| matches!(origin, Origin::Template(_)));
+    let set = set.filter_map(|(field, _)| origins.set_value(&fault.location, field)).next();
+    Explained {
+        places: vec![fault.location.to_string()],
+        rest: format!("{}, expected {}; {name}: {remedy}{}", shown(fault), fault.accepted, with_value(set)),
+        by_config: cause.by_config,
+        refused_by: fault.enforced_by,
+        templates,
     }
-    // A later template may have taken away what this one needs.
-    if let ([(_, Origin::Template(one))], Some(last)) = (found.as_mut_slice(), cause.templates.last()) {
-        one.clone_from(last);
-    }
+}
+
+/// The `--set` that a template has printed.
+fn with_value(path: Option<String>) -> String {
+    path.map(|path| format!("; --set {path} has this value")).unwrap_or_default()
+}
+
+/// Who has set which field.
+fn named(found: &[(&str, Origin)]) -> String {
     let same = found.iter().all(|(_, origin)| found.first().is_some_and(|(_, first)| first == origin));
     let names: Vec<String> = if same {
         found.iter().take(1).map(|(_, origin)| format!("set by {}", origin.name())).collect()
     } else {
         found.iter().map(|(field, origin)| format!("{field} set by {}", origin.name())).collect()
     };
+    names.join(", ")
+}
+
+fn remedy(found: &[(&str, Origin)], fault: &Fault, cause: &Cause) -> String {
     // The pod's part is what its author can change; a template is corrected for all pods, and the later one
     // adds to the earlier.
     let rank = |(_, origin): &&(&str, Origin)| match origin {
@@ -105,24 +158,28 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Invalid
         Origin::Config(_) | Origin::Pod => 2,
         Origin::Injection => 3,
     };
-    let remedy = found.iter().min_by_key(rank).map(|(_, origin)| origin.remedy()).unwrap_or_default();
-    let remedy = if fault.remedy.is_empty() { remedy } else { fault.remedy.to_owned() };
-    let (name, remedy) = because(cause, names.join(", "), remedy);
-    let mut templates = cause.templates.clone();
-    templates.extend(found.into_iter().filter_map(|(_, origin)| match origin {
-        Origin::Template(name) => Some(name),
-        Origin::Config(_) | Origin::Injection | Origin::Pod => None,
-    }));
-    InvalidField {
-        message: format!(
-            "{}: {}, expected {}; {name}: {remedy}",
-            fault.location,
-            shown(fault),
-            fault.accepted
-        ),
-        by_config: cause.by_config,
-        refused_by: fault.enforced_by,
-        templates,
+    match fault.remedy {
+        Remedy::Usual => found.iter().min_by_key(rank).map(|(_, origin)| origin.remedy()).unwrap_or_default(),
+        Remedy::OfSetter(text) | Remedy::Always(text) => text.to_owned(),
+    }
+}
+
+/// The template that makes wrong what the pod alone has set, and had right without it.
+fn broken_by<'a>(
+    found: &[(&str, Origin)],
+    fault: &Fault,
+    cause: &'a Cause,
+    origins: &Origins<'a>,
+) -> Option<&'a str> {
+    let is_of_pod = found.iter().all(|(_, origin)| *origin == Origin::Pod);
+    let by_pod = !cause.annotations.is_empty() || cause.container.is_some();
+    if !is_of_pod || by_pod || matches!(fault.remedy, Remedy::Always(_)) {
+        return None;
+    }
+    match (cause.templates.last(), origins.overlays) {
+        (Some(template), _) => Some(template),
+        (None, [only]) => Some(&only.name),
+        (None, _) => None,
     }
 }
 
@@ -166,58 +223,81 @@ const MOST: usize = 20;
 pub(super) fn explain_all(findings: &[Finding], causes: &Causes, origins: &Origins<'_>) -> Vec<InvalidField> {
     let refused = |finding: &Finding| matches!(finding, Finding::Fault(fault) if fault.enforced_by.is_some());
     let more = findings.len().saturating_sub(MOST);
-    let mut explained = Vec::new();
+    let (mut explained, mut count): (Vec<Explained>, _) = (Vec::new(), 0);
     // Of a few, the order is that of the pod.
     for denying in [true, false] {
         for finding in findings {
             let cause = causes.of_finding(finding);
             let is_first = more == 0 || cause.by_config && refused(finding);
-            if is_first == denying && explained.len() < MOST {
-                explained.push(explain(finding, &cause, origins));
+            if is_first != denying || count == MOST {
+                continue;
+            }
+            count += 1;
+            let mut next = explain(finding, &cause, origins);
+            if !explained.iter_mut().any(|one| one.takes(&mut next)) {
+                explained.push(next);
             }
         }
     }
+    let mut fields: Vec<InvalidField> = explained.into_iter().map(Explained::into_field).collect();
     if more > 0 {
-        explained.push(InvalidField {
+        fields.push(InvalidField {
             message: format!("{more} more faults of this pod are not shown"),
             by_config: false,
             refused_by: None,
             templates: Vec::new(),
         });
     }
-    explained
+    fields
 }
 
 /// What a template's output loses or lacks, in words.
-fn explain_flaw(TemplateFlaw { template, flaw }: &TemplateFlaw, cause: &Cause) -> InvalidField {
+fn explain_flaw(
+    TemplateFlaw { template, flaw }: &TemplateFlaw,
+    cause: &Cause,
+    origins: &Origins<'_>,
+) -> Explained {
     let by = |remedy: &str| because(cause, format!("set by template {template}"), remedy.to_owned());
-    let message = match flaw {
+    let (place, rest) = match flaw {
         Flaw::Unknown(field) => {
             let (origin, remedy) = by("correct its name, or remove it");
             let hint = field.similar.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            format!(
-                "{}: no field of a pod in Kubernetes {}, it is dropped{hint}; {origin}: {remedy}",
-                field.path,
-                crate::schema::KUBERNETES
+            let set = origins.values.set_path_with(&field.key);
+            let set = set.map(|path| format!("; it is in --set {path}")).unwrap_or_default();
+            let kubernetes = crate::schema::KUBERNETES;
+            (
+                field.path.clone(),
+                format!(
+                    "no field of a pod in Kubernetes {kubernetes}, it is dropped{hint}; {origin}: {remedy}{set}"
+                ),
             )
         }
-        Flaw::DuplicateKey { key, line } => format!(
-            "template {template}: its output has the key {key:?} twice in one map, in line {line} for the second time: what the \
-             first one had is dropped; expected each key once: merge the two"
+        Flaw::DuplicateKey { key, line } => (
+            format!("template {template}"),
+            format!(
+                "its output has the key {key:?} twice in one map, in line {line} for the second time: what the first one had is \
+                 dropped; expected each key once: merge the two"
+            ),
         ),
         Flaw::DuplicateItem { path, name } => {
             let (origin, remedy) = by("give each a name of its own, or merge the two");
-            format!(
-                "{path}: {name:?} twice, and the second is merged into the first; expected another name for each item; \
-                 {origin}: {remedy}"
+            (
+                path.clone(),
+                format!(
+                    "{name:?} twice, and the second is merged into the first; expected another name for each item; {origin}: \
+                     {remedy}"
+                ),
             )
         }
-        Flaw::NoValue { path } => format!(
-            "{path}: <no value>: a value that template {template} reads is not set; expected the value, or a default in the \
-             template"
+        Flaw::NoValue { path } => (
+            path.clone(),
+            format!(
+                "<no value>: a value that template {template} reads is not set; expected the value, or a default in the template"
+            ),
         ),
     };
-    InvalidField { message, by_config: cause.by_config, refused_by: None, templates: vec![template.clone()] }
+    let templates = vec![template.clone()];
+    Explained { places: vec![place], rest, by_config: cause.by_config, refused_by: None, templates }
 }
 
 /// An injection, to look up in who has set what.
@@ -226,9 +306,33 @@ pub(super) struct Origins<'a> {
     pub(super) injected: &'a Value,
     pub(super) overlays: &'a [Overlay],
     pub(super) injected_annotations: &'a Map<String, Value>,
+    pub(super) values: &'a ValuesFrom,
 }
 
 impl Origins<'_> {
+    /// Who has set the fields of a fault, or else its place.
+    fn of_fault<'f>(&self, fault: &'f Fault, cause: &Cause) -> Vec<(&'f str, Origin)> {
+        let mut found: Vec<(&str, Origin)> = Vec::new();
+        for field in &fault.fields {
+            found.push((field, self.of(&fault.location.field(field))));
+        }
+        if found.is_empty() {
+            found.push(("", self.of(&fault.location)));
+        }
+        // A later template may have taken away what this one needs.
+        if let ([(_, Origin::Template(one))], Some(last)) = (found.as_mut_slice(), cause.templates.last()) {
+            one.clone_from(last);
+        }
+        found
+    }
+
+    /// The `--set` with the value that is at a place, or in its field.
+    fn set_value(&self, location: &Location, field: &str) -> Option<String> {
+        let place = if field.is_empty() { location.clone() } else { location.field(field) };
+        let value = place.find(self.injected)?;
+        self.values.set_path_of(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
     /// Who has set what is at this place; where nothing is, who has set what lacks it.
     fn of(&self, location: &Location) -> Origin {
         let mut at = Some(location.clone());

@@ -228,7 +228,8 @@ impl Injector {
         }
         let causes = Causes::of(self, plan, &stripped, &overlays, &findings);
         let injected_annotations = &self.settings.injector.injected_annotations;
-        let origins = Origins { before, injected: pod, overlays: &overlays, injected_annotations };
+        let values = &self.settings.values_from;
+        let origins = Origins { before, injected: pod, overlays: &overlays, injected_annotations, values };
         faults::explain_all(&findings, &causes, &origins)
     }
 

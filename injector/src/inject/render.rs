@@ -59,6 +59,14 @@ pub(super) fn defines(overlays: &[Overlay], container: &str) -> bool {
     lists.into_iter().any(|list| find(list, container).is_some())
 }
 
+/// Whether a template has the whole of a container, and does not only add to one of the app's.
+pub(super) fn provides(overlays: &[Overlay], container: &str) -> bool {
+    let lists = overlays.iter().flat_map(|overlay| List::BOTH.map(|list| containers(&overlay.patch, list)));
+    let has_image =
+        |one: &Value| one.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty());
+    lists.into_iter().any(|list| find(list, container).is_some_and(has_image))
+}
+
 /// The templates of a pod, aliases expanded.
 pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>, InjectError> {
     let asked: Vec<String> = match annotation(pod, keys::TEMPLATES) {

@@ -312,6 +312,25 @@ mod tests {
         }
     }
 
+    /// Templates print them, and nobody can correct a built-in one.
+    #[test]
+    fn values_of_set_are_named() {
+        for (set, part) in [
+            (
+                json!({"global": {"imagePullPolicy": "always"}}),
+                "; --set global.imagePullPolicy has this value",
+            ),
+            (
+                json!({"global": {"proxy": {"lifecycle": {"preStop": {"foo": 1}}}}}),
+                "; it is in --set global.proxy.lifecycle.preStop.foo",
+            ),
+        ] {
+            let settings = Sources::default().load_with(&functions(|_| None), set).unwrap();
+            let found = inject(&Injector::new(settings, Options::default()));
+            assert!(found.iter().any(|one| one.contains(part)), "{part}: {found:?}");
+        }
+    }
+
     #[test]
     fn faults_of_a_config() {
         let config = |template: &str| format!("policy: enabled\ntemplates: {{sidecar: {template:?}}}\n");

@@ -1,7 +1,17 @@
 //! Checks that several types share, and the form in which tables of types are written.
 
-use super::Check::{self, Range, Text};
-use super::text::{dns_label, dns_subdomain, relative_path};
+use super::Check::{self, Items, Keys, Range, Text, Values};
+use super::text::{
+    annotation_key, dns_label, dns_subdomain, finalizer, label_value, qualified_name, relative_path,
+};
+
+pub(super) const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
+pub(super) const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
+pub(super) const LABEL_VALUES: Check =
+    Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
+pub(super) const ANNOTATION_KEYS: Check = Keys(annotation_key, QUALIFIED);
+pub(super) const FINALIZERS: Check =
+    Items(finalizer, "DOMAIN/NAME, foregroundDeletion, orphan or kubernetes");
 
 pub(super) const LABEL: Check =
     Text(dns_label, "a-z, 0-9 and -, at most 63 of them, with a letter or digit at both ends");

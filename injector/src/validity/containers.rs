@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{EnforcedBy, Scope, images, is_zero};
+use super::{EnforcedBy, Scope, images, is_zero, text};
 use crate::path::{Lookup as _, at};
 use crate::quantity;
 
@@ -54,6 +54,16 @@ pub(super) fn probed_ports(scope: &mut Scope<'_, '_, '_>) {
     for (key, given) in found {
         scope.report(key, given, "the name of one of the container's ports", &[]);
         scope.enforced_by(None, "cannot be called");
+    }
+}
+
+/// A key that no ConfigMap and no Secret has: the API server does not look, and kubelet does not find it.
+pub(super) fn item_key(scope: &mut Scope<'_, '_, '_>) {
+    let key = scope.text("key");
+    if !key.is_empty() && !text::config_key(key) {
+        let given = format!("{key:?}");
+        scope.report("key", given, "letters, digits, -, _ and .", &[]);
+        scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::Scope;
+use super::{ABSENT, EnforcedBy, Scope, is_zero};
+use crate::path::Lookup as _;
 use crate::quantity;
 
 /// The place of an Azure disk depends on its kind.
@@ -17,11 +18,55 @@ pub(super) fn azure(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-/// World-wide names of a target need the number of a unit.
+/// A target has one sort of names; its world-wide ones need the number of a unit.
 pub(super) fn fibre_channel(scope: &mut Scope<'_, '_, '_>) {
-    let names = scope.get("targetWWNs").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
-    if names && scope.get("lun").is_none() {
+    let set = |key: &str| scope.get(key).is_some_and(|names| !is_zero(names));
+    let given: Vec<&str> = ["targetWWNs", "wwids"].into_iter().filter(|key| set(key)).collect();
+    one_of(scope, &given, "one of targetWWNs, wwids");
+    if given.contains(&"targetWWNs") && scope.get("lun").is_none() {
         scope.absent("lun", "0-255, with targetWWNs");
+    }
+}
+
+/// A dataset is known by its name or by its number.
+pub(super) fn flocker(scope: &mut Scope<'_, '_, '_>) {
+    let set = |key: &str| !scope.text(key).is_empty();
+    let given: Vec<&str> = ["datasetName", "datasetUUID"].into_iter().filter(|key| set(key)).collect();
+    one_of(scope, &given, "one of datasetName, datasetUUID");
+}
+
+fn one_of(scope: &mut Scope<'_, '_, '_>, given: &[&str], accepted: &str) {
+    match given {
+        [] => {
+            scope.report("", "none is set", accepted, &[]);
+            scope.enforced_by(Some(EnforcedBy::ApiServer), ABSENT);
+        }
+        [_] => {}
+        several => scope.report("", several.join(" and "), accepted, several),
+    }
+}
+
+/// What a claim is filled from: of the core group only another claim.
+pub(super) fn data_source(scope: &mut Scope<'_, '_, '_>) {
+    let kind = scope.text("kind");
+    if scope.text("apiGroup").is_empty() && !matches!(kind, "" | "PersistentVolumeClaim") {
+        let given = format!("{kind:?}");
+        scope.report("kind", given, "PersistentVolumeClaim, or an apiGroup beside it", &[]);
+    }
+}
+
+/// The two forms of a source say the same.
+pub(super) fn data_sources(scope: &mut Scope<'_, '_, '_>) {
+    let (Some(one), Some(other)) = (scope.get("dataSource"), scope.get("dataSourceRef")) else { return };
+    let in_namespace = other.lookup("namespace").is_some_and(|namespace| !is_zero(namespace));
+    let differ = ["apiGroup", "kind", "name"].iter().any(|key| one.lookup(key) != other.lookup(key));
+    let fields = ["dataSource", "dataSourceRef"];
+    if in_namespace {
+        let given = "dataSource, and dataSourceRef with a namespace";
+        scope.report("", given, "dataSourceRef alone", &fields);
+    } else if differ {
+        let given = "dataSource and dataSourceRef with different content";
+        scope.report("", given, "one of them, or both alike", &fields);
     }
 }
 

@@ -48,12 +48,27 @@ pub(crate) struct Fault {
     /// What Kubernetes accepts.
     pub accepted: String,
     /// What corrects it, if the rule does not say so.
-    pub remedy: &'static str,
+    pub remedy: Remedy,
     /// Who enforces the rule; otherwise Kubernetes accepts what has another effect than it seems to have.
     pub enforced_by: Option<EnforcedBy>,
     /// What comes of it.
     pub outcome: &'static str,
 }
+
+/// What corrects a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// A correction of what is there.
+    Usual,
+    /// This, of who has set what is there.
+    OfSetter(&'static str),
+    /// This, whoever has set it.
+    Always(&'static str),
+}
+
+/// What the name of a port is.
+const PORT_NAME: &str =
+    "at most 15 of a-z, 0-9 and -, with a letter among them, no - at an end and no two of them together";
 
 /// The API server does not create the pod.
 const REFUSED: &str = "is not accepted";
@@ -130,6 +145,8 @@ enum Check {
     Unique(&'static [&'static str]),
     /// At most so many items.
     AtMost(usize),
+    /// A text that is there is not empty: in Go it is a pointer.
+    NotEmpty,
 }
 
 /// What the fields of an object must be together.
@@ -175,7 +192,7 @@ impl Scope<'_, '_, '_> {
             fields: fields.iter().map(|&field| field.to_owned()).collect(),
             given: given.into(),
             accepted: accepted.into(),
-            remedy: "",
+            remedy: Remedy::Usual,
             enforced_by: Some(EnforcedBy::ApiServer),
             outcome: REFUSED,
         });
@@ -188,7 +205,7 @@ impl Scope<'_, '_, '_> {
     }
 
     /// Gives the last fault a remedy.
-    fn remedy(&mut self, remedy: &'static str) {
+    fn remedy(&mut self, remedy: Remedy) {
         if let Some(fault) = self.checker.faults.last_mut() {
             fault.remedy = remedy;
         }
@@ -207,7 +224,13 @@ struct Checker<'p> {
 
 impl Checker<'_> {
     fn object(&mut self, value: &Value, of: &'static Type, place: &Place<'_>) {
-        let Value::Object(object) = value else { return };
+        let empty = Map::new();
+        let object = match value {
+            Value::Object(object) => object,
+            // An item of a list: to the API server one without content.
+            Value::Null => &empty,
+            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
+        };
         for (key, value) in object {
             if value.is_null() {
                 continue;
@@ -284,7 +307,7 @@ impl Checker<'_> {
             fields,
             given,
             accepted,
-            remedy: "",
+            remedy: Remedy::Usual,
             enforced_by,
             outcome: REFUSED,
         });
@@ -320,6 +343,7 @@ impl Check {
             | Self::Range(..)
             | Self::Port
             | Self::Items(..)
+            | Self::NotEmpty
             | Self::Unique(_)
             | Self::AtMost(_) => false,
         };
@@ -336,6 +360,9 @@ impl Check {
             (Self::OneOf(words), Value::String(text)) => (!text.is_empty()
                 && !words.contains(&text.as_str()))
             .then(|| (quoted(text), words.join(", "))),
+            (Self::NotEmpty, Value::String(text)) => {
+                text.is_empty().then(|| ("\"\"".to_owned(), "a value, or no such field".to_owned()))
+            }
             (Self::Range(from, to), Value::Number(number)) => {
                 (!number.as_i64().is_some_and(|n| (*from..=*to).contains(&n)))
                     .then(|| (number.to_string(), range(*from, *to)))
@@ -344,9 +371,9 @@ impl Check {
                 (!number.as_i64().is_some_and(|n| (1..=65535).contains(&n)))
                     .then(|| (number.to_string(), "a port, 1-65535".to_owned()))
             }
-            (Self::Port, Value::String(text)) => (!text::port_name(text)).then(|| {
-                (quoted(text), "the name of a port: at most 15 of a-z, 0-9 and -, with a letter".to_owned())
-            }),
+            (Self::Port, Value::String(text)) => {
+                (!text::port_name(text)).then(|| (quoted(text), format!("the name of a port: {PORT_NAME}")))
+            }
             (Self::Items(passes, accepted), Value::Array(items)) => {
                 let bad = items.iter().filter_map(Value::as_str).find(|text| !passes(text));
                 bad.map(|text| (quoted(text), format!("items that are {accepted}")))

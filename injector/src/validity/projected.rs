@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::Scope;
 use super::relations::list;
+use super::{ABSENT, EnforcedBy, Scope};
 use crate::path::Lookup as _;
 
 /// Items of projected sources have different paths.
@@ -33,5 +33,14 @@ pub(super) fn source(scope: &mut Scope<'_, '_, '_>) {
     } else if given.is_empty() {
         scope.report("", "none is set", accepted, &[]);
         scope.enforced_by(None, "projects no file");
+    }
+}
+
+/// A certificate is written to some file.
+pub(super) fn certificate(scope: &mut Scope<'_, '_, '_>) {
+    const PATHS: [&str; 3] = ["certificateChainPath", "credentialBundlePath", "keyPath"];
+    if PATHS.iter().all(|key| scope.text(key).is_empty()) {
+        scope.report("", "none is set", format!("one of {}", PATHS.join(", ")), &[]);
+        scope.enforced_by(Some(EnforcedBy::ApiServer), ABSENT);
     }
 }

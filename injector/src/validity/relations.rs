@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::containers::NOT_STARTED;
-use super::{EnforcedBy, NO_CLAIM, NO_VOLUME, Scope, is_zero, text};
+use super::{EnforcedBy, NO_CLAIM, NO_VOLUME, Remedy, Scope, is_zero, text};
 use crate::path::{Lookup as _, at};
 use crate::quantity::nanos;
 
@@ -28,7 +28,9 @@ pub(super) fn containers(scope: &mut Scope<'_, '_, '_>) {
             "a container beside native sidecars and other init containers",
             &[],
         );
-        scope.remedy("for a gateway, choose its template by annotation inject.istio.io/templates");
+        scope.remedy(Remedy::Always(
+            "for a gateway, choose its template by annotation inject.istio.io/templates",
+        ));
     }
 }
 
@@ -88,7 +90,7 @@ pub(super) fn mounts(scope: &mut Scope<'_, '_, '_>) {
                     let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
                     scope.report("name", format!("{volume:?}"), "the name of one", &[]);
                     scope.enforced_by(Some(EnforcedBy::ApiServer), NO_VOLUME);
-                    scope.remedy("add the volume to spec.volumes");
+                    scope.remedy(Remedy::OfSetter("add the volume to spec.volumes"));
                 }
             }
         }
@@ -265,9 +267,9 @@ pub(super) fn non_root(scope: &mut Scope<'_, '_, '_>) {
         if own == Some(true) { "true, with runAsUser 0" } else { "true in the pod, with runAsUser 0" };
     let mut scope = Scope { checker: scope.checker, object: scope.object, place: &place };
     scope.report("runAsNonRoot", given, "false where a container runs as user 0", &[]);
-    scope.remedy(
+    scope.remedy(Remedy::OfSetter(
         "set it to false in this container, or remove what needs user 0, such as interceptionMode TPROXY or capNetBindService",
-    );
+    ));
     scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
 }
 

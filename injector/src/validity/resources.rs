@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::relations::{list, name};
-use super::{Scope, text};
+use super::{Remedy, Scope, text};
 use crate::path::Lookup as _;
 use crate::quantity::nanos;
 
@@ -134,7 +134,7 @@ pub(super) fn pod_resources(scope: &mut Scope<'_, '_, '_>) {
         if !parts.is_empty() {
             let accepted = format!("at least the limit of each container ({})", parts.join(", "));
             scope.report("resources", format!("limit of {resource} {}", shown(given)), accepted, &[]);
-            scope.remedy(RAISE);
+            scope.remedy(Remedy::Always(RAISE));
         }
     }
 }
@@ -159,7 +159,7 @@ fn pod_request(scope: &mut Scope<'_, '_, '_>, resources: &Map<String, Value>, ki
     let given = resources.lookup(kind).and_then(|own| own.lookup(resource)).map(shown).unwrap_or_default();
     let word = kind.trim_end_matches('s');
     scope.report("resources", format!("{word} of {resource} {given}"), accepted, &[]);
-    scope.remedy(RAISE);
+    scope.remedy(Remedy::Always(RAISE));
 }
 
 /// A container and what it has of a resource.

@@ -1,19 +1,18 @@
 //! The table of rules for pods and containers; [`super::volumes`] has that for volumes.
 
-use super::checks::{LABEL, RELATIVE, SUBDOMAIN, USER, rules};
+use super::checks::{
+    ANNOTATION_KEYS, FINALIZERS, LABEL, LABEL_KEYS, LABEL_VALUES, QUALIFIED, RELATIVE, SUBDOMAIN, USER, rules,
+};
 use super::text::*;
 use super::{
-    Check, Inner, Row, Rule, Type, containers, metadata, relations, resources, scheduling, volumes, windows,
+    Check, Inner, PORT_NAME, Row, Rule, Type, containers, metadata, relations, resources, scheduling,
+    volumes, windows,
 };
-use Check::{AtMost, Items, Keys, OneOf, Port, Range, Text, Unique, Values};
+use Check::{AtMost, Items, Keys, NotEmpty, OneOf, Port, Range, Text, Unique};
 use Rule::{AtMostOne, One, Relation, Required};
 
 const NOT_NEGATIVE: Check = Range(0, i64::MAX);
-const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
 const VARIABLE_NAME: &str = "printable ASCII characters other than =";
-const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
-const LABEL_VALUES: Check =
-    Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
 const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "tcpSocket"];
 const PROFILE_TYPE: Check = OneOf(&["RuntimeDefault", "Unconfined", "Localhost"]);
 const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
@@ -29,8 +28,8 @@ rules! {
         "generateName": [Text(generate_name, "a-z, 0-9, - and ., with a letter or digit at the start of each part")];
         "namespace": [LABEL];
         "labels": [LABEL_KEYS, LABEL_VALUES];
-        "annotations": [Keys(annotation_key, QUALIFIED)];
-        "finalizers": [Items(finalizer, "DOMAIN/NAME, foregroundDeletion, orphan or kubernetes")];
+        "annotations": [ANNOTATION_KEYS];
+        "finalizers": [FINALIZERS];
         "ownerReferences": [] list(OWNER, "uid");
     } [Relation(metadata::annotations), Relation(metadata::owners)]
     OWNER {} [Required(&["apiVersion", "kind", "name", "uid"])]
@@ -53,8 +52,8 @@ rules! {
         "subdomain": [LABEL];
         "hostAliases": [] list(HOST_ALIAS, "ip");
         "priorityClassName": [SUBDOMAIN];
-        "runtimeClassName": [SUBDOMAIN];
-        "preemptionPolicy": [OneOf(&["PreemptLowerPriority", "Never"])];
+        "runtimeClassName": [NotEmpty, SUBDOMAIN];
+        "preemptionPolicy": [NotEmpty, OneOf(&["PreemptLowerPriority", "Never"])];
         "tolerations": [] list(TOLERATION, "key");
         "affinity": [] object(AFFINITY);
         "readinessGates": [] list(READINESS_GATE, "conditionType");
@@ -74,7 +73,7 @@ rules! {
     EVICTION_RESPONDER { "name": [Text(prefixed_key, "DOMAIN/NAME")]; } [Required(&["name"])]
     QUALIFIED_NAME { "name": [Text(qualified_name, QUALIFIED)]; } [Required(&["name"])]
     READINESS_GATE { "conditionType": [Text(qualified_name, QUALIFIED)]; } [Required(&["conditionType"])]
-    CLAIM { "name": [LABEL]; "resourceClaimName": [SUBDOMAIN]; "resourceClaimTemplateName": [SUBDOMAIN]; }
+    CLAIM { "name": [LABEL]; "resourceClaimName": [NotEmpty, SUBDOMAIN]; "resourceClaimTemplateName": [NotEmpty, SUBDOMAIN]; }
         [Required(&["name"]), One(&["resourceClaimName", "resourceClaimTemplateName"])]
     HOST_ALIAS { "ip": [Text(address, "an IP address")]; "hostnames": [Items(dns_subdomain, "DNS names")]; } [Required(&["ip"])]
     DNS {
@@ -85,9 +84,9 @@ rules! {
     NAMED {} [Required(&["name"])]
     POD_SECURITY {
         "runAsUser": [USER]; "runAsGroup": [USER]; "fsGroup": [USER];
-        "fsGroupChangePolicy": [OneOf(&["OnRootMismatch", "Always"])];
-        "supplementalGroupsPolicy": [OneOf(&["Merge", "Strict"])];
-        "seLinuxChangePolicy": [OneOf(&["MountOption", "Recursive"])];
+        "fsGroupChangePolicy": [NotEmpty, OneOf(&["OnRootMismatch", "Always"])];
+        "supplementalGroupsPolicy": [NotEmpty, OneOf(&["Merge", "Strict"])];
+        "seLinuxChangePolicy": [NotEmpty, OneOf(&["MountOption", "Recursive"])];
         "sysctls": [Unique(&["name"])] list(SYSCTL, "name");
         "seccompProfile": [] object(SECCOMP);
         "appArmorProfile": [] object(APP_ARMOR);
@@ -95,8 +94,8 @@ rules! {
     } [Relation(relations::groups), Relation(windows::pod_security)]
     WINDOWS {} [Relation(windows::options)]
     SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
-    SECCOMP { "type": [PROFILE_TYPE]; "localhostProfile": [RELATIVE]; } [Required(&["type"]), Relation(relations::profile)]
-    APP_ARMOR { "type": [PROFILE_TYPE]; "localhostProfile": [Text(profile_path, "a path of at most 4095 bytes without blanks around it")]; }
+    SECCOMP { "type": [PROFILE_TYPE]; "localhostProfile": [NotEmpty, RELATIVE]; } [Required(&["type"]), Relation(relations::profile)]
+    APP_ARMOR { "type": [PROFILE_TYPE]; "localhostProfile": [NotEmpty, Text(profile_path, "a path of at most 4095 bytes without blanks around it")]; }
         [Required(&["type"]), Relation(relations::profile)]
     TOLERATION {
         "key": [Text(qualified_name, QUALIFIED)];
@@ -106,10 +105,9 @@ rules! {
     SPREAD {
         "maxSkew": [Range(1, i32::MAX as i64)];
         "minDomains": [Range(1, i32::MAX as i64)];
-        "topologyKey": [Text(qualified_name, QUALIFIED)];
         "whenUnsatisfiable": [OneOf(&["DoNotSchedule", "ScheduleAnyway"])];
-        "nodeAffinityPolicy": [OneOf(&["Honor", "Ignore"])];
-        "nodeTaintsPolicy": [OneOf(&["Honor", "Ignore"])];
+        "nodeAffinityPolicy": [NotEmpty, OneOf(&["Honor", "Ignore"])];
+        "nodeTaintsPolicy": [NotEmpty, OneOf(&["Honor", "Ignore"])];
         "labelSelector": [] object(SELECTOR);
         "matchLabelKeys": [Items(qualified_name, QUALIFIED)];
     } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"]), Relation(scheduling::spread)]
@@ -144,7 +142,7 @@ rules! {
         "image": [Text(trimmed, "text without blanks around it")];
         "imagePullPolicy": [OneOf(&["Always", "IfNotPresent", "Never"])];
         "terminationMessagePolicy": [OneOf(&["File", "FallbackToLogsOnError"])];
-        "restartPolicy": [OneOf(&["Always", "OnFailure", "Never"])];
+        "restartPolicy": [NotEmpty, OneOf(&["Always", "OnFailure", "Never"])];
         "restartPolicyRules": [] list(RESTART_RULE, "");
         "ports": [Unique(&["name"])] list(PORT, "containerPort");
         "env": [] list(VARIABLE, "name");
@@ -168,7 +166,7 @@ rules! {
     PORT {
         "containerPort": [Range(1, 65535)];
         "hostPort": [Range(0, 65535)];
-        "name": [Text(port_name, "at most 15 of a-z, 0-9 and -, with a letter")];
+        "name": [Text(port_name, PORT_NAME)];
         "protocol": [OneOf(&["TCP", "UDP", "SCTP"])];
     } [Required(&["containerPort"])]
     VARIABLE { "name": [Text(variable, VARIABLE_NAME)]; "valueFrom": [] object(VALUE_FROM); }
@@ -192,8 +190,8 @@ rules! {
     MOUNT {
         "subPath": [RELATIVE];
         "subPathExpr": [RELATIVE];
-        "mountPropagation": [OneOf(&["None", "HostToContainer", "Bidirectional"])];
-        "recursiveReadOnly": [OneOf(&["Disabled", "IfPossible", "Enabled"])];
+        "mountPropagation": [NotEmpty, OneOf(&["None", "HostToContainer", "Bidirectional"])];
+        "recursiveReadOnly": [NotEmpty, OneOf(&["Disabled", "IfPossible", "Enabled"])];
         "bindMountOptions": [Items(|word| matches!(word, "noexec" | "nodev" | "nosuid"), "noexec, nodev or nosuid")];
     } [Required(&["name", "mountPath"]), AtMostOne(&["subPath", "subPathExpr"]), Relation(relations::read_only)]
     DEVICE { "devicePath": [Text(no_parent, "a path without ..")]; } [Required(&["name", "devicePath"])]
@@ -237,7 +235,7 @@ rules! {
     } [Relation(resources::requests)]
     SECURITY {
         "runAsUser": [USER]; "runAsGroup": [USER];
-        "procMount": [OneOf(&["Default", "Unmasked"])];
+        "procMount": [NotEmpty, OneOf(&["Default", "Unmasked"])];
         "seccompProfile": [] object(SECCOMP);
         "appArmorProfile": [] object(APP_ARMOR);
         "windowsOptions": [] object(WINDOWS);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Scope, is_zero};
-use crate::path::Lookup as _;
+use crate::path::{Lookup as _, at};
 
 /// The pod has no node before its gates are gone.
 pub(super) fn gates(scope: &mut Scope<'_, '_, '_>) {
@@ -43,45 +43,35 @@ pub(super) fn spread(scope: &mut Scope<'_, '_, '_>) {
         let given = scope.get("minDomains").map(ToString::to_string).unwrap_or_default();
         scope.report("minDomains", given, "none with whenUnsatisfiable: ScheduleAnyway", &[]);
     }
-    let keys = scope.get("matchLabelKeys").is_some_and(|keys| !is_zero(keys));
-    if keys && scope.get("labelSelector").is_none() {
-        scope.report("matchLabelKeys", "set", "none without labelSelector", &[]);
-    }
+    label_keys(scope);
 }
 
-/// Keys of the pod's own labels that a term compares, or must not.
+/// Keys of the pod's own labels that a term or constraint compares, or must not.
 pub(super) fn label_keys(scope: &mut Scope<'_, '_, '_>) {
     let keys = |key: &str| -> Vec<String> {
         let items = scope.get(key).and_then(Value::as_array).into_iter().flatten();
         items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
     };
     let (same, other) = (keys("matchLabelKeys"), keys("mismatchLabelKeys"));
-    if scope.get("labelSelector").is_none() {
-        for (key, _) in
-            [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)].iter().filter(|one| !one.1.is_empty())
-        {
-            scope.report(key, "set", "none without labelSelector", &[]);
+    let Some(selector) = scope.get("labelSelector") else {
+        for (key, keys) in [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)] {
+            if !keys.is_empty() {
+                scope.report(key, "set", "none without labelSelector", &[]);
+            }
         }
-    }
-    let selector = scope.get("labelSelector");
-    let selects = |key: &str| {
-        let labels = selector.and_then(|selector| selector.lookup("matchLabels"));
-        let expressions = selector.and_then(|selector| selector.lookup("matchExpressions")?.as_array());
-        let mut expressions = expressions.into_iter().flatten();
-        labels.is_some_and(|labels| labels.lookup(key).is_some())
-            || expressions.any(|one| one.lookup("key").is_some_and(|of| of == key))
+        return;
     };
-    let again = [("matchLabelKeys", &same), ("mismatchLabelKeys", &other)]
-        .map(|(field, keys)| (field, keys.iter().find(|key| selects(key))));
-    for (field, key) in again {
-        if let Some(key) = key {
-            scope.report(
-                field,
-                format!("{key:?}"),
-                "a key that labelSelector does not have",
-                &["labelSelector"],
-            );
-        }
+    // The API server adds an expression for each of the keys that the pod has as a label.
+    let own = at(scope.checker.pod, "/metadata/labels");
+    let has = |labels: Option<&Value>, key: &str| labels.is_some_and(|labels| labels.lookup(key).is_some());
+    let again = same.iter().find(|key| {
+        let expressions = selector.lookup("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+        let expressions = expressions.filter(|one| one.lookup("key").is_some_and(|of| of == *key)).count();
+        expressions + usize::from(has(selector.lookup("matchLabels"), key)) + usize::from(has(own, key)) > 1
+    });
+    if let Some(key) = again {
+        let accepted = "a key that labelSelector does not have, or that is no label of the pod";
+        scope.report("matchLabelKeys", format!("{key:?}"), accepted, &["labelSelector"]);
     }
     if let Some(both) = same.iter().find(|key| other.contains(key)) {
         let accepted = "a key in one of matchLabelKeys, mismatchLabelKeys";

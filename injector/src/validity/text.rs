@@ -132,9 +132,41 @@ pub(super) fn access_mode(text: &str) -> bool {
     matches!(text, "ReadOnlyMany" | "ReadWriteMany" | "ReadWriteOnce" | "ReadWriteOncePod")
 }
 
-/// The name of an iSCSI target.
+/// The name of an iSCSI target or initiator.
 pub(super) fn iscsi_name(text: &str) -> bool {
-    ["iqn.", "eui.", "naa."].iter().any(|prefix| text.starts_with(prefix))
+    let plain = |text: &str, count| text.len() == count && text.bytes().all(|c| c.is_ascii_alphanumeric());
+    // In Go's patterns the dot behind these two is any character.
+    let behind = |prefix: &str| text.strip_prefix(prefix)?.get(1..);
+    behind("eui").is_some_and(|id| plain(id, 16))
+        || behind("naa").is_some_and(|id| plain(id, 32))
+        || text.strip_prefix("iqn.").is_some_and(iqn)
+}
+
+/// `YEAR-MONTH.NAME:NAME`
+fn iqn(text: &str) -> bool {
+    let date = |text: &str| {
+        text.split_once('-').is_some_and(|(year, month)| {
+            (year.len(), month.len()) == (4, 2)
+                && (year.bytes().chain(month.bytes())).all(|c| c.is_ascii_digit())
+        })
+    };
+    let is_part = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+    };
+    text.split_once('.').is_some_and(|(begin, rest)| {
+        date(begin)
+            && rest.split_once(':').is_some_and(|(authority, name)| {
+                is_part(authority)
+                    && !name.is_empty()
+                    && !name.contains(|c: char| c.is_ascii_whitespace() || ",;*&$|".contains(c))
+            })
+    })
+}
+
+/// A key of an option of a flexVolume: those of Kubernetes are its own.
+pub(super) fn flex_option(text: &str) -> bool {
+    let domain = format!(".{}", text.split('/').next().unwrap_or_default().to_ascii_lowercase());
+    ![".kubernetes.io", ".k8s.io"].iter().any(|own| domain.ends_with(own))
 }
 
 /// An absolute path.
@@ -213,7 +245,7 @@ mod tests {
     fn texts_are_accepted_as_kubernetes_accepts_them() {
         type Row = (fn(&str) -> bool, &'static [&'static str], &'static [&'static str]);
         let long = "a".repeat(64);
-        let table: [Row; 18] = [
+        let table: [Row; 19] = [
             (dns_label, &["a", "a-1", "1"], &["", "A", "a_b", "-a", "a-", "a.b"]),
             (dns_subdomain, &["a.b-c.1"], &["", "a..b", "A.b", "a.-b", ".a"]),
             (label_value, &["", "A_b.c-1"], &["-a", "a b", "a/b"]),
@@ -234,7 +266,12 @@ mod tests {
             (csi_driver, &["A.b"], &["a_b", "a..b"]),
             (pod_resource, &["cpu", "hugepages-2Mi"], &["ephemeral-storage", "example.com/gpu"]),
             (access_mode, &["ReadWriteOnce"], &["RWO"]),
-            (iscsi_name, &["iqn.2001-04.com.example:a"], &["a"]),
+            (
+                iscsi_name,
+                &["iqn.2001-04.com.example:a", "eui.0123456789abcdef"],
+                &["a", "naa.123", "iqn.2001-04.com.example:a ", "iqn.2001-04.com.example", "iqn.1-04.a:b"],
+            ),
+            (flex_option, &["a", "example.com/fsType"], &["kubernetes.io/fsType", "A.K8s.io/x"]),
             (resource, &["cpu", "hugepages-2Mi", "nvidia.com/gpu"], &["cpus", "gpu"]),
         ];
         for (test, good, bad) in table {

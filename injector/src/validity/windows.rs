@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::relations::list;
-use super::{Scope, is_zero, text};
+use super::{Remedy, Scope, is_zero, text};
 use crate::path::{Lookup as _, at};
 
 /// Options of Windows: what a user's name is, and that no pod of Linux has them.
@@ -98,7 +98,7 @@ fn of_linux(scope: &mut Scope<'_, '_, '_>, fields: &[&'static str]) {
     if !fields.is_empty() {
         let accepted = "no field of Linux, with spec.os.name windows";
         scope.report("", fields.join(", "), accepted, fields);
-        scope.remedy("exclude pods of Windows by label sidecar.istio.io/inject: \"false\"");
+        scope.remedy(Remedy::Always("exclude pods of Windows by label sidecar.istio.io/inject: \"false\""));
     }
 }
 

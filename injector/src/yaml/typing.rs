@@ -81,8 +81,9 @@ fn check_kind(
         | (_, Value::Null)
         | (Kind::Bool, Value::Bool(_))
         | (Kind::Str | Kind::Named(INT_OR_STRING_NAME, _), Value::String(_)) => Ok(()),
-        (Kind::Int32 | Kind::Int64 | Kind::Named(INT_OR_STRING_NAME, _), Value::Number(number))
-            if number.is_i64() =>
+        (Kind::Int64, Value::Number(number)) if number.is_i64() => Ok(()),
+        (Kind::Int32 | Kind::Named(INT_OR_STRING_NAME, _), Value::Number(number))
+            if number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) =>
         {
             Ok(())
         }

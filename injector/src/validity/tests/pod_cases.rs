@@ -323,7 +323,7 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
     ("/spec/dnsConfig", "{\"searches\": [\".\"]}", ""),
     (
         "/spec/affinity",
-        "{\"podAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{\"topologyKey\": \"zone\", \"labelSelector\": {\"matchLabels\": {\"a\": \"b\"}}, \"matchLabelKeys\": [\"a\"]}]}}",
+        "{\"podAffinity\": {\"requiredDuringSchedulingIgnoredDuringExecution\": [{\"topologyKey\": \"zone\", \"labelSelector\": {\"matchLabels\": {\"app\": \"b\"}}, \"matchLabelKeys\": [\"app\"]}]}}",
         "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys",
     ),
     (
@@ -363,4 +363,96 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
     ),
     ("/spec/overhead", "{\"cpu\": \"1\"}", "spec.overhead"),
     ("/spec/volumes/2", "{\"name\": \"disk\", \"persistentVolumeClaim\": {\"claimName\": \"c\"}}", ""),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"volumeMode\": \"block\"}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.volumeMode",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"volumeMode\": \"Block\"}}}}",
+        "",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"dataSource\": {\"kind\": \"Foo\", \"name\": \"a\"}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.dataSource.kind",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"dataSourceRef\": {\"kind\": \"\", \"name\": \"a\"}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.dataSourceRef.kind",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"dataSource\": {\"kind\": \"PersistentVolumeClaim\", \"name\": \"a\"}, \"dataSourceRef\": {\"kind\": \"PersistentVolumeClaim\", \"name\": \"b\"}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"selector\": {\"matchLabels\": {\"a\": \"b c\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.selector.matchLabels",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"metadata\": {\"labels\": {\"a\": \"b c\"}}, \"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.metadata.labels",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"metadata\": {\"annotations\": {\"a b\": \"c\"}}, \"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.metadata.annotations",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"metadata\": {\"finalizers\": [\"a\"]}, \"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.metadata.finalizers",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"ephemeral\": {\"volumeClaimTemplate\": {\"spec\": {\"accessModes\": [\"ReadWriteOnce\"], \"resources\": {\"requests\": {\"storage\": \"1Gi\"}}, \"volumeAttributesClassName\": \"A B\"}}}}",
+        "spec.volumes[data].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName",
+    ),
+    ("/spec/volumes/0", "{\"name\": \"data\", \"flocker\": {}}", "spec.volumes[data].flocker"),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"flocker\": {\"datasetName\": \"a\", \"datasetUUID\": \"b\"}}",
+        "spec.volumes[data].flocker",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"flocker\": {\"datasetName\": \"a/b\"}}",
+        "spec.volumes[data].flocker.datasetName",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"iscsi\": {\"targetPortal\": \"a\", \"iqn\": \"iqn.2001-04.com.example:a\", \"initiatorName\": \"foo\"}}",
+        "spec.volumes[data].iscsi.initiatorName",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"csi\": {\"driver\": \"a\", \"nodePublishSecretRef\": {\"name\": \"A_B\"}}}",
+        "spec.volumes[data].csi.nodePublishSecretRef.name",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"cinder\": {\"volumeID\": \"a\", \"secretRef\": {}}}",
+        "spec.volumes[data].cinder.secretRef.name",
+    ),
+    ("/spec/volumes/0", "{\"name\": \"data\", \"fc\": {\"wwids\": []}}", "spec.volumes[data].fc"),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"flexVolume\": {\"driver\": \"a\", \"options\": {\"kubernetes.io/fsType\": \"x\"}}}",
+        "spec.volumes[data].flexVolume.options",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"downwardAPI\": {\"items\": [{\"path\": \"a\", \"fieldRef\": {\"apiVersion\": \"v2\", \"fieldPath\": \"metadata.name\"}}]}}",
+        "spec.volumes[data].downwardAPI.items[a].fieldRef.apiVersion",
+    ),
+    (
+        "/spec/volumes/0",
+        "{\"name\": \"data\", \"configMap\": {\"name\": \"a\", \"items\": [{\"key\": \"a b\", \"path\": \"a\"}]}}",
+        "spec.volumes[data].configMap.items[a].key",
+    ),
 ];
