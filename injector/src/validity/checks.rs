@@ -1,15 +1,18 @@
-//! Checks that several types share, and the form in which tables of types are written.
+//! Checks and types that several types share, and the form in which tables of types are written.
 
-use super::Check::{self, Items, Keys, Range, Text, Values};
+use super::Check::{self, Items, Keys, OneOf, Range, Text, Values};
+use super::Rule::{Relation, Required};
 use super::text::{
     annotation_key, dns_label, dns_subdomain, finalizer, label_value, qualified_name, relative_path,
 };
+use super::{Inner, Row, Type, relations};
 
 pub(super) const QUALIFIED: &str = "[DOMAIN/]NAME, the name at most 63 letters, digits, -, _ and .";
 pub(super) const LABEL_KEYS: Check = Keys(qualified_name, QUALIFIED);
 pub(super) const LABEL_VALUES: Check =
     Values(label_value, "at most 63 letters, digits, -, _ and ., with a letter or digit at both ends");
 pub(super) const ANNOTATION_KEYS: Check = Keys(annotation_key, QUALIFIED);
+const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
 pub(super) const FINALIZERS: Check =
     Items(finalizer, "DOMAIN/NAME, foregroundDeletion, orphan or kubernetes");
 
@@ -34,3 +37,9 @@ macro_rules! rules {
     };
 }
 pub(super) use rules;
+
+rules! {
+    SELECTOR { "matchLabels": [LABEL_KEYS, LABEL_VALUES]; "matchExpressions": [] list(REQUIREMENT, "key"); } []
+    REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [SELECTOR_OPERATORS]; }
+        [Required(&["key", "operator"]), Relation(relations::requirement)]
+}

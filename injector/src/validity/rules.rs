@@ -1,7 +1,8 @@
 //! The table of rules for pods and containers; [`super::volumes`] has that for volumes.
 
 use super::checks::{
-    ANNOTATION_KEYS, FINALIZERS, LABEL, LABEL_KEYS, LABEL_VALUES, QUALIFIED, RELATIVE, SUBDOMAIN, USER, rules,
+    ANNOTATION_KEYS, FINALIZERS, LABEL, LABEL_KEYS, LABEL_VALUES, QUALIFIED, RELATIVE, SELECTOR, SUBDOMAIN,
+    USER, rules,
 };
 use super::text::*;
 use super::{
@@ -15,7 +16,6 @@ const NOT_NEGATIVE: Check = Range(0, i64::MAX);
 const VARIABLE_NAME: &str = "printable ASCII characters other than =";
 const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "tcpSocket"];
 const PROFILE_TYPE: Check = OneOf(&["RuntimeDefault", "Unconfined", "Localhost"]);
-const SELECTOR_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist"]);
 const NODE_OPERATORS: Check = OneOf(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
 
 rules! {
@@ -111,9 +111,6 @@ rules! {
         "labelSelector": [] object(SELECTOR);
         "matchLabelKeys": [Items(qualified_name, QUALIFIED)];
     } [Required(&["maxSkew", "topologyKey", "whenUnsatisfiable"]), Relation(scheduling::spread)]
-    SELECTOR { "matchLabels": [LABEL_KEYS, LABEL_VALUES]; "matchExpressions": [] list(REQUIREMENT, "key"); } []
-    REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [SELECTOR_OPERATORS]; }
-        [Required(&["key", "operator"]), Relation(relations::requirement)]
     NODE_REQUIREMENT { "key": [Text(qualified_name, QUALIFIED)]; "operator": [NODE_OPERATORS]; }
         [Required(&["key", "operator"]), Relation(relations::requirement)]
     AFFINITY { "nodeAffinity": [] object(NODE_AFFINITY); "podAffinity": [] object(POD_AFFINITY); "podAntiAffinity": [] object(POD_AFFINITY); } []

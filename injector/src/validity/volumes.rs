@@ -1,9 +1,8 @@
 //! The table of rules for volumes.
 
 use super::checks::{
-    ANNOTATION_KEYS, FINALIZERS, LABEL, LABEL_KEYS, LABEL_VALUES, MODE, RELATIVE, SUBDOMAIN, rules,
+    ANNOTATION_KEYS, FINALIZERS, LABEL, LABEL_KEYS, LABEL_VALUES, MODE, RELATIVE, SELECTOR, SUBDOMAIN, rules,
 };
-use super::rules::SELECTOR;
 use super::text::*;
 use super::{Check, Inner, Row, Rule, Type, containers, disks, projected, relations};
 use Check::{Items, Keys, NotEmpty, OneOf, Range, Text};
