@@ -157,17 +157,23 @@ pub(super) fn groups(scope: &mut Scope<'_, '_, '_>) {
     }
 }
 
-/// A profile of the node has a name, others have none.
+/// A profile of the node has a name, others have none. The API server accepts an empty one of seccomp.
 pub(super) fn profile(scope: &mut Scope<'_, '_, '_>) {
     let local = scope.text("type") == "Localhost";
-    let profile = scope.text("localhostProfile");
-    let named = !profile.is_empty();
-    if local != named && !scope.text("type").is_empty() {
-        if local {
+    let seccomp = scope.place.is_in("seccompProfile");
+    let profile = scope.get("localhostProfile").and_then(Value::as_str).map(str::to_owned);
+    match profile.as_deref() {
+        _ if scope.text("type").is_empty() => {}
+        None if local => scope.absent("localhostProfile", "the name of a profile, with type Localhost"),
+        Some("") if local && !seccomp => {
             scope.absent("localhostProfile", "the name of a profile, with type Localhost");
-        } else {
-            scope.report("localhostProfile", "set", "none without type Localhost", &[]);
         }
+        Some("") if local => {
+            scope.report("localhostProfile", "\"\"", "the name of a profile, with type Localhost", &[]);
+            scope.enforced_by(Some(EnforcedBy::Kubelet), NOT_STARTED);
+        }
+        Some(_) if !local => scope.report("localhostProfile", "set", "none without type Localhost", &[]),
+        _ => {}
     }
 }
 

@@ -94,8 +94,8 @@ rules! {
     } [Relation(relations::groups), Relation(windows::pod_security)]
     WINDOWS {} [Relation(windows::options)]
     SYSCTL { "name": [Text(sysctl, "the name of a sysctl")]; } [Required(&["name"])]
-    SECCOMP { "type": [PROFILE_TYPE]; "localhostProfile": [NotEmpty, RELATIVE]; } [Required(&["type"]), Relation(relations::profile)]
-    APP_ARMOR { "type": [PROFILE_TYPE]; "localhostProfile": [NotEmpty, Text(profile_path, "a path of at most 4095 bytes without blanks around it")]; }
+    SECCOMP { "type": [PROFILE_TYPE]; "localhostProfile": [RELATIVE]; } [Required(&["type"]), Relation(relations::profile)]
+    APP_ARMOR { "type": [PROFILE_TYPE]; "localhostProfile": [Text(profile_path, "a path of at most 4095 bytes without blanks around it")]; }
         [Required(&["type"]), Relation(relations::profile)]
     TOLERATION {
         "key": [Text(qualified_name, QUALIFIED)];
@@ -127,7 +127,7 @@ rules! {
         "requiredDuringSchedulingIgnoredDuringExecution": [] list(POD_TERM, "");
         "preferredDuringSchedulingIgnoredDuringExecution": [] list(PREFERRED_POD, "");
     } []
-    PREFERRED_POD { "weight": [Range(1, 100)]; "podAffinityTerm": [] object(POD_TERM); } [Required(&["weight"])]
+    PREFERRED_POD { "weight": [Range(1, 100)]; "podAffinityTerm": [] object(POD_TERM); } [Required(&["weight", "podAffinityTerm"])]
     POD_TERM {
         "topologyKey": [Text(qualified_name, QUALIFIED)]; "labelSelector": [] object(SELECTOR); "namespaceSelector": [] object(SELECTOR);
         "namespaces": [Items(dns_label, "names of namespaces")];

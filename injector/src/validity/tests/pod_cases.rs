@@ -455,4 +455,24 @@ pub(super) const POD_CASES: &[(&str, &str, &str)] = &[
         "{\"name\": \"data\", \"configMap\": {\"name\": \"a\", \"items\": [{\"key\": \"a b\", \"path\": \"a\"}]}}",
         "spec.volumes[data].configMap.items[a].key",
     ),
+    (
+        "/spec/containers/0/securityContext/seccompProfile",
+        "{\"type\": \"Localhost\", \"localhostProfile\": \"\"}",
+        "spec.containers[web].securityContext.seccompProfile.localhostProfile",
+    ),
+    (
+        "/spec/containers/0/securityContext/seccompProfile",
+        "{\"type\": \"RuntimeDefault\", \"localhostProfile\": \"\"}",
+        "spec.containers[web].securityContext.seccompProfile.localhostProfile",
+    ),
+    (
+        "/spec/containers/0/securityContext/appArmorProfile",
+        "{\"type\": \"Localhost\", \"localhostProfile\": \"\"}",
+        "spec.containers[web].securityContext.appArmorProfile.localhostProfile",
+    ),
+    (
+        "/spec/affinity",
+        "{\"podAffinity\": {\"preferredDuringSchedulingIgnoredDuringExecution\": [{\"weight\": 1}]}}",
+        "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm",
+    ),
 ];
