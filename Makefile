@@ -184,7 +184,7 @@ NEEDS_ROOT := --skip kernel:: --skip routing::lookup::tests --skip connections::
 quick: ## without root, after each edit: format, clippy, library tests, properties, gallery, documentation, imports, order of rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo $(TEST) --locked -p istio-iptables --lib --test properties --test gallery --test docs --test comments --test imports --test rule_order \
+	cargo $(TEST) --locked -p istio-iptables --lib --test properties --test gallery --test docs --test comments --test imports --test decisions --test rule_order \
 	    -- $(NEEDS_ROOT)
 
 lint: ## format, clippy, licences and bans, documentation, fuzz targets
