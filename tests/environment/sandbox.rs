@@ -1,8 +1,14 @@
 //! A kernel that has no more of netlink and of system calls than gVisor's, with Linux's legacy tables.
 //! `make gvisor` runs the rest in gVisor itself.
 
+use std::fs;
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::ptrace::{self, Options};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use crate::pod::Pod;
 use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered, number, step};
@@ -76,7 +82,7 @@ fn first_run_beside_listeners_writes_final_rules_at_once_and_cleanup_removes_all
     assert_eq!(state(&pod), before);
     assert!(!log.contains("warn"), "{log}");
     // In a thread of its own, which stays in the pod.
-    let namespace = std::fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
+    let namespace = fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
     let listener = std::thread::spawn(move || {
         nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         TcpListener::bind("[::]:8080").unwrap()
@@ -124,7 +130,7 @@ fn options_that_need_more_are_refused_before_anything_is_written() {
         assert_eq!(state(&pod), before, "{more:?}");
     }
     let nothing = pod.path("nothing");
-    std::fs::create_dir(&nothing).unwrap();
+    fs::create_dir(&nothing).unwrap();
     let (code, log) = run_with(&pod, &CAPTURE, |command| _ = command.env("PATH", &nothing));
     assert!(code == Some(69) && log.contains("put iptables-legacy into the image"), "{log}");
 }
@@ -174,6 +180,62 @@ fn probe_has_the_uid_of_the_proxy_without_ids_of_the_file_system() {
     let pod = pod();
     let (code, log) = run(&pod, &[&CAPTURE[..], &["--run-validation", "--probe-timeout", "60s"]].concat());
     assert!(code == Some(0) && log.contains("validation passed: the probe was captured"), "{log}");
+}
+
+/// gVisor's owner match asks which ids the process has when it sends, not which it had when it made the
+/// socket.
+#[test]
+fn probe_is_sent_with_the_uid_of_the_proxy() {
+    let pod = pod();
+    assert_eq!(run(&pod, &CAPTURE).0, Some(0));
+    let namespace = format!("/proc/{}/ns/net", pod.pid());
+    let validation = ["--network-namespace", &namespace, "--skip-rule-apply", "--run-validation"];
+    let uids = uids_that_connect(&mut sandboxed(&[&CAPTURE[..], &validation].concat()));
+    assert!(!uids.is_empty() && uids.iter().all(|uid| *uid == 1337), "{uids:?}");
+}
+
+/// The effective uids with which a run connects to addresses of the internet's families.
+#[allow(unsafe_code, reason = "a run asks to be traced between fork and exec")]
+fn uids_that_connect(command: &mut Command) -> Vec<u32> {
+    // SAFETY: what runs in the child makes one system call.
+    unsafe { command.pre_exec(|| Ok(ptrace::traceme()?)) };
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(run.id().try_into().unwrap());
+    let (mut uids, mut signal) = (Vec::new(), None);
+    waitpid(pid, None).unwrap();
+    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL).unwrap();
+    let end = loop {
+        ptrace::syscall(pid, signal.take()).unwrap();
+        let status = waitpid(pid, None).unwrap();
+        if matches!(status, WaitStatus::PtraceSyscall(_)) {
+            uids.extend(connects(pid).then(|| effective_uid(pid)));
+        } else if let WaitStatus::Stopped(_, sent) = status {
+            signal = Some(sent);
+        } else {
+            break status;
+        }
+    };
+    // Its end has been collected already.
+    let _ = run.wait();
+    assert_eq!(end, WaitStatus::Exited(pid, 0));
+    uids
+}
+
+/// Whether it is at the beginning of a connection to such an address.
+#[allow(unsafe_code, reason = "a member of a union")]
+fn connects(pid: Pid) -> bool {
+    let info = ptrace::syscall_info(pid).unwrap();
+    // SAFETY: at the beginning of a system call this is the member of the union.
+    info.op == libc::PTRACE_SYSCALL_INFO_ENTRY && {
+        let call = unsafe { info.u.entry };
+        call.nr == libc::SYS_connect.cast_unsigned() && call.args[2] >= size_of::<libc::sockaddr_in>() as u64
+    }
+}
+
+fn effective_uid(pid: Pid) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    uids.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

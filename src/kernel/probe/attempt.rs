@@ -87,13 +87,18 @@ pub(super) fn listen(family: Family, port: Port) -> Result<TcpListener, Errno> {
     Ok(listener.into())
 }
 
-/// A socket that is on its way from the loopback address to 127.0.0.6 or `::6`.
+/// A socket that is on its way from the loopback address to 127.0.0.6 or `::6`. In gVisor the packet has the
+/// ids that the process has when it sends it.
 pub(super) fn connect(family: Family, port: Port, owner: &Owner) -> Result<OwnedFd, Errno> {
-    let probe = owner.with(|| stream(family)).ok_or(Errno::EPERM)??;
+    owner.with(|| start(family, port.number())).ok_or(Errno::EPERM)?
+}
+
+fn start(family: Family, port: u16) -> Result<OwnedFd, Errno> {
+    let probe = stream(family)?;
     bind(probe.as_raw_fd(), &local(family, 0))?;
     let target: SocketAddr = match family {
-        Family::V4 => (Ipv4Addr::new(127, 0, 0, 6), port.number()).into(),
-        Family::V6 => (Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6), port.number()).into(),
+        Family::V4 => (Ipv4Addr::new(127, 0, 0, 6), port).into(),
+        Family::V6 => (Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6), port).into(),
     };
     match connect_to(probe.as_raw_fd(), &SockaddrStorage::from(target)) {
         Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(probe),
