@@ -57,6 +57,13 @@ fn tproxy_as_another_user_than_root(fixture: Fixture) {
         assert_eq!(line.contains("must run as uid 0 and gid 1337"), is_captured, "{uid}: {line}");
         let is_named = differs.as_ref().is_some_and(|text| text.contains(named));
         assert_eq!((differs.is_some(), is_named), (is_captured, is_captured), "{uid}: {differs:?}");
+        // REDIRECT brings a call of the proxy to its own pod to the same listener.
+        for family in pod.fixture.families() {
+            let to = at(family.pod(), 8080).to_string();
+            let of_proxy = ["explain", "--live", "--from", "proxy", "--to", &to];
+            let line = verdict(&pod.bare_istio_iptables(&of_proxy).run().succeeded().stdout());
+            assert_eq!(line.contains(named), is_captured, "{uid}: {line}");
+        }
     }
 }
 

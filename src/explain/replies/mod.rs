@@ -170,7 +170,10 @@ impl<'a> Conversation<'a> {
                 problems.extend(self.transparent_replies());
                 problems.extend(self.to_the_app(mark));
             }
-            None => problems.extend(self.translated_replies()),
+            None => {
+                problems.extend(self.translated_replies());
+                problems.extend(self.proxy_to_itself());
+            }
         }
         if problems.is_empty() {
             problems.extend(self.later_packets());

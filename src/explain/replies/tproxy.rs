@@ -4,6 +4,8 @@
 //! The proxy connects to the app from the client's address. The app's replies are for the client, and policy
 //! routing brings them to the proxy by the mark of their connection.
 
+use std::net::SocketAddr;
+
 use super::super::egress::is_egress_filter;
 use super::super::packet::{ACCEPTING, FOLLOWING, OPENING, Process, REPLYING};
 use super::super::reason::reason;
@@ -112,15 +114,9 @@ impl Conversation<'_> {
         }
         let own = self.taken.end.destination;
         let is_own = self.pod.network.addresses.iter().any(|address| address.address == own.ip());
-        let query = PacketQuery {
-            mark,
-            ..self.query(self.transparent_proxy(), self.packet.source, ConnectionState::New)
-        };
-        let call = self.follow(&query, own, OPENING, (Mark(0), None))?;
-        let again =
-            || self.pod.captured_again().filter(|_| matches!(call.walk.verdict, Verdict::Captured(_)));
-        if is_own && let Some(again) = again() {
-            return Some(again.into());
+        let call = self.call_of_the_proxy(own, mark)?;
+        if is_own && let Some(again) = self.captured_again(&call) {
+            return Some(again);
         }
         if is_own && call.walk.verdict != Verdict::NotCaptured {
             let lost = self.undelivered("the proxy's packets to the app", &call, &[Verdict::NotCaptured])?;
@@ -149,6 +145,26 @@ impl Conversation<'_> {
             }));
         }
         self.beside_the_proxy(mark, &reply)
+    }
+
+    /// The first packet of the proxy's connection to the app, from the address that it was called from.
+    fn call_of_the_proxy(&self, own: SocketAddr, mark: Mark) -> Option<Followed<'_>> {
+        let query = self.query(self.transparent_proxy(), self.packet.source, ConnectionState::New);
+        self.follow(&PacketQuery { mark, ..query }, own, OPENING, (Mark(0), None))
+    }
+
+    fn captured_again(&self, call: &Followed<'_>) -> Option<ReplyProblem> {
+        let again = self.pod.captured_again()?;
+        matches!(call.walk.verdict, Verdict::Captured(_)).then(|| again.into())
+    }
+
+    /// A call of a TPROXY proxy to its own pod that REDIRECT brings to its inbound port: whether the
+    /// connection to the app that follows comes back the same way.
+    pub(super) fn proxy_to_itself(&self) -> Option<ReplyProblem> {
+        let mark = self.pod.live.as_ref()?.routed_mark?;
+        let is_inbound_port = self.taken.verdict == Verdict::Captured(self.pod.config.traffic.ports.inbound);
+        let is_of_proxy = is_inbound_port && self.packet.is_local;
+        is_of_proxy.then(|| self.captured_again(&self.call_of_the_proxy(self.packet.destination, mark)?))?
     }
 
     /// Why the app's reply does not get to the proxy by its mark, if it does not.
