@@ -120,11 +120,14 @@ def config(mode):
 
 
 class Envoy:
-    """Envoy in a pod: as user and group 1337, in TPROXY mode as root with the group 1337, as the sidecar runs."""
+    """Envoy in a pod: as user and group 1337, in TPROXY mode as root with the group 1337, as the sidecar runs.
 
-    def __init__(self, pod, mode, user=None):
+    `descriptors` is the number of files that each generation may have open."""
+
+    def __init__(self, pod, mode, user=None, descriptors=None):
         self.pod, self.mode, self.epoch, self.processes = pod, mode, 0, []
         self.user = user if user is not None else 0 if mode == "TPROXY" else 1337
+        self.limit = ["prlimit", f"--nofile={descriptors}:{descriptors}", "--"] if descriptors else []
         self.file = os.path.join(WORK, f"envoy-{mode}.json")
         with open(self.file, "w", encoding="utf-8") as file:
             json.dump(config(mode), file)
@@ -138,7 +141,7 @@ class Envoy:
         times = ["--drain-time-s", "6", "--parent-shutdown-time-s", "8", "--concurrency", "2"]
         log = open(os.path.join(WORK, f"envoy-{self.pod.number}.log"), "a", encoding="utf-8")
         with log:
-            command = self.pod.command(*user, "--", BINARY, *options, *times, "--log-level", "warning")
+            command = self.pod.command(*self.limit, *user, "--", BINARY, *options, *times, "--log-level", "warning")
             # It is killed with the stage, not with the thread that starts it.
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
         self.epoch += 1
@@ -172,6 +175,15 @@ class Envoy:
         self.processes[-1].kill()
         self.processes[-1].wait()
         self.epoch = 0
+
+    def ends(self):
+        """Whether it ends by itself."""
+        try:
+            self.processes[-1].wait(20)
+        except subprocess.TimeoutExpired:
+            return False
+        self.epoch = 0
+        return True
 
     def stop(self):
         for process in self.processes:

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from lab import APP
+from lab import APP, wait_for
 from packets import inside
 
 TIMEOUT = 20
@@ -218,6 +218,15 @@ class Load:
                         self.held.remove((way, connection))
                         self.lost.append((way[0], repr(error)))
             time.sleep(0.02)
+
+    def await_results(self, number):
+        """Waits for so many that begin from now on."""
+        begin = time.monotonic()
+        wait_for(f"{number} connections", lambda: sum(result[0] > begin for result in list(self.results)) >= number)
+
+    def not_as(self, wanted, begin=0):
+        """What was found where another account was wanted, of connections that began since then."""
+        return [found for started, _, way, found in list(self.results) if started > begin and found != wanted[way]]
 
     def release(self):
         """Closes what stayed open."""
