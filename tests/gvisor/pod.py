@@ -280,6 +280,7 @@ def current(version):
     expect("--verify", "^exit 0\n", run(*CAPTURE, "--force-apply", "--verify"))
     expect("show", "^exit 0\n.*--uid-owner 1337.*every-range", run("show"))
     expect("explain", "^exit 0\n[^\n]*: no problem found\n.*captured, 15001", run("explain", "--live"))
+    audits_alone_find_changes()
     captured(is_dns=False)
     with_dns = [*CAPTURE, "--redirect-dns", "--capture-all-dns"]
     changed = run(*with_dns)
@@ -299,6 +300,25 @@ def current(version):
     straight()
     is_empty()
     limits(version)
+
+
+def audits_alone_find_changes():
+    """`guard` says that the kernel announces nothing, finds a flushed chain and repairs it."""
+    words = [BINARY, "guard", *CAPTURE, "--audit", "1", "--action", "repair"]
+    guard = subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def await_line(what, wanted):
+        lines = [guard.stderr.readline()]
+        while lines[-1] and wanted not in lines[-1]:
+            lines.append(guard.stderr.readline())
+        expect(f"guard: {what}", re.escape(wanted), "".join(lines))
+
+    await_line("an audit", "an audit at least every 1 s, which alone finds changes: this kernel announces none")
+    output("iptables-legacy", "-t", "nat", "-F", "ISTIO_OUTPUT")
+    await_line("a repair", "repaired: ")
+    guard.terminate()
+    _, rest = guard.communicate(timeout=60)
+    expect("guard ends", r"^exit 0\n.*guard ends", f"exit {guard.returncode}\n{rest}")
 
 
 def ranges(number):
