@@ -3,13 +3,13 @@
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use istio_iptables::kernel::netlink::nftables::{Batch, Client, Family, Table, TableName};
 use istio_iptables::kernel::netns::Namespace;
 use istio_iptables::kernel::node_watch::NodeWatch;
-use netlab::process::run;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::common::Pod;
@@ -19,21 +19,29 @@ use crate::lab::{Agent, Node, in_pod};
 const THIRD: &str = "chain=\"inet istio-proxy-nat istio-output\"; \
     third=$(nft -a list chain $chain | grep -v 'chain\\|table\\|}' | sed -n 3p); handle=${third##* }; ";
 
-/// Changes of the native rules of a pod, as lines of a shell: all tables, one, a chain, single rules, a
-/// foreign rule before ours and one behind, two rules that change places.
+/// Changes of the native rules of a pod, as lines of a shell that becomes the program: all tables, one, a
+/// chain, single rules, a foreign rule before ours and one behind, two rules that change places.
 fn changes() -> [String; 7] {
     [
-        "nft flush ruleset".to_owned(),
-        "nft flush chain inet istio-proxy-nat istio-output".to_owned(),
-        "nft insert rule inet istio-proxy-nat istio-output accept".to_owned(),
-        "nft add rule inet istio-proxy-nat istio-output return".to_owned(),
-        "nft delete table inet istio-proxy-nat".to_owned(),
-        format!("{THIRD} nft delete rule $chain handle $handle"),
+        "exec nft flush ruleset".to_owned(),
+        "exec nft flush chain inet istio-proxy-nat istio-output".to_owned(),
+        "exec nft insert rule inet istio-proxy-nat istio-output accept".to_owned(),
+        "exec nft add rule inet istio-proxy-nat istio-output return".to_owned(),
+        "exec nft delete table inet istio-proxy-nat".to_owned(),
+        format!("{THIRD} exec nft delete rule $chain handle $handle"),
         format!(
-            "{THIRD} printf 'delete rule %s handle %s\\nadd rule %s %s\\n' \"$chain\" \"$handle\" \"$chain\" \"${{third% \\# handle*}}\" \
-             | nft -f -"
+            "{THIRD} exec nft \"delete rule $chain handle $handle; add rule $chain ${{third% \\# handle*}}\""
         ),
     ]
+}
+
+/// Runs one in a pod, and returns its process.
+fn change_in(pod: &Pod, change: &str) -> u32 {
+    pod.netns.run(|| {
+        let mut shell = Command::new("sh").args(["-c", change]).spawn().unwrap();
+        assert!(shell.wait().unwrap().success(), "{change}");
+        shell.id()
+    })
 }
 
 /// Connects in the pods until the end: each call is a new connection.
@@ -153,9 +161,9 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
         for round in 0..rounds {
             std::thread::sleep(pause);
             let change = &changes[(round / count + round) % changes.len()];
-            pods[round % count].netns.run(|| run("sh", &["-c", change]));
+            let pid = change_in(&pods[round % count], change);
             let drift = agent.logged("drift: ");
-            let is_named = drift["msg"].as_str().unwrap().contains("changed by nft (pid ");
+            let is_named = drift["msg"].as_str().unwrap().contains(&format!("changed by nft (pid {pid})"));
             unreported += usize::from(!is_named || drift["pod"] != format!("default/p{}", round % count));
             agent.logged("repaired: ");
         }
