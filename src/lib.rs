@@ -47,6 +47,8 @@ pub mod model;
 pub mod nft;
 pub mod text;
 
+pub mod live_rules;
+
 pub mod kernel;
 
 pub mod exit;
@@ -63,7 +65,6 @@ pub mod logging;
 pub mod policy;
 pub mod routing;
 
-pub mod live_rules;
 pub mod record;
 
 pub mod parse;

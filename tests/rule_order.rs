@@ -202,6 +202,7 @@ fn live(rules: &FamilyRules) -> Observed {
         jump: rule.statement.target.jump(),
         handle: None,
         ours: None,
+        of_nftables: false,
     };
     let mut observed = Observed::empty(rules.family);
     observed.record = Some(Record::of([rules], &[], false, Variant::Nft));

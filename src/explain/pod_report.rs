@@ -202,8 +202,7 @@ impl Placed<'_> {
     ) -> LiveChain {
         let counts = table.and_then(|table| self.counters?.get(&(table, chain.to_owned())));
         let is_cause = |entry: &Entry| {
-            let words = entry.rule.words().into_owned();
-            let rule = Subject::Rule(RuleId { table: name.to_owned(), chain: chain.to_owned(), words });
+            let rule = Subject::Rule(RuleId::of(name, chain, &entry.rule));
             let is_about = |finding: &Finding| {
                 finding.family.is_none_or(|family| family == self.family)
                     && finding.is_about_any(std::slice::from_ref(&rule))

@@ -1,5 +1,6 @@
 //! What a finding is about, and the command that removes it.
 
+use crate::live_rules::LiveRule;
 use crate::model::{Backend, Family, PolicyRule, Variant};
 use crate::text::shell_words;
 
@@ -42,17 +43,39 @@ pub struct RuleId {
     pub chain: String,
     /// The words of the rule, which is the only one of the chain with these words, or like the others.
     pub words: String,
+    /// Whether iptables cannot delete it from its own table.
+    pub of_nftables: bool,
 }
 
 impl RuleId {
-    /// The command that deletes it. In a table of nftables that takes its handle.
+    /// A rule of a chain.
+    #[must_use]
+    pub fn of(table: &str, chain: &str, rule: &LiveRule) -> Self {
+        Self {
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            words: rule.words().into_owned(),
+            of_nftables: rule.is_of_nftables(),
+        }
+    }
+
+    /// The command that deletes it. For a rule of nftables that takes its handle.
     fn deletion(&self, family: Option<Family>, variant: Option<Variant>) -> String {
-        let Self { table, chain, words } = self;
+        let Self { table, chain, words, of_nftables } = self;
         let [chain, words] = [chain, words].map(|text| shell_words(text));
         let of_v6 = |tool: &str| {
             if family == Some(Family::V6) { tool.replacen("ip", "ip6", 1) } else { tool.to_owned() }
         };
+        let of_nft = |table: &str| {
+            format!(
+                "`nft -a list chain {table} {chain}` lists the rule's handle N; `nft delete rule {table} {chain} handle N`"
+            )
+        };
         match table.split_once(' ') {
+            None if *of_nftables => of_nft(&format!("{} {table}", of_v6("ip"))),
+            Some((tool, table)) if *of_nftables && tool == Variant::Nft.to_string() => {
+                of_nft(&format!("{} {table}", of_v6("ip")))
+            }
             None => {
                 // Where both variants are installed, the plain name is that of the nft variant.
                 let legacy = if variant == Some(Variant::Legacy) { "-legacy" } else { "" };
@@ -61,9 +84,7 @@ impl RuleId {
             Some((tool, table)) if Variant::ALL.iter().any(|variant| variant.to_string() == tool) => {
                 format!("`{} -t {table} -D {chain} {words}`", of_v6(tool))
             }
-            Some(_) => format!(
-                "`nft -a list chain {table} {chain}` lists the rule's handle N; `nft delete rule {table} {chain} handle N`"
-            ),
+            Some(_) => of_nft(table),
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn find_tproxy_marks(
         for (variant, observed) in live.of_family(family) {
             let is_ours = backend == Backend::Iptables(variant);
             for (marked, id) in marks.in_rules(observed) {
-                let RuleId { table, chain, words } = &id;
+                let RuleId { table, chain, words, .. } = &id;
                 let rule = format!(" ({family}, {variant}): {table} `{}`", shown(chain, words));
                 let table = if is_ours { table.clone() } else { format!("{variant} {table}") };
                 let about = [Subject::Rule(RuleId { table, ..id.clone() })];
@@ -107,13 +107,7 @@ impl Marks {
             hooks.chain(chains).filter_map(move |(chain, rule)| {
                 let marked = self.of_rule(&rule)?;
                 let counts = marked == Marked::Connections || !ROUTED.contains(&chain);
-                let words = || rule.words().into_owned();
-                counts.then(|| {
-                    (
-                        marked,
-                        RuleId { table: table.name().to_owned(), chain: chain.to_owned(), words: words() },
-                    )
-                })
+                counts.then(|| (marked, RuleId::of(table.name(), chain, &rule)))
             })
         })
     }

@@ -25,9 +25,9 @@ impl Found {
         Self::Rule(chain, Box::new(rule.clone()))
     }
 
-    fn rule_id(&self, table: String) -> Option<RuleId> {
+    fn rule_id(&self, table: &str) -> Option<RuleId> {
         let Self::Rule(chain, rule) = self else { return None };
-        Some(RuleId { table, chain: (*chain).to_owned(), words: rule.words().into_owned() })
+        Some(RuleId::of(table, chain, rule))
     }
 
     const fn chain(&self) -> &'static str {
@@ -174,7 +174,7 @@ impl PrecedingRule {
     #[must_use]
     pub fn nat_rule(&self) -> Option<(Family, RuleId)> {
         let is_before = self.is_beside_ours() && self.place == Placement::Before;
-        let rule = self.found.rule_id(self.table.to_owned());
+        let rule = self.found.rule_id(self.table);
         Some((self.family, rule.filter(|_| is_before && self.table == Table::Nat.name())?))
     }
 }
@@ -196,7 +196,7 @@ impl From<&PrecedingRule> for Finding {
                 finding.subject(command).about([Subject::Chain { table, chain: (*chain).to_owned() }])
             }
             Found::Rule(..) => {
-                let finding = finding.about(found.rule_id(table).map(Subject::Rule));
+                let finding = finding.about(found.rule_id(&table).map(Subject::Rule));
                 match (&first.place, &first.targets) {
                     // Without the rule that leads there, or the one for all packets, what is behind it drops
                     // the packets as well.

@@ -30,6 +30,8 @@ pub struct LiveRule {
     /// The words from the target on: `-j NAME ...` or `-g NAME ...`; none where the model has terms for all
     /// of the rule.
     target: Vec<String>,
+    /// Whether it is in a table of iptables, which cannot delete it, as nftables has other words for it.
+    of_nftables: bool,
 }
 
 /// What a rule says.
@@ -61,13 +63,31 @@ impl LiveRule {
     /// the target on.
     #[must_use]
     pub const fn read(meaning: Meaning, words: String, target: Vec<String>) -> Self {
-        Self { meaning, words: Some(words), target }
+        Self { meaning, words: Some(words), target, of_nftables: false }
     }
 
     /// A rule that the model has terms for, with its words behind `-A CHAIN`.
     #[must_use]
     pub const fn modelled(statement: Statement, words: String) -> Self {
-        Self { meaning: Meaning::Modelled(statement), words: Some(words), target: Vec::new() }
+        Self {
+            meaning: Meaning::Modelled(statement),
+            words: Some(words),
+            target: Vec::new(),
+            of_nftables: false,
+        }
+    }
+
+    /// Says whether iptables cannot delete the rule from its own table.
+    #[must_use]
+    pub const fn of_nftables(mut self, is_of_nftables: bool) -> Self {
+        self.of_nftables = is_of_nftables;
+        self
+    }
+
+    /// Whether iptables cannot delete the rule from its own table.
+    #[must_use]
+    pub const fn is_of_nftables(&self) -> bool {
+        self.of_nftables
     }
 
     /// The words behind `-A CHAIN`, for messages and to delete the rule. Bytes that are not UTF-8 are
@@ -195,6 +215,6 @@ impl LiveRule {
 
 impl From<Statement> for LiveRule {
     fn from(statement: Statement) -> Self {
-        Self { meaning: Meaning::Modelled(statement), words: None, target: Vec::new() }
+        Self { meaning: Meaning::Modelled(statement), words: None, target: Vec::new(), of_nftables: false }
     }
 }

@@ -160,7 +160,9 @@ fn add(
     let text = said.cloned().unwrap_or(text);
     let words = words::split(&text).unwrap_or_default();
     let statement = if is_ours { statement::read(family, &words) } else { None };
-    table.add(family, chain, text, &words, statement);
+    // The tool deletes what it reads, which is another rule or none.
+    let of_nftables = !is_complete && !has_extension(rule);
+    table.add(family, chain, text, &words, statement, of_nftables);
     lacks_options
 }
 

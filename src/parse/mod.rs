@@ -51,6 +51,8 @@ pub struct Line {
     pub handle: Option<u64>,
     /// Whether it is ours, where a plan knows that: in what will be live after some of its steps.
     pub ours: Option<bool>,
+    /// Whether iptables has no words for it, and so cannot delete it.
+    pub of_nftables: bool,
 }
 
 impl Line {
@@ -59,7 +61,7 @@ impl Line {
     pub fn live(&self, family: Family) -> LiveRule {
         match &self.statement {
             Some(statement) => LiveRule::modelled(statement.clone(), self.text.clone()),
-            None => live_rule(family, self.text.clone()),
+            None => live_rule(family, self.text.clone()).of_nftables(self.of_nftables),
         }
     }
 
@@ -291,7 +293,7 @@ fn read_line<'a>(
     let statement = statement::read(family, &words);
     let is_known = |network| statement.as_ref()?.matcher.destination.filter(|is| *is == Match::Is(network));
     let of = destination.filter(|(network, _)| is_known(*network).is_some());
-    table.add(family, name, text.to_owned(), &words, statement.clone());
+    table.add(family, name, text.to_owned(), &words, statement.clone(), false);
     let line = table.last_of(name).filter(|line| line.jump.is_none());
     *earlier = line.and(of).zip(statement).map(|((_, rest), statement)| DestinationLine {
         chain: name,
@@ -313,7 +315,8 @@ impl ObservedTable {
 
     /// Adds a rule without a jump to a chain of ours behind those of a chain that has such rules.
     fn add_modelled(&mut self, name: &str, text: String, statement: Statement) {
-        let line = Line { text, statement: Some(statement), jump: None, handle: None, ours: None };
+        let (statement, handle) = (Some(statement), None);
+        let line = Line { text, statement, jump: None, handle, ours: None, of_nftables: false };
         if let Some(lines) = self.lines_mut(name) {
             lines.push(line);
         }
@@ -339,16 +342,18 @@ impl ObservedTable {
         text: String,
         words: &[String],
         statement: Option<Statement>,
+        of_nftables: bool,
     ) {
         let jump = words::target(words).and_then(Chain::from_name);
         if let Some(chain) = Chain::from_name(name) {
-            let line = Line { text, statement, jump, handle: None, ours: None };
+            let line = Line { text, statement, jump, handle: None, ours: None, of_nftables };
             self.chains.entry(chain).or_default().push(line);
         } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
-            let line = Line { text, statement, jump, handle: None, ours: None };
+            let line = Line { text, statement, jump, handle: None, ours: None, of_nftables };
             self.hooks.entry(hook).or_default().push(line);
         } else {
-            self.foreign.entry(name.to_owned()).or_default().push(live_rule(family, text));
+            let rule = live_rule(family, text).of_nftables(of_nftables);
+            self.foreign.entry(name.to_owned()).or_default().push(rule);
             if let Some(chain) = jump {
                 self.held.insert(chain, name.to_owned());
             }

@@ -67,7 +67,7 @@ impl Walked<'_> {
     #[must_use]
     pub fn deciding(walked: &dyn Fn() -> Self, mut found: Vec<PrecedingRule>) -> Vec<PrecedingRule> {
         let of = |first: &PrecedingRule| {
-            let (family, RuleId { table, chain, words }) = first.nat_rule()?;
+            let (family, RuleId { table, chain, words, .. }) = first.nat_rule()?;
             Some((family, ForeignRule { table, chain, words }))
         };
         let examined: Vec<_> = found.iter().filter_map(of).collect();

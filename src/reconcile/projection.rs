@@ -108,5 +108,6 @@ fn line(rule: &Rule) -> Line {
         jump: rule.statement.target.jump(),
         handle: None,
         ours: Some(true),
+        of_nftables: false,
     }
 }

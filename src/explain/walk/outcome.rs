@@ -182,8 +182,7 @@ impl Step<'_> {
 
     /// Which rule it is.
     pub(in crate::explain) fn id(&self) -> RuleId {
-        let words = self.rule.rule.words().into_owned();
-        RuleId { table: self.table.to_owned(), chain: self.chain.to_owned(), words }
+        RuleId::of(self.table, self.chain, &self.rule.rule)
     }
 
     /// The place and the words of the rule.

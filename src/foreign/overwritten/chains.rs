@@ -45,8 +45,7 @@ impl BaseChain {
     pub(in crate::foreign) fn place(&self, chain: &str, rule: &LiveRule) -> Place {
         let Self { place, table, .. } = self;
         let Some(table) = table else { return Place { words: format!("{place} {chain}"), about: None } };
-        let words = rule.words().into_owned();
-        let id = RuleId { table: table.clone(), chain: chain.to_owned(), words };
+        let id = RuleId::of(table, chain, rule);
         let words = format!("{place} `{}`", shown(chain, &id.words));
         Place { words, about: Some(Subject::Rule(id)) }
     }
