@@ -94,6 +94,7 @@ pub(super) fn check_result(
                 Some(AUTO_IMAGE) => {
                     return Err(InjectError::AutoImage {
                         container: list::name(container).to_owned(),
+                        list: list.key(),
                         templates: names.to_vec(),
                     });
                 }

@@ -17,10 +17,10 @@ pub enum InjectError {
     /// A container still has the placeholder for the template's image.
     #[error(
         "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has this \
-         container; expected an image, or another annotation inject.istio.io/templates",
+         container in spec.{list}; expected an image, or another annotation inject.istio.io/templates",
         templates.join(", ")
     )]
-    AutoImage { container: String, templates: Vec<String> },
+    AutoImage { container: String, list: &'static str, templates: Vec<String> },
     /// The init container would refuse its options; `by_config`: also those of a pod without annotations.
     #[error("{}", problems.join("\n"))]
     Capture { problems: Vec<String>, by_config: bool },

@@ -50,13 +50,17 @@ pub(super) fn merge_templates(
     for overlay in &overlays {
         merge(&mut templates, &overlay.name, outline(&overlay.patch, &OUTLINE))?;
     }
+    let defined = |list| find(containers(&templates, list), PROXY).is_some();
+    if defined(List::Containers) && !defined(List::InitContainers) && !is_native(&pod) {
+        move_proxy(&mut pod, List::InitContainers, List::Containers);
+    }
     let user = UserContainers::of(&pod, &templates);
     let mut moved = false;
     for Overlay { name, patch, .. } in overlays {
         let native = find(containers(&patch, List::InitContainers), PROXY);
         moved |= native.is_some_and(|proxy| proxy.lookup("$patch").is_none());
         if moved {
-            move_proxy(&mut pod);
+            move_proxy(&mut pod, List::Containers, List::InitContainers);
         }
         let before = (!preserve::has_directive(&patch)).then(|| preserve::names(&pod));
         merge(&mut pod, &name, patch)?;
@@ -133,15 +137,22 @@ fn drop_empty_values(pod: &mut Value, templates: &Value, list: List) {
     }
 }
 
-/// A native sidecar is an init container, and so is what the user says about it.
-fn move_proxy(pod: &mut Value) {
+/// Whether the user's own proxy can only be an init container: `restartPolicy` is for those.
+fn is_native(pod: &Value) -> bool {
+    let own = find(containers(pod, List::InitContainers), PROXY);
+    own.is_some_and(|proxy| proxy.lookup("restartPolicy").is_some())
+}
+
+/// What the user says about the proxy belongs where the templates have it: a native sidecar is an init
+/// container.
+fn move_proxy(pod: &mut Value, from: List, to: List) {
     let (moved, stay): (Vec<Value>, Vec<Value>) =
-        take(pod, List::Containers).into_iter().partition(|container| name(container) == PROXY);
-    put(pod, List::Containers, stay);
+        take(pod, from).into_iter().partition(|container| name(container) == PROXY);
+    put(pod, from, stay);
     if !moved.is_empty() {
-        let mut init = take(pod, List::InitContainers);
-        init.extend(moved);
-        put(pod, List::InitContainers, init);
+        let mut items = take(pod, to);
+        items.extend(moved);
+        put(pod, to, items);
     }
 }
 
