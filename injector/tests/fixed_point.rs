@@ -228,6 +228,34 @@ fn own_proxy_that_the_status_lists_is_a_fixed_point() {
     }
 }
 
+/// `kubectl debug --copy-to` keeps the containers of an injected pod, and no annotation.
+#[test]
+fn a_copy_of_an_injected_pod_is_a_fixed_point() {
+    let probe = json!({"httpGet": {"port": "http", "path": "/ready"}});
+    for key in [&["sidecar.istio.io/status"][..], &["prometheus.io/port"], &[]] {
+        for probed in [true, false] {
+            let mut pod = builtin::with(&deployment(), &json!({"prometheus.io/port": "8080"}));
+            if probed {
+                pod["spec"]["containers"][0]["readinessProbe"] = probe.clone();
+            }
+            for (context, admission) in contexts().iter().zip(ADMISSIONS.iter()) {
+                let workload = Workload::of_pod(&pod, "shop");
+                let mut copy =
+                    INJECTOR.inject(Request { pod: &pod, workload: &workload, context }).unwrap().pod;
+                match key {
+                    [] => copy["metadata"]["annotations"] = json!({}),
+                    [status] if *status == "sidecar.istio.io/status" => {
+                        copy["metadata"]["annotations"].as_object_mut().unwrap().shift_remove(*status);
+                    }
+                    _ => copy["metadata"]["annotations"] = json!({"prometheus.io/port": "8080"}),
+                }
+                assert_eq!(by_the_engine(&copy, context), Ok(true), "{key:?}, {probed}");
+                assert_eq!(by_the_webhook(&sent(&copy), admission), Ok(true), "{key:?}, {probed}");
+            }
+        }
+    }
+}
+
 /// The patch changes the order of the annotations, two of which are spellings of one.
 #[test]
 fn spellings_of_an_annotation_are_a_fixed_point() {

@@ -25,6 +25,27 @@ fn customized() -> Value {
     customized
 }
 
+/// Where the proxy is no native sidecar, what the user writes among the init containers customizes the one
+/// among the containers.
+#[test]
+fn own_proxy_among_init_containers_customizes_a_regular_one() {
+    let mut pod = deployment();
+    let own = json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "EXTRA", "value": "1"}]});
+    pod["spec"]["initContainers"] =
+        json!([{"name": "first", "image": "i"}, own, {"name": "last", "image": "i"}]);
+    let (injector, workload, context) = (injector(), workload(), InjectionContext::default());
+    let once = injector.inject(Request { pod: &pod, workload: &workload, context: &context }).unwrap().pod;
+    assert_eq!(names(&once, "initContainers"), ["first", "last", "istio-init"]);
+    assert_eq!(names(&once, "containers"), ["web", "istio-proxy"]);
+    let proxy = &once["spec"]["containers"][1];
+    assert!(proxy["env"].as_array().unwrap().contains(&json!({"name": "EXTRA", "value": "1"})), "{proxy}");
+    assert_ne!(proxy["image"], "auto");
+    // Only init containers have it.
+    pod["spec"]["initContainers"][1]["restartPolicy"] = json!("Always");
+    let error = injector.inject(Request { pod: &pod, workload: &workload, context: &context }).unwrap_err();
+    assert!(error.to_string().contains("(sidecar) has this container in spec.initContainers"), "{error}");
+}
+
 fn pods() -> Vec<(&'static str, Value)> {
     let mut probed = deployment();
     let app = &mut probed["spec"]["containers"][0];
@@ -247,17 +268,25 @@ fn without_the_agent_s_port_probes_stay() {
 }
 
 #[test]
-fn metrics_settings_that_cannot_come_back_are_noted() {
-    let (injector, workload) = (injector(), workload());
-    let left = |annotations: &Value| {
-        let injected = inject(&injector, &with(&deployment(), annotations)).unwrap().pod;
+fn metrics_settings_that_no_note_records_are_named() {
+    let workload = workload();
+    let mut without_note = injector();
+    without_note.settings.values["sidecarInjectorWebhook"]["uninjectAnnotation"] = json!(false);
+    let uninjected = |injector: &Injector, pod: &Value| {
+        let injected = inject(injector, pod).unwrap().pod;
         let request = Request { pod: &injected, workload: &workload, context: &native() };
-        let left = injector.uninject(request).unwrap().unwrap().left;
-        left.iter().any(|note| note.starts_with("prometheus.io/port and prometheus.io/path:"))
+        let out = injector.uninject(request).unwrap().unwrap();
+        let start = "prometheus.io/port and prometheus.io/path:";
+        (out.pod == *pod, out.left.iter().any(|note| note.starts_with(start)))
     };
     let targets = json!({"prometheus.istio.io/scrape-targets": "8080:/m", "prometheus.io/port": "9"});
-    assert!(left(&targets));
-    assert!(!left(&json!({"prometheus.io/port": "9"})));
+    let targets = with(&deployment(), &targets);
+    assert_eq!(uninjected(&without_note, &targets), (false, true));
+    assert_eq!(uninjected(&injector(), &targets), (true, false));
+    let port = with(&deployment(), &json!({"prometheus.io/port": "9"}));
+    for injector in [without_note, injector()] {
+        assert_eq!(uninjected(&injector, &port), (true, false));
+    }
 }
 
 #[test]

@@ -242,7 +242,7 @@ table! {
     ORIGINAL_POD_RESOURCES "istio-iptables/original-pod-level-resources": Annotation, Syntax::SetByInjection,
         "", "Pod-level resources before `istio-iptables/raise-pod-level-resources` raised them";
     UNINJECT "istio-iptables/uninject": Annotation, Syntax::SetByInjection,
-        "", "What `uninject` could not know: the user's own default container, names of ports, quantities as written, and what other values or templates than the built-in ones wrote; with `sidecarInjectorWebhook.uninjectAnnotation`";
+        "", "What `uninject` could not know: the user's own default container, labels and annotations that an injection writes itself, names of ports, quantities as written, positions of containers that an injection moves, and what other values or templates than the built-in ones wrote; with `sidecarInjectorWebhook.uninjectAnnotation`";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::SetByInjection,
         "", "The user's versions of containers that are also in the templates";
     DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::SetByInjection,

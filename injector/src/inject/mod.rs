@@ -278,6 +278,7 @@ impl Injector {
         let mut forms = OriginalForms {
             annotations: noted.annotations,
             written: noted.written,
+            own: noted.own,
             ..OriginalForms::default()
         };
         let rewritten = quantity::canonicalize(&mut stripped.pod)
@@ -320,13 +321,15 @@ impl Injector {
         let added = |list: &str| previous.map(|previous| previous.added(list)).unwrap_or_default();
         let noted = previous.map(|previous| &previous.forms.changes);
         let built_in = names.iter().all(|name| crate::config::BUILTIN_TEMPLATES.contains(&name.as_str()));
-        let patched = Patched { built_in, ..Patched::of(&stripped.pod, patches, noted, added) };
+        let first = previous.is_none();
+        let patched = Patched { built_in, first, ..Patched::of(&stripped.pod, patches, noted, added) };
         let own_containers: HashSet<String> = list::all_containers(&stripped.pod)
             .chain(own.iter().map(|(_, container)| container))
             .map(|container| list::name(container).to_owned())
             .collect();
         let deletes = overlays.iter().any(|overlay| preserve::has_directive(&overlay.patch));
         let mut deleted = if deletes { list::positions(&stripped.pod) } else { Vec::new() };
+        let places = if first { list::name_places(&stripped.pod) } else { Vec::new() };
         let merged = merge::merge_templates(&mut stripped, overlays, own)?;
         deleted.retain(|(_, _, container)| list::places(&merged.pod, list::name(container)).is_empty());
         forms.deleted = deleted;
@@ -339,6 +342,7 @@ impl Injector {
         forms.containers =
             status.own_containers().filter(|name| !own_containers.contains(*name)).cloned().collect();
         self.merge_previous(&mut injected, request, &stripped, &status)?;
+        forms.own.extend(OriginalForms::moved_places(places, &injected.pod));
         forms.note_written(request.pod, &injected.pod, &patched);
         self.note_forms(&mut injected, &forms);
         check::check_result(&mut injected, &names, &own_containers)?;

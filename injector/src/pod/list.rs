@@ -106,6 +106,13 @@ pub(crate) fn positions(pod: &Value) -> Vec<(List, usize, Value)> {
     List::BOTH.into_iter().flat_map(of).collect()
 }
 
+/// The names of all containers, each with its list and its position there.
+pub(crate) fn name_places(pod: &Value) -> Vec<(List, usize, String)> {
+    let of = |list| containers(pod, list).iter().enumerate().map(move |(at, item)| (list, at, name(item)));
+    let all = List::BOTH.into_iter().flat_map(of);
+    all.map(|(list, at, name)| (list, at, name.to_owned())).collect()
+}
+
 /// The names that containers before them in the pod have already.
 pub(crate) fn duplicates(pod: &Value) -> Vec<&str> {
     let mut seen = HashSet::new();

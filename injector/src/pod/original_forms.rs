@@ -15,7 +15,7 @@ use super::changes::{self, Changes, Parts};
 use super::list::{self, List, annotation, metadata, name};
 use super::place::{CONTAINERS, escaped, find_mut, unescaped};
 use super::probes::{self, Probers};
-use super::prometheus;
+use super::{is_istio_container, prometheus};
 use crate::annotations::{self, Syntax, keys};
 use crate::path::Lookup as _;
 use crate::quantity::{self, Rewritten};
@@ -26,7 +26,8 @@ const DEFAULTS: [&str; 2] = [keys::DEFAULT_CONTAINER, keys::DEFAULT_LOGS_CONTAIN
 /// The maps whose changes are noted, by the name of each in the note.
 const MAPS: [&str; 3] = ["annotations", "labels", "spec"];
 
-/// Every injection writes these, whatever its values are, or has another record of them.
+/// Every injection writes these, whatever its values are, or has another record of them: only the user's own
+/// are noted.
 const KNOWN: [(&str, &str); 9] = [
     ("annotations", keys::REVISION),
     ("annotations", keys::SCRAPE_TARGETS),
@@ -62,6 +63,8 @@ pub(crate) struct OriginalForms {
     pub deleted: Vec<(List, usize, Value)>,
     /// Probes and hooks that the agent has no record of, by the path of the rewritten one.
     pub probes: Probers,
+    /// Containers of the pod's own that were moved: the list, the position in it, and the name.
+    pub own: Vec<(List, usize, String)>,
 }
 
 /// One of [`MAPS`].
@@ -89,6 +92,8 @@ pub(crate) struct Patched {
     pub parts: Parts,
     /// Whether all of the templates are built in.
     pub built_in: bool,
+    /// Whether the pod was not injected before: what it has is the user's.
+    pub first: bool,
 }
 
 impl Patched {
@@ -112,7 +117,7 @@ impl Patched {
             changes::revert(original.to_mut(), noted);
         }
         let parts = changes::parts(&original, patches, added);
-        Self { metadata, parts, built_in: true }
+        Self { metadata, parts, ..Self::default() }
     }
 
     /// The value that the last of the templates writes.
@@ -132,15 +137,16 @@ impl OriginalForms {
             let names = noted.lookup(key).and_then(Value::as_array).into_iter().flatten();
             names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
         };
+        let placed = |key: &str| {
+            let all = noted.lookup(key).and_then(Value::as_array).into_iter().flatten();
+            all.filter_map(placed)
+        };
         Some(Self {
             annotations: names("annotations"),
             containers: names("containers"),
-            deleted: noted
-                .lookup("deleted")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(deleted)
+            deleted: placed("deleted").filter(|(_, _, container)| !name(container).is_empty()).collect(),
+            own: placed("own")
+                .filter_map(|(list, at, container)| Some((list, at, container.as_str()?.to_owned())))
                 .collect(),
             ports: fields("ports")
                 .filter_map(|(path, port)| Some((path.clone(), port.as_str()?.to_owned())))
@@ -157,7 +163,8 @@ impl OriginalForms {
     /// Notes where `after` differs from `before`, or from the pod before the earlier injection. `patches`
     /// are those of the templates, `parts` what they write into.
     pub(crate) fn note_written(&mut self, before: &Value, after: &Value, patched: &Patched) {
-        let scraped = prometheus::merged_by_default(after);
+        let merges = prometheus::merged_by_default(after);
+        let unrecorded = patched.first && !prometheus::is_recorded(before, after);
         for name in MAPS {
             let earlier = self.written.remove(name).unwrap_or_default();
             let (old_map, new_map) = (map(before, name), map(after, name));
@@ -169,44 +176,58 @@ impl OriginalForms {
                 let present = |value: &&Value| name != "spec" || !value.is_null();
                 let text = |value| if Value::is_null(value) { &EMPTY } else { value };
                 let [new, had] = [new_map, old_map].map(|map| field(map, key).filter(present).map(text));
-                let merged_metrics = scraped && prometheus::is_written(key);
+                let merged_metrics = merges && prometheus::is_written(key);
+                // Another template may write another value of what each writes; that of metrics is what is
+                // there without their merging.
+                let own = patched.written(name, key).filter(|_| !patched.built_in);
+                let known = (is_known(name, key) || merged_metrics) && own.is_none();
                 let old = match earlier.lookup(key) {
                     // The pod has what the merging wrote.
                     Some(noted) if merged_metrics => noted.get(1),
                     Some(noted) if noted.get(0).filter(|value| !value.is_null()) == had => noted.get(1),
+                    None if known && !patched.first => None,
                     Some(_) | None => had,
                 };
                 let again = || old.is_some() && name != "spec" && patched.written(name, key).is_some();
                 // What a template merges into an object or list of the user's is in `changes`.
                 let merged = || old.is_some() && new.is_some_and(|new| new.is_object() || new.is_array());
-                // Another template may write another value of what each writes; that of metrics is what is
-                // there without their merging.
-                let own = patched.written(name, key).filter(|_| !patched.built_in);
                 let new = own.filter(|_| merged_metrics).or(new);
-                let known = || (is_known(name, key) || merged_metrics) && own.is_none();
-                if (old != new || again()) && !merged() && !known() {
+                // Of what each writes, the user's own is noted.
+                let scraped = name != "spec" && prometheus::is_scraped(key);
+                let noted = if known && !scraped {
+                    old.is_some() && name != "spec" && KNOWN.contains(&(name, key))
+                } else {
+                    !known && (old != new || again()) || scraped && (unrecorded || earlier.contains_key(key))
+                };
+                if noted && !merged() {
                     let entry = [Some(new.unwrap_or(&Value::Null)), old].into_iter().flatten().cloned();
                     written.insert(key.clone(), entry.collect());
                 }
             }
             if !written.is_empty() {
+                // A second injection finds the keys in another order.
+                written.sort_keys();
                 self.written.insert(name.to_owned(), written);
             }
         }
         self.changes = changes::between(&patched.parts, after, &self.ports, &self.probes);
     }
 
-    /// Takes back what the injection wrote and nothing has changed since. Reports what has been changed.
-    pub(crate) fn revert_written(&self, pod: &mut Value) -> Vec<String> {
+    /// Takes back what the injection wrote and nothing has changed since, as `injected` or `pod`, which is
+    /// without its merged metrics, shows. Reports what has been changed.
+    pub(crate) fn revert_written(&self, pod: &mut Value, injected: &Value) -> Vec<String> {
         for (name, written) in &self.written {
+            let injected = map(injected, name);
             let parent = if name == "spec" { Some(&mut *pod) } else { pod.get_mut("metadata") };
             let Some(map) = parent.and_then(|parent| parent.get_mut(name)?.as_object_mut()) else { continue };
             for (key, noted) in written {
                 let new = noted.get(0).filter(|new| !new.is_null());
-                let as_written = match (map.lookup(key), new) {
+                let is_new = |value: Option<&Value>| match (value, new) {
                     (Some(value), Some(new)) => changes::covers(value, new),
                     (value, new) => value.is_none() && new.is_none(),
                 };
+                let as_written = is_new(map.lookup(key))
+                    || name != "spec" && prometheus::is_scraped(key) && is_new(field(injected, key));
                 match noted.get(1) {
                     _ if !as_written => {}
                     Some(old) => drop(map.insert(key.clone(), old.clone())),
@@ -222,6 +243,14 @@ impl OriginalForms {
         !is_known(name, key) && !prometheus::is_written(key)
     }
 
+    /// Whether the note says what the pod had there itself.
+    pub(crate) fn has_own_field(&self, name: &str, key: &str) -> bool {
+        self.written
+            .get(name)
+            .and_then(|written| written.lookup(key))
+            .is_some_and(|noted| noted.get(1).is_some())
+    }
+
     /// Whether this item of a list of the spec is the user's, although a template defines it, too.
     pub(crate) fn has_own(&self, list: &str, item: &str) -> bool {
         let place = changes::item_place(list, item);
@@ -229,7 +258,7 @@ impl OriginalForms {
         from.next().is_some_and(|(found, _)| *found == place || found.starts_with(&format!("{place}/")))
     }
 
-    /// The default containers of a pod that was not injected, where templates would choose the same:
+    /// The default containers of a pod that was not injected, where templates would choose the same, or none:
     /// `patches` renders them for the pod without its own.
     pub(crate) fn default_containers(pod: &Value, patches: impl Fn(Value) -> Vec<Value>) -> Vec<String> {
         let own: Vec<&str> = DEFAULTS.into_iter().filter(|key| annotation(pod, key).is_some()).collect();
@@ -242,7 +271,45 @@ impl OriginalForms {
         }
         let patches = patches(bare);
         let chosen = |key: &str| patches.iter().rev().find_map(|patch| annotation(patch, key));
-        own.into_iter().filter(|key| chosen(key) == annotation(pod, key)).map(str::to_owned).collect()
+        let is_guessed = |key: &&str| chosen(key).is_none() || chosen(key) == annotation(pod, key);
+        own.into_iter().filter(is_guessed).map(str::to_owned).collect()
+    }
+
+    /// Of the containers of a pod that was not injected, those with names of Istio's, which an injection
+    /// moves, and all where templates have changed the order of the others.
+    pub(crate) fn moved_places(
+        before: Vec<(List, usize, String)>,
+        after: &Value,
+    ) -> Vec<(List, usize, String)> {
+        let app = |name: &&str| !is_istio_container(name);
+        let had: HashSet<&str> = before.iter().map(|(_, _, name)| name.as_str()).filter(app).collect();
+        let same_order = List::BOTH.into_iter().all(|list| {
+            let then = before.iter().filter(|(of, _, _)| *of == list).map(|(_, _, name)| name.as_str());
+            let now = list::containers(after, list).iter().map(name).filter(|name| had.contains(name));
+            then.filter(app).eq(now)
+        });
+        let is_moved = |name: &str| !same_order || is_istio_container(name);
+        let moved: Vec<bool> = before.iter().map(|(_, _, name)| is_moved(name)).collect();
+        before.into_iter().zip(moved).filter(|(_, moved)| *moved).map(|(place, _)| place).collect()
+    }
+
+    /// Puts the pod's own containers that an injection has moved where they were.
+    pub(crate) fn restore_places(&self, pod: &mut Value) {
+        let mut own = Vec::new();
+        for (list, at, container) in &self.own {
+            for from in List::BOTH {
+                let mut items = list::take(pod, from);
+                if let Some(found) = items.iter().position(|item| name(item) == container) {
+                    own.push((*list, *at, items.remove(found)));
+                }
+                list::put(pod, from, items);
+            }
+        }
+        for (list, at, container) in own {
+            let mut items = list::take(pod, list);
+            items.insert(at.min(items.len()), container);
+            list::put(pod, list, items);
+        }
     }
 
     /// Adds quantities of `pod` that were written otherwise.
@@ -303,6 +370,10 @@ impl OriginalForms {
             let deleted = self.deleted.iter().map(|(list, at, container)| json!([list.key(), at, container]));
             all.insert("deleted".to_owned(), deleted.collect());
         }
+        if !self.own.is_empty() {
+            let own = self.own.iter().map(|(list, at, container)| json!([list.key(), at, container]));
+            all.insert("own".to_owned(), own.collect());
+        }
         if !self.probes.is_empty() {
             all.insert("probes".to_owned(), json!(self.probes));
         }
@@ -310,11 +381,10 @@ impl OriginalForms {
     }
 }
 
-/// One of [`OriginalForms::deleted`].
-fn deleted(noted: &Value) -> Option<(List, usize, Value)> {
+/// A list, a position in it, and what is there.
+fn placed(noted: &Value) -> Option<(List, usize, Value)> {
     let list = List::BOTH.into_iter().find(|list| noted.get(0).is_some_and(|key| key == list.key()))?;
-    let container = noted.get(2).filter(|container| !name(container).is_empty())?;
-    Some((list, usize::try_from(noted.get(1)?.as_u64()?).ok()?, container.clone()))
+    Some((list, usize::try_from(noted.get(1)?.as_u64()?).ok()?, noted.get(2)?.clone()))
 }
 
 /// The pointer with names in place of the indices of lists: injection adds items and orders them.

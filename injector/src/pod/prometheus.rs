@@ -1,6 +1,8 @@
 //! Metrics merging (`enablePrometheusMerge`): the scrape annotations point to the agent;
 //! `ISTIO_PROMETHEUS_ANNOTATIONS` has the app's.
 
+use std::collections::BTreeMap;
+
 use istio_iptables::config::parse_bool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,19 +26,25 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 pub(crate) fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
     let named = own.targets.is_empty() && own.port == port.to_string();
-    if parse_bool(&own.scrape) == Some(false) || named {
+    if parse_bool(&own.scrape) == Some(false) {
         return;
     }
-    if let Some(text) = own.into_json()
+    // A copy of an injected pod has the variable, and may lack the annotations.
+    let own = Some(own).filter(|_| !named).and_then(Scrape::into_json);
+    let text = own.or_else(|| noted(pod)?.into_json());
+    if let Some(text) = text
         && let Some(proxy) = proxy_mut(pod)
     {
         env::remove(proxy, VARIABLE);
         env::push(proxy, VARIABLE, &text);
     }
+    if named {
+        return;
+    }
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
-    annotations.retain(|key, _| kind(key).is_none() && key != keys::SCRAPE_TARGETS);
+    annotations.retain(|key, _| !is_scraped(key));
     annotations.insert(keys::PROMETHEUS_PATH.to_owned(), json!(PATH_OF_AGENT));
     annotations.insert(keys::PROMETHEUS_PORT.to_owned(), json!(port.to_string()));
     annotations.insert(keys::PROMETHEUS_SCRAPE.to_owned(), json!("true"));
@@ -101,7 +109,7 @@ pub(crate) fn merged(pod: &Value, port: i64) -> bool {
     let port = port.to_string();
     let annotations = metadata(pod, "annotations").into_iter().flatten();
     let own: Vec<(&str, Option<&str>)> = annotations
-        .filter(|(key, _)| kind(key).is_some() || *key == keys::SCRAPE_TARGETS)
+        .filter(|(key, _)| is_scraped(key))
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect();
     let written = [
@@ -120,6 +128,24 @@ pub(crate) fn merged_by_default(pod: &Value) -> bool {
 /// Whether [`merge`] writes this annotation.
 pub(crate) fn is_written(key: &str) -> bool {
     [keys::PROMETHEUS_PATH, keys::PROMETHEUS_PORT, keys::PROMETHEUS_SCRAPE].contains(&key)
+}
+
+/// Whether this annotation is one of those that say what to scrape, in whichever spelling.
+pub(crate) fn is_scraped(key: &str) -> bool {
+    kind(key).is_some() || key == keys::SCRAPE_TARGETS
+}
+
+/// Whether [`restore`] gives what the pod had `before` the injection.
+pub(crate) fn is_recorded(before: &Value, after: &Value) -> bool {
+    let of = |pod: &Value| -> BTreeMap<String, String> {
+        let all = metadata(pod, "annotations").into_iter().flatten().filter(|(key, _)| is_scraped(key));
+        all.map(|(key, text)| (key.clone(), text.as_str().unwrap_or_default().to_owned())).collect()
+    };
+    let own = of(before);
+    let unchanged = own == of(after) && !merged_by_default(after);
+    let restored =
+        || noted(after).unwrap_or_default().annotations().map(|(key, text)| (key.to_owned(), text));
+    unchanged || own == restored().collect()
 }
 
 /// What was passed to the agent.
@@ -159,21 +185,8 @@ pub(crate) fn restore(pod: &mut Value, port: i64, merges: bool) {
         return;
     };
     annotations.retain(|key, _| kind(key).is_none());
-    let Scrape { scrape, path, port, targets } = before.unwrap_or_default();
-    if !targets.is_empty() {
-        let all: Vec<String> = targets.iter().map(|Target { port, path }| format!("{port}:{path}")).collect();
-        annotations.insert(keys::SCRAPE_TARGETS.to_owned(), json!(all.join(",")));
-    }
-    // With targets, path and port were made from the first of them.
-    let own = |text: String| if targets.is_empty() { text } else { String::new() };
-    for (key, text) in [
-        (keys::PROMETHEUS_SCRAPE, scrape),
-        (keys::PROMETHEUS_PATH, own(path)),
-        (keys::PROMETHEUS_PORT, own(port)),
-    ] {
-        if !text.is_empty() {
-            annotations.insert(key.to_owned(), json!(text));
-        }
+    for (key, text) in before.unwrap_or_default().annotations() {
+        annotations.insert(key.to_owned(), json!(text));
     }
 }
 
@@ -202,7 +215,7 @@ impl Scrape {
         let annotations = metadata(pod, "annotations").into_iter().flatten();
         let mut given: Vec<(&String, &str)> = annotations
             .filter_map(|(key, value)| Some((key, value.as_str()?)))
-            .filter(|(key, text)| !text.is_empty() && (kind(key).is_some() || *key == keys::SCRAPE_TARGETS))
+            .filter(|(key, text)| !text.is_empty() && (is_scraped(key)))
             .collect();
         given.sort_unstable_by_key(|(key, _)| (USUAL.contains(&key.as_str()), *key));
         let mut found = Self::default();
@@ -218,6 +231,23 @@ impl Scrape {
     }
 
     /// What the agent gets: with targets, the first of them instead of the pod's own path and port.
+    /// The annotations that say so.
+    fn annotations(self) -> impl Iterator<Item = (&'static str, String)> {
+        let Self { scrape, path, port, targets } = self;
+        // With targets, path and port were made from the first of them.
+        let own = |text: String| if targets.is_empty() { text } else { String::new() };
+        let (path, port) = (own(path), own(port));
+        let targets: Vec<String> =
+            targets.into_iter().map(|Target { port, path }| format!("{port}:{path}")).collect();
+        let all = [
+            (keys::SCRAPE_TARGETS, targets.join(",")),
+            (keys::PROMETHEUS_SCRAPE, scrape),
+            (keys::PROMETHEUS_PATH, path),
+            (keys::PROMETHEUS_PORT, port),
+        ];
+        all.into_iter().filter(|(_, text)| !text.is_empty())
+    }
+
     fn into_json(mut self) -> Option<String> {
         if let Some(Target { port, path }) = self.targets.first().cloned() {
             (self.port, self.path) = (port, path);

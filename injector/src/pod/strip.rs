@@ -89,14 +89,17 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         put(&mut pod, list, stay);
         previous.containers.extend(gone.into_iter().map(|container: Value| (list, container)));
     }
-    previous.restore_user_containers(&mut pod);
     if was_injected {
-        previous.forms.restore_deleted(&mut pod);
         // A proxy of the user's own, where no template defines one.
         if let Some(proxy) = list::proxy_mut(&mut pod) {
             env::remove(proxy, probes::VARIABLE);
             env::remove(proxy, prometheus::VARIABLE);
         }
+    }
+    previous.restore_user_containers(&mut pod);
+    if was_injected {
+        previous.forms.restore_deleted(&mut pod);
+        previous.forms.restore_places(&mut pod);
     }
     for (_, container) in &mut previous.containers {
         env::remove(container, probes::VARIABLE);
@@ -263,16 +266,19 @@ impl Previous {
     }
 }
 
-/// Istio's containers that the user customized: an injection moves them, and does not record from where.
-pub(crate) fn unrecorded_positions(restored: &Value) -> Vec<String> {
+/// Istio's containers that the user customized: an injection moves them, and without a note does not record
+/// from where.
+pub(crate) fn unrecorded_positions(restored: &Value, forms: &OriginalForms) -> Vec<String> {
     let mut all = Vec::new();
     for list in List::BOTH {
         let containers = list::containers(restored, list);
         if list == List::Containers && containers.len() == 1 {
             continue;
         }
+        let is_noted = |container: &str| forms.own.iter().any(|(_, _, own)| own == container);
+        let unrecorded = |container: &str| is_istio_container(container) && !is_noted(container);
         for (at, container) in
-            containers.iter().map(name).enumerate().filter(|(_, container)| is_istio_container(container))
+            containers.iter().map(name).enumerate().filter(|(_, container)| unrecorded(container))
         {
             all.push(format!(
                 "container {container}: its position in the pod is not recorded; it is spec.{}[{at}] now",

@@ -4,6 +4,8 @@ mod chosen;
 mod losses;
 mod other_values;
 mod own_forms;
+mod own_metadata;
+mod positions;
 mod silence;
 mod templates;
 

@@ -81,13 +81,13 @@ impl Injector {
             return Ok(None);
         };
         let mut left = Vec::new();
-        if self.merges_metrics(request.pod) {
+        let is_noted = list::annotation(request.pod, keys::UNINJECT).is_some();
+        if self.merges_metrics(request.pod) && !is_noted {
             left.extend(prometheus::unrecorded(request.pod, self.status_port(&request)));
         }
         let mut pod = stripped.pod;
-        left.extend(unrecorded_positions(&pod));
-        let is_noted = list::annotation(request.pod, keys::UNINJECT).is_some();
-        left.extend(previous.forms.revert_written(&mut pod));
+        left.extend(unrecorded_positions(&pod, &previous.forms));
+        left.extend(previous.forms.revert_written(&mut pod, request.pod));
         if is_noted {
             // One of another template would conflict with that of this config.
             drop_added(&mut pod, &previous, is_noted);
@@ -118,16 +118,16 @@ impl Injector {
                 }
                 written.spare(&previous, is_noted);
                 remove_all(&mut pod, &written.set, &same);
-                for key in metadata_keys(&pod, "annotations") {
-                    shortest(&mut pod, &key, &same);
+                // A note says what was there, or that nothing was.
+                if !is_noted {
+                    shorten(&mut pod, &same);
+                    left.extend(overwritten(&unknown(request.pod, &pod, &written, &same)));
                 }
-                let unknown = unknown(request.pod, &pod, &written, &same);
-                left.extend(overwritten(&unknown));
             }
             Err(error) => left.push(unknown_config(&error)),
         }
         previous.forms.restore(&mut pod);
-        left.extend(remaining(&pod, request.pod));
+        left.extend(remaining(&pod, request.pod, &previous));
         tidy(&mut pod, request.pod);
         let known = with_noted(known.unwrap_or_default(), &previous, is_noted);
         left.extend(previous.foreign_additions(request.pod, &pod, &known));
@@ -313,8 +313,14 @@ fn mounted_volumes(pod: &Value) -> HashSet<String> {
     mounts.map(|mount| name(mount).to_owned()).collect()
 }
 
-/// Takes away the items at the end of a list in an annotation that make no difference: templates append to
-/// such lists.
+/// Takes away the items at the ends of lists in annotations that make no difference: templates append to such
+/// lists.
+fn shorten(pod: &mut Value, same: &dyn Fn(&Value) -> bool) {
+    for key in metadata_keys(pod, "annotations") {
+        shortest(pod, &key, same);
+    }
+}
+
 fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
     loop {
         let shorter = list::annotation(pod, key).and_then(without_last);
@@ -341,7 +347,7 @@ fn without_last(text: &str) -> Option<String> {
 }
 
 /// What stays although an injection probably put it there, and what cannot be known.
-fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
+fn remaining(pod: &Value, injected: &Value, previous: &Previous) -> Vec<String> {
     let mut left = Vec::new();
     for path in probes::rewritten_paths(pod) {
         left.push(format!(
@@ -360,8 +366,9 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
             }
         }
     }
-    for key in ["labels", "annotations"] {
-        for (key, _) in list::metadata(pod, key).into_iter().flatten() {
+    for name in ["labels", "annotations"] {
+        let fields = list::metadata(pod, name).into_iter().flatten();
+        for (key, _) in fields.filter(|(key, _)| !previous.forms.has_own_field(name, key)) {
             let ours = annotations::row(key).is_some_and(|row| {
                 matches!(row.syntax, annotations::Syntax::SetByInjection)
                     || key.starts_with("service.istio.io/canonical")

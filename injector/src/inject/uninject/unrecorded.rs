@@ -152,6 +152,7 @@ impl PatchedFields {
             [Step::Field(parent), Step::Field(name), Step::Field(key), ..] if parent == "metadata" => {
                 OriginalForms::says(name, key)
                     || name == "annotations" && previous.forms.annotations.contains(key)
+                    || previous.forms.has_own_field(name, key)
             }
             [Step::Field(parent), ..] => parent == "spec",
             _ => false,

@@ -43,13 +43,13 @@ pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) -> Rewritten {
             rewrite_container(container, port, own_port, &mut originals, &mut rewritten);
         }
     }
-    if originals.is_empty() {
-        return rewritten;
-    }
     let Some(proxy) = list::proxy_mut(pod) else { return rewritten };
     // What an earlier injection noted is kept: by now the pod holds only the rewritten probe.
     for (path, prober) in noted(proxy) {
         originals.insert(path, prober);
+    }
+    if originals.is_empty() {
+        return rewritten;
     }
     env::remove(proxy, VARIABLE);
     env::push(proxy, VARIABLE, &json!(originals).to_string());
