@@ -89,6 +89,7 @@ fn own_run_as_non_root_of_the_proxy_is_reported_where_it_needs_user_0() {
             ] {
                 assert!(message.contains(part), "{security}: {message}");
             }
+            assert_eq!(message.matches("remove").count(), 1, "{message}");
         }
     }
     // Where it runs as another user, nothing is wrong.

@@ -120,7 +120,10 @@ fn explain_fault(fault: &Fault, cause: &Cause, origins: &Origins<'_>) -> Explain
             let origin = Origin::Template(template.to_owned());
             (format!("set by the pod, and wrong with {}", origin.name()), origin.remedy())
         }
-        None => because(cause, named(&found), remedy(&found, fault, cause)),
+        None => {
+            let whole = fault.remedy != Remedy::Usual;
+            because(cause, named(&found), remedy(&found, fault, cause), whole)
+        }
     };
     let set = found.iter().filter(|(_, origin)| matches!(origin, Origin::Template(_)));
     let set = set.filter_map(|(field, _)| origins.set_value(&fault.location, field)).next();
@@ -188,8 +191,9 @@ fn shown(fault: &Fault) -> String {
     format!("{} {}", fault.given, fault.outcome).trim_end().to_owned()
 }
 
-/// Who has set it and what corrects it, where what the pod has is the cause.
-fn because(cause: &Cause, name: String, remedy: String) -> (String, String) {
+/// Who has set it and what corrects it, where what the pod has is the cause. A remedy that is `whole` says
+/// what else corrects it.
+fn because(cause: &Cause, name: String, remedy: String, whole: bool) -> (String, String) {
     if cause.by_config {
         return (name, remedy);
     }
@@ -204,7 +208,8 @@ fn because(cause: &Cause, name: String, remedy: String) -> (String, String) {
     }
     if !switches.is_empty() {
         let switches = words(&switches);
-        return (format!("{name}, with {switches}"), format!("{remedy}, or remove {switches}"));
+        let remedy = if whole { remedy } else { format!("{remedy}, or remove {switches}") };
+        return (format!("{name}, with {switches}"), remedy);
     }
     match &cause.container {
         Some(container) => {
@@ -257,7 +262,7 @@ fn explain_flaw(
     cause: &Cause,
     origins: &Origins<'_>,
 ) -> Explained {
-    let by = |remedy: &str| because(cause, format!("set by template {template}"), remedy.to_owned());
+    let by = |remedy: &str| because(cause, format!("set by template {template}"), remedy.to_owned(), false);
     let (place, rest) = match flaw {
         Flaw::Unknown(field) => {
             let (origin, remedy) = by("correct its name, or remove it");
