@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::args::ConfigArgs;
 use super::load::{sources, values};
-use super::{Environment, Failure, Output};
+use super::{Environment, Exit, Failure, Output};
 use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use crate::inject::validate;
 use crate::inject::{Injector, Options, functions};
@@ -55,21 +55,37 @@ pub(super) fn print(args: &PrintArgs) -> Output {
 pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
     let variables = environment.clone();
     let functions = functions(move |name| Some(variables.get(name).to_owned()));
-    let problems: Vec<String> = match sources(&args.config)?.load_with(&functions, values(&args.config)) {
+    let sources = match sources(&args.config) {
+        Ok(sources) => sources,
+        // What is wrong with a config is the result, whatever it is.
+        Err(failure) if failure.exit == Exit::Data => return Ok(refused(&failure.problems)),
+        Err(failure) => return Err(failure),
+    };
+    let problems: Vec<String> = match sources.load_with(&functions, values(&args.config)) {
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
-            let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
             let policy = validate::policy(&settings.injector.rules.policy);
             let mut problems: Vec<String> = policy.into_iter().collect();
+            problems.extend(settings.injector.ignored_selectors.iter().cloned());
+            let warnings = settings.warnings.clone();
             problems.extend(validate::inject(&Injector::new(settings, Options::default())));
             if problems.is_empty() {
-                let text = format!("no problem found; templates and aliases: {names}\n");
+                let found = match warnings.len() {
+                    0 => "no problem found".to_owned(),
+                    count => format!("no error found, {count} warning{}", if count == 1 { "" } else { "s" }),
+                };
+                let text = format!("{found}; templates and aliases: {names}\n");
+                let notes = warnings.iter().map(|warning| format!("warning: {warning}")).collect();
                 return Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() });
             }
             problems
         }
         Err(problems) => problems.iter().map(ToString::to_string).collect(),
     };
+    Ok(refused(&problems))
+}
+
+fn refused(problems: &[String]) -> Output {
     let notes = problems.iter().map(|problem| format!("error: {problem}")).collect();
-    Ok(Output { notes, refused: true, target: "-".to_owned(), ..Output::default() })
+    Output { notes, refused: true, target: "-".to_owned(), ..Output::default() }
 }

@@ -26,6 +26,8 @@ pub struct InjectorConfig {
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Put onto every injected pod.
     pub injected_annotations: Map<String, Value>,
+    /// Selectors, or parts of them, that select nothing: a pod may be injected that should not be.
+    pub ignored_selectors: Vec<String>,
     /// Keys that mean nothing, each as a sentence: often a known one, misspelt.
     pub unknown_keys: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl InjectorConfig {
                 templates: BTreeMap::from([(SIDECAR.to_owned(), template)]),
                 aliases: BTreeMap::new(),
                 injected_annotations: Map::new(),
+                ignored_selectors: Vec::new(),
                 unknown_keys: Vec::new(),
             }),
             None => Err(reader.problems),
@@ -158,15 +161,15 @@ impl Reader<'_> {
         let injected_annotations = self.annotations(object);
         let unknown = object.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let known = KEYS.join(", ");
-        let mut unknown_keys = std::mem::take(&mut self.ignored);
-        unknown_keys.extend(unknown.map(|key| format!("{key}: not known, ignored; known are {known}")));
+        let unknown = unknown.map(|key| format!("{key}: not known, ignored; known are {known}"));
         let config = InjectorConfig {
             rules,
             default_templates,
             templates,
             aliases,
             injected_annotations,
-            unknown_keys,
+            ignored_selectors: std::mem::take(&mut self.ignored),
+            unknown_keys: unknown.collect(),
         };
         self.unknown_names(object, &config);
         if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }

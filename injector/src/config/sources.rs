@@ -256,8 +256,8 @@ impl Sources {
         let mesh = keep(read_mesh(&mesh), &mut problems);
         match (injector, values, mesh) {
             (Some(injector), Some(values), Some((mesh, mut warnings))) if problems.is_empty() => {
-                let unknown = injector.unknown_keys.iter();
-                let unknown = unknown.map(|problem| format!("{}: {problem}", config.name));
+                let ignored = injector.ignored_selectors.iter().chain(&injector.unknown_keys);
+                let unknown = ignored.map(|problem| format!("{}: {problem}", config.name));
                 warnings.splice(..0, unknown.chain(unsupported).chain(duplicates.into_iter().flatten()));
                 Ok(Settings { injector, values, values_from, mesh, warnings })
             }

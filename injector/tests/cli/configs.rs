@@ -207,3 +207,51 @@ fn a_bad_value_is_reported_with_its_file() {
         "{failure}"
     );
 }
+
+/// What `lint` finds in a file is its negative result, whatever it is; a file that cannot be read is none.
+#[test]
+fn lint_has_one_exit_code_for_invalid_configs() {
+    let folder = Folder::new();
+    let lint = |flag: &str, file: &str| run(&["lint", flag, file]);
+    for flag in ["--inject-config", "--values", "--mesh-config"] {
+        for text in ["", "# nothing\n---\n", "a: [", "- a\n", "policy: [\n"] {
+            let output = lint(flag, &folder.file("c.yaml", text)).unwrap();
+            assert!(output.refused && output.text.is_empty(), "{flag} {text:?}: {output:?}");
+            assert!(output.notes[0].starts_with("error: "), "{:?}", output.notes);
+        }
+        let invalid = folder.file("invalid.yaml", "");
+        std::fs::write(&invalid, b"a: \xff\n").unwrap();
+        assert!(lint(flag, &invalid).unwrap().refused, "{flag}");
+        assert_eq!(lint(flag, &format!("{invalid}.absent")).unwrap_err().exit, Exit::NoInput);
+    }
+}
+
+/// A selector that is ignored injects pods that should not be, or the other way round.
+#[test]
+fn lint_refuses_selectors_that_are_ignored() {
+    let folder = Folder::new();
+    let values = folder.file("v.yaml", sidecar_injector::config::BUILTIN_VALUES);
+    let lint = |more: &str| {
+        let text = format!("{}\n{more}\n", sidecar_injector::config::BUILTIN_CONFIG.trim_end());
+        run(&["lint", "--inject-config", &folder.file("c.yaml", &text), "--values", &values]).unwrap()
+    };
+    for (selector, problem) in [
+        (
+            "neverInjectSelector: [{matchExpressions: [{key: a, operator: Is, values: [b]}]}]",
+            "[0]: ignored: ",
+        ),
+        ("alwaysInjectSelector: [{matchLabels: {'a b': c}}]", "[0]: ignored: "),
+        ("neverInjectSelector: [{matchLabels: {a: b}}, {matchLabel: {a: b}}]", "[1].matchLabel: not known"),
+    ] {
+        let output = lint(selector);
+        assert!(output.refused, "{selector}: {output:?}");
+        let found = output.notes.iter().filter(|note| note.starts_with("error: ") && note.contains(problem));
+        assert_eq!(found.count(), 1, "{selector}: {:?}", output.notes);
+        assert!(!output.text.contains("no problem"), "{}", output.text);
+    }
+    // Other warnings are no errors, and a problem all the same.
+    let output = lint("defaultTemplate: [x]");
+    assert!(!output.refused && !output.notes.is_empty(), "{output:?}");
+    assert!(output.text.starts_with("no error found, 1 warning; templates and aliases: "), "{}", output.text);
+    assert!(lint("").text.starts_with("no problem found; templates and aliases: "));
+}

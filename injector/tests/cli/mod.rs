@@ -289,13 +289,17 @@ fn config_files_with_nothing_in_them_are_refused_by_every_command() {
     let (pods, empty) =
         (folder.file("a.yaml", DEPLOYMENT), folder.file("empty", " \n\t\n# only\n---\n  # comments\n"));
     for flag in ["--inject-config", "--values", "--mesh-config"] {
-        for command in [&["inject", "-f", &pods][..], &["check", "-f", &pods], &["lint"]] {
-            let failure = run(&[command, &[flag, &empty]].concat()).unwrap_err();
+        let begin = format!("{flag} {empty}: the file is empty; expected ");
+        for command in ["inject", "check"] {
+            let failure = run(&[command, "-f", &pods, flag, &empty]).unwrap_err();
             assert_eq!(failure.exit, Exit::Data, "{command:?} {flag}");
             assert_eq!(failure.problems.len(), 1, "{:?}", failure.problems);
-            let begin = format!("{flag} {empty}: the file is empty; expected ");
             assert!(failure.problems[0].starts_with(&begin), "{:?}", failure.problems);
         }
+        // What is wrong with a config is the result of `lint`.
+        let output = run(&["lint", flag, &empty]).unwrap();
+        assert!(output.refused && output.notes.len() == 1, "{output:?}");
+        assert!(output.notes[0].starts_with(&format!("error: {begin}")), "{:?}", output.notes);
     }
 }
 
