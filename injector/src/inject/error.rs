@@ -51,6 +51,13 @@ pub enum InjectError {
          YAML's own marks"
     )]
     ValueChangesStructure { template: String, origin: String },
+    /// A template would make another object of the pod, such as `metadata.name: other`.
+    #[error(
+        "template {template}: its output would change {}, which the API server does not accept, or gives to every pod; expected \
+         a template without it",
+        changed.join(", ")
+    )]
+    TemplateChangesIdentity { template: String, changed: Vec<String> },
     /// A template would remove something from the pod, such as `spec.containers app`.
     #[error(
         "template {template}: its output would remove {} from the pod; expected lists with additions only, or $patch: delete for \

@@ -466,7 +466,15 @@ impl Injector {
         let rendered = names.iter().map(|name| {
             self.overlays.overlay(name, &data, || render::render(name, &settings.injector, &data))
         });
-        rendered.map(|one| one.map_err(|error| error.with_values_from(&settings.values_from))).collect()
+        let checked = rendered.map(|one| {
+            let overlay = one.map_err(|error| error.with_values_from(&settings.values_from))?;
+            let changed = preserve::identity(&stripped.pod, &request.workload.namespace, &overlay.patch);
+            if changed.is_empty() {
+                return Ok(overlay);
+            }
+            Err(InjectError::TemplateChangesIdentity { template: overlay.name, changed })
+        });
+        checked.collect()
     }
 }
 

@@ -30,6 +30,25 @@ pub(super) fn drop_empty(patch: &mut Value) {
     }
 }
 
+/// What a patch would change of what says which object a pod is, like `metadata.name to "other"`. A pod may
+/// lack its namespace, which is then that of its workload.
+pub(super) fn identity(pod: &Value, namespace: &str, patch: &Value) -> Vec<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (own, new) = (pod.lookup("metadata"), patch.lookup("metadata"));
+    let of_pod = |key: &str| match text(own.and_then(|own| own.lookup(key))) {
+        own if own.is_empty() && key == "namespace" => namespace.to_owned(),
+        own => own,
+    };
+    let metadata = ["name", "generateName", "namespace"].map(|key| (new, "metadata.", key, of_pod(key)));
+    let types = [("kind", "Pod"), ("apiVersion", "v1")];
+    let types = types.map(|(key, fixed)| (Some(patch), "", key, fixed.to_owned()));
+    let changed = metadata.into_iter().chain(types).filter_map(|(new, parent, key, own)| {
+        let value = new?.lookup(key)?;
+        (text(Some(value)) != own).then(|| format!("{parent}{key} to {value}"))
+    });
+    changed.collect()
+}
+
 /// The names in each of the lists of a pod that templates add to.
 pub(super) fn names(pod: &Value) -> [Vec<String>; 3] {
     LISTS.map(|list| items(pod, list).iter().map(|item| name(item).to_owned()).collect())

@@ -1,4 +1,4 @@
-//! Validation of a config: injects a sample pod with it.
+//! Validation of a config: injects sample pods with it.
 
 use std::collections::HashSet;
 
@@ -71,27 +71,92 @@ impl Fault {
     }
 }
 
-/// Injects a sample pod: reports values that templates miss, output that is not a pod, and pods that cannot
-/// work. What is wrong both with native sidecars and without is reported once.
-pub(crate) fn inject(injector: &Injector) -> Vec<String> {
-    let pod = json!({
-        "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
-        "spec": {"containers": [{"name": SAMPLE, "image": SAMPLE, "ports": [{"containerPort": 8080}]}]},
-    });
-    let mut faults: Vec<Fault> = Vec::new();
-    for native_sidecars in [true, false] {
-        for fault in examine(injector, &pod, native_sidecars) {
-            if !faults.iter().any(|known| known.is_like(&fault)) {
-                faults.push(fault);
+/// A pod to be injected.
+#[derive(Clone)]
+struct Sample {
+    pod: Value,
+    workload: Workload,
+    /// What it is, for messages; nothing for the usual one.
+    title: String,
+}
+
+/// Kinds of workloads that templates tell apart.
+const KINDS: [&str; 6] = ["CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"];
+
+impl Sample {
+    fn usual() -> Self {
+        let pod = json!({
+            "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
+            "spec": {"containers": [{"name": SAMPLE, "image": SAMPLE, "ports": [{"containerPort": 8080}]}]},
+        });
+        Self { workload: Workload::of_pod(&pod, "default"), pod, title: String::new() }
+    }
+
+    /// Samples for which templates may have something else: only those that one of the texts names.
+    fn others(templates: &[&str]) -> Vec<Self> {
+        // As Go writes a text in a template.
+        let literals = |word: &str| [format!("\"{word}\""), format!("`{word}`")];
+        let is_named = |word: &str| {
+            literals(word).iter().any(|literal| templates.iter().any(|text| text.contains(literal.as_str())))
+        };
+        let mut all = Vec::new();
+        if is_named("TPROXY") {
+            let mut sample = Self::usual();
+            if let Some(annotations) = metadata_mut(&mut sample.pod, "annotations") {
+                annotations.insert(keys::INTERCEPTION_MODE.to_owned(), json!("TPROXY"));
+            }
+            sample.title = format!(", in a pod with annotation {}: TPROXY", keys::INTERCEPTION_MODE);
+            all.push(sample);
+        }
+        for kind in KINDS.into_iter().filter(|kind| is_named(kind)) {
+            let mut sample = Self::usual();
+            sample.workload.kind = kind.to_owned();
+            sample.title = format!(", in a pod of a {kind}");
+            all.push(sample);
+        }
+        all
+    }
+}
+
+/// Faults of samples, each once.
+#[derive(Default)]
+struct Faults(Vec<(Fault, String)>);
+
+impl Faults {
+    fn add(&mut self, found: Vec<Fault>, sample: &Sample) {
+        for fault in found {
+            if !self.0.iter().any(|(known, _)| known.is_like(&fault)) {
+                self.0.push((fault, sample.title.clone()));
             }
         }
     }
-    for fault in of_other_templates(injector, &pod) {
-        if !faults.iter().any(|known| known.is_like(&fault)) {
-            faults.push(fault);
+}
+
+/// Injects sample pods: reports values that templates miss, output that is not a pod, and pods that cannot
+/// work. What is wrong both with native sidecars and without is reported once.
+pub(crate) fn inject(injector: &Injector) -> Vec<String> {
+    let config = &injector.settings.injector;
+    let by_default: HashSet<String> =
+        config.default_templates.iter().filter_map(|name| config.resolve(name)).flatten().collect();
+    let text = |name: &String| config.templates.get(name).map_or("", |one| one.template.text());
+    let mut faults = Faults::default();
+    let usual = Sample::usual();
+    for native_sidecars in [true, false] {
+        faults.add(examine(injector, &usual, native_sidecars), &usual);
+    }
+    for sample in Sample::others(&by_default.iter().map(text).collect::<Vec<_>>()) {
+        faults.add(examine(injector, &sample, true), &sample);
+    }
+    for name in config.templates.keys().filter(|name| !by_default.contains(*name)) {
+        for sample in [Sample::usual()].into_iter().chain(Sample::others(&[text(name)])) {
+            faults.add(of_other_template(injector, name, &sample), &sample);
         }
     }
-    faults.iter().map(ToString::to_string).collect()
+    for name in config.aliases.keys().filter(|name| !config.default_templates.contains(name)) {
+        let ways = usual.with_and_without_proxy().map(|sample| choosing(injector, &sample, name));
+        faults.add(in_every_way(name, ways.to_vec(), &|_| true), &usual);
+    }
+    faults.0.iter().map(|(fault, title)| format!("{fault}{title}")).collect()
 }
 
 /// A message, whichever list of containers it is about.
@@ -99,46 +164,41 @@ fn in_either_list(message: &str) -> String {
     message.replace("spec.initContainers", "spec.containers")
 }
 
-/// What is wrong with templates and aliases that pods choose by annotation. A template with a proxy of its
-/// own may be written for all of a pod, the others add to the default ones: what is wrong in every way in
-/// which a pod can use one is the template's. Where each way has another fault, such as a container without
-/// an image alone and two of its name beside the default ones, those are named that it has beside them.
-fn of_other_templates(injector: &Injector, pod: &Value) -> Vec<Fault> {
-    let config = &injector.settings.injector;
-    let by_default: HashSet<String> =
-        config.default_templates.iter().filter_map(|name| config.resolve(name)).flatten().collect();
-    let mut with_proxy = pod.clone();
-    if let Some(all) = with_proxy.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
-        all.push(json!({"name": PROXY, "image": AUTO_IMAGE}));
-    }
-    let pods = [pod, &with_proxy];
-    let mut faults = Vec::new();
-    for name in config.templates.keys().filter(|name| !by_default.contains(*name)) {
-        let own = |one: &InvalidField| one.templates.contains(name);
-        let added = format!("{},{name}", config.default_templates.join(","));
-        let mut ways = pods.map(|pod| choosing(injector, pod, &added)).to_vec();
-        let alone = pods.map(|pod| choosing(injector, pod, name));
-        if alone.iter().flatten().any(|one| has_proxy(&one.pod)) {
-            ways.extend(alone);
+impl Sample {
+    fn with_and_without_proxy(&self) -> [Self; 2] {
+        let mut with_proxy = self.clone();
+        if let Some(all) = with_proxy.pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
+            all.push(json!({"name": PROXY, "image": AUTO_IMAGE}));
         }
-        faults.extend(in_every_way(name, ways, &own));
+        [self.clone(), with_proxy]
     }
-    for name in config.aliases.keys().filter(|name| !config.default_templates.contains(name)) {
-        faults.extend(in_every_way(name, pods.map(|pod| choosing(injector, pod, name)).to_vec(), &|_| true));
+}
+
+/// What is wrong with a template that pods choose by annotation. One with a proxy of its own may be written
+/// for all of a pod, the others add to the default ones: what is wrong in every way in which a pod can use
+/// one is the template's. Where each way has another fault, such as a container without an image alone and
+/// two of its name beside the default ones, those are named that it has beside them.
+fn of_other_template(injector: &Injector, name: &str, sample: &Sample) -> Vec<Fault> {
+    let samples = sample.with_and_without_proxy();
+    let own = |one: &InvalidField| one.templates.iter().any(|template| template == name);
+    let added = format!("{},{name}", injector.settings.injector.default_templates.join(","));
+    let mut ways = samples.each_ref().map(|sample| choosing(injector, sample, &added)).to_vec();
+    let alone = samples.map(|sample| choosing(injector, &sample, name));
+    if alone.iter().flatten().any(|one| has_proxy(&one.pod)) {
+        ways.extend(alone);
     }
-    faults
+    in_every_way(name, ways, &own)
 }
 
 /// A sample pod that chooses templates.
 #[inline(never)]
-fn choosing(injector: &Injector, pod: &Value, templates: &str) -> Result<Injected, InjectError> {
-    let mut pod = pod.clone();
+fn choosing(injector: &Injector, sample: &Sample, templates: &str) -> Result<Injected, InjectError> {
+    let mut pod = sample.pod.clone();
     if let Some(annotations) = metadata_mut(&mut pod, "annotations") {
         annotations.insert(keys::TEMPLATES.to_owned(), json!(templates));
     }
-    let workload = Workload::of_pod(&pod, "default");
     let context = InjectionContext { native_sidecars: true, ..InjectionContext::default() };
-    injector.inject(Request { pod: &pod, workload: &workload, context: &context })
+    injector.inject(Request { pod: &pod, workload: &sample.workload, context: &context })
 }
 
 fn has_proxy(pod: &Value) -> bool {
@@ -190,10 +250,9 @@ fn is_same(one: &InvalidField, other: &InvalidField) -> bool {
     in_either_list(&one.message) == in_either_list(&other.message)
 }
 
-fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {
-    let workload = Workload::of_pod(pod, "default");
+fn examine(injector: &Injector, Sample { pod, workload, .. }: &Sample, native_sidecars: bool) -> Vec<Fault> {
     let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
-    let injected = match injector.inject(Request { pod, workload: &workload, context: &context }) {
+    let injected = match injector.inject(Request { pod, workload, context: &context }) {
         Ok(injected) => injected,
         Err(error) => return vec![Fault::Injection(error)],
     };
@@ -328,6 +387,61 @@ mod tests {
             let settings = Sources::default().load_with(&functions(|_| None), set).unwrap();
             let found = inject(&Injector::new(settings, Options::default()));
             assert!(found.iter().any(|one| one.contains(part)), "{part}: {found:?}");
+        }
+    }
+
+    /// What a template has only for some pods: those that templates are known to tell apart.
+    #[test]
+    fn what_a_condition_of_a_template_brings_is_checked() {
+        let mode = r#"{{ if eq (annotation .ObjectMeta "sidecar.istio.io/interceptionMode" .ProxyConfig.InterceptionMode) "TPROXY" }}"#;
+        let kind = |kind: &str| format!("{{{{ if eq .TypeMeta.Kind {kind:?} }}}}");
+        let rest = "spec: {containers: [{name: istio-proxy, image: p, BAD}]}";
+        let wrong =
+            |condition: &str| rest.replace("BAD", &format!("{condition}imagePullPolicie: x{{{{ end }}}}"));
+        let config = |template: &str| format!("policy: enabled\ntemplates: {{sidecar: {template:?}}}\n");
+        for (condition, sample) in [
+            (mode.to_owned(), "in a pod with annotation sidecar.istio.io/interceptionMode: TPROXY"),
+            (kind("Deployment"), "in a pod of a Deployment"),
+            (kind("Job"), "in a pod of a Job"),
+            ("{{ if eq .TypeMeta.Kind `StatefulSet` }}".to_owned(), "in a pod of a StatefulSet"),
+        ] {
+            let template = wrong(&condition);
+            let as_default = faults(&config(&template));
+            let chosen = faults(&format!("{BUILTIN_CONFIG}\n  zz: |\n    {template}\n"));
+            for found in [as_default, chosen] {
+                assert_eq!(found.len(), 1, "{condition}: {found:?}");
+                assert!(found[0].contains("imagePullPolicie") && found[0].ends_with(sample), "{found:?}");
+            }
+        }
+        // What every pod gets is reported once.
+        let found = faults(&config(&wrong(r#"{{ if or true (eq .TypeMeta.Kind "Job" "CronJob") }}"#)));
+        assert!(found.len() == 1 && !found[0].contains("in a pod of"), "{found:?}");
+    }
+
+    #[test]
+    fn a_template_that_changes_the_identity_of_a_pod_is_a_fault() {
+        let config = |template: &str| format!("policy: enabled\ntemplates: {{sidecar: {template:?}}}\n");
+        let rest = "spec: {containers: [{name: istio-proxy, image: p}]}";
+        for (identity, field) in [
+            ("metadata: {namespace: other}", "metadata.namespace"),
+            ("metadata: {name: other}", "metadata.name"),
+            ("metadata: {name: null}", "metadata.name"),
+            ("metadata: {generateName: other-}", "metadata.generateName"),
+            ("kind: Deployment", "kind"),
+            ("apiVersion: v2", "apiVersion"),
+        ] {
+            let found = faults(&config(&format!("{identity}\n{rest}")));
+            assert_eq!(found.len(), 1, "{identity}: {found:?}");
+            assert!(
+                found[0].contains(&format!("template sidecar: its output would change {field}")),
+                "{found:?}"
+            );
+        }
+        for same in [
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: '{{ .ObjectMeta.Name }}'}",
+            "metadata: {namespace: '{{ .DeploymentMeta.Namespace }}', generateName: ''}",
+        ] {
+            assert_eq!(faults(&config(&format!("{same}\n{rest}"))), [""; 0]);
         }
     }
 

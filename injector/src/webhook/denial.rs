@@ -77,6 +77,7 @@ impl Denial {
                 InjectError::ProxyUid { .. } => &reasons::PROXY_UID,
                 InjectError::Quantity(_) => &reasons::QUANTITY,
                 InjectError::Render(_) => &reasons::RENDER,
+                InjectError::TemplateChangesIdentity { .. } => &reasons::TEMPLATE_CHANGES_IDENTITY,
                 InjectError::TemplateRemovesFields { .. } => &reasons::TEMPLATE_REMOVES_FIELDS,
                 InjectError::UnknownTemplate { .. } => &reasons::UNKNOWN_TEMPLATE,
                 InjectError::ValueChangesStructure { .. } => &reasons::VALUE_CHANGES_STRUCTURE,

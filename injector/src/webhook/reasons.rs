@@ -102,6 +102,8 @@ reasons! {
     QUANTITY "denied", "quantity", 422: "a value is not a quantity", "use a quantity such as `100m` or `128Mi`";
     RENDER "denied", "render", 500:
         "a template fails for this pod; the message has template, line and column", "correct the template there";
+    TEMPLATE_CHANGES_IDENTITY "denied", "template-changes-identity", 500:
+        "the output of a template would change the name, the namespace or the kind of the pod", "remove it from the template";
     TEMPLATE_REMOVES_FIELDS "denied", "template-removes-fields", 500:
         "the output of a template would remove containers or volumes from the pod", "let the template add items only; for removals, use `$patch: delete`";
     UNKNOWN_NAMESPACE "denied", "unknown-namespace", 503:
