@@ -59,6 +59,7 @@ fn run() -> Outcome<()> {
         figures += &lists::all(&options, scratch.path())?;
         figures += &native::all(&options, scratch.path())?;
         report::publish("figures", &figures, options.write.as_deref())?;
+        questions::all(&options, scratch.path())?;
     }
     connections::all(&options, scratch.path())
 }
