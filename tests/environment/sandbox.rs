@@ -10,8 +10,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::pod::Pod;
-use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered, number, step};
+use crate::pod::{BUILT, Pod};
+use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered_program, number, step};
 
 /// The pod's options for every run.
 const CAPTURE: [&str; 9] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u", "1337", "--dual-stack"];
@@ -19,6 +19,11 @@ const CAPTURE: [&str; 9] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u
 /// The binary in such a sandbox: netlink has neither netfilter nor sockets, and there are no ids of the file
 /// system.
 fn sandboxed(args: &[&str]) -> Command {
+    sandboxed_program(&BUILT, args)
+}
+
+/// A program, and those that it starts, in such a sandbox.
+fn sandboxed_program(program: &str, args: &[&str]) -> Command {
     let error = |errno: i32| 0x0005_0000 | u32::try_from(errno).unwrap();
     let word = |number: i32| u32::try_from(number).unwrap();
     let filter = [
@@ -35,7 +40,7 @@ fn sandboxed(args: &[&str]) -> Command {
         step(RETURN, 0, 0, error(libc::EPROTONOSUPPORT)),
         step(RETURN, 0, 0, error(libc::ENOSYS)),
     ];
-    filtered(args, filter)
+    filtered_program(program, args, filter)
 }
 
 /// A run in the pod, whose rules are read by the tools.
@@ -175,6 +180,47 @@ fn number_of_rules_that_fit_is_named() {
     assert_eq!(state(&pod), before);
 }
 
+/// The rules of IPv4 are written by then, and a sandbox has neither `--syn` nor conntrack states to exempt
+/// open connections: with none of these the rule that keeps them would be first, for all packets.
+#[test]
+fn rules_of_ipv4_are_rolled_back_if_those_of_ipv6_are_refused() {
+    for is_running in [false, true] {
+        let pod = pod();
+        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
+        let listener = std::thread::spawn(move || {
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            is_running.then(|| TcpListener::bind("[::]:8080").unwrap())
+        });
+        let _listener = listener.join().unwrap();
+        let before = state(&pod);
+        let written = pod.path("written");
+        for tool in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
+            let real = crate::pod::real(tool);
+            // What is tried out in a namespace of its own is accepted, as by a kernel that is short of memory
+            // a moment later.
+            let refuses = if tool.starts_with("ip6") { "grep -q -e ISTIO_OUTPUT $file" } else { "false" };
+            let script = format!(
+                "file={0}/file.$$; cat > $file; \
+                 if [ $(readlink /proc/self/ns/net) = $(readlink /proc/{1}/ns/net) ]; then \
+                 if {refuses}; then echo 'line 1 failed' >&2; exit 1; fi; cat $file >> {2}; fi; exec {3} \"$@\" < $file",
+                pod.path("").display(),
+                pod.pid(),
+                written.display(),
+                real.display()
+            );
+            pod.program("bin", tool, &script);
+        }
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", pod.path("bin").display());
+        let (code, log) = run_with(&pod, &CAPTURE, |command| _ = command.env("PATH", &path));
+        assert_eq!(code, Some(70), "{log}");
+        assert!(log.contains("rolled back: nothing of this run is left"), "{log}");
+        assert_eq!(state(&pod), before, "{log}");
+        let written = std::fs::read_to_string(&written).unwrap();
+        assert!(written.contains("-A ISTIO_OUTPUT "), "IPv4 was written: {written}");
+        assert!(!written.contains("--syn") && !written.contains("conntrack"), "{written}");
+    }
+}
+
 #[test]
 fn probe_has_the_uid_of_the_proxy_without_ids_of_the_file_system() {
     let pod = pod();
@@ -236,6 +282,28 @@ fn effective_uid(pid: Pid) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     uids.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// As Istio's validation container behind its CNI plugin: the user of the proxy, without a capability.
+#[test]
+fn probe_of_the_proxys_own_user_needs_no_other_ids() {
+    let pod = pod();
+    let (code, log) = run(&pod, &CAPTURE);
+    assert_eq!(code, Some(0), "{log}");
+    let validate = |uid: &str| {
+        let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+        let words = ["setpriv", &ids[0], &ids[1], "--clear-groups", "--bounding-set=-all"];
+        let options = ["--run-validation", "--skip-rule-apply", "--probe-timeout", "20s"];
+        let namespace = format!("--net=/proc/{}/ns/net", pod.pid());
+        let all = [&[namespace.as_str()][..], &words, &[&BUILT], &CAPTURE, &options].concat();
+        let Output { status, stderr, .. } = sandboxed_program("nsenter", &all).output().unwrap();
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+    };
+    let (code, log) = validate("1337");
+    assert!(code == Some(0) && log.contains("validation passed: the probe was captured"), "{log}");
+    // Another user cannot become it.
+    let (code, log) = validate("1000");
+    assert!(code != Some(0) && !log.contains("validation passed"), "{log}");
 }
 
 #[test]

@@ -30,7 +30,16 @@ pub(crate) fn number(call: libc::c_long) -> u32 {
 }
 
 /// The binary with a filter for its system calls.
-pub(crate) fn filtered<const N: usize>(args: &[&str], mut filter: [libc::sock_filter; N]) -> Command {
+pub(crate) fn filtered<const N: usize>(args: &[&str], filter: [libc::sock_filter; N]) -> Command {
+    filtered_program(&BUILT, args, filter)
+}
+
+/// A program with a filter for its system calls, and for those of what it starts.
+pub(crate) fn filtered_program<const N: usize>(
+    program: &str,
+    args: &[&str],
+    mut filter: [libc::sock_filter; N],
+) -> Command {
     let install = move || {
         let len = u16::try_from(N).unwrap_or(0);
         let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
@@ -41,7 +50,7 @@ pub(crate) fn filtered<const N: usize>(args: &[&str], mut filter: [libc::sock_fi
         };
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    let mut command = Command::new(&*BUILT);
+    let mut command = Command::new(program);
     // SAFETY: what runs in the child makes two system calls and allocates nothing.
     unsafe { command.args(args).pre_exec(install) };
     command
