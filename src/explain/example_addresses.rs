@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-use crate::model::Family;
+use crate::model::{Family, Network};
 
 /// An address in each family.
 pub(super) type Host = (Ipv4Addr, Ipv6Addr);
@@ -22,6 +22,8 @@ const POD: Host = host([203, 0, 113, 1], [0x2001, 0xdb8, 113, 1]);
 /// addresses has.
 const OTHER_CLIENT: Host = host([11, 0, 0, 1], [0x3fff, 0, 0, 1]);
 const OTHER_SERVER: Host = host([12, 0, 0, 1], [0x2600, 0, 0, 2]);
+/// In the first ranges of all; in IPv6 that of translators (RFC 6052).
+const LOW: Host = host([1, 0, 0, 1], [0x64, 0xff9b, 0, 1]);
 
 /// In the order in which they are taken for a client, and for a server.
 pub(super) const CLIENTS: [Host; 4] = [CLIENT, POD, OTHER_CLIENT, OTHER_SERVER];
@@ -44,17 +46,81 @@ pub(super) const fn any_server(family: Family) -> IpAddr {
     in_family(SERVER, family)
 }
 
-/// An address in a range that a server can have: its first one, unless that is `0.0.0.0` or `::`.
-pub(super) fn server_in(range: &IpNetwork) -> IpAddr {
-    if !range.ip().is_unspecified() {
-        return range.ip();
-    }
-    let family = if range.is_ipv4() { Family::V4 } else { Family::V6 };
-    let known = SERVERS.into_iter().map(|host| in_family(host, family));
-    { known }.find(|address| range.contains(*address)).or_else(|| range.iter().nth(1)).unwrap_or(range.ip())
+/// An address in a range that a server outside of the pod can have, if there is one: that of the network
+/// itself no host has.
+pub(super) fn server_in(range: &IpNetwork, network: &Network) -> IpAddr {
+    let is_server = |address: &IpAddr| {
+        let is_own = network.addresses.iter().any(|own| own.address == *address);
+        let is_of_this_network = matches!(address, IpAddr::V4(address) if address.octets()[0] == 0);
+        !(is_own || is_of_this_network || address.is_loopback() || address.is_multicast())
+    };
+    let known = SERVERS.into_iter().chain([LOW]).map(|host| in_family(host, Family::of(range.ip())));
+    let known = known.filter(|address| range.contains(*address));
+    let mut addresses = range.iter().skip(1);
+    let first = addresses.next().unwrap_or(range.ip());
+    [first].into_iter().chain(known).chain(addresses.take(2)).find(is_server).unwrap_or(first)
 }
 
 /// The address of a pod that has none yet.
 pub(super) const fn any_pod(family: Family) -> IpAddr {
     in_family(POD, family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::InterfaceAddress;
+
+    fn in_range(range: &str, own: &[&str]) -> String {
+        let own = own.iter().map(|address| InterfaceAddress {
+            interface: "eth0".to_owned(),
+            address: address.parse().unwrap(),
+            prefix: 24,
+        });
+        let network = Network { addresses: own.collect(), ipv6: true };
+        let range: IpNetwork = range.parse().unwrap();
+        let address = server_in(&range, &network);
+        assert!(range.contains(address), "{range}: {address}");
+        address.to_string()
+    }
+
+    #[test]
+    fn wide_ranges_have_an_address_of_a_server() {
+        for (length, v4, v6) in [
+            (1, "12.0.0.1", "2001:db8:100::1"),
+            (2, "12.0.0.1", "2001:db8:100::1"),
+            (3, "12.0.0.1", "64:ff9b::1"),
+            (4, "12.0.0.1", "64:ff9b::1"),
+            (5, "1.0.0.1", "64:ff9b::1"),
+            (6, "1.0.0.1", "64:ff9b::1"),
+            (7, "1.0.0.1", "64:ff9b::1"),
+            (8, "0.0.0.1", "64:ff9b::1"),
+        ] {
+            assert_eq!(in_range(&format!("0.0.0.0/{length}"), &[]), v4);
+            assert_eq!(in_range(&format!("::/{length}"), &[]), v6);
+        }
+        assert_eq!(in_range("0.0.0.0/0", &[]), "198.51.100.1");
+        assert_eq!(in_range("::/0", &[]), "2001:db8:100::1");
+        assert_eq!(in_range("::/64", &[]), "::2");
+        assert_eq!(in_range("128.0.0.0/1", &[]), "128.0.0.1");
+        assert_eq!(in_range("64.0.0.0/2", &[]), "64.0.0.1");
+    }
+
+    #[test]
+    fn address_is_neither_that_of_the_network_nor_of_the_pod() {
+        assert_eq!(in_range("10.0.0.0/8", &[]), "10.0.0.1");
+        assert_eq!(in_range("10.0.0.0/8", &["10.0.0.1"]), "10.0.0.2");
+        assert_eq!(in_range("fd00::/64", &["fd00::1", "fd00::2"]), "fd00::3");
+        assert_eq!(in_range("10.0.0.9/32", &[]), "10.0.0.9");
+        assert_eq!(in_range("fd00::9/128", &[]), "fd00::9");
+    }
+
+    /// No other address is in them.
+    #[test]
+    fn multicast_and_loopback_ranges_have_their_first_host() {
+        assert_eq!(in_range("224.0.0.0/4", &[]), "224.0.0.1");
+        assert_eq!(in_range("ff00::/8", &[]), "ff00::1");
+        assert_eq!(in_range("127.0.0.0/8", &[]), "127.0.0.1");
+        assert_eq!(in_range("::1/128", &[]), "::1");
+    }
 }

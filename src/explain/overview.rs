@@ -94,7 +94,8 @@ impl Kinds<'_> {
         for (what, ranges) in [("excluded", &outbound.excluded_ranges[..]), ("included", included)] {
             let family = self.family;
             for range in ranges.iter().filter(|range| family.holds(range)).take(MOST) {
-                self.add(&format!("app to the {what} range {range}"), Sender::App, server_in(range), other);
+                let to = server_in(range, self.network);
+                self.add(&format!("app to the {what} range {range}"), Sender::App, to, other);
             }
         }
         self.add("proxy to a server", Sender::Proxy, server, other);

@@ -281,12 +281,7 @@ fn captured_destination(kind: Kind, family: Family, pod: &Pod<'_>) -> SocketAddr
         OutboundRanges::None => None,
         OutboundRanges::Only(ranges) => ranges.iter().find(|range| family.holds(range)),
     };
-    // The network itself is no host.
-    let first = |range: &IpNetwork| range.iter().nth(1).unwrap_or(range.ip());
-    let host = |range: &IpNetwork| {
-        let address = if range.ip().is_unspecified() { server_in(range) } else { first(range) };
-        SocketAddr::new(address, any_port)
-    };
+    let host = |range: &IpNetwork| SocketAddr::new(server_in(range, pod.network), any_port);
     range.map_or_else(|| SocketAddr::new(default_server(pod, family), port(&outbound.ports)), host)
 }
 
