@@ -16,7 +16,7 @@ use nfnetlink::nftables::{
 use super::captured_traffic::{CapturedTraffic, Taken};
 use super::expression_words::{CT_ZONE, NOTRACK, is_verdict_map, rewrites, word, word_of_effect};
 use super::later_chains;
-use super::{AcceptedPorts, DNS_IN_ZONES, IN_A_ZONE, REPLIES_ON_LO, UNTRACKED};
+use super::{AcceptedPorts, DNS_IN_ZONES, IN_A_ZONE, PUBLISHED, REPLIES_ON_LO, UNTRACKED};
 use crate::finding::{Finding, Problem, Subject};
 use crate::live_rules::{Effect, LiveRule};
 use crate::model::{
@@ -40,6 +40,8 @@ pub struct BaseChain {
     does: Vec<String>,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     translates_dns: bool,
+    /// Whether it sends what arrives to another port or address.
+    publishes: bool,
     /// Whether it drops packets by the type of their source, or by the route to it.
     drops_sources: bool,
     /// Whether TPROXY captures what it exempts from connection tracking.
@@ -78,8 +80,8 @@ impl From<&BaseChain> for Finding {
 impl BaseChain {
     /// The cause, and the advice of the log.
     fn words(&self) -> (String, String) {
-        let Self { table, chain, hook, priority, order, does, translates_dns, drops_sources, is_by_tproxy } =
-            self;
+        let Self { table, chain, hook, priority, order, does, .. } = self;
+        let Self { translates_dns, publishes, drops_sources, is_by_tproxy, .. } = self;
         let does = does.join(", ");
         match order {
             HookOrder::After(ports) => {
@@ -128,6 +130,9 @@ impl BaseChain {
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}{colon}{}",
                     effects.join("; ")
                 );
+                if *publishes && !drops {
+                    return (cause, PUBLISHED.to_owned());
+                }
                 (cause, format!("{then}{advice}, if that is not intended{replies}{dns}"))
             }
         }
@@ -186,25 +191,25 @@ pub fn find_conflicting_base_chains(
             if !does.is_empty() {
                 let order =
                     if is_behind { HookOrder::After(ours.ports()) } else { HookOrder::Before(ours.last) };
-                let drops_sources = hook == Some(Hook::Prerouting)
+                let arrives = hook == Some(Hook::Prerouting);
+                let drops_sources = arrives
                     && does.iter().any(|word| word == "drop")
                     && table.chains.iter().flat_map(|chain| &chain.rules).any(looks_up_source);
-                let (table, chain) = (table.name.to_string(), chain.name.clone());
                 let has_translation = does.iter().any(|word| ["dnat", "redirect"].contains(&word.as_str()));
                 let has_dns = ours.captured.iter().any(|captured| captured.dns);
                 let translates_dns = hook == Some(Hook::Output) && has_dns && has_translation;
-                let is_by_tproxy = hook == Some(Hook::Prerouting)
+                let is_by_tproxy = arrives
                     && does.iter().any(|word| word == NOTRACK)
                     && ours.captured.iter().any(|captured| captured.keeps_port);
-                let priority = base.priority;
                 found.push(BaseChain {
-                    table,
-                    chain,
+                    table: table.name.to_string(),
+                    chain: chain.name.clone(),
                     hook: name,
-                    priority,
+                    priority: base.priority,
                     order,
                     does,
                     translates_dns,
+                    publishes: arrives && has_translation,
                     drops_sources,
                     is_by_tproxy,
                 });

@@ -79,6 +79,7 @@ impl Examined<'_> {
                 of_other_variant,
                 place: place(),
                 translates_dns: false,
+                publishes: false,
                 drops_sources: false,
                 is_by_tproxy: false,
             })

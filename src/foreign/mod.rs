@@ -30,7 +30,9 @@ pub use mark_changes::find_mark_changes;
 pub use marks::find_tproxy_marks;
 pub use overwritten::Network;
 pub use preceding_rules::PrecedingRule;
-use preceding_rules::{DNS_IN_ZONES, Found, IN_A_ZONE, Placement, REPLIES_ON_LO, Targets, UNTRACKED};
+use preceding_rules::{
+    DNS_IN_ZONES, Found, IN_A_ZONE, PUBLISHED, Placement, REPLIES_ON_LO, Targets, UNTRACKED,
+};
 pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::that_translate_queries;
 
@@ -110,10 +112,12 @@ impl Examined<'_> {
         let table = table.name();
         let hands_to =
             |name: &str| targets.any(&|one| matches!(one, Targets::Name(target) if target == name));
-        let translates_dns = hook == Hook::Output
+        let translates = ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
+        let publishes = translates && hook == Hook::Prerouting;
+        let translates_dns = translates
+            && hook == Hook::Output
             && CapturedTraffic::of(self.desired).dns
-            && !found.is_for_tcp()
-            && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
+            && !found.is_for_tcp();
         let drops_sources = hook == Hook::Prerouting && found.tests_source_type() && hands_to("DROP");
         // CT that sets no zone exempts from connection tracking.
         let is_untracked = hands_to("NOTRACK") || hands_to("CT");
@@ -128,6 +132,7 @@ impl Examined<'_> {
             of_other_variant,
             place,
             translates_dns,
+            publishes,
             drops_sources,
             is_by_tproxy,
         }

@@ -133,6 +133,8 @@ pub struct PrecedingRule {
     pub(super) place: Placement,
     /// Whether it may translate DNS queries over UDP that have a conntrack zone.
     pub(super) translates_dns: bool,
+    /// Whether it sends what arrives to another port or address.
+    pub(super) publishes: bool,
     /// Whether it drops packets by the type of their source.
     pub(super) drops_sources: bool,
     /// Whether TPROXY captures what it exempts from connection tracking.
@@ -152,6 +154,10 @@ pub(super) const UNTRACKED: &str = "packets that it exempts from connection trac
 pub(super) const IN_A_ZONE: &str = "redirected connections in this conntrack zone reach the proxy without their original destination, which the \
                          kernel looks up in the default zone, and get no reply if one direction only has it; DNS queries over UDP of \
                          the pod and of the proxy are not told apart in it";
+
+/// What the proxy hands on leaves by lo, and meets no rule of what arrives.
+pub(super) const PUBLISHED: &str = "; exclude its ports from capture (-d PORT), if that is intended, or delete it: after ours it gets no captured \
+                         connection";
 
 /// The proxy replies to captured programs of the pod from the server's address.
 pub(super) const REPLIES_ON_LO: &str = "; the proxy's replies to programs of the pod arrive on lo with the address of the server: insert a rule \
@@ -295,6 +301,7 @@ impl PrecedingRule {
                 return format!("; accept {} before it, if that is not intended", ports.words);
             }
             (Found::Policy(_), _) => "set it to ACCEPT",
+            (_, Placement::Before) if self.publishes && !self.drops_sources => return PUBLISHED.to_owned(),
             (_, Placement::Before) => "move it after our rule or delete it",
             (_, Placement::Beside) => "delete it",
         };
