@@ -26,6 +26,7 @@ pub fn runtime(
     own: &PerFamily<FamilyRules>,
     config: &CaptureConfig,
     network: &Network,
+    local_resolver: Option<IpAddr>,
 ) -> (Runtime, Vec<String>) {
     let mut unread = Vec::new();
     let ids = OwnerIds::read().unwrap_or_else(|error| {
@@ -61,7 +62,16 @@ pub fn runtime(
     let translated_servers = translated_servers(config);
     let mut programs = bpf_programs::at_sockets(&found.found, &mut unread);
     programs.extend(bpf_programs::of_network_namespace());
-    (Runtime { listeners, processes, captured_proxy, connections, translated_servers, programs }, unread)
+    let runtime = Runtime {
+        listeners,
+        processes,
+        captured_proxy,
+        connections,
+        translated_servers,
+        programs,
+        local_resolver,
+    };
+    (runtime, unread)
 }
 
 /// The sockets that wait for TCP connections; `None` if they cannot be listed.

@@ -1,5 +1,7 @@
 //! `check`: the live rules against those of the options, or those that they come from.
 
+use std::net::IpAddr;
+
 use super::capture::{decide, desired, warn_of_name_servers};
 use super::check_format;
 use super::diff;
@@ -55,7 +57,7 @@ pub(super) fn compared(
     // What a run would change may be the cause.
     if found.others.is_empty() {
         let own = own.unwrap_or_else(|| apply::live_inspection::rules_of(current));
-        add_of_live(&mut found, own, (config, given))?;
+        add_of_live(&mut found, own, (config, given), run.local_resolver)?;
     }
     Ok(found)
 }
@@ -67,11 +69,13 @@ fn add_of_live(
     found: &mut Differences,
     own: LiveInspection,
     (config, given): (&CaptureConfig, &[GivenOption]),
+    local_resolver: Option<IpAddr>,
 ) -> Result<(), Failure> {
     let network = network()?;
     // Facts of name servers are recorded for the live rules only.
     let is_same = found.is_same();
-    let whole = is_same.then(|| apply::pod_runtime::runtime(&own.rules, config, &network));
+    let runtime = || apply::pod_runtime::runtime(&own.rules, config, &network, local_resolver);
+    let whole = is_same.then(runtime);
     let (runtime, unread) = whole.unwrap_or_else(|| {
         (
             explain::Runtime {

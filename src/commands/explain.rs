@@ -1,5 +1,7 @@
 //! `explain`: what happens to a packet, of the options or in a live pod.
 
+use std::net::IpAddr;
+
 use super::interfaces;
 use super::namespace::{enter, enter_settled, network};
 use crate::apply::live_inspection::LiveInspection;
@@ -40,7 +42,7 @@ pub(super) fn explain(
     }
     let (config, live, is_read) = if query.live {
         let (config, mut live, unread) =
-            live(apply::live_inspection::rules(host, run.backend)?, &config, &network);
+            live(apply::live_inspection::rules(host, run.backend)?, &config, &network, run.local_resolver);
         let is_read = unread.is_empty();
         if query.destination.is_none() || query.expected.is_some() {
             live.notices.extend(unread);
@@ -62,11 +64,12 @@ pub(super) fn live(
     mut own: LiveInspection,
     config: &CaptureConfig,
     network: &Network,
+    local_resolver: Option<IpAddr>,
 ) -> (CaptureConfig, explain::LiveState, Vec<String>) {
     let nearest = own.nearest_config(config, network);
     own.find_foreign(&nearest);
     let config = nearest.config;
-    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network);
+    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network, local_resolver);
     (config, explain::LiveState { runtime, ..own.live }, unread)
 }
 
@@ -99,7 +102,8 @@ fn all_traffic(
     let current = apply::inspect(host, run.backend, Access::Question)?.current;
     let counters = apply::show::counters(&current);
     let (config, _) = intent.decide(&network);
-    let (config, mut live, unread) = live(apply::live_inspection::rules_of(&current), &config, &network);
+    let own = apply::live_inspection::rules_of(&current);
+    let (config, mut live, unread) = live(own, &config, &network, run.local_resolver);
     live.notices.extend(unread);
     let pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
     Ok(explain::pod_report(&pod, &live, &counters))

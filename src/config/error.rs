@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::cli::Origin;
+use crate::finding::Problem;
 use crate::model::Port;
 
 /// The accepted values.
@@ -239,8 +240,8 @@ impl Warning {
             }
             Self::LocalResolver { server, .. } => format!(
                 "{name}: /etc/resolv.conf names the local resolver {server} (systemd-resolved or dnsmasq, for instance): if it runs in \
-                 the pod, its own queries are captured, too, so that DNS loops; name its servers there, or run it as a uid or gid of the \
-                 proxy"
+                 the pod, its own queries are captured, too, so that DNS loops; {}",
+                Problem::DnsLoop.spec().fix
             ),
             Self::WideExclusion { ranges, .. } => format!("{name}: {ranges}"),
             Self::NameServersOfCaller { .. } => format!(

@@ -1,6 +1,7 @@
 //! Parses options and the pod's files into typed settings, with all errors at once.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::cli::{Heading, Key, Kind, Origin, RawOptions, SubCommand};
 use crate::facts::{self, Files};
@@ -131,8 +132,12 @@ pub fn log_problem(raw: &RawOptions) -> Option<ConfigError> {
 pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigError>> {
     let mut reader = Reader::new(raw);
     let log = read_log(&mut reader);
-    let run = run_options::run(&mut reader);
-    let intent = read_intent(&mut reader, files);
+    // The file of the caller says nothing of another network namespace.
+    let resolv_conf =
+        files.resolv_conf.as_ref().ok().filter(|_| reader.given(Key::NetworkNamespace).is_none());
+    let local_resolver = resolv_conf.and_then(|text| facts::name_servers(text).loopback());
+    let run = run_options::run(&mut reader, local_resolver);
+    let intent = read_intent(&mut reader, files, local_resolver);
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
     let question = question::read(raw, files, &mut reader.errors);
@@ -178,14 +183,14 @@ fn read_log(reader: &mut Reader<'_>) -> LogOptions {
     }
 }
 
-fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
+fn read_intent(reader: &mut Reader<'_>, files: &Files, local_resolver: Option<IpAddr>) -> Option<Intent> {
     let family = family(reader);
     let ports = ports::read(reader);
     let proxy = traffic::proxy(reader, files);
     let mode = traffic::mode(reader);
     let inbound = traffic::inbound(reader);
     let outbound = traffic::outbound(reader, files);
-    let dns = dns(reader, files);
+    let dns = dns(reader, files, local_resolver);
     let drop_invalid = reader.boolean(Key::DropInvalid);
     let interfaces = |reader: &mut Reader<'_>, key| reader.list(key, |_, item| values::interface(item));
     let excluded_interfaces = interfaces(reader, Key::ExcludeInterfaces);
@@ -228,16 +233,14 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
     Some(if dual_stack && choice == FamilyChoice::Auto { FamilyChoice::DualStack } else { choice })
 }
 
-fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
+fn dns(reader: &mut Reader<'_>, files: &Files, local_resolver: Option<IpAddr>) -> DnsChoice {
     let redirect = reader.boolean(Key::RedirectDns);
     let all = reader.boolean(Key::CaptureAllDns);
     reader.no_effect_if(!redirect, Key::CaptureAllDns, "DNS is captured with --redirect-dns only");
     match (redirect, all, &files.resolv_conf) {
         (false, _, _) => DnsChoice::Off,
-        (true, true, text) => {
-            let elsewhere = reader.given(Key::NetworkNamespace).is_some();
-            let local = text.as_ref().ok().and_then(|text| facts::name_servers(text).loopback());
-            let local = local.filter(|_| !elsewhere && run_options::makes_rules(reader));
+        (true, true, _) => {
+            let local = local_resolver.filter(|_| run_options::makes_rules(reader));
             if let Some((server, origin)) = local.zip(reader.given(Key::CaptureAllDns)) {
                 reader.warnings.push(Warning::LocalResolver { origin, server });
             }

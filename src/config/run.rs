@@ -1,5 +1,6 @@
 //! Run options: action, backend, validation.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -144,4 +145,6 @@ pub struct RunOptions {
     /// pod's network: rules with which the kernel drops them there are not written, and those of a run that
     /// fails stay, as nothing runs in the pod then.
     pub pod_interface: Option<String>,
+    /// The name server of the pod's `/etc/resolv.conf` on a loopback address, if that file is known.
+    pub local_resolver: Option<IpAddr>,
 }

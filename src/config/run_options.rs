@@ -1,12 +1,14 @@
 //! The options that decide what a run does, apart from the rules.
 
+use std::net::IpAddr;
+
 use crate::cli::{Key, RawOptions, SubCommand};
 
 use super::reader::Reader;
 use super::run::{Action, NetworkNamespace, RunOptions, Validation};
 use super::{backend, values};
 
-pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
+pub(super) fn run(reader: &mut Reader<'_>, local_resolver: Option<IpAddr>) -> Option<RunOptions> {
     let clean = reader.boolean(Key::CleanupOnly) || reader.raw.command == SubCommand::Cleanup;
     let dry_run = reader.boolean(Key::DryRun);
     let skip_rule_apply = reader.boolean(Key::SkipRuleApply);
@@ -24,6 +26,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         network_namespace: network_namespace(reader),
         cni_mode: reader.boolean(Key::CniMode),
         pod_interface: None,
+        local_resolver,
     };
     // The parser of the command line has read it.
     reader.required(Key::Config, values::config_file);

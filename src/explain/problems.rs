@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::broken_chains::Listed;
 use super::listener::{Listener, ListenerProblem};
+use super::overview::{passthrough_query, query};
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
 use super::row::{self, Row, Side, is_captured_by_ours};
@@ -14,10 +15,12 @@ use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::config::{Dns, InboundPorts};
+use crate::config::{CaptureConfig, Dns, InboundPorts, Sender};
 use crate::finding::{Finding, Problem, Subject, by_harm};
+use crate::live_rules::{Effect, Field};
 use crate::model::{
-    DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, RouteKind, Transport,
+    DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, Hook, InterfaceAddress, Network, Port, RouteKind, Target,
+    Transport,
 };
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
@@ -63,12 +66,9 @@ pub(super) fn of_packet(
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
-        let (to, port) = (packet.destination, packet.destination.port());
-        let of_pod = addresses(pod.network);
-        let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
-        problems.extend(app_not_listening(port, &wanted, live));
+        problems.extend(unserved(packet, walk, live, pod));
         if is_captured_by_ours(packet, live) {
-            problems.extend(app_on_interface(port, &[packet.family()], live));
+            problems.extend(app_on_interface(packet.destination.port(), &[packet.family()], live));
         }
     }
     let is_own = |process: &&RunningProcess| packet.process.is_some_and(|sender| sender.uid == process.uid);
@@ -186,6 +186,7 @@ fn without_rules(
 fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     let mut problems: Vec<Finding> = live.runtime.app_as_proxy().map(RunningProcess::finding).collect();
     problems.extend(live.runtime.translated_servers.iter().map(Finding::from));
+    problems.extend(dns_loop(live, pod.config));
     let programs = live.runtime.programs.iter();
     problems.extend(programs.map(|program| Finding::new(Problem::NotEvaluated, program.words.as_str())));
     let older = older_than_capture(live, pod.config, pod.network).len();
@@ -193,15 +194,37 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         let cause = format!("{older} open connections began before capture and are not captured");
         problems.push(Finding::new(Problem::OlderConnections, cause));
     }
-    if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
-        let wanted = addresses(pod.network);
-        problems.extend(ports.iter().filter_map(|port| app_not_listening(port.number(), &wanted, live)));
-    }
+    let inbound = &pod.config.traffic.inbound;
+    let listed: &[Port] = if let InboundPorts::Only(ports) = inbound { ports } else { &[] };
+    let published = published_ports(live).into_iter().filter(|port| inbound.captures(*port));
+    let named = listed.iter().map(|port| port.number()).chain(published).into_set();
+    problems.extend(named.into_iter().filter_map(|port| unserved_port(port, live, pod)));
     let captured: Vec<Family> =
         live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
     let on_interfaces = captured_ports(live, pod).into_iter();
     problems.extend(on_interfaces.filter_map(|port| app_on_interface(port, &captured, live)));
     problems
+}
+
+/// The resolver in the pod whose own queries are captured: the proxy asks it, and it asks the proxy.
+fn dns_loop(live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
+    let server = live.runtime.local_resolver.filter(|_| config.dns == Dns::All)?;
+    let to = SocketAddr::new(server, DNS_PORT.number());
+    let is_it = |found: &&Listener| {
+        found.transport == Transport::Udp
+            && found.address.port() == to.port()
+            && found.serves(Family::of(server))
+            && found.takes(to, None)
+    };
+    let uid = live.runtime.listeners.iter().flatten().find(is_it)?.uid;
+    let proxy = &config.traffic.proxy;
+    let is_exempt = proxy.uids.contains(&uid) || live.runtime.processes.iter().any(|found| found.uid == uid);
+    let cause = || {
+        format!(
+            "/etc/resolv.conf names {server}, where a process of uid {uid} listens: its own queries are captured (--capture-all-dns)"
+        )
+    };
+    (!is_exempt).then(|| Finding::new(Problem::DnsLoop, cause()))
 }
 
 /// The captured ports on which processes other than the proxy listen.
@@ -234,9 +257,61 @@ fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<
     Some(Finding::new(Problem::AppListener, cause))
 }
 
+/// A port of the app whose connections no process takes, wherever rules send them.
+fn unserved_port(port: u16, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
+    let wanted = addresses(pod.network);
+    let found = app_not_listening(port, &wanted, live)?;
+    let is_served = |address: &IpAddr| {
+        let question = query(Sender::Outside);
+        let packet = Packet::of(&question, SocketAddr::new(*address, port), pod.config, pod.network);
+        let packet = pod.prepared(packet.with_defaults(&question, pod));
+        let rules = live.rules.get(&packet.family());
+        rules.is_some_and(|rules| {
+            unserved(&packet, &walk(rules, &packet, live.routing(packet.family())), live, pod).is_none()
+        })
+    };
+    let has_foreign = live.rules.values().any(|rules| rules.foreign().next().is_some());
+    (!has_foreign || !wanted.iter().any(is_served)).then_some(found)
+}
+
+/// The finding that no process takes the connection of a client. A foreign rule may send what the proxy hands
+/// on to another port; where one sends what arrives, the verdict says whether something listens there.
+fn unserved(packet: &Packet, taken: &Walk<'_>, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
+    let (to, of_pod) = (packet.destination, addresses(pod.network));
+    if taken.verdict == Verdict::TakenByForeignRule && taken.end.destination != to {
+        return None;
+    }
+    let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
+    let found = app_not_listening(to.port(), &wanted, live)?;
+    let question = passthrough_query(packet.family());
+    let handed_on = Packet::of(&question, to, pod.config, pod.network).with_defaults(&question, pod);
+    let handed_on = pod.prepared(handed_on);
+    let rules = live.rules.get(&packet.family())?;
+    let last = walk(rules, &handed_on, live.routing(packet.family()));
+    let (end, is_captured) = (last.end.destination, matches!(taken.verdict, Verdict::Captured(_)));
+    if is_captured && last.verdict == Verdict::TakenByForeignRule && end != to {
+        let is_here = end.ip().is_loopback() || wanted.contains(&end.ip());
+        return app_not_listening(end.port(), &[end.ip()], live).filter(|_| is_here);
+    }
+    Some(found)
+}
+
+/// The ports of what arrives that foreign rules send to another one.
+fn published_ports(live: &LiveState) -> Vec<u16> {
+    let arriving = live.rules.values().flat_map(Rules::foreign).filter(|(hook, entry)| {
+        let effect = entry.rule.effect();
+        *hook == Some(Hook::Prerouting.name())
+            && matches!(*effect, Effect::Translates(_) | Effect::Known(Target::Redirect(_)))
+    });
+    let tests = arriving.flat_map(|(_, entry)| entry.rule.tests().into_owned());
+    let ports = tests.filter(|test| test.field == Field::DestinationPort && !test.is_negated);
+    let single = ports.flat_map(|test| test.values).filter(|(first, last)| first == last);
+    single.filter_map(|(port, _)| port.try_into().ok()).collect()
+}
+
 /// A port of the app without a listener for one of these addresses, at which the proxy calls it. A process
 /// may begin to listen later: the kernel refuses connections until then.
-pub(super) fn app_not_listening(port: u16, wanted: &[IpAddr], live: &LiveState) -> Option<Finding> {
+fn app_not_listening(port: u16, wanted: &[IpAddr], live: &LiveState) -> Option<Finding> {
     let listeners = live.runtime.listeners.as_ref()?;
     let on_port = |found: &&Listener| found.transport == Transport::Tcp && found.address.port() == port;
     let takes = |found: &Listener, to: IpAddr| {

@@ -36,6 +36,8 @@ pub struct Runtime {
     pub translated_servers: Vec<TranslatedServer>,
     /// BPF programs that may decide over packets.
     pub programs: Vec<BpfProgram>,
+    /// The name server on a loopback address that `/etc/resolv.conf` names, if that is known.
+    pub local_resolver: Option<IpAddr>,
 }
 
 /// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as

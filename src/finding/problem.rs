@@ -23,6 +23,8 @@ pub enum Problem {
     ProxyListener,
     /// Packets do not arrive.
     TrafficLost,
+    /// The queries of the pod's own resolver are captured.
+    DnsLoop,
     /// A rule of another program decides before ours.
     ForeignRule,
     /// A base chain of another program has its say.
@@ -72,7 +74,7 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::NoRules,
         Self::Ipv4NotCaptured,
         Self::Dormant,
@@ -83,6 +85,7 @@ impl Problem {
         Self::TwoBackends,
         Self::ProxyListener,
         Self::TrafficLost,
+        Self::DnsLoop,
         Self::ForeignRule,
         Self::ForeignChain,
         Self::PolicyRouting,
@@ -149,6 +152,11 @@ impl Problem {
                 "`ss -lntupe` lists the listeners with their users; `istio-iptables check` names the options of the rules",
             ),
             Self::TrafficLost => ("traffic-lost", "traffic is lost", "{}"),
+            Self::DnsLoop => (
+                "dns-loop",
+                "DNS loops between the proxy and a resolver in the pod",
+                "name its servers in `/etc/resolv.conf`, or run it as a uid or gid of the proxy",
+            ),
             Self::ForeignRule => ("foreign-rule", "a foreign rule decides over captured traffic", "{}"),
             Self::ForeignChain => {
                 ("foreign-chain", "a foreign base chain decides over captured traffic", "{}")

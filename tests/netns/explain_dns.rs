@@ -17,6 +17,7 @@ for_each_backend_and_native!(
     stateful_firewall_drops_responses_of_unlisted_servers_to_the_proxy,
     foreign_accept_is_the_cause_only_where_queries_are_captured,
     a_dns_proxy_on_every_address_is_named_as_its_answers_are_lost,
+    a_stub_resolver_whose_own_queries_are_captured_is_named,
 );
 
 /// A query to the service.
@@ -243,4 +244,47 @@ fn a_dns_proxy_on_every_address_is_named_as_its_answers_are_lost(fixture: Fixtur
             assert_eq!(is_noted, is_on_every_address, "{check}");
         }
     }
+}
+
+/// As systemd-resolved and dnsmasq: `/etc/resolv.conf` names the stub, which asks the real server.
+fn a_stub_resolver_whose_own_queries_are_captured_is_named(fixture: Fixture) {
+    const ALL: [&str; 6] = ["-i", "*", "-b", "*", "--redirect-dns", "--capture-all-dns"];
+    let pod = fixture.pod();
+    let family = fixture.families()[0];
+    let server = at(family.name_server(), 53);
+    let _outside = pod.outside_listens(&[80]);
+    let mut listen = vec![Listen::Tcp(15001), Listen::TcpTransparent(15006), Listen::Tcp(15053)];
+    listen.extend(fixture.families().iter().map(|family| Listen::Udp(at(family.loopback(), 15053))));
+    let _proxy = pod.proxy().serve("proxy", &listen);
+    let stub = |address: Ipv4Addr, uid| {
+        let user = pod.user(uid, uid);
+        let serving = user.serve("stub", &[Listen::UdpForward(at(address.into(), 53), server)]);
+        (user, serving)
+    };
+    let [first, second] = [53, 54].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let file = |server: &dyn std::fmt::Display| format!("nameserver {server}\n");
+    let named = |options: &[&str], resolv_conf: &str| {
+        let run = |words: &[&str]| pod.istio_iptables(words).file("/etc/resolv.conf", resolv_conf).run();
+        let explain = run(&["explain", "--live"]).succeeded().stdout();
+        let check = run(&[&["check"], options].concat()).succeeded().stdout();
+        let bare = run(&["check"]).succeeded().stdout();
+        let of_explain = explain.contains("dns-loop: /etc/resolv.conf names 127.0.0.5");
+        let notes = [check, bare].map(|text| text.lines().any(|line| line.starts_with("note: dns-loop: ")));
+        assert_eq!(notes, [of_explain; 2], "{explain}");
+        of_explain
+    };
+    pod.apply(&ALL);
+    assert!(!named(&ALL, &file(&first)), "nothing listens there");
+    let (user, _serving) = stub(first, 101);
+    user.ask(server).served_by("proxy");
+    assert!(named(&ALL, &file(&first)));
+    assert!(!named(&ALL, &file(&server.ip())), "no program of the pod asks it");
+    let (of_proxy, _serving) = stub(second, 1337);
+    of_proxy.ask(server).served_by("outside");
+    assert!(!named(&ALL, &file(&second)));
+    // With the servers of the file only, queries to others are not captured.
+    let listed = &ALL[..5];
+    pod.istio_iptables(listed).file("/etc/resolv.conf", &file(&first)).run().succeeded();
+    user.ask(server).served_by("outside");
+    assert!(!named(listed, &file(&first)));
 }

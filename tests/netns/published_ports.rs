@@ -3,37 +3,96 @@
 
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
-use crate::lab::{Fixture, Outcome, for_each_backend_and_native};
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     a_published_port_needs_an_exclusion_or_a_rule_for_the_proxy,
+    a_published_port_of_an_app_that_does_not_listen_is_named,
     app_and_proxy_of_one_uid_are_told_apart_by_the_group,
     a_port_that_is_published_elsewhere_is_not_lost_in_the_first_tproxy_run,
 );
 
+/// The reports about all traffic and about a client of port 80, of each family, without colours.
+fn explained(pod: &Pod) -> Vec<String> {
+    let explain = |question: &[&str]| {
+        pod.bare_istio_iptables(&[&["explain", "--live"], question].concat()).run().succeeded().stdout()
+    };
+    let of_client =
+        |family: &Family| explain(&["--from", "outside", "--to", &at(family.pod(), 80).to_string()]);
+    [explain(&[])].into_iter().chain(pod.fixture.families().iter().map(of_client)).collect()
+}
+
 fn a_published_port_needs_an_exclusion_or_a_rule_for_the_proxy(fixture: Fixture) {
+    const RULE: &str = "PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080";
+    const OF_PROXY: &str = "OUTPUT -o lo -p tcp --dport 80 -j REDIRECT --to-ports 8080";
+    const UNSERVED: &str = "no process listens on TCP port 80";
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
-    for &family in fixture.families() {
-        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080");
+    let each = |command: &str| {
+        for &family in fixture.families() {
+            pod.iptables(family, &format!("-t nat {command}"));
+        }
+    };
+    let options = ["-b", "*", "-i", "*", "-d", "15020"];
+    let notes = || pod.istio_iptables(&[&["check"], &options[..]].concat()).run().stdout();
+    each(&format!("-I {RULE}"));
+    pod.apply(&options);
+    each(&format!("-D {RULE}"));
+    each(&format!("-I {RULE}"));
+    // It is before ours: no connection gets to the proxy.
+    let output = pod.apply(&options).output();
+    let named = output.lines().filter(|line| line.contains(" decide") && line.contains("(-d PORT)"));
+    assert_eq!(named.count(), fixture.families().len(), "{output}");
+    for elsewhere in ["move it after our rule", "give it a priority above"] {
+        assert!(!output.contains(elsewhere), "then the proxy would be refused: {output}");
     }
-    pod.apply(&["-b", "*", "-i", "*", "-d", "15020"]);
+    // Native rules are in a newer chain, and so before these.
+    if fixture.backend != Backend::Native {
+        for &family in fixture.families() {
+            pod.outside().call(at(family.pod(), 80)).served_by("app");
+        }
+        assert!(explained(&pod).iter().all(|said| !said.contains(UNSERVED)), "{:#?}", explained(&pod));
+    }
+    each(&format!("-D {RULE}"));
+    each(&format!("-A {RULE}"));
     for &family in fixture.families() {
-        // Ours is before or behind: the proxy gets what a rule before ours has not taken.
-        pod.iptables(family, "-t nat -D PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080");
-        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080");
         let (published, proxy) = (at(family.pod(), 80), at(family.passthrough(), 0));
         pod.outside().call(published).captured(15006, published);
         assert_eq!(pod.proxy().call_from(proxy, published), Outcome::Refused, "nothing listens on it");
-        // Ours returns what the proxy passes through to rules behind it.
-        pod.iptables(family, "-t nat -A OUTPUT -o lo -p tcp --dport 80 -j REDIRECT --to-ports 8080");
+    }
+    assert!(explained(&pod).iter().all(|said| said.contains(UNSERVED)), "{:#?}", explained(&pod));
+    assert!(notes().contains(UNSERVED), "{}", notes());
+    // Ours returns what the proxy passes through to rules behind it.
+    each(&format!("-A {OF_PROXY}"));
+    for &family in fixture.families() {
+        let (published, proxy) = (at(family.pod(), 80), at(family.passthrough(), 0));
         pod.outside().call(published).captured(15006, published);
         pod.proxy().call_from(proxy, published).served_by("app");
-        pod.iptables(family, "-t nat -D OUTPUT -o lo -p tcp --dport 80 -j REDIRECT --to-ports 8080");
     }
+    let said = explained(&pod);
+    assert!(said.iter().all(|said| !said.contains("no process listens on")), "{said:#?}");
+    assert!(said.iter().all(|said| !said.contains("app-not-listening")), "{said:#?}");
+    assert!(!notes().contains("no process listens on"), "{}", notes());
+    each(&format!("-D {OF_PROXY}"));
     pod.apply(&["-b", "*", "-i", "*", "-d", "15020,80"]);
     for family in fixture.families() {
         pod.outside().call(at(family.pod(), 80)).served_by("app");
+    }
+    let said = explained(&pod);
+    assert!(said.iter().all(|said| !said.contains("no process listens on")), "{said:#?}");
+}
+
+/// The rule is for the inner port, and no process listens there.
+fn a_published_port_of_an_app_that_does_not_listen_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _proxy = pod.proxy_listens();
+    for &family in fixture.families() {
+        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080");
+    }
+    pod.apply(&["-b", "*", "-i", "*", "-d", "15020,80"]);
+    for (said, family) in explained(&pod).iter().skip(1).zip(fixture.families()) {
+        assert!(said.contains(&format!("nothing listens on {}", at(family.pod(), 8080))), "{said}");
+        assert!(!said.contains("TCP port 80:"), "{said}");
     }
 }
 

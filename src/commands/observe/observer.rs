@@ -162,7 +162,7 @@ impl State {
         let network = network()?;
         let (config, _) = intent.clone().decide(&network);
         let own = apply::live_inspection::rules(host, run.backend)?;
-        let (config, live, _) = live(own, &config, &network);
+        let (config, live, _) = live(own, &config, &network, None);
         Ok(Self { config, network, live: Some(live) })
     }
 
