@@ -13,7 +13,7 @@ use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, LiveState, Pod, RunningProcess};
 use crate::finding::{self, Finding, Subject};
-use crate::model::{DNS_PORT, Transport};
+use crate::model::{DNS_PORT, Transport, Why};
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
 
@@ -68,17 +68,7 @@ pub(super) fn packet(
         let _ = writeln!(text, "  unless   {condition}: {}{rule}", verdict.outcome());
     }
     let _ = writeln!(text, "  packet   {packet}");
-    let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
-    if is_own && !packet.is_inbound && !packet.destination.ip().is_loopback() {
-        text.push_str(
-            "  note     this is a call of the pod to its own address; for a client, add --from outside\n",
-        );
-    }
-    if packet.transport == Transport::Tcp && packet.destination.port() == DNS_PORT.number() {
-        text.push_str(
-            "  note     this is a query over TCP; for one over UDP, as most are, add --proto udp\n",
-        );
-    }
+    notes_of_packet(&mut text, packet, walk, pod);
     if pod.live.is_none() {
         let _ = writeln!(text, "  note     {OF_OPTIONS}");
     }
@@ -91,6 +81,29 @@ pub(super) fn packet(
         let _ = writeln!(text, "\nrouted {}\n> {words}", looked.packet());
     }
     text
+}
+
+/// What may be other than it was meant.
+fn notes_of_packet(text: &mut String, packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) {
+    let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
+    if is_own && !packet.is_inbound && !packet.destination.ip().is_loopback() {
+        text.push_str(
+            "  note     this is a call of the pod to its own address; for a client, add --from outside\n",
+        );
+    }
+    if packet.transport == Transport::Tcp && packet.destination.port() == DNS_PORT.number() {
+        text.push_str(
+            "  note     this is a query over TCP; for one over UDP, as most are, add --proto udp\n",
+        );
+    }
+    let decides = walk.decisive().and_then(|step| step.rule.why);
+    if packet.transport == Transport::Tcp
+        && matches!(decides, Some(Why::ProxyTraffic | Why::ExcludedOwnerGroup))
+    {
+        text.push_str(
+            "  note     of an MPTCP connection, only the first subflow has an owner: others are captured\n",
+        );
+    }
 }
 
 /// The verdict, with the problems that it does not name.

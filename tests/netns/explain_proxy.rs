@@ -1,6 +1,7 @@
 //! Sockets of the proxy by which captured connections end: what `explain --live`, `check` and the validation
 //! say of them.
 
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,13 +11,19 @@ use netlab::{Listen, User};
 
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
+use crate::lab::program::tool;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture_and_native, verdict};
 
-for_each_fixture_and_native!(tproxy_as_another_user_than_root, mptcp_listener_loses_destinations);
+for_each_fixture_and_native!(
+    tproxy_as_another_user_than_root,
+    mptcp_listener_loses_destinations,
+    mptcp_listener_of_tproxy_keeps_destinations
+);
 for_each_backend_and_native!(
     validation_names_a_listener_of_mptcp,
     name_server_without_tcp_is_named_as_such,
     proxy_that_accepts_no_connection_is_named,
+    further_mptcp_subflows_of_the_proxy_are_captured_and_explained,
 );
 
 const TPROXY: [&str; 6] = ["-i", "*", "-b", "*", "-m", "TPROXY"];
@@ -57,12 +64,93 @@ fn tproxy_as_another_user_than_root(fixture: Fixture) {
         assert_eq!(line.contains("must run as uid 0 and gid 1337"), is_captured, "{uid}: {line}");
         let is_named = differs.as_ref().is_some_and(|text| text.contains(named));
         assert_eq!((differs.is_some(), is_named), (is_captured, is_captured), "{uid}: {differs:?}");
-        // REDIRECT brings a call of the proxy to its own pod to the same listener.
         for family in pod.fixture.families() {
-            let to = at(family.pod(), 8080).to_string();
-            let of_proxy = ["explain", "--live", "--from", "proxy", "--to", &to];
-            let line = verdict(&pod.bare_istio_iptables(&of_proxy).run().succeeded().stdout());
-            assert_eq!(line.contains(named), is_captured, "{uid}: {line}");
+            let own = at(family.pod(), 8080).to_string();
+            // A call of the proxy to the pod's own service is one to its address.
+            for from in ["outside", "proxy"] {
+                let packet = ["explain", "--live", "--from", from, "--to", &own];
+                let said = pod.bare_istio_iptables(&packet).run().succeeded().stdout();
+                let is_named = verdict(&said).contains("the proxy's connection to the app is captured again");
+                assert_eq!(is_named, is_captured, "{uid}, {from}: {said}");
+            }
+        }
+    }
+}
+
+/// By the address of the connection: TPROXY translates none.
+fn mptcp_listener_of_tproxy_keeps_destinations(fixture: Fixture) {
+    let pod = fixture.pod();
+    let root = pod.user(0, PROXY);
+    let _outbound = root.serve("proxy", &[Listen::Tcp(15001)]);
+    pod.apply(&TPROXY);
+    let listen = |family: &Family| {
+        let listener = root.run(|| socket::listen_mptcp(at(any(*family), 15006)).expect("a listener"));
+        socket::allow_transparent(&listener);
+        listener
+    };
+    let listeners: Vec<TcpListener> = fixture.families().iter().map(listen).collect();
+    for (family, listener) in fixture.families().iter().zip(&listeners) {
+        let to = at(family.pod(), 8080);
+        let _client = pod.outside().run(|| socket::connect_mptcp(to).expect("a connection"));
+        let (accepted, _) = listener.accept().expect("a connection");
+        assert_eq!(accepted.local_addr().expect("an address"), to);
+        let (line, differs) = reports(&pod, &TPROXY);
+        assert!(!line.contains("MPTCP"), "{line}");
+        assert_eq!(differs, None);
+        let check = pod.istio_iptables(&[&["check"][..], &TPROXY].concat()).run().stdout();
+        assert!(!check.contains("MPTCP") && !check.contains("multipathtcp"), "{check}");
+        let packet = ["explain", "--live", "--from", "outside", "--to", &to.to_string()];
+        let said = pod.bare_istio_iptables(&packet).run().succeeded().stdout();
+        assert!(said.starts_with("captured: ") && !said.contains("MPTCP"), "{said}");
+    }
+}
+
+/// The kernel makes further subflows of a connection without its owner.
+fn further_mptcp_subflows_of_the_proxy_are_captured_and_explained(fixture: Fixture) {
+    const NOTE: &str = "of an MPTCP connection, only the first subflow has an owner";
+    const SECOND: &str = "10.1.0.77";
+    let pod = fixture.pod();
+    pod.ip(&format!("address add {SECOND}/24 dev eth0"));
+    let mptcp = |words: &str| {
+        let words: Vec<&str> = ["mptcp"].into_iter().chain(words.split(' ')).collect();
+        tool("ip", &words, "");
+    };
+    pod.namespace.run(|| {
+        mptcp("limits set subflow 2");
+        mptcp(&format!("endpoint add {SECOND} subflow"));
+    });
+    pod.outside().run(|| mptcp("limits set subflow 2 add_addr_accepted 2"));
+    pod.apply(&REDIRECT);
+    let to = at(Family::V4.service(), 80);
+    let server = pod.outside().run(|| socket::listen_mptcp(to).expect("a listener"));
+    // The listener there makes no connection of it: the kernel resets what is no subflow any more.
+    let seen = format!(
+        "add table ip seen\nadd chain ip seen input {{ type filter hook input priority 0; }}\n\
+         add rule ip seen input ip saddr {SECOND} tcp dport 15001 tcp flags syn counter"
+    );
+    pod.namespace.run(|| tool("nft", &["-f", "-"], &seen));
+    let is_captured = || {
+        let listed = pod.namespace.run(|| tool("nft", &["list", "chain", "ip", "seen", "input"], ""));
+        assert!(listed.contains("counter packets"), "{listed}");
+        !listed.contains("counter packets 0 ")
+    };
+    let mut client = pod.proxy().run(|| socket::connect_mptcp(to).expect("a connection"));
+    let (mut accepted, _) = server.accept().expect("the first subflow is not captured");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_captured() {
+        assert!(Instant::now() < deadline, "the kernel makes a second subflow");
+        client.write_all(b"x").expect("a byte");
+        accepted.read_exact(&mut [0]).expect("a byte");
+        accepted.write_all(b"x").expect("a byte");
+        client.read_exact(&mut [0]).expect("a byte");
+    }
+    let destination = to.to_string();
+    for (from, is_named) in [("uid:1337", true), ("gid:1337", true), ("app", false), ("uid:1000", false)] {
+        for live in [&["--live"][..], &[]] {
+            let question = [&["explain"], live, &["--from", from, "--to", &destination]].concat();
+            let options: &[&str] = if live.is_empty() { &REDIRECT } else { &[] };
+            let said = pod.bare_istio_iptables(&[&question, options].concat()).run().succeeded().stdout();
+            assert_eq!(said.contains(NOTE), is_named, "{from}: {said}");
         }
     }
 }
