@@ -135,6 +135,10 @@ fn an_app_that_listens_on_one_interface_is_named_while_it_is_captured(fixture: F
         }
         let said = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
         assert_eq!(verdict(&said).contains(words), is_captured, "{mode} {excluded}: {said}");
+        let check = ["check", "-i", "*", "-b", "*", "-d", excluded, "-m", mode];
+        let check = pod.istio_iptables(&check).run().succeeded().stdout();
+        let is_note = |line: &str| line.starts_with("note: app-listener: ") && line.contains(words);
+        assert_eq!(check.lines().any(is_note), is_captured, "{mode} {excluded}: {check}");
     }
 }
 

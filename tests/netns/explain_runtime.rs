@@ -4,8 +4,10 @@
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use netlab::Listen;
+use netlab::socket::{self, Binding};
 use serde_json::Value;
 
 use crate::foreign_preserved::EVERYTHING;
@@ -240,6 +242,28 @@ fn connections_of_which_that_is_not_known_are_not_named(fixture: Fixture) {
                 let _ = Command::new("conntrack").args(["-D", "-p", "tcp", "-f", family]).output();
             }
         });
+        none(&pod);
+    }
+    // Of its own sockets that the proxy has closed, the kernel keeps neither user nor inode.
+    for &family in fixture.families() {
+        let upstream = at(family.service(), 81);
+        let server = pod.outside().run(|| socket::listen(upstream).expect("a listener"));
+        let connect = || socket::connect_tcp(upstream, Binding::default(), Duration::from_secs(30));
+        let client = pod.proxy().run(|| connect().expect("a connection"));
+        let accepted = server.accept().expect("a connection");
+        drop(client);
+        let is_in = |state: &str| {
+            let list = ["-Htan", "state", state, "dport", "=", "81"];
+            pod.namespace.run(|| !tool("ss", &list, "").trim().is_empty())
+        };
+        while !is_in("fin-wait-2") {
+            std::thread::yield_now();
+        }
+        none(&pod);
+        drop(accepted);
+        while !is_in("time-wait") {
+            std::thread::yield_now();
+        }
         none(&pod);
     }
     let pod = fixture.pod();

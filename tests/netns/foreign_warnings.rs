@@ -242,7 +242,8 @@ fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
 }
 
 /// Responses come from where the foreign rule sends the queries: that is another conntrack zone than that of
-/// the query.
+/// the query. A server that no `/etc/resolv.conf` names is not known to be one that a program of the pod
+/// asks: the run warns, and refuses only a server that is named or is in the pod (`translated_queries.rs`).
 fn dns_that_another_program_translates_gets_no_response_and_is_named(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));

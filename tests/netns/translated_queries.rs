@@ -123,4 +123,7 @@ fn a_translated_name_server_is_refused_if_that_is_certain(fixture: Fixture) {
     rule("-A", "--dport 53", "DNAT --to-destination OTHER");
     let output = run(&["check"]).ended_with(1).output();
     assert!(output.contains(WOULD_GET_NONE), "{output}");
+    // Another run with the same options would change nothing, and is not one that ends well.
+    let again = run(&[]).ended_with(70).output();
+    assert!(again.contains(WOULD_GET_NONE) && !again.contains("nothing written"), "{again}");
 }
