@@ -50,15 +50,28 @@ pub(super) const fn any_server(family: Family) -> IpAddr {
 /// itself no host has.
 pub(super) fn server_in(range: &IpNetwork, network: &Network) -> IpAddr {
     let is_server = |address: &IpAddr| {
+        // Neither of `0.0.0.0/8` nor of `::/96`.
+        let is_host = match address {
+            IpAddr::V4(address) => address.octets()[0] != 0,
+            IpAddr::V6(address) => u128::from(*address) >> 32 != 0,
+        };
         let is_own = network.addresses.iter().any(|own| own.address == *address);
-        let is_of_this_network = matches!(address, IpAddr::V4(address) if address.octets()[0] == 0);
-        !(is_own || is_of_this_network || address.is_loopback() || address.is_multicast())
+        is_host && !(is_own || address.is_loopback() || address.is_multicast())
     };
-    let known = SERVERS.into_iter().chain([LOW]).map(|host| in_family(host, Family::of(range.ip())));
-    let known = known.filter(|address| range.contains(*address));
-    let mut addresses = range.iter().skip(1);
-    let first = addresses.next().unwrap_or(range.ip());
-    [first].into_iter().chain(known).chain(addresses.take(2)).find(is_server).unwrap_or(first)
+    let mut first = None;
+    for address in range.iter().skip(1).take(3) {
+        if is_server(&address) {
+            return address;
+        }
+        first = first.or(Some(address));
+    }
+    for host in SERVERS.iter().chain(&[LOW]) {
+        let address = in_family(*host, Family::of(range.ip()));
+        if range.contains(address) {
+            return address;
+        }
+    }
+    first.unwrap_or(range.ip())
 }
 
 /// The address of a pod that has none yet.
@@ -101,7 +114,7 @@ mod tests {
         }
         assert_eq!(in_range("0.0.0.0/0", &[]), "198.51.100.1");
         assert_eq!(in_range("::/0", &[]), "2001:db8:64::1");
-        assert_eq!(in_range("::/64", &[]), "::2");
+        assert_eq!(in_range("::/64", &[]), "::1", "no other is known");
         assert_eq!(in_range("128.0.0.0/1", &[]), "128.0.0.1");
         assert_eq!(in_range("64.0.0.0/2", &[]), "64.0.0.1");
     }

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::broken_chains::Listed;
 use super::listener::{Listener, ListenerProblem};
-use super::overview::{passthrough_query, query};
+use super::overview::passthrough_query;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
 use super::row::{self, Row, Side, is_captured_by_ours};
@@ -15,12 +15,10 @@ use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
-use crate::config::{CaptureConfig, Dns, InboundPorts, Sender};
+use crate::config::{CaptureConfig, Dns, InboundPorts};
 use crate::finding::{Finding, Problem, Subject, by_harm};
-use crate::live_rules::{Effect, Field};
 use crate::model::{
-    DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, Hook, InterfaceAddress, Network, Port, RouteKind, Target,
-    Transport,
+    DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, Port, RouteKind, Transport,
 };
 use crate::ordered::Ordered as _;
 use crate::text::one_line;
@@ -66,7 +64,13 @@ pub(super) fn of_packet(
     };
     let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
-        problems.extend(unserved(packet, walk, live, pod));
+        let (to, of_pod) = (packet.destination, addresses(pod.network));
+        let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
+        let proxy = matches!(walk.verdict, Verdict::Captured(_)).then_some(pod);
+        // Where a foreign rule sends it, the verdict says whether something listens.
+        if walk.verdict != Verdict::TakenByForeignRule || walk.end.destination == to {
+            problems.extend(app_not_listening(to.port(), &wanted, live, proxy));
+        }
         if is_captured_by_ours(packet, live) {
             problems.extend(app_on_interface(packet.destination.port(), &[packet.family()], live));
         }
@@ -194,11 +198,11 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         let cause = format!("{older} open connections began before capture and are not captured");
         problems.push(Finding::new(Problem::OlderConnections, cause));
     }
-    let inbound = &pod.config.traffic.inbound;
-    let listed: &[Port] = if let InboundPorts::Only(ports) = inbound { ports } else { &[] };
-    let published = published_ports(live).into_iter().filter(|port| inbound.captures(*port));
-    let named = listed.iter().map(|port| port.number()).chain(published).into_set();
-    problems.extend(named.into_iter().filter_map(|port| unserved_port(port, live, pod)));
+    if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
+        let wanted = addresses(pod.network);
+        let unserved = |port: &Port| app_not_listening(port.number(), &wanted, live, Some(pod));
+        problems.extend(ports.iter().filter_map(unserved));
+    }
     let captured: Vec<Family> =
         live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
     let on_interfaces = captured_ports(live, pod).into_iter();
@@ -210,13 +214,7 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
 fn dns_loop(live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
     let server = live.runtime.local_resolver.filter(|_| config.dns == Dns::All)?;
     let to = SocketAddr::new(server, DNS_PORT.number());
-    let is_it = |found: &&Listener| {
-        found.transport == Transport::Udp
-            && found.address.port() == to.port()
-            && found.serves(Family::of(server))
-            && found.takes(to, None)
-    };
-    let uid = live.runtime.listeners.iter().flatten().find(is_it)?.uid;
+    let uid = listener_at(to, Transport::Udp, live.runtime.listeners.as_ref()?)?.uid;
     let proxy = &config.traffic.proxy;
     let is_exempt = proxy.uids.contains(&uid) || live.runtime.processes.iter().any(|found| found.uid == uid);
     let cause = || {
@@ -257,68 +255,25 @@ fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<
     Some(Finding::new(Problem::AppListener, cause))
 }
 
-/// A port of the app whose connections no process takes, wherever rules send them.
-fn unserved_port(port: u16, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
-    let wanted = addresses(pod.network);
-    let found = app_not_listening(port, &wanted, live)?;
-    let is_served = |address: &IpAddr| {
-        let question = query(Sender::Outside);
-        let packet = Packet::of(&question, SocketAddr::new(*address, port), pod.config, pod.network);
-        let packet = pod.prepared(packet.with_defaults(&question, pod));
-        let rules = live.rules.get(&packet.family());
-        rules.is_some_and(|rules| {
-            unserved(&packet, &walk(rules, &packet, live.routing(packet.family())), live, pod).is_none()
-        })
-    };
-    let has_foreign = live.rules.values().any(|rules| rules.foreign().next().is_some());
-    (!has_foreign || !wanted.iter().any(is_served)).then_some(found)
-}
-
-/// The finding that no process takes the connection of a client. A foreign rule may send what the proxy hands
-/// on to another port; where one sends what arrives, the verdict says whether something listens there.
-fn unserved(packet: &Packet, taken: &Walk<'_>, live: &LiveState, pod: &Pod<'_>) -> Option<Finding> {
-    let (to, of_pod) = (packet.destination, addresses(pod.network));
-    if taken.verdict == Verdict::TakenByForeignRule && taken.end.destination != to {
-        return None;
-    }
-    let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
-    let found = app_not_listening(to.port(), &wanted, live)?;
-    let question = passthrough_query(packet.family());
-    let handed_on = Packet::of(&question, to, pod.config, pod.network).with_defaults(&question, pod);
-    let handed_on = pod.prepared(handed_on);
-    let rules = live.rules.get(&packet.family())?;
-    let last = walk(rules, &handed_on, live.routing(packet.family()));
-    let (end, is_captured) = (last.end.destination, matches!(taken.verdict, Verdict::Captured(_)));
-    if is_captured && last.verdict == Verdict::TakenByForeignRule && end != to {
-        let is_here = end.ip().is_loopback() || wanted.contains(&end.ip());
-        return app_not_listening(end.port(), &[end.ip()], live).filter(|_| is_here);
-    }
-    Some(found)
-}
-
-/// The ports of what arrives that foreign rules send to another one.
-fn published_ports(live: &LiveState) -> Vec<u16> {
-    let arriving = live.rules.values().flat_map(Rules::foreign).filter(|(hook, entry)| {
-        let effect = entry.rule.effect();
-        *hook == Some(Hook::Prerouting.name())
-            && matches!(*effect, Effect::Translates(_) | Effect::Known(Target::Redirect(_)))
-    });
-    let tests = arriving.flat_map(|(_, entry)| entry.rule.tests().into_owned());
-    let ports = tests.filter(|test| test.field == Field::DestinationPort && !test.is_negated);
-    let single = ports.flat_map(|test| test.values).filter(|(first, last)| first == last);
-    single.filter_map(|(port, _)| port.try_into().ok()).collect()
-}
-
-/// A port of the app without a listener for one of these addresses, at which the proxy calls it. A process
-/// may begin to listen later: the kernel refuses connections until then.
-fn app_not_listening(port: u16, wanted: &[IpAddr], live: &LiveState) -> Option<Finding> {
+/// A port of the app without a listener for one of these addresses, at which the proxy of `pod` calls it, if
+/// one does. A process may begin to listen later: the kernel refuses connections until then.
+fn app_not_listening(
+    port: u16,
+    wanted: &[IpAddr],
+    live: &LiveState,
+    proxy: Option<&Pod<'_>>,
+) -> Option<Finding> {
     let listeners = live.runtime.listeners.as_ref()?;
+    let is_served = |to| listener_at(to, Transport::Tcp, listeners).is_some();
+    let is_here = |to: &SocketAddr| to.ip().is_loopback() || wanted.contains(&to.ip());
     let on_port = |found: &&Listener| found.transport == Transport::Tcp && found.address.port() == port;
-    let takes = |found: &Listener, to: IpAddr| {
-        found.serves(Family::of(to)) && found.takes(SocketAddr::new(to, port), None)
-    };
     let found: Vec<&Listener> = listeners.iter().filter(on_port).collect();
-    if found.iter().any(|found| wanted.is_empty() || wanted.iter().any(|to| takes(found, *to))) {
+    let reaches = |address: &IpAddr| {
+        let to = SocketAddr::new(*address, port);
+        is_served(to)
+            || proxy.and_then(|pod| handed_on(to, live, pod)).is_some_and(|to| is_served(to) || !is_here(&to))
+    };
+    if (wanted.is_empty() && !found.is_empty()) || wanted.iter().any(reaches) {
         return None;
     }
     let cause = match (found.first(), wanted) {
@@ -329,6 +284,25 @@ fn app_not_listening(port: u16, wanted: &[IpAddr], live: &LiveState) -> Option<F
         _ => format!("no process listens on TCP port {port}: the proxy cannot connect to the app there"),
     };
     Some(Finding::new(Problem::AppNotListening, cause))
+}
+
+/// The socket that takes what is for this address and port.
+fn listener_at(to: SocketAddr, transport: Transport, listeners: &[Listener]) -> Option<&Listener> {
+    let is_it = |found: &&Listener| {
+        (found.transport, found.address.port()) == (transport, to.port())
+            && found.serves(Family::of(to.ip()))
+            && found.takes(to, None)
+    };
+    listeners.iter().find(is_it)
+}
+
+/// Where a foreign rule sends what the proxy hands on to the app.
+fn handed_on(to: SocketAddr, live: &LiveState, pod: &Pod<'_>) -> Option<SocketAddr> {
+    let question = passthrough_query(Family::of(to.ip()));
+    let packet = Packet::of(&question, to, pod.config, pod.network).with_defaults(&question, pod);
+    let packet = pod.prepared(packet);
+    let last = walk(live.rules.get(&packet.family())?, &packet, live.routing(packet.family()));
+    (last.verdict == Verdict::TakenByForeignRule).then_some(last.end.destination)
 }
 
 /// The addresses at which others reach the pod.
