@@ -186,7 +186,7 @@ fn number_of_rules_that_fit_is_named() {
 fn rules_of_ipv4_are_rolled_back_if_those_of_ipv6_are_refused() {
     for is_running in [false, true] {
         let pod = pod();
-        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
+        let namespace = fs::File::open(format!("/proc/{}/ns/net", pod.pid())).unwrap();
         let listener = std::thread::spawn(move || {
             nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             is_running.then(|| TcpListener::bind("[::]:8080").unwrap())
@@ -215,7 +215,7 @@ fn rules_of_ipv4_are_rolled_back_if_those_of_ipv6_are_refused() {
         assert_eq!(code, Some(70), "{log}");
         assert!(log.contains("rolled back: nothing of this run is left"), "{log}");
         assert_eq!(state(&pod), before, "{log}");
-        let written = std::fs::read_to_string(&written).unwrap();
+        let written = fs::read_to_string(&written).unwrap();
         assert!(written.contains("-A ISTIO_OUTPUT "), "IPv4 was written: {written}");
         assert!(!written.contains("--syn") && !written.contains("conntrack"), "{written}");
     }
