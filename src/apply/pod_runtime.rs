@@ -12,7 +12,7 @@ use crate::explain::{
 };
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter};
 use crate::kernel::idmap::OwnerIds;
-use crate::kernel::processes;
+use crate::kernel::processes::{self, Owners};
 use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::kernel::socket_destination::destination_of_socket;
@@ -41,7 +41,10 @@ pub fn runtime(
         listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
     let found = in_network_namespace(&ids, &mut unread);
-    let (processes, captured_proxy) = exempt(&config.traffic.proxy, &inodes, &found, &mut unread);
+    let tcp = || listeners.iter().flat_map(|(tcp, _)| tcp);
+    let owners = Owners::of(&found.found, &tcp().map(|socket| socket.inode).collect::<Vec<_>>());
+    unread.extend(hidden(tcp(), &owners));
+    let (processes, captured_proxy) = exempt(&config.traffic.proxy, (&inodes, &owners), &found, &mut unread);
     let connections = connections(network, &ids).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
@@ -50,8 +53,14 @@ pub fn runtime(
     let is_its = |proxy: &Owner, socket: &InetSocket| {
         inodes.contains(&socket.inode) && ids.uid(socket.uid) == proxy.uid
     };
-    let tcp = || listeners.iter().flat_map(|(tcp, _)| tcp);
     let captured_proxy = captured_proxy.filter(|proxy| tcp().any(|socket| is_its(proxy, socket)));
+    let of_app = |socket: &&InetSocket| {
+        let owner = owner(socket, &owners, &found.found, &ids)?;
+        let is_of_proxy = captured_proxy == Some(owner) || inodes.contains(&socket.inode);
+        let is_exempt = is_of_proxy || config.traffic.proxy.exempts(owner.uid, owner.gid);
+        (!is_exempt).then_some((socket.local.port(), owner))
+    };
+    let app = tcp().filter_map(|socket| of_app(&socket)).min_by_key(|(port, _)| *port).map(|(_, app)| app);
     let listeners = listeners.map(|(tcp, udp)| {
         let of = |transport: Transport| {
             let ids = &ids;
@@ -66,12 +75,40 @@ pub fn runtime(
         listeners,
         processes,
         captured_proxy,
+        app,
         connections,
         translated_servers,
         programs,
         local_resolver,
     };
     (runtime, unread)
+}
+
+/// The note that processes cannot be seen: those of another container, which may be the proxy or run as it.
+fn hidden<'a>(sockets: impl Iterator<Item = &'a InetSocket>, owners: &Owners) -> Option<String> {
+    let ports = sockets.filter(|socket| owners.is_hidden(socket.inode)).map(|socket| socket.local.port());
+    let ports: Vec<String> = ports.into_set().iter().map(u16::to_string).collect();
+    let note = || {
+        format!(
+            "the processes that listen on TCP ports {} are in another PID namespace, where they are not visible: whether one runs with a uid \
+             or gid of the proxy is not known; `kubectl debug` with --target=CONTAINER shows those of this container, --pid on the node all",
+            ports.join(", ")
+        )
+    };
+    (!ports.is_empty()).then(note)
+}
+
+/// The user and the group of a socket's process; without a visible one that of the socket, unless that is
+/// root, as which a proxy may run.
+fn owner(
+    socket: &InetSocket,
+    owners: &Owners,
+    found: &[processes::Process],
+    ids: &OwnerIds,
+) -> Option<Owner> {
+    let process = found.iter().find(|process| owners.has_one(process.pid, &[socket.inode]));
+    let by_socket = || Some(ids.uid(socket.uid)).filter(|uid| *uid != 0).map(|uid| Owner { uid, gid: uid });
+    process.map(|process| Owner { uid: process.uid, gid: process.gid }).or_else(by_socket)
 }
 
 /// The sockets that wait for TCP connections; `None` if they cannot be listed.
@@ -104,13 +141,6 @@ pub fn translated_servers(config: &CaptureConfig) -> Vec<TranslatedServer> {
     v4.chain(v6).filter_map(of).collect()
 }
 
-/// Records which processes have the sockets of listeners open.
-pub fn record_owners() {
-    let tcp = sock_diag::tcp_sockets(&[State::Listen]).unwrap_or_default();
-    let udp = sock_diag::udp_listeners().unwrap_or_default();
-    processes::record_owners(&tcp.iter().chain(&udp).map(|socket| socket.inode).collect::<Vec<_>>());
-}
-
 /// The listeners that rules hand packets to.
 fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
     let rules = own.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
@@ -138,13 +168,11 @@ fn in_network_namespace(ids: &OwnerIds, unread: &mut Vec<String>) -> processes::
 /// one: a master process of root may bind the sockets of its workers.
 fn exempt(
     proxy: &ProxyOwner,
-    listeners: &[u32],
+    (listeners, owners): (&[u32], &Owners),
     processes::Processes { found, unreadable }: &processes::Processes,
     unread: &mut Vec<String>,
 ) -> (Vec<Process>, Option<Owner>) {
-    let is_exempt = |process: &&processes::Process| {
-        proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
-    };
+    let is_exempt = |process: &&processes::Process| proxy.exempts(process.uid, process.gid);
     let may_be_exempt = unreadable.iter().filter(is_exempt);
     unread.extend(may_be_exempt.map(|process| {
         let processes::Process { pid, name, uid, gid, .. } = process;
@@ -156,11 +184,7 @@ fn exempt(
     }));
     let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
     // The proxy may run as another user than rules exempt.
-    let listening = if listeners.is_empty() {
-        None
-    } else {
-        found.iter().find(|one| processes::has_socket(one.pid, listeners))
-    };
+    let listening = found.iter().find(|one| owners.has_one(one.pid, listeners));
     let captured = listening.filter(|proxy| exempt.iter().all(|one| one.mounts != proxy.mounts));
     let captured = captured.map(|proxy| Owner { uid: proxy.uid, gid: proxy.gid });
     let container = listening.and_then(|process| process.mounts.clone());

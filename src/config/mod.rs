@@ -112,6 +112,14 @@ pub struct ProxyOwner {
     pub gids: Vec<u32>,
 }
 
+impl ProxyOwner {
+    /// Whether what a process of this user and group sends is not captured.
+    #[must_use]
+    pub fn exempts(&self, uid: u32, gid: u32) -> bool {
+        self.uids.contains(&uid) || self.gids.contains(&gid)
+    }
+}
+
 /// How inbound connections reach the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

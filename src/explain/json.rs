@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 use super::devices;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
-use super::replies;
 use super::routing;
 use super::row::Row;
 use super::runtime::{self, ProxyPort};
+use super::sent_on;
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, LiveState, Pod, RunningProcess};
@@ -25,7 +25,9 @@ pub(super) fn packet(
 ) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
-    object.insert("problem".to_owned(), replies::problem(packet, walk, pod).into());
+    let behind: Vec<String> =
+        sent_on::problems(packet, walk, pod).into_iter().map(|problem| problem.sentence).collect();
+    object.insert("problem".to_owned(), (!behind.is_empty()).then(|| behind.join("; ")).into());
     object.insert("problems".to_owned(), finding::as_json(problems));
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {

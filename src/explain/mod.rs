@@ -37,6 +37,7 @@ mod rules;
 mod runtime;
 mod sample_packets;
 mod seen;
+mod sent_on;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -242,6 +243,8 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
     if let Some(destination) = query.destination {
         let query = &of_running_app(query, pod);
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
+        let app = pod.live.as_ref().and_then(|live| live.runtime.app).filter(|_| query.sender == Sender::App);
+        let packet = if app.is_some() { packet.sent_by(query.sender, app) } else { packet };
         let packet = pod.prepared(packet);
         let (walk, reason) = explained(&packet, of_family(&packet), Words::OfEachRule, pod);
         let problems = problems::of_packet(&packet, (&walk, &reason), pod);

@@ -63,7 +63,7 @@ impl Kinds<'_> {
             InboundPorts::Only(ports) => ports.clone(),
         };
         let is_open = |number: u16| !named.iter().any(|port| port.number() == number);
-        let other = default_port(self.pod, self.family, &is_open);
+        let other = self.port_of_app(&is_open);
         self.add(&format!("client to the app, port {other}"), Sender::Outside, pod, other);
         for port in named.iter().take(MOST) {
             self.add(&format!("client to the app, port {port}"), Sender::Outside, pod, port.number());
@@ -76,6 +76,14 @@ impl Kinds<'_> {
             let query = PacketQuery { in_interface: Some(name), ..query(Sender::Outside) };
             self.push(&kind, &query, pod, other);
         }
+    }
+
+    /// A port of the app: one on which it listens, if that is known.
+    fn port_of_app(&self, is_open: &dyn Fn(u16) -> bool) -> u16 {
+        let any = default_port(self.pod, self.family, is_open);
+        let known = self.pod.captured_ports();
+        let first = known.iter().copied().find(|port| is_open(*port));
+        first.filter(|_| !known.contains(&any)).unwrap_or(any)
     }
 
     fn outbound(&mut self) {
@@ -105,7 +113,7 @@ impl Kinds<'_> {
 
     fn inside(&mut self) {
         let pod = pod_address(self.config, self.network, self.family);
-        let any_port = default_port(self.pod, self.family, &|_| true);
+        let any_port = self.port_of_app(&|_| true);
         let loopback = match self.family {
             Family::V4 => Ipv4Addr::LOCALHOST.into(),
             Family::V6 => Ipv6Addr::LOCALHOST.into(),

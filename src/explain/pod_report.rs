@@ -85,17 +85,6 @@ pub fn pod_report(pod: &Pod<'_>, live: &LiveState, counters: &PerFamily<Counters
     let Overview { rows, mut probes, problems } = Overview::of(pod);
     probes.retain(Row::is_unexpected);
     let captures = Family::ALL.iter().any(|family| live.rules.get(family).is_some_and(Rules::has_ours));
-    let of_app = |found: &&Listener| {
-        let is_of_proxy = || {
-            live.rules.values().any(|rules| {
-                let port = crate::model::Port::new(found.address.port());
-                port.is_some_and(|port| rules.has_proxy_port(port))
-            })
-        };
-        found.transport == Transport::Tcp
-            && !pod.config.traffic.proxy.uids.contains(&found.uid)
-            && !is_of_proxy()
-    };
     let app_listeners = live.runtime.listeners.as_ref();
     let chains = live.rules.iter().flat_map(|(family, rules)| {
         let counters = counters.get(family);
@@ -106,7 +95,8 @@ pub fn pod_report(pod: &Pod<'_>, live: &LiveState, counters: &PerFamily<Counters
         notes: text::notes(live, &problems).map(str::to_owned).collect(),
         chains: chains.collect(),
         proxy_ports: runtime::proxy_ports(live, pod),
-        app_listeners: app_listeners.map(|found| found.iter().filter(of_app).copied().collect()),
+        app_listeners: app_listeners
+            .map(|found| found.iter().filter(|found| pod.is_of_app(found)).copied().collect()),
         exempt: runtime::exempt_processes(live).into_iter().cloned().collect(),
         older: runtime::older_than_capture(live, pod.config, pod.network).into_iter().copied().collect(),
         addresses: pod.network.addresses.clone(),

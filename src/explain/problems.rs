@@ -10,9 +10,11 @@ use super::listener::{Listener, ListenerProblem};
 use super::overview::passthrough_query;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
+use super::replies;
 use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
+use super::sent_on;
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{CaptureConfig, Dns, InboundPorts};
@@ -56,13 +58,16 @@ pub(super) fn of_packet(
         return of_rules(live, pod);
     }
     let row = Row::of(String::new(), packet, walk, reason, pod);
+    let sent_on = sent_on::row(packet, walk, pod, &replies::problems(packet, walk, pod));
     let ports = of_ports(&proxy_ports(live, pod));
-    let known = |problem: &row::Problem| {
+    let known = |(row, problem): (&Row, &row::Problem)| {
         let of_port = ports.iter().find(|finding| finding.is_about_any(&problem.about));
         let found = live.foreign().chain(&live.before).find(|finding| finding.is_about_any(&problem.about));
-        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(&row, &problem.sentence, None))
+        of_port.or(found).cloned().unwrap_or_else(|| problem.finding(row, &problem.sentence, None))
     };
-    let mut problems: Vec<Finding> = row.problems.iter().map(known).collect();
+    let rows = [Some(&row), sent_on.as_ref()].into_iter().flatten();
+    let found = rows.flat_map(|row| row.problems.iter().map(move |problem| (row, problem)));
+    let mut problems: Vec<Finding> = found.map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let (to, of_pod) = (packet.destination, addresses(pod.network));
         let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
@@ -205,7 +210,7 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
     }
     let captured: Vec<Family> =
         live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
-    let on_interfaces = captured_ports(live, pod).into_iter();
+    let on_interfaces = pod.captured_ports().into_iter();
     problems.extend(on_interfaces.filter_map(|port| app_on_interface(port, &captured, live)));
     problems
 }
@@ -225,13 +230,23 @@ fn dns_loop(live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
     (!is_exempt).then(|| Finding::new(Problem::DnsLoop, cause()))
 }
 
-/// The captured ports on which processes other than the proxy listen.
-fn captured_ports(live: &LiveState, pod: &Pod<'_>) -> BTreeSet<u16> {
-    let traffic = &pod.config.traffic;
-    let listeners = live.runtime.listeners.iter().flatten();
-    let of_app = listeners
-        .filter(|found| found.transport == Transport::Tcp && !traffic.proxy.uids.contains(&found.uid));
-    of_app.map(|found| found.address.port()).filter(|port| traffic.inbound.captures(*port)).into_set()
+impl Pod<'_> {
+    /// The captured ports on which processes other than the proxy listen.
+    pub(super) fn captured_ports(&self) -> BTreeSet<u16> {
+        let listeners = self.live.iter().flat_map(|live| live.runtime.listeners.iter().flatten());
+        let ports = listeners.filter(|found| self.is_of_app(found)).map(|found| found.address.port());
+        ports.filter(|port| self.config.traffic.inbound.captures(*port)).into_set()
+    }
+
+    /// Whether the socket takes TCP connections for another process than the proxy.
+    pub(super) fn is_of_app(&self, found: &Listener) -> bool {
+        let port = Port::new(found.address.port());
+        let rules = self.live.iter().flat_map(|live| live.rules.values());
+        let is_of_proxy = |uid| uid == self.proxy().uid || self.config.traffic.proxy.uids.contains(&uid);
+        found.transport == Transport::Tcp
+            && !is_of_proxy(found.uid)
+            && !port.is_some_and(|port| { rules }.any(|rules| rules.has_proxy_port(port)))
+    }
 }
 
 /// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their
@@ -410,7 +425,7 @@ fn row_of_capture(kind: String, packet: &Packet, pod: &Pod<'_>) -> Option<Row> {
 /// Whether it is a TCP packet of the proxy, to the app or to any server.
 fn is_of_proxy(packet: &Packet, pod: &Pod<'_>) -> bool {
     let proxy = &pod.config.traffic.proxy;
-    let is_its = |process: Process| proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid);
+    let is_its = |process: Process| proxy.exempts(process.uid, process.gid);
     packet.transport == Transport::Tcp && packet.process.is_some_and(is_its)
 }
 

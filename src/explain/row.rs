@@ -63,6 +63,8 @@ pub(super) struct Problem {
     pub(super) ends_by_policy: bool,
     /// Whether it is sure to end by a policy rule or a route that no run writes.
     pub(super) ends_by_routing: bool,
+    /// Whether it is sure to happen.
+    pub(super) is_certain: bool,
     /// Whether it is sure to end by a socket of the proxy.
     pub(super) ends_at_proxy: bool,
     /// Whether the rule is for calls of servers, and no process of the pod listens on the port.
@@ -192,6 +194,7 @@ fn problems(
         ends_by_foreign_rule,
         ends_by_policy: walk.dropped_by.is_some() && is_captured_by_ours(packet, live),
         ends_by_routing: false,
+        is_certain: unless.is_empty(),
         ends_at_proxy: false,
         is_of_egress: is_egress_filter(packet, walk, pod),
         fix: fix::of_walk(walk, pod),
@@ -220,6 +223,7 @@ fn may_go_elsewhere(unsure: &str, walk: &Walk<'_>) -> Problem {
         ends_by_foreign_rule: false,
         ends_by_policy: false,
         ends_by_routing: false,
+        is_certain: false,
         ends_at_proxy: false,
         is_of_egress: false,
         fix: None,
@@ -243,6 +247,7 @@ fn of_reply(problem: &ReplyProblem, (is, unless): (&str, &str), live: &LiveState
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
         ends_by_policy: false,
         ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_of_others),
+        is_certain: problem.is_certain,
         ends_at_proxy: problem.ends_at_proxy,
         is_of_egress: problem.is_of_egress,
         fix: problem.fix.clone(),

@@ -30,6 +30,8 @@ pub struct Runtime {
     pub processes: Vec<Process>,
     /// The user and the group of the process that listens on the proxy's ports, if rules do not exempt them.
     pub captured_proxy: Option<Owner>,
+    /// The user and the group of the process of the app that listens on the lowest port.
+    pub app: Option<Owner>,
     /// Open TCP connections with other hosts whose destination is not translated.
     pub connections: Vec<Connection>,
     /// The name servers whose queries get another destination before the rules.

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::devices;
 use super::packet::Packet;
 use super::reason::Reason;
-use super::replies;
 use super::routing;
 use super::row::Row;
 use super::runtime::{self, ProxyPort};
+use super::sent_on;
 use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, LiveState, Pod, RunningProcess};
@@ -189,7 +189,7 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 /// What becomes of the packet, and why if it is not what capture is for.
 pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let sentence = &reason.sentence;
-    let problems = replies::problems(packet, walk, pod);
+    let problems = sent_on::problems(packet, walk, pod);
     let problem = problems.iter().map(|problem| problem.sentence.as_str()).collect::<Vec<_>>().join("; ");
     let is_certain = problems.iter().any(|problem| problem.is_certain);
     let harm = if is_certain { "it fails" } else { "it may fail" };

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{procfs, recording};
+use super::{netns, procfs, recording};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,34 +119,63 @@ fn process(path: &Path, pid: u32) -> Option<Process> {
     })
 }
 
-/// Whether a process has one of these sockets open.
+/// Whether a process has this socket open.
 #[must_use]
-pub fn has_socket(pid: u32, inodes: &[u32]) -> bool {
-    if recording::is_off() {
-        return has_open(pid, inodes);
+pub fn has_socket(pid: u32, inode: u32) -> bool {
+    open_sockets(pid).contains(&inode)
+}
+
+/// Which process has which of the sockets of a network namespace open.
+#[derive(Debug, Default)]
+pub struct Owners {
+    pairs: Vec<(u32, u32)>,
+}
+
+impl Owners {
+    /// Of the sockets that wait for packets.
+    #[must_use]
+    pub fn of(processes: &[Process], inodes: &[u32]) -> Self {
+        let text = recording::text("processes with the sockets that wait for packets", &mut || {
+            let mut lines = String::new();
+            let mut hidden: Vec<u32> = inodes.to_vec();
+            for Process { pid, .. } in processes {
+                for inode in open_sockets(*pid).iter().filter(|inode| inodes.contains(inode)) {
+                    hidden.retain(|other| other != inode);
+                    lines.push_str(&format!("{pid} {inode}\n"));
+                }
+            }
+            // Outside of containers every process is visible.
+            hidden.retain(|_| !netns::is_outside_of_containers());
+            hidden.iter().for_each(|inode| lines.push_str(&format!("{HIDDEN} {inode}\n")));
+            Ok(lines)
+        });
+        let pair = |line: &str| {
+            let (pid, inode) = line.split_once(' ')?;
+            Some((pid.parse().ok()?, inode.parse().ok()?))
+        };
+        Self { pairs: text.unwrap_or_default().lines().filter_map(pair).collect() }
     }
-    // What a recording has, it has for every socket that waits for packets.
-    let owners = recording::text(OWNERS, &mut || Err(io::ErrorKind::NotFound.into())).unwrap_or_default();
-    let owned = inodes.iter().map(|inode| format!("{pid} {inode}"));
-    let owned: Vec<String> = owned.collect();
-    owners.lines().any(|line| owned.iter().any(|owned| owned == line))
+
+    /// Whether a process has one of these sockets open.
+    #[must_use]
+    pub fn has_one(&self, pid: u32, inodes: &[u32]) -> bool {
+        self.pairs.iter().any(|(owner, inode)| *owner == pid && inodes.contains(inode))
+    }
+
+    /// Whether the process that has the socket open is in a PID namespace that is not visible.
+    #[must_use]
+    pub fn is_hidden(&self, inode: u32) -> bool {
+        self.has_one(HIDDEN, &[inode])
+    }
 }
 
-/// The fact that says which process has which socket open.
-const OWNERS: &str = "processes with the sockets that wait for packets";
+/// In the place of a process that is not visible.
+const HIDDEN: u32 = 0;
 
-/// Records which of the processes have these sockets open.
-pub fn record_owners(inodes: &[u32]) {
-    let found = in_network_namespace().unwrap_or_default().found;
-    let pairs = found.iter().flat_map(|process| inodes.iter().map(|inode| (process.pid, *inode)));
-    let owned = pairs.filter(|(pid, inode)| has_open(*pid, &[*inode]));
-    let lines = owned.map(|(pid, inode)| format!("{pid} {inode}\n")).collect::<String>();
-    let _ = recording::text(OWNERS, &mut || Ok(lines.clone()));
-}
-
-fn has_open(pid: u32, inodes: &[u32]) -> bool {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let names = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect::<Vec<_>>();
+/// The sockets that a process has open.
+fn open_sockets(pid: u32) -> Vec<u32> {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-    links.map(|link| link.to_string_lossy().into_owned()).any(|link| names.contains(&link))
+    let inode = |link: PathBuf| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    links.filter_map(inode).collect()
 }

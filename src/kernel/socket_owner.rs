@@ -60,7 +60,7 @@ impl SocketOwners {
     }
 
     fn known(&mut self, inode: u32) -> Option<Process> {
-        let at = self.processes.iter().position(|process| processes::has_socket(process.pid, &[inode]))?;
+        let at = self.processes.iter().position(|process| processes::has_socket(process.pid, inode))?;
         // Since the list was read it may have started another program, or another process has its number.
         let process = processes::current(self.processes.swap_remove(at).pid)?;
         self.processes.insert(0, process.clone());

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
-use crate::lab::program::tool;
+use crate::lab::program::{BUILT, tool};
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
@@ -20,6 +20,8 @@ for_each_backend_and_native!(
     listeners_of_the_proxy_are_examined,
     a_listener_that_is_not_transparent_is_named_with_tproxy,
     processes_with_the_proxys_ids_are_named,
+    questions_are_about_the_app_that_runs,
+    hidden_processes_are_noted,
     connections_that_began_before_capture_are_named,
     connections_of_which_that_is_not_known_are_not_named,
     inbound_connections_are_named_beside_exempt_owners
@@ -192,6 +194,54 @@ fn processes_with_the_proxys_ids_are_named(fixture: Fixture) {
     let problems = overview(&pod)["problems"].to_string();
     assert!(problems.contains("is not captured: it runs as uid 1000, gid 1337"), "{problems}");
     [one, other, proxy].into_iter().for_each(stop);
+}
+
+/// The owner and the port of the app decide where rules ask for them.
+fn questions_are_about_the_app_that_runs(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let app = pod.namespace.run(|| TcpListener::bind("0.0.0.0:9090").expect("a listener"));
+    let program = "setpriv --reuid=5000 --regid=6000 --clear-groups cat";
+    let process = start(&pod, program, Some(&app));
+    let _proxy = pod.proxy_listens();
+    let packet = |sender: &[&str]| {
+        let to = at(fixture.families()[0].service(), 80).to_string();
+        let words = [&["explain", "--live", "--to", &to, "--output", "json"], sender].concat();
+        let said = pod.bare_istio_iptables(&words).run().succeeded().stdout();
+        let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        said["packet"].as_str().unwrap_or_default().to_owned()
+    };
+    // Until setpriv has replaced itself it is another process.
+    while !packet(&[]).contains("from the app with uid 5000, gid 6000 ") {
+        assert!(!packet(&[]).contains("uid 1000"), "{}", packet(&[]));
+        std::thread::yield_now();
+    }
+    assert!(packet(&["--from", "uid:7000"]).contains("from a process with uid 7000, gid 7000 "));
+    let kinds = overview(&pod)["traffic"].to_string();
+    assert!(kinds.contains("client to the app, port 9090"), "{kinds}");
+    assert!(!kinds.contains("client to the app, port 8080"), "{kinds}");
+    stop(process);
+}
+
+/// As in an ephemeral container of `kubectl debug` without `--target`: the processes of the pod's other
+/// containers are in PID namespaces of their own.
+fn hidden_processes_are_noted(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let app = pod.app().run(|| TcpListener::bind("0.0.0.0:9090").expect("a listener"));
+    let process = start(&pod, "cat", Some(&app));
+    let _proxy = pod.proxy_listens();
+    let notices = |under: &[&str]| {
+        let words = [under, &[&**BUILT, "explain", "--live", "--output", "json"]].concat();
+        let said = pod.namespace.run(|| tool(words[0], &words[1..], ""));
+        let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        said["notices"].to_string()
+    };
+    let inside = notices(&["unshare", "--pid", "--fork", "--mount-proc"]);
+    let note = "listen on TCP ports 9090, 15001, 15006, 15008, 15053 are in another PID namespace";
+    assert!(inside.contains(note), "{inside}");
+    assert!(!notices(&["env"]).contains("PID namespace"), "{}", notices(&["env"]));
+    stop(process);
 }
 
 fn connections_that_began_before_capture_are_named(fixture: Fixture) {

@@ -29,7 +29,6 @@ fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String
     for _ in 0..RECORDINGS {
         let generation = observe::generation().ok();
         recording::start();
-        apply::pod_runtime::record_owners();
         // A report is read by what wrote it. A backend may be asked for elsewhere that is not here.
         let reports = [run.backend].into_iter().chain(BackendChoice::ALL).map(|backend| {
             let run = RunOptions { backend, network_namespace: None, cni_mode: false, ..run.clone() };

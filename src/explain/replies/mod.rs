@@ -92,13 +92,6 @@ impl Apart {
     }
 }
 
-/// What is wrong behind the verdict about a packet, in one sentence.
-pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
-    let problems: Vec<String> =
-        problems(packet, taken, pod).into_iter().map(|problem| problem.sentence).collect();
-    (!problems.is_empty()).then(|| problems.join("; "))
-}
-
 /// What is wrong behind the verdict about a packet, each as a value.
 pub(super) fn problems(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Vec<ReplyProblem> {
     let conversation = Conversation { packet, taken, pod };
