@@ -172,6 +172,29 @@ fn options_that_disable_capture_get_a_warning() {
     assert_eq!(none.warnings, [""; 0]);
 }
 
+/// Once, by the annotation, or by the value that all pods get.
+#[test]
+fn half_of_ipv4_excluded_gets_a_warning() {
+    let of_ranges =
+        |warnings: &[String]| warnings.iter().filter(|warning| warning.contains("of IPv4 are")).count();
+    let ranges = json!({"traffic.sidecar.istio.io/excludeOutboundIPRanges": "0.0.0.0/1,10.0.0.0/8"});
+    let pod = sent(&with(&deployment(), &ranges));
+    let named = "annotation traffic.sidecar.istio.io/excludeOutboundIPRanges: 0.0.0.0/1: 50 % of IPv4 are excluded \
+                 from outbound capture";
+    all_warn(&pod, named);
+    for (name, check) in ENTRY_POINTS {
+        let warnings = check(&pod).unwrap();
+        assert_eq!(of_ranges(&warnings), 1, "{name}: {warnings:?}");
+    }
+    let wide = configured("global: {proxy: {excludeIPRanges: 128.0.0.0/1}}", "{}");
+    let warnings = inject(&wide, &deployment()).unwrap().warnings;
+    let named = "128.0.0.0/1: 50 % of IPv4 are excluded from outbound capture (global.proxy.excludeIPRanges of values)";
+    assert!(warnings.iter().any(|warning| warning.ends_with(named)), "{warnings:?}");
+    let narrow = json!({"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.0.0.0/8"});
+    let warnings = inject(&wide, &sent(&with(&deployment(), &narrow))).unwrap().warnings;
+    assert_eq!(of_ranges(&warnings), 0, "{warnings:?}");
+}
+
 #[test]
 fn bad_values_are_reported_up_to_a_limit() {
     let error = inject(&injector(), &metadata("ISTIO_OUTBOUND_OWNER_GROUPS", &vec!["a b"; 40_000].join(",")));

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use istio_iptables::cli::Origin;
+use istio_iptables::config::Warning;
 use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
@@ -397,7 +398,10 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result:
     if let Some(resolved) = InitOptions::of(&injected.pod).and_then(|init| init.resolved) {
         result.capture = resolved.given.iter().map(ToString::to_string).collect();
         // Those of annotations and variables are among the pod's warnings, in the pod's own terms.
-        let flags = resolved.warnings.iter().filter(|warning| matches!(warning.origin(), Origin::Flag(_)));
+        let is_of_flag = |warning: &&Warning| {
+            matches!(warning.origin(), Origin::Flag(_)) && !matches!(warning, Warning::WideExclusion { .. })
+        };
+        let flags = resolved.warnings.iter().filter(is_of_flag);
         result.warnings.extend(flags.map(|warning| format!("init container: {warning}")));
     }
 }

@@ -3,15 +3,16 @@
 
 use std::cell::LazyCell;
 
-use istio_iptables::cli::Origin;
-use istio_iptables::config::ConfigError;
+use istio_iptables::cli::{Key, Origin};
+use istio_iptables::config::{ConfigError, GivenOption, Warning};
 use serde_json::{Map, Value};
 
 use super::causes::bare;
 use super::{InjectError, Injector, Plan, Request};
-use crate::annotations::shown;
+use crate::annotations::{keys, shown};
 use crate::config::Mesh;
 use crate::pod::init_options::InitOptions;
+use crate::pod::list::annotation;
 
 /// Maximum number of reported problems.
 const MAX_REPORTED: usize = 10;
@@ -66,9 +67,28 @@ impl Injector {
         // The flags of templates are there whether they have an effect or not.
         let resolved = init.resolved.iter().filter(|_| init.foreign.is_empty());
         let warned = resolved.flat_map(|resolved| &resolved.warnings);
-        let warned = warned.filter(|warning| matches!(warning.origin(), Origin::Variable(_)));
-        warnings.extend(warned.map(|warning| warning.calling(&name)));
+        for warning in warned {
+            let words = warning.calling(&name);
+            match warning {
+                Warning::WideExclusion { .. } => warnings.extend(self.wide_exclusion(words, init, request)),
+                _ if matches!(warning.origin(), Origin::Variable(_)) => warnings.push(words),
+                _ => {}
+            }
+        }
         Ok(warnings)
+    }
+
+    /// The warning with the path of the values that has the excluded ranges. What the pod's own annotation
+    /// excludes is warned of before.
+    fn wide_exclusion(&self, words: String, init: &InitOptions, request: Request<'_>) -> Option<String> {
+        if annotation(request.pod, keys::EXCLUDE_OUTBOUND_IP_RANGES).is_some() {
+            return None;
+        }
+        let of_ranges = |given: &&GivenOption| given.key == Key::ServiceExcludeCidr;
+        let given = init.resolved.as_ref().and_then(|resolved| resolved.given.iter().find(of_ranges));
+        let path = given.and_then(|given| self.path_of(given.text.trim()));
+        let of = path.map(|path| format!(" ({path} of {})", self.settings.values_from.of(&path)));
+        Some(words + &of.unwrap_or_default())
     }
 
     /// The one path of the values that has a refused text, as a whole or as an item of a list.
@@ -76,6 +96,10 @@ impl Injector {
         let (ConfigError::Value { given, .. } | ConfigError::EmptyList { given, .. }) = error else {
             return None;
         };
+        self.path_of(given)
+    }
+
+    fn path_of(&self, given: &str) -> Option<String> {
         let mut found = Vec::new();
         paths_of(&self.settings.values, given.trim(), "", &mut found);
         match found.as_mut_slice() {
