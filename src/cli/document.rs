@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use clap::error::{ContextKind, ContextValue};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::command::command;
 use super::error::UsageError;
 use super::options::Key;
 use super::raw::{OptionValue, Origin, RawOptions};
@@ -55,10 +57,14 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
     let mut seen = Vec::new();
     for (name, value) in members {
         let Some(key) = Key::by_name(&name) else {
-            complain(format!(
-                "unknown key {name:?}; keys are the long flag names without dashes, or the variable's name where \
-                 there is no flag"
-            ));
+            let hint = similar(&name).map_or_else(
+                || {
+                    "keys are the long flag names without dashes, or the variable's name where there is no flag"
+                        .to_owned()
+                },
+                |key| format!("did you mean {}?", key.spec().name),
+            );
+            complain(format!("unknown key {name:?}; {hint}"));
             continue;
         };
         if key == Key::Config {
@@ -75,6 +81,13 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
             }
         }
     }
+}
+
+/// The key whose flag the parser of the command line takes to be meant.
+fn similar(name: &str) -> Option<Key> {
+    let error = command().try_get_matches_from(["istio-iptables".to_owned(), format!("--{name}")]).err()?;
+    let ContextValue::String(flag) = error.get(ContextKind::SuggestedArg)? else { return None };
+    Key::by_name(flag.trim_start_matches('-'))
 }
 
 /// The text that a flag would have had, or what would have been right.

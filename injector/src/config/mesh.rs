@@ -114,12 +114,12 @@ impl Mesh {
         if errors.is_empty() { Ok(self.over(normal)) } else { Err(errors) }
     }
 
-    /// The unknown fields of a mesh config: misspelt, or from another version.
+    /// The unknown fields of a mesh config, each in a sentence: misspelt, or from another version.
     pub(crate) fn unknown_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &MESH_CONFIG)
     }
 
-    /// The unknown fields of a proxy config: misspelt, or from another version.
+    /// The unknown fields of a proxy config, each in a sentence: misspelt, or from another version.
     pub(crate) fn unknown_proxy_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &PROXY_CONFIG)
     }
@@ -227,7 +227,13 @@ mod tests {
     #[test]
     fn unknown_fields_are_found() {
         let mesh = json!({"nope": 1, "trustDomain": "x", "defaultConfig": {"tracing": {"Zipkin": {}}, "drain_duration": "1s"}});
-        assert_eq!(Mesh::unknown_fields(&mesh), ["nope", "defaultConfig.tracing.Zipkin"]);
+        assert_eq!(
+            Mesh::unknown_fields(&mesh),
+            [
+                "nope: not known, ignored",
+                "defaultConfig.tracing.Zipkin: not known, ignored; did you mean zipkin?"
+            ]
+        );
         assert_eq!(Mesh::unknown_proxy_fields(&json!({"proxyMetadata": {"ANY": "1"}})), [""; 0]);
     }
 

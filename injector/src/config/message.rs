@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::path::FieldError;
+use crate::yaml::similar;
 use gotemplate::{EnumType, Field, Kind, Schema};
 
 /// Fields of which a message holds one: the last in the order of the schema.
@@ -21,12 +22,15 @@ pub(crate) fn normal(value: &Value, schema: &'static Schema) -> Result<Map<Strin
     message(value, schema, "")
 }
 
-/// The fields that [`normal`] drops because the message does not have them.
+/// The fields that [`normal`] drops because the message does not have them, each in a sentence.
 pub(crate) fn unknown(value: &Value, schema: &'static Schema) -> Vec<String> {
     let mut found = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         match known(schema, key) {
-            None => found.push(key.clone()),
+            None => {
+                let hint = similar(key, schema).map(|name| format!("; did you mean {name}?"));
+                found.push(format!("{key}: not known, ignored{}", hint.unwrap_or_default()));
+            }
             Some(field) => {
                 if let Kind::Struct(inner) | Kind::Ptr(&Kind::Struct(inner)) = field.kind {
                     found.extend(unknown(value, inner).into_iter().map(|inner| format!("{key}.{inner}")));

@@ -349,7 +349,6 @@ fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), Vec<ConfigError>> {
     };
     let mesh = Mesh::default().with(&value).map_err(fields)?;
     let unknown = Mesh::unknown_fields(&value);
-    let warnings =
-        unknown.iter().map(|field| format!("{}: {field}: not known, ignored", source.name)).collect();
+    let warnings = unknown.iter().map(|field| format!("{}: {field}", source.name)).collect();
     Ok((mesh, warnings))
 }

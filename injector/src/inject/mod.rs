@@ -422,9 +422,7 @@ impl Injector {
         let value = yaml::read_at_most(MOST_NODES, text)
             .map_err(|error| vec![AnnotationError::Yaml { key, error }])?;
         let unknown = Mesh::unknown_proxy_fields(&value);
-        warnings.extend(
-            unknown.into_iter().map(|field| format!("annotation {key}: {field}: not known, ignored")),
-        );
+        warnings.extend(unknown.into_iter().map(|field| format!("annotation {key}: {field}")));
         let mesh = below.with_proxy_config(&value);
         let bad = |error| AnnotationError::Field { key, error };
         mesh.map(|mesh| over(Cow::Owned(mesh), of_workload))

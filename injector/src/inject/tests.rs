@@ -168,7 +168,10 @@ fn unknown_fields_of_the_proxy_config_get_a_warning() {
     let mut pod = app();
     pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": "concurency: 2"});
     let injected = inject(&injector(&config("p:1", &[], "v")), &pod);
-    assert_eq!(injected.warnings, ["annotation proxy.istio.io/config: concurency: not known, ignored"]);
+    assert_eq!(
+        injected.warnings,
+        ["annotation proxy.istio.io/config: concurency: not known, ignored; did you mean concurrency?"]
+    );
 }
 
 #[test]

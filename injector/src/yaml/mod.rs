@@ -41,8 +41,8 @@ use std::ops::Range;
 pub use documents::{Document, read_documents};
 pub use parts::{Part, PartError, Parts};
 pub use read::{duplicate_key, read, read_at_most, scalar_spans, within_one_scalar};
-pub(crate) use typing::UnknownField;
 pub use typing::{TypeError, check, coerce};
+pub(crate) use typing::{UnknownField, similar};
 pub use write::write;
 
 use serde_json::Value;

@@ -134,12 +134,16 @@ fn check_struct(
 }
 
 fn unknown(key: &str, of: &'static Schema, path: &Path<'_>) -> UnknownField {
+    UnknownField { path: path.field(key).to_string(), key: key.to_owned(), similar: similar(key, of) }
+}
+
+/// The field that was probably meant.
+pub(crate) fn similar(key: &str, of: &'static Schema) -> Option<&'static str> {
     const MAX_DISTANCE: usize = 2;
     let lower = key.to_lowercase();
     let near =
         of.fields.iter().map(|field| (strsim::levenshtein(&field.key.to_lowercase(), &lower), field.key));
-    let similar = near.min().filter(|(steps, _)| *steps <= MAX_DISTANCE).map(|(_, name)| name);
-    UnknownField { path: path.field(key).to_string(), key: key.to_owned(), similar }
+    near.min().filter(|(steps, _)| *steps <= MAX_DISTANCE).map(|(_, name)| name)
 }
 
 /// A quantity may be a number; it becomes its text.

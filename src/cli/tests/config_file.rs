@@ -54,6 +54,11 @@ fn config_file_errors_name_the_position() {
         ("{} x", "trailing characters at line 1 column 4"),
         ("{\"dry-run\": true", "EOF while parsing an object"),
         ("{\"inbound\": 1}", "unknown key \"inbound\""),
+        (
+            "{\"istio-inbound-port\": 1}",
+            "unknown key \"istio-inbound-port\"; did you mean istio-inbound-ports?",
+        ),
+        ("{\"dry-rum\": 1}", "unknown key \"dry-rum\"; did you mean dry-run?"),
         ("{\"-b\": 1}", "unknown key \"-b\""),
         ("{\"ISTIO_INBOUND_PORTS\": 1}", "unknown key \"ISTIO_INBOUND_PORTS\""),
         ("{\"dry-run\": 1}", "the value of \"dry-run\" is 1; expected true or false"),
