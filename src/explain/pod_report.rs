@@ -11,7 +11,7 @@ use super::runtime::{self, ProxyPort};
 use super::text;
 use super::{Connection, LiveState, Overview, Pod, RunningProcess};
 use crate::finding::{Finding, RuleId, Subject};
-use crate::model::{Family, Hook, InterfaceAddress, PerFamily, Table, Transport, Why};
+use crate::model::{Family, Hook, InterfaceAddress, PerFamily, Table, Why};
 use crate::ordered::Ordered as _;
 use crate::parse::{Counters, Counts};
 
