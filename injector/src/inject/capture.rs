@@ -69,10 +69,10 @@ impl Injector {
         let warned = resolved.flat_map(|resolved| &resolved.warnings);
         for warning in warned {
             let words = warning.calling(&name);
-            match warning {
-                Warning::WideExclusion { .. } => warnings.extend(self.wide_exclusion(words, init, request)),
-                _ if matches!(warning.origin(), Origin::Variable(_)) => warnings.push(words),
-                _ => {}
+            if matches!(warning, Warning::WideExclusion { .. }) {
+                warnings.extend(self.wide_exclusion(words, init, request));
+            } else if matches!(warning.origin(), Origin::Variable(_)) {
+                warnings.push(words);
             }
         }
         Ok(warnings)
