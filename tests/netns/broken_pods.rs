@@ -118,6 +118,7 @@ fn foreign_accept_is_the_first_problem(fixture: Fixture) {
         pod.namespace.run(|| tool("nft", &["-f", "-"], table));
         // An accept ends its own chain only: the packet meets ours next.
         assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+        accept_in_our_chain_is_the_first_problem(&pod);
         return;
     }
     pod.iptables(Family::V4, "-t nat -I OUTPUT -d 10.0.0.0/8 -j ACCEPT");
@@ -129,6 +130,21 @@ fn foreign_accept_is_the_first_problem(fixture: Fixture) {
     is_the_only_problem(&pod, &["--to", "10.3.4.5:80"], "foreign-rule", "-d 10.0.0.0/8 -j ACCEPT", fix);
     pod.iptables(Family::V4, command);
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
+}
+
+/// In a chain of ours an accept of another program ends what we decide; the next run removes it.
+fn accept_in_our_chain_is_the_first_problem(pod: &Pod) {
+    let rule = "insert rule inet istio-proxy-nat output ip daddr 10.0.0.0/8 accept\n";
+    pod.namespace.run(|| tool("nft", &["-f", "-"], rule));
+    for question in [&[][..], &["--to", "10.3.4.5:80"]] {
+        let found = problems(pod, question);
+        let [[id, cause, _]] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(id, "foreign-rule", "{found:?}");
+        assert!(cause.contains("-d 10.0.0.0/8 -j ACCEPT"), "{cause}");
+    }
+    pod.bare_istio_iptables(&["check"]).run().ended_with(1).output_contains("-d 10.0.0.0/8 -j ACCEPT");
+    pod.apply(&OPTIONS);
+    assert_eq!(problems(pod, &[]), [[""; 3]; 0], "a run mends it");
 }
 
 fn a_route_that_drops_is_named_and_not_the_rule_of_the_main_table(fixture: Fixture) {
