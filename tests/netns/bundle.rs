@@ -63,7 +63,7 @@ fn reports_there(pod: &Pod, options: &[&str]) -> Vec<(i32, String)> {
 }
 
 /// Each question has the same report and exit code, there and here.
-fn reports_are_equal(pod: &Pod, options: &[&str]) {
+pub(crate) fn reports_are_equal(pod: &Pod, options: &[&str]) {
     // Packets of the kernel's own are counted at any time: the reports count if they are the same before and
     // after.
     let mut before = reports_there(pod, options);

@@ -2,14 +2,17 @@
 
 use serde_json::Map;
 
+use crate::bundle::reports_are_equal;
 use crate::check::{OPTIONS, check, rules, signed};
 use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
+use crate::lab::fixture::at;
 use crate::lab::{Family, Fixture, for_each_backend};
 
 for_each_backend!(
     manually_changed_rule_is_reported,
     rule_that_reads_like_an_option_is_ambiguous,
-    rules_of_istios_binary_are_not_reported_as_changed
+    rules_of_istios_binary_are_not_reported_as_changed,
+    questions_about_rules_of_istios_binary_have_answers
 );
 
 /// A change of one family by hand, and the only rules that `check` names then.
@@ -128,4 +131,37 @@ fn rules_of_istios_binary_are_not_reported_as_changed(fixture: Fixture) {
     assert!(found.len() == 4 && missing.iter().all(|rule| found.contains(&(*rule).to_owned())), "{said:#}");
     assert_eq!(rules(&said, "nat", "OUTPUT"), ["--p tcp -j ISTIO_OUTPUT", "+-j ISTIO_OUTPUT"], "{said:#}");
     assert_eq!(said["chains"].as_array().map(Vec::len), Some(4), "{said:#}");
+}
+
+/// Each command that asks, on the rules of a pod that Istio's own binary captured.
+fn questions_about_rules_of_istios_binary_have_answers(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    istio_leftovers(&pod, ISTIO_TODAY);
+    let ask = |words: &[&str]| pod.bare_istio_iptables(words).run().succeeded().stdout();
+    let overview = ask(&["explain", "--live", "--expect", "no-problem"]);
+    let shown = ask(&["show"]);
+    for family in fixture.families() {
+        let to = at(family.service(), 80).to_string();
+        let said = ask(&["explain", "--live", "--to", &to]);
+        assert!(
+            said.starts_with("captured: ") && said.contains("nat ISTIO_OUTPUT -j ISTIO_REDIRECT"),
+            "{said}"
+        );
+        for line in ["client to the app, port 8080 ", "app to a server ", "proxy to its own pod's address "] {
+            let rows: Vec<&str> = overview.lines().filter(|row| row.trim_start().starts_with(line)).collect();
+            assert!(rows.len() == 2 && rows.iter().all(|row| row.contains(" captured, 150")), "{overview}");
+        }
+        let name = if family == &Family::V4 { "IPv4" } else { "IPv6" };
+        for chain in ["ISTIO_INBOUND", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT", "ISTIO_REDIRECT"] {
+            assert!(shown.contains(&format!("nat {chain} ({name}, ")), "{chain}, {name}: {shown}");
+        }
+    }
+    let reasons = ["tunnel-port: ", "inbound-passthrough: ", "proxy-traffic: ", "every-range: "];
+    assert!(reasons.iter().all(|reason| shown.matches(reason).count() >= 2), "{shown}");
+    let options = ["--dual-stack", "-i", "*", "-b", "*", "-d", "15090,15021,15020"];
+    let diff = [&["diff", "options", "live"], &options[..]].concat();
+    assert!(ask(&diff).starts_with("equal"), "{}", ask(&diff));
+    // Each question, about a bundle and on the machine.
+    reports_are_equal(&pod, &options);
 }
