@@ -49,9 +49,69 @@ fn readme_is_one_screen_after_the_other_and_its_figures_are_measured() {
     let (figures, _) = rest.split_once("<!-- figures: end -->").unwrap();
     let bold = figures.split("**").skip(1).step_by(2);
     let figures: Vec<&str> = bold.filter(|words| words.starts_with(|c: char| c.is_ascii_digit())).collect();
-    assert!(figures.len() >= 5, "{figures:?}");
-    for figure in figures {
-        assert!(measured.contains(figure), "docs/performance.md does not have {figure}");
+    assert_eq!(figures.len(), MEASURED_AT.len(), "{figures:?}");
+    for (figure, (row, column)) in figures.into_iter().zip(MEASURED_AT) {
+        assert!(is_measured(&measured, row, column, figure), "docs/performance.md, {row}: {figure}?");
+    }
+    let row = "| a | 12.45 (1) | **2.4**, 3 |";
+    assert!(
+        is_measured(row, "a", 2, "2.4") && !is_measured(row, "a", 1, "2.4") && !is_measured(row, "a", 2, "2")
+    );
+}
+
+/// Row and column of `docs/performance.md` for each figure of the README, in their order.
+const MEASURED_AT: [(&str, usize); 10] = [
+    ("`explain --live` about a packet: nft", 2),
+    ("open connections that survive the first capture", 1),
+    ("open connections that survive the first capture", 2),
+    ("new connections during the five changes", 1),
+    ("nft, first run", 1),
+    ("nft, first run", 2),
+    ("nft, re-run without a change", 1),
+    ("nft, re-run without a change", 2),
+    ("native nftables, excluded ports (`-o`)", 5),
+    ("iptables-nft, excluded ports (`-o`)", 5),
+];
+
+/// Whether this cell begins with the figure; the row is there once.
+fn is_measured(page: &str, row: &str, column: usize, figure: &str) -> bool {
+    let start = format!("| {row} |");
+    let mut rows = page.lines().filter(|line| line.starts_with(&start));
+    let (found, other) = (rows.next().unwrap_or_default(), rows.next());
+    let cell = found.split('|').nth(column + 1).unwrap_or_default().trim().trim_start_matches('*');
+    let rest = cell.strip_prefix(figure).filter(|_| other.is_none());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '*']) || rest.starts_with(", "))
+}
+
+#[test]
+fn commands_of_the_readme_are_known() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let readme = fs::read_to_string(format!("{root}/README.md")).unwrap();
+    let makefile = fs::read_to_string(format!("{root}/Makefile")).unwrap();
+    let targets = readme.split(['`', '\n']).filter_map(|code| {
+        let command = code.trim_start_matches(['$', '#', ' ']).strip_prefix("make ")?;
+        command.split(['#', '&']).next()
+    });
+    let targets: Vec<&str> = targets.flat_map(str::split_whitespace).collect();
+    assert!(targets.len() >= 5, "{targets:?}");
+    for target in targets {
+        let is_here = |line: &str| {
+            line.split_once(':').is_some_and(|(names, _)| names.split(' ').any(|name| name == target))
+        };
+        assert!(makefile.lines().any(is_here), "make {target}");
+    }
+    let asked: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("# istio-iptables ")).collect();
+    assert!(asked.len() >= 4, "{asked:?}");
+    for line in asked {
+        let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != ">").collect();
+        let program = env!("CARGO_BIN_EXE_istio-iptables");
+        let help = std::process::Command::new(program).args([words[0], "--help"]).output().unwrap();
+        assert!(help.status.success(), "{line}");
+        let help = String::from_utf8(help.stdout).unwrap();
+        for option in words.iter().filter(|word| word.starts_with('-')) {
+            let is_known = help.split([' ', ',', '\n', '[', '=']).any(|word| word == *option);
+            assert!(is_known, "{line}: {option}: {help}");
+        }
     }
 }
 
