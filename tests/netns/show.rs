@@ -16,6 +16,8 @@ for_each_backend_and_native!(
     rates_are_printed_until_the_reader_leaves
 );
 
+const EXCLUDED: &str = "203.0.113.0/24,198.18.0.0/24,198.19.1.0/24";
+
 fn show(pod: &Pod) -> Vec<Value> {
     let output = pod.bare_istio_iptables(&["show", "--output", "json"]).run().succeeded().output();
     let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
@@ -37,7 +39,7 @@ fn packets(rules: &[Value], family: &str, why: &str) -> Option<u64> {
 fn counters_and_reasons_of_live_rules_are_shown(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 443]));
-    pod.apply(&["-i", "*", "-b", "*", "-o", "443", "-x", "203.0.113.0/24,198.18.0.0/24,198.19.1.0/24"]);
+    pod.apply(&["-i", "*", "-b", "*", "-o", "443", "-x", EXCLUDED]);
     let before = show(&pod);
     // The rules of all chains have reasons, and none has matched.
     assert!(before.len() > 20, "{before:#?}");
@@ -53,8 +55,17 @@ fn counters_and_reasons_of_live_rules_are_shown(fixture: Fixture) {
     assert_eq!(packets(&after, "IPv4", "excluded-outbound-port"), Some(1), "{after:#?}");
     assert_eq!(packets(&after, "IPv4", "to-outbound-port"), Some(3), "{after:#?}");
     assert_eq!(packets(&after, "IPv4", "excluded-range"), Some(0), "{after:#?}");
-    let text = pod.bare_istio_iptables(&["show"]).run().succeeded();
-    text.output_contains("nat ISTIO_OUTPUT (IPv4").output_contains("this outbound port is not captured (-o)");
+    let text = pod.bare_istio_iptables(&["show"]).run().succeeded().stdout();
+    let reason = "this outbound port is not captured (-o)";
+    assert!(text.contains("nat ISTIO_OUTPUT (IPv4") && text.contains(reason), "{text}");
+    assert!(text.lines().next().is_some_and(|first| !first.trim().is_empty()), "{text}");
+    // The other commands have the same words for this rule.
+    let to = at(crate::lab::Family::V4.service(), 443).to_string();
+    let explained = pod.bare_istio_iptables(&["explain", "--live", "--to", &to]).run().succeeded().stdout();
+    let without = ["diff", "options", "live", "-i", "*", "-b", "*", "-x", EXCLUDED];
+    let compared = pod.bare_istio_iptables(&without).run().ended_with(1).stdout();
+    assert_eq!(explained.lines().next(), Some(format!("not captured: {reason}").as_str()));
+    assert!(compared.contains(&format!("\n  because  {reason}\n")), "{compared}");
 }
 
 fn without_rules_there_is_nothing_to_show(fixture: Fixture) {
