@@ -166,7 +166,7 @@ fn replaced_maps(below: &Value, given: &Value, path: &str, found: &mut dyn FnMut
 
 /// Values that the built-in templates do not read, each as a sentence. A problem is added for each that is a
 /// known one, misspelt, or no boolean where one is expected. What is empty or as it is built in has no effect
-/// to miss.
+/// to miss, but is refused if it is misspelt: `false` may be meant to replace a `true`.
 pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<ConfigError>) -> Vec<String> {
     let known = yaml::read(builtin::VALUES).unwrap_or_default();
     let mut found = Vec::new();
@@ -175,9 +175,10 @@ pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<Config
         problems.push(ConfigError::new(source, path, Problem::WrongType("true or false")));
     });
     let mut warnings = Vec::new();
-    for path in found {
+    for (path, empty) in found {
         match misspelt(&path, &known) {
             Some(meant) => problems.push(ConfigError::new(source, path, Problem::Misspelt(meant))),
+            None if empty => {}
             None => {
                 warnings.push(format!("{source}: {path}: not supported by the built-in template, ignored"))
             }
@@ -198,12 +199,12 @@ fn not_boolean(given: &Value, known: &Value, path: &str, found: &mut dyn FnMut(S
     }
 }
 
-/// The paths of what is not read.
-fn unread(given: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+/// The paths of what is not read, each with whether its value is empty.
+fn unread(given: &Value, known: &Value, path: &str, found: &mut Vec<(String, bool)>) {
     for (key, value) in given.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         let builtin = known.get(key).unwrap_or(&Value::Null);
-        if READ.contains(path.as_str()) || value == builtin || is_empty(value) {
+        if READ.contains(path.as_str()) || (known.get(key) == Some(value)) {
             continue;
         }
         let below = format!("{path}.");
@@ -211,7 +212,7 @@ fn unread(given: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
         if value.is_object() && (has_keys || READ.iter().any(|read| read.starts_with(&below))) {
             unread(value, builtin, &path, found);
         } else {
-            found.push(path);
+            found.push((path, is_empty(value)));
         }
     }
 }
@@ -227,15 +228,38 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A known key of the same map that differs in one letter.
+/// What a path with an unknown last key most likely means: a key of the same map that is a letter off (two in
+/// a long one), otherwise the path of a key elsewhere that is one letter off.
 fn misspelt(path: &str, known: &Value) -> Option<String> {
     let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
-    let pointer = if parent.is_empty() { String::new() } else { format!("/{}", parent.replace('.', "/")) };
-    let beside = known.pointer(&pointer)?.as_object()?;
-    if beside.contains_key(key) || key.len() < 4 {
+    let mut all = READ.iter().flat_map(|path| ancestors(path)).map(str::to_owned).collect::<BTreeSet<_>>();
+    paths(known, "", &mut all);
+    let all: Vec<_> = all.iter().map(|path| path.rsplit_once('.').unwrap_or(("", path))).collect();
+    if key.len() < 2 || all.iter().any(|(_, last)| *last == key) {
         return None;
     }
-    beside.keys().find(|known| strsim::osa_distance(known, key) == 1).cloned()
+    let most = if key.len() < 8 { 1 } else { 2 };
+    let beside = all.iter().filter(|(map, _)| *map == parent);
+    let beside = beside.map(|(_, last)| (strsim::osa_distance(last, key), *last));
+    if let Some((_, last)) = beside.filter(|(distance, _)| *distance <= most).min() {
+        return Some(last.to_owned());
+    }
+    let elsewhere = all.iter().find(|(_, last)| key.len() >= 4 && strsim::osa_distance(last, key) == 1);
+    elsewhere.map(|(map, last)| if map.is_empty() { (*last).to_owned() } else { format!("{map}.{last}") })
+}
+
+/// A path, and those of the maps that it is in.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(map, _)| map))
+}
+
+/// The paths of all keys.
+fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        paths(value, &path, found);
+        found.insert(path);
+    }
 }
 
 /// Values in the syntax of Helm's `--set`: `global.tag=1.28.0,global.imagePullSecrets={a,b}`. A backslash

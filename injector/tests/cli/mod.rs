@@ -253,9 +253,59 @@ fn values_without_effect_are_reported_and_misspelt_ones_refused() {
     for (values, message) in [
         ("{global: {proxy: {imge: a}}}", "v.yaml: global.proxy.imge: not known; did you mean image?"),
         ("{gobal: {tag: a}}", "v.yaml: gobal: not known; did you mean global?"),
+        ("{global: {tg: a}}", "v.yaml: global.tg: not known; did you mean tag?"),
+        ("{global: {trustDomian: a}}", "v.yaml: global.trustDomian: not known; did you mean trustDomain?"),
+        ("{global: {imge: a}}", "v.yaml: global.imge: not known; did you mean global.proxy.image?"),
+        ("{global: {proxy: {readinesPeriodSecond: 0}}}", "did you mean readinessPeriodSeconds?"),
     ] {
         let output = lint(values);
         assert!(output.refused && output.notes[0].ends_with(message), "{:?}", output.notes);
+    }
+}
+
+/// An empty value has no effect only where the key has none: `false` replaces a built-in `true`.
+#[test]
+fn misspelt_keys_with_empty_values_are_refused() {
+    for (key, meant) in [
+        ("rewriteAppHTTPProb", "rewriteAppHTTPProbe"),
+        ("rewriteAppHTTPProbes", "rewriteAppHTTPProbe"),
+        ("uninjectAnnotatio", "uninjectAnnotation"),
+        ("enableNamespacesByDefaul", "enableNamespacesByDefault"),
+    ] {
+        for value in ["false", "null", ""] {
+            let output = run(&["lint", "--set", &format!("sidecarInjectorWebhook.{key}={value}")]).unwrap();
+            let expected = format!("--set: sidecarInjectorWebhook.{key}: not known; did you mean {meant}?");
+            assert!(output.refused && output.notes[0].ends_with(&expected), "{key}: {:?}", output.notes);
+        }
+    }
+    let unknown = run(&["lint", "--set", "sidecarInjectorWebhook.foo=false"]).unwrap();
+    assert_eq!((unknown.refused, unknown.notes), (false, Vec::new()));
+}
+
+/// Values of Istio's charts that no template of the injector reads, however near they are to known ones.
+#[test]
+fn values_of_other_charts_of_istio_are_never_refused() {
+    for key in [
+        "pilot.image=a",
+        "pilot.tag=a",
+        "pilot.cpu.targetAverageUtilization=80",
+        "pilot.podLabels.a=b",
+        "pilot.taint.enabled=true",
+        "pilot.ipFamilies={IPv4}",
+        "global.proxy.autoInject=enabled",
+        "global.networkPolicy.enabled=true",
+        "global.tracer.zipkin.address=a",
+        "global.meshNetworks.a=b",
+        "global.configValidation=true",
+        "global.caCertConfigMapName=a",
+        "sidecarInjectorWebhook.injectedAnnotations.a=b",
+        "sidecarInjectorWebhook.reinvocationPolicy=IfNeeded",
+        "revisionTags={a}",
+        "telemetry.enabled=true",
+        "defaultRevision=a",
+    ] {
+        let output = run(&["lint", "--set", key]).unwrap();
+        assert!(!output.refused, "{key}: {:?}", output.notes);
     }
 }
 
