@@ -222,9 +222,10 @@ impl<'a> Case<'a> {
         wrong
     }
 
-    /// Whether the first line says that something does not arrive.
+    /// Whether the first line says that something does not arrive that this connection sends.
     fn is_lost(&self, said: &str) -> bool {
-        ["arrive", "reach", "made"].iter().any(|word| said.contains(word))
+        let own = said.split("what the proxy sends on").next().unwrap_or_default();
+        ["arrive", "reach", "made"].iter().any(|word| own.contains(word))
     }
 
     fn first_line(&self, pod: &Pod, family: Family) -> String {
