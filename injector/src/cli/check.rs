@@ -17,6 +17,7 @@ use super::pipeline::each_in_order;
 use super::report::{CheckResult, Gate, Report, Style};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster::{self, FetchedPod};
+use crate::config::Sources;
 use crate::decide::{self, Called, Webhook, Webhooks};
 use crate::inject::{EnforcedBy, Injected, Request, exempt_apps};
 use crate::manifests::{NameError, Namespace, Revision, Subdomain};
@@ -93,7 +94,16 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
         // The options of an injected pod are its own.
         Err(problem) => notes.push(format!("warning: {problem}: the built-in config is used")),
     }
-    let mut loaded = load_from(&args.injection, environment, &sources)?;
+    let mut broken = false;
+    let mut loaded = match load_from(&args.injection, environment, &sources) {
+        // What an injected pod has does not depend on the config.
+        Err(failure) if Status::of(&object).is_some() && failure.exit == Exit::Data => {
+            broken = true;
+            notes.extend(failure.problems.iter().map(|problem| format!("error: {problem}")));
+            load_from(&args.injection, environment, &Sources::default())?
+        }
+        loaded => loaded?,
+    };
     loaded.namespace = loaded.namespace.or(own_namespace);
     let webhooks = match configurations {
         Ok(all) if args.webhooks.is_empty() => {
@@ -113,6 +123,7 @@ fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result
     let mut report = report(args);
     let paint = |text: String| args.color.paint(text, environment);
     report.add(&result, &paint).map_err(|error| uncollected(&error))?;
+    report.refused |= broken;
     finish(report, notes)
 }
 
@@ -284,6 +295,14 @@ fn check_object(
     }
     result.warnings.extend(object::unread(object, shape));
     if let Some(status) = Status::of(&pod) {
+        if let Gate::Called { name, also, .. } = &result.gate
+            && !also.is_empty()
+        {
+            let names = also.join(", ");
+            result.warnings.push(format!(
+                "{name} and {names} are called for such pods: they are injected by each, the last one wins"
+            ));
+        }
         injected_already(loaded, shape, &pod, &status, &mut result);
     } else if result.decision.inject() {
         inject(loaded, object, namespace, &pod, &mut result);

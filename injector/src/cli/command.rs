@@ -57,7 +57,7 @@ pub(super) enum Command {
     List(ListArgs),
     /// Serve the admission webhook
     #[command(
-        after_help = "Examples:\n  sidecar-injector webhook --self-signed\n  sidecar-injector webhook --tls-cert cert.pem --tls-key key.pem"
+        after_help = "Examples:\n  sidecar-injector webhook --self-signed --service istio-sidecar-injector --namespace istio-system\n  sidecar-injector webhook --tls-cert cert.pem --tls-key key.pem"
     )]
     Webhook(Box<WebhookArgs>),
     /// Print a completion script for bash, fish or zsh

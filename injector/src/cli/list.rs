@@ -13,7 +13,7 @@ use crate::annotations::keys;
 use crate::cluster;
 use crate::config::ProxyConfig;
 use crate::inject::{InjectionContext, Injector, Options, Request, functions};
-use crate::manifests::{Namespace, Platform, Revision};
+use crate::manifests::{Image, Namespace, Platform, Revision};
 use crate::object;
 use crate::path::text;
 use crate::pod::ids::Ids;
@@ -35,6 +35,9 @@ pub(super) struct ListArgs {
     /// Revision of the injector whose config to use; pods of other revisions are only counted
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: Revision,
+    /// Init container's image, over that of the injector's Deployment or ConfigMap
+    #[arg(long, value_name = "IMAGE")]
+    init_image: Option<Image>,
     /// Platform; with openshift, users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     platform: Option<Platform>,
@@ -56,13 +59,26 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     let namespaces: Vec<&str> = args.namespace.iter().map(Namespace::as_str).collect();
     let openshift = args.platform == Some(Platform::Openshift);
     let flags = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
-    let (sources, mut objects, notes) = with_cluster(flags.0, flags.1, async |client, target| {
-        let in_target = |problem: String| format!("{target}: {problem}");
-        let sources =
-            cluster::sources(&client, &name).await.map_err(|problem| unavailable(in_target(problem)))?;
-        let (objects, notes) = cluster::fetch_sidecars(&client, &namespaces, openshift).await;
-        Ok((sources, objects, notes.into_iter().map(in_target).collect::<Vec<_>>()))
-    })?;
+    let (sources, mut objects, init_image, notes) = with_cluster(
+        flags.0,
+        flags.1,
+        async |client, target| {
+            let in_target = |problem: String| format!("{target}: {problem}");
+            let sources =
+                cluster::sources(&client, &name).await.map_err(|problem| unavailable(in_target(problem)))?;
+            let (objects, mut notes) = cluster::fetch_sidecars(&client, &namespaces, openshift).await;
+            let image = match &args.init_image {
+            Some(image) => Some(image.as_str().to_owned()),
+            None => cluster::init_image(&client, &name.namespace, &name.name).await.unwrap_or_else(|problem| {
+                notes.push(format!(
+                    "{problem}: without its --init-image, the init image is that of the ConfigMap: give --init-image IMAGE"
+                ));
+                None
+            }),
+        };
+            Ok((sources, objects, image, notes.into_iter().map(in_target).collect::<Vec<_>>()))
+        },
+    )?;
     if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "Pod") {
         return Err(Failure::new(Exit::Unavailable, notes));
     }
@@ -73,7 +89,7 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     let settings = sources
         .load(&functions(move |name| Some(variables.get(name).to_owned())))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
-    let options = Options { revision: args.revision.label().to_owned(), ..Options::default() };
+    let options = Options { revision: args.revision.label().to_owned(), init_image, ..Options::default() };
     let injector = Injector::new(settings, options);
     let context = injection_context(&objects, &name.name);
     let (mut rows, mut others) = (Vec::new(), 0);
@@ -92,9 +108,9 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     let text = match args.output {
         Format::Json => as_json(&rows),
         Format::Text => format!(
-            "{}{} pods with a sidecar of revision {}, {outdated} outdated; {others} of other revisions\n",
+            "{}{} with a sidecar of revision {}, {outdated} outdated; {others} of other revisions\n",
             rows.iter().map(line).collect::<String>(),
-            rows.len(),
+            if rows.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", rows.len()) },
             own_revision(args.revision.as_str())
         ),
     };

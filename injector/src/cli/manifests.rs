@@ -55,7 +55,7 @@ pub(super) struct ManifestsArgs {
     /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
     failure_policy: FailurePolicy,
-    /// Also inject pods of namespaces without any label
+    /// Also inject pods of namespaces without any label; only without --revision
     #[arg(long)]
     enable_namespaces_by_default: bool,
     /// Let cert-manager issue the certificate
@@ -119,6 +119,13 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         return Err(Failure::one(Exit::Usage, OWNED_BY_ISTIOD));
     }
     let (texts, mut notes) = texts(args, environment)?;
+    if args.enable_namespaces_by_default && !args.revision.as_str().is_empty() {
+        notes.push(
+            "warning: --enable-namespaces-by-default has no effect with --revision: only the default revision injects pods \
+             of namespaces without a label; expected --replace-istiod instead of --revision, or labels of the namespaces"
+                .to_owned(),
+        );
+    }
     if args.image.is_none() && !args.uninstall {
         notes.push(warning("the injector's", IMAGE));
     }
@@ -131,7 +138,8 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
         platform: if args.platform.name == "openshift" { Platform::Openshift } else { Platform::Kubernetes },
-        validating_policy: args.validating_policy,
+        // What is in the cluster decides what is deleted.
+        validating_policy: args.validating_policy || args.uninstall,
         texts,
     };
     let objects = if args.uninstall { manifests::uninstall(&options) } else { manifests::objects(&options) };

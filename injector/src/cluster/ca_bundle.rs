@@ -66,7 +66,8 @@ struct Hooks {
     version: String,
     /// By name of the webhook.
     bundles: Vec<(String, Vec<u8>)>,
-    /// The field manager, besides this program, that changed it last.
+    /// The field manager, besides this program, of a caBundle; if there is none, that of the last change
+    /// since this program's own.
     changed_by: Option<String>,
     /// The index of our entry in `managedFields` that is from a server-side apply.
     applied: Option<usize>,
@@ -80,16 +81,14 @@ impl Hooks {
             entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
         };
         let applied = managers.iter().position(is_ours);
-        let others = managers.into_iter();
-        let changes = others.filter_map(|entry| Some((entry.time?, entry.manager?)));
-        let last = changes.filter(|(_, manager)| manager != MANAGER).max();
+        let changed_by = changed_by(managers);
         let bundle = |bytes: Option<k8s_openapi::ByteString>| bytes.map(|bytes| bytes.0).unwrap_or_default();
         let hooks = configuration.webhooks.unwrap_or_default().into_iter();
         Self {
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             bundles: hooks.map(|hook| (hook.name, bundle(hook.client_config.ca_bundle))).collect(),
-            changed_by: last.map(|(_, manager)| manager),
+            changed_by,
             applied,
         }
     }
@@ -119,6 +118,25 @@ impl Hooks {
         }
         Value::Array(patch)
     }
+}
+
+/// The field manager, besides this program, that has changed a caBundle.
+fn changed_by(managers: Vec<ManagedFieldsEntry>) -> Option<String> {
+    let has_bundle = |entry: &ManagedFieldsEntry| {
+        let webhooks = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:webhooks")?.as_object());
+        webhooks
+            .into_iter()
+            .flatten()
+            .any(|(_, fields)| fields.pointer("/f:clientConfig/f:caBundle").is_some())
+    };
+    let is_own = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(MANAGER);
+    let own = managers.iter().filter(|entry| is_own(entry)).filter_map(|entry| entry.time.clone()).max();
+    let others = managers.into_iter().filter(|entry| !is_own(entry));
+    // A manager that has removed the field does not have it.
+    let changes = others
+        .map(|entry| (has_bundle(&entry), entry.time, entry.manager))
+        .filter(|(has_bundle, time, _)| *has_bundle || *time >= own);
+    changes.max().and_then(|(_, _, manager)| manager)
 }
 
 /// Keeps the caBundles of one configuration as they should be.
@@ -313,17 +331,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_foreign_field_manager_is_reported() {
-        let entry =
-            |manager: &str, time: &str| json!({"manager": manager, "time": time, "operation": "Update"});
-        let configuration = json!({"metadata": {"uid": "u", "resourceVersion": "7", "managedFields": [
-            entry("kubectl", "2026-01-01T00:00:00Z"),
-            entry("helm", "2026-01-03T00:00:00Z"),
-            entry(MANAGER, "2026-01-05T00:00:00Z"),
-        ]}});
-        let hooks = Hooks::of(serde_json::from_value(configuration).expect("a configuration"));
-        assert_eq!(hooks.changed_by.as_deref(), Some("helm"));
-        assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
+    fn the_foreign_manager_of_the_ca_bundle_is_reported() {
+        let field = |field: &str| json!({"f:webhooks": {"k:{\"name\":\"a.istio.io\"}": {"f:clientConfig": {field: {}}}}});
+        let entry = |manager: &str, time: &str, fields: &Value| json!({"manager": manager, "time": time, "operation": "Update", "fieldsV1": fields});
+        let (bundle, service) = (field("f:caBundle"), field("f:service"));
+        for (managers, expected) in [
+            (
+                vec![
+                    entry("helm", "2026-01-03T00:00:00Z", &bundle),
+                    entry(MANAGER, "2026-01-02T00:00:00Z", &bundle),
+                    entry("kubectl-client-side-apply", "2026-01-05T00:00:00Z", &service),
+                ],
+                Some("helm"),
+            ),
+            // The field is removed: by a change since the last write.
+            (
+                vec![
+                    entry("helm", "2026-01-03T00:00:00Z", &service),
+                    entry(MANAGER, "2026-01-02T00:00:00Z", &service),
+                ],
+                Some("helm"),
+            ),
+            (
+                vec![
+                    entry("helm", "2026-01-03T00:00:00Z", &service),
+                    entry(MANAGER, "2026-01-05T00:00:00Z", &bundle),
+                ],
+                None,
+            ),
+        ] {
+            let configuration =
+                json!({"metadata": {"uid": "u", "resourceVersion": "7", "managedFields": managers}});
+            let hooks = Hooks::of(serde_json::from_value(configuration).expect("a configuration"));
+            assert_eq!(hooks.changed_by.as_deref(), expected, "{managers:?}");
+            assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
@@ -13,6 +14,9 @@ use crate::config::{ConfigError, Source, Sources};
 use crate::manifests::{NameError, Namespace, Subdomain};
 use apiclient::ask;
 use apiclient::{Cached, watch};
+
+/// The ConfigMap of the default revision; those of others have `-REVISION` behind it.
+const INJECTOR: &str = "istio-sidecar-injector";
 
 /// A ConfigMap, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,12 +70,26 @@ pub async fn sources(client: &Client, config: &ConfigMapName) -> Result<Sources,
         match ask(api.get_opt(name)).await {
             Ok(Some(map)) => Ok(Source::of_config_map(&config.namespace, name, map.data.unwrap_or_default())),
             Ok(None) => Err(format!(
-                "{title} does not exist, expected that of an installation: give --istio-namespace or --revision"
+                "{title} does not exist, expected that of an installation: give --istio-namespace or --revision{}",
+                installed(&api).await
             )),
             Err(failed) => Err(format!("{title}: {}", failed.problem)),
         }
     };
     Ok(Sources::of_cluster(read(&config.name).await?, Some(read(&config.mesh()).await?)))
+}
+
+/// The revisions that are installed, as an addition to a message; empty, if there are none or they cannot be
+/// read.
+async fn installed(api: &Api<ConfigMap>) -> String {
+    let all = ask(api.list_metadata(&ListParams::default())).await.map(|list| list.items).unwrap_or_default();
+    let suffixes = all.iter().filter_map(|map| map.metadata.name.as_deref()?.strip_prefix(INJECTOR));
+    let revisions = suffixes.filter_map(|suffix| match suffix {
+        "" => Some("default"),
+        _ => suffix.strip_prefix('-'),
+    });
+    let revisions: Vec<&str> = revisions.collect();
+    if revisions.is_empty() { String::new() } else { format!("; installed: {}", revisions.join(", ")) }
 }
 
 /// Loads the config, now and after every change.

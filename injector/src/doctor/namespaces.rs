@@ -20,7 +20,13 @@ pub(super) fn examine(context: &mut Context<'_>) {
         context.diagnosis.not_checked(format!("namespace {name}: not among the objects"));
     }
     for namespace in cluster.all("Namespace") {
-        if ordinary(name(namespace), context.installations) && context.is_requested(name(namespace)) {
+        // Nothing is created in it any more.
+        if namespace.pointer("/metadata/deletionTimestamp").is_some() {
+            if requested.iter().any(|requested| requested == name(namespace)) {
+                let note = format!("namespace {}: it is being deleted", name(namespace));
+                context.diagnosis.not_checked(note);
+            }
+        } else if ordinary(name(namespace), context.installations) && context.is_requested(name(namespace)) {
             one(namespace, !requested.is_empty(), context.webhooks, &mut context.diagnosis);
         }
     }
@@ -157,7 +163,7 @@ fn selects_nothing(context: &mut Context<'_>) {
                 object: installation.title(),
                 seen: "its selectors match no namespace and no pod".to_owned(),
                 cause: "no namespace and no pod selects it".to_owned(),
-                fix: format!("kubectl label namespace NAMESPACE {label}"),
+                fix: format!("kubectl label namespace NAMESPACE {label} --overwrite"),
             });
         }
     }

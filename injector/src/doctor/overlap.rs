@@ -52,7 +52,7 @@ fn fix(context: &Context<'_>, configurations: &[&str], namespaces: &[&str]) -> S
     let described = described.collect::<Vec<_>>().join(", ");
     let tag = installations.iter().find_map(|one| {
         let tag = text(one.configuration, "/metadata/labels/istio.io~1tag");
-        (!tag.is_empty()).then(|| format!("; istioctl tag remove {tag} removes the tag"))
+        (!tag.is_empty()).then(|| format!("istioctl tag remove {tag}"))
     });
     let revisions: BTreeSet<&str> = installations.iter().map(|one| one.revision).collect();
     // A label would begin injection in a namespace that has none.
@@ -61,14 +61,29 @@ fn fix(context: &Context<'_>, configurations: &[&str], namespaces: &[&str]) -> S
         labels.is_some_and(|labels| [INJECTION, REVISION].iter().any(|key| labels.label(key).is_some()))
     };
     let labelled: Vec<&str> = namespaces.iter().filter(labelled).copied().collect();
-    match revisions.iter().next() {
-        Some(first) if revisions.len() > 1 && !labelled.is_empty() => format!(
-            "kubectl label namespace {} {REVISION}={first} {INJECTION}- --overwrite   # or another revision: {described}{}",
-            labelled.join(" "),
-            tag.unwrap_or_default()
-        ),
-        _ => {
-            format!("install one of them with a revision of its own: {described}{}", tag.unwrap_or_default())
+    let selecting = revisions.iter().find(|revision| {
+        !labelled.is_empty() && labelled.iter().all(|namespace| selects_one(context, namespace, revision))
+    });
+    match (selecting, tag) {
+        (Some(revision), tag) => {
+            let tag = tag.map(|tag| format!("; {tag} removes the tag")).unwrap_or_default();
+            format!(
+                "kubectl label namespace {} {REVISION}={revision} {INJECTION}- --overwrite   # or another revision: {described}{tag}",
+                labelled.join(" ")
+            )
         }
+        (None, Some(tag)) => format!("{tag}   # no other label selects one of them: {described}"),
+        (None, None) => format!("install one of them with a revision of its own: {described}"),
     }
+}
+
+/// Whether one configuration is called for the pods of a namespace with the label of a revision instead of
+/// its own.
+fn selects_one(context: &Context<'_>, namespace: &str, revision: &str) -> bool {
+    let mut labels = context.cluster.namespace_labels(namespace).unwrap_or_default();
+    labels.shift_remove(INJECTION);
+    labels.insert(REVISION.to_owned(), json!(revision));
+    let pod = Map::new();
+    let called = context.webhooks.all_called(&labels, &pod);
+    called.map(|webhook| webhook.configuration.as_str()).collect::<BTreeSet<_>>().len() == 1
 }

@@ -172,10 +172,16 @@ fn unknown(
             mismatch(installation, &root.map(title).unwrap_or_default(), &mut context.diagnosis);
         }
         (_, Some(_)) => {}
-        (_, None) => context.diagnosis.not_checked(format!(
-            "the certificate that is served: no Secret in {} with it among the objects",
-            called.namespace
-        )),
+        (_, None) => {
+            // A list that was read has an object, or is an empty list.
+            let is_read = context.options.read.is_none() || context.cluster.knows("Secret");
+            let why = if is_read {
+                format!("no Secret in {} with it among the objects", called.namespace)
+            } else {
+                format!("the Secrets in {} cannot be read", called.namespace)
+            };
+            context.diagnosis.not_checked(format!("the certificate that is served: {why}"));
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub struct InvalidField {
     pub refused_by: Option<EnforcedBy>,
     /// The templates that it comes from.
     pub(crate) templates: Vec<String>,
+    /// The message without the fields: the same fault may be in another list of containers.
+    pub(crate) fault: String,
 }
 
 /// Who has set a field.
@@ -84,7 +86,8 @@ struct Explained {
 impl Explained {
     fn into_field(self) -> InvalidField {
         let Self { places, rest, by_config, refused_by, templates } = self;
-        InvalidField { message: format!("{}: {rest}", places.join(", ")), by_config, refused_by, templates }
+        let message = format!("{}: {rest}", places.join(", "));
+        InvalidField { message, by_config, refused_by, templates, fault: rest }
     }
 
     /// Whether another is the same of another place; then it is taken up.
@@ -251,6 +254,7 @@ pub(super) fn explain_all(findings: &[Finding], causes: &Causes, origins: &Origi
             by_config: false,
             refused_by: None,
             templates: Vec::new(),
+            fault: String::new(),
         });
     }
     fields

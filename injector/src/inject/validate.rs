@@ -247,7 +247,7 @@ fn reads_other_data(error: &InjectError) -> bool {
 }
 
 fn is_same(one: &InvalidField, other: &InvalidField) -> bool {
-    in_either_list(&one.message) == in_either_list(&other.message)
+    one.fault == other.fault
 }
 
 fn examine(injector: &Injector, Sample { pod, workload, .. }: &Sample, native_sidecars: bool) -> Vec<Fault> {

@@ -282,6 +282,21 @@ fn misspelt_keys_with_empty_values_are_refused() {
     assert_eq!((unknown.refused, unknown.notes), (false, Vec::new()));
 }
 
+/// The gateway template is tried beside the default one: what follows from this alone is no second fault.
+#[test]
+fn a_value_that_all_templates_read_has_one_fault_in_each() {
+    for (set, image) in
+        [("global.proxy.image=a/B:c", "a/B:c"), ("global.tag=null", "docker.io/istio/proxyv2:")]
+    {
+        let output = run(&["lint", "--set", set]).unwrap();
+        assert!(output.refused && output.notes.len() == 2, "{:?}", output.notes);
+        for (note, template) in output.notes.iter().zip(["sidecar", "gateway"]) {
+            assert!(note.contains(&format!("{image:?}")), "{note}");
+            assert!(note.contains(&format!("set by template {template}")), "{note}");
+        }
+    }
+}
+
 /// Values of Istio's charts that no template of the injector reads, however near they are to known ones.
 #[test]
 fn values_of_other_charts_of_istio_are_never_refused() {

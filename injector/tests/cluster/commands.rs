@@ -63,7 +63,11 @@ async fn inject_takes_the_config_of_the_cluster() {
     let other =
         run(&fake, &["inject", "-f", path, "--revision", "canary"]).await.expect_err("another revision");
     assert!(
-        other.to_string().contains(&format!("ConfigMap {NAMESPACE}/{NAME}-canary does not exist")),
+        other.to_string().contains(&format!("ConfigMap {NAMESPACE}/{NAME}-canary does not exist"))
+            && other
+                .to_string()
+                .trim_end()
+                .ends_with("give --istio-namespace or --revision; installed: default"),
         "{other}"
     );
     assert!(run(&fake, &["check", "-f", path]).await.is_ok());
@@ -103,9 +107,7 @@ async fn list_names_the_pods_whose_sidecar_is_outdated() {
         output.text
     );
     assert!(
-        output
-            .text
-            .ends_with("1 pods with a sidecar of revision default, 0 outdated; 1 of other revisions\n"),
+        output.text.ends_with("1 pod with a sidecar of revision default, 0 outdated; 1 of other revisions\n"),
         "{}",
         output.text
     );
@@ -123,6 +125,42 @@ async fn list_names_the_pods_whose_sidecar_is_outdated() {
     );
     fake.fail("GET", "/pods", 403, 9);
     assert_eq!(run(&fake, &arguments).await.expect_err("forbidden").exit, Exit::Unavailable);
+}
+
+/// The overlay deploy/overlays/images gives it to the webhook in a variable.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_takes_the_init_image_of_the_running_webhook() {
+    let fake = Fake::start().await;
+    install(&fake, "one");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let inject = ["inject", "-f", path, "-q", "--init-image", "registry.example/init:2"];
+    let text = run(&fake, &inject).await.expect("a cluster").text;
+    fake.put("kubelet", sidecar_injector::yaml::read(&text).expect("YAML"));
+    let list = ["list", "-n", "shop"];
+    let output = run(&fake, &list).await.expect("a cluster");
+    assert!(output.refused && output.text.contains("outdated: istio-init image "), "{}", output.text);
+    let given = ["list", "-n", "shop", "--init-image", "registry.example/init:2"];
+    let output = run(&fake, &given).await.expect("a cluster");
+    assert!(!output.refused, "{}", output.text);
+    for arguments in [
+        json!(["webhook", "--init-image=$(INIT_IMAGE)"]),
+        json!(["webhook", "--init-image", "registry.example/init:2", "--native-sidecars=auto"]),
+    ] {
+        let env = json!([{"name": "OTHER", "value": "x"}, {"name": "INIT_IMAGE", "value": "registry.example/init:2"}]);
+        let container = json!({"name": "injector", "image": "i", "args": arguments, "env": env});
+        fake.put("kubectl", json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        }));
+        let output = run(&fake, &list).await.expect("a cluster");
+        assert!(!output.refused && output.notes.is_empty(), "{} {:?}", output.text, output.notes);
+    }
+    fake.fail("GET", "/deployments/", 403, 9);
+    let output = run(&fake, &list).await.expect("a cluster");
+    assert!(output.refused && output.notes.len() == 1, "{} {:?}", output.text, output.notes);
+    assert!(output.notes[0].contains("give --init-image IMAGE"), "{:?}", output.notes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,4 +311,70 @@ async fn check_decides_about_a_pod_by_what_the_cluster_has() {
     let found = run(&fake, &check).await.expect("a pod");
     assert!(!found.refused && found.notes.is_empty(), "{} {:?}", found.text, found.notes);
     assert!(found.text.contains("is called"), "{}", found.text);
+}
+
+/// A tag of istiod with the labels of this installation: the second webhook is named, also for a pod that is
+/// injected already.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_names_the_second_webhook_of_an_injected_pod() {
+    let fake = Fake::start().await;
+    install(&fake, "live-tag");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let injected = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster");
+    fake.put("kubectl", pod_of(&injected.text));
+    let labels = json!({"istio-injection": "enabled"});
+    fake.put(
+        "kubectl",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}),
+    );
+    let manifests = ["sidecar-injector", "manifests", "--replace-istiod"];
+    let text = cli::run(manifests.map(Into::into), &Environment::default()).expect("manifests").text;
+    let objects = sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML").into_iter();
+    let mut hooks = objects
+        .map(|object| object.value)
+        .find(|object| object["kind"] == "MutatingWebhookConfiguration")
+        .expect("the configuration");
+    fake.put("kubectl", hooks.clone());
+    let check = ["check", "pod/web", "-n", "shop"];
+    let found = run(&fake, &check).await.expect("a pod");
+    assert!(!found.text.contains("the last one wins"), "{}", found.text);
+    hooks["metadata"]["name"] = json!("istio-revision-tag-default");
+    fake.put("kubectl", hooks);
+    let found = run(&fake, &check).await.expect("a pod");
+    let warning = found.text.lines().find(|line| line.contains("the last one wins"));
+    assert!(
+        warning.is_some_and(|line| line.contains("istio-revision-tag-default") && line.contains(NAME)),
+        "{}",
+        found.text
+    );
+    let found = run(&fake, &["check", "pod/web", "-n", "shop", "-o", "json"]).await.expect("a pod");
+    assert!(found.text.contains("the last one wins"), "{}", found.text);
+}
+
+/// The options of an injected pod are its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_reports_an_injected_pod_beside_an_invalid_config() {
+    let fake = Fake::start().await;
+    install(&fake, "live-tag");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let injected = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster");
+    let config = "policy: enabled\ntemplates: {sidecar: '{{ .Nope'}\n";
+    fake.put("kubectl", config_map(NAME, &json!({"config": config, "values": BUILTIN_VALUES})));
+    let check = ["check", "pod/web", "-n", "shop"];
+    fake.put("kubectl", pod_of(POD));
+    assert_eq!(run(&fake, &check).await.expect_err("no config").exit, Exit::Data);
+    fake.put("kubectl", pod_of(&injected.text));
+    let found = run(&fake, &check).await.expect("a pod");
+    assert!(found.text.starts_with("Pod \"shop/web\": injected, by revision default; "), "{}", found.text);
+    assert!(found.text.contains("option   istio-inbound-ports=*"), "{}", found.text);
+    assert!(found.refused, "the config is invalid");
+    assert!(
+        found.notes.iter().any(|note| note.starts_with("error: ") && note.contains("sidecar line 1")),
+        "{:?}",
+        found.notes
+    );
 }

@@ -110,6 +110,10 @@ async fn unreadable_kinds_are_not_reported_missing() {
     let output = shown(doctor(&fake, &[]).await);
     assert!(output.notes[0].contains("endpointslices"), "{:?}", output.notes);
     assert!(output.text.contains("not checked: EndpointSlices"), "{}", output.text);
+    fake.fail("GET", "/secrets", 403, 1);
+    let output = shown(doctor(&fake, &[]).await);
+    let expected = format!("the certificate that is served: the Secrets in {NAMESPACE} cannot be read");
+    assert!(output.text.contains(&expected) && !output.text.contains("no Secret"), "{}", output.text);
     assert!(fake.object(HOOKS).is_some());
     fake.stop().await;
     assert_eq!(doctor(&fake, &[]).await.expect_err("no response").exit, Exit::Unavailable);

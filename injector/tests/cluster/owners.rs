@@ -103,6 +103,23 @@ fn titles(objects: &[Value]) -> Vec<String> {
     objects.iter().map(title).collect()
 }
 
+/// The options of the installation need not be known.
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_deletes_the_validating_policy_that_is_there() {
+    let fake = Fake::start().await;
+    const FLAGS: [&str; 2] = ["--revision", "canary"];
+    let installed = printed(&[&FLAGS[..], &["--validating-policy"]].concat());
+    installed.iter().for_each(|object| fake.put("kubectl", object.clone()));
+    let output = manifests(&fake, "--uninstall", &FLAGS).await.expect("a cluster");
+    let mut expected = titles(&installed);
+    expected.reverse();
+    assert_eq!(titles(&read(&output.text)), expected);
+    assert!(
+        expected.iter().any(|title| title.starts_with("ValidatingAdmissionPolicyBinding ")),
+        "{expected:?}"
+    );
+}
+
 /// istiod of the same revision has objects of the same names.
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_deletes_no_object_of_istiod() {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::config::BUILTIN_CONFIG;
+use sidecar_injector::decide::webhook_selectors;
 use sidecar_injector::doctor::Problem;
 
 use super::healthy::{HOST, IssuedCert, cluster, encoded, installation, options, plain_pod};
@@ -125,7 +126,7 @@ const SERVING: [Breakage; 16] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 16] = [
+const CLUSTER: [Breakage; 17] = [
     (|all| own(all, "RoleBinding")["subjects"] = json!([]), Problem::RoleMissing, INSTALL),
     (
         |all| {
@@ -207,6 +208,29 @@ const CLUSTER: [Breakage; 16] = [
             all.extend([tag, config]);
         },
         Problem::Overlap,
+        "istioctl tag remove default   # no other label selects one of them: \
+         istio-revision-tag-default (revision 1-28) belongs to Istio's component Pilot, istio-sidecar-injector (revision default) \
+         belongs to an installation of sidecar-injector",
+    ),
+    (
+        |all| {
+            let mut tag = own(all, "MutatingWebhookConfiguration").clone();
+            tag["metadata"] = json!({"name": "istio-revision-tag-default", "labels": {"istio.io/rev": "1-28",
+                "istio.io/tag": "default", "operator.istio.io/component": "Pilot"}});
+            let mut revision = tag.clone();
+            revision["metadata"]["name"] = json!("istio-sidecar-injector-1-28");
+            revision["webhooks"] = json!(webhook_selectors::of_revision("1-28", false, &[]));
+            let client = tag["webhooks"][0]["clientConfig"].clone();
+            for webhook in revision["webhooks"].as_array_mut().unwrap() {
+                webhook["clientConfig"] = client.clone();
+            }
+            let mut config = own(all, "ConfigMap").clone();
+            config["metadata"]["name"] = json!("istio-sidecar-injector-1-28");
+            let labels = json!({"istio.io/rev": "1-28"});
+            let old = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "labels": labels}});
+            all.extend([tag, revision, config, old]);
+        },
+        Problem::Overlap,
         "kubectl label namespace shop istio.io/rev=1-28 istio-injection- --overwrite   # or another revision: \
          istio-revision-tag-default (revision 1-28) belongs to Istio's component Pilot, istio-sidecar-injector (revision default) \
          belongs to an installation of sidecar-injector; istioctl tag remove default removes the tag",
@@ -233,7 +257,7 @@ const NAMESPACES: [Breakage; 6] = [
             })
         },
         Problem::SelectsNothing,
-        "kubectl label namespace NAMESPACE istio-injection=enabled",
+        "kubectl label namespace NAMESPACE istio-injection=enabled --overwrite",
     ),
     (
         |all| shop(all, &json!({"istio-injection": "enabled", "istio.io/rev": "default"})),

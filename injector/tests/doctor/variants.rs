@@ -50,6 +50,22 @@ fn pods_and_deployments_that_were_not_saved_do_not_make_a_selector_wrong() {
     assert_eq!(problems(&diagnose(&all, &[])), []);
 }
 
+/// The API server creates nothing in it any more.
+#[test]
+fn a_namespace_that_is_being_deleted_needs_no_label() {
+    let mut all = cluster();
+    let labels = json!({"istio.io/rev": "gone"});
+    all.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "labels": labels}}));
+    assert_eq!(problems(&diagnose(&all, &[])), [Problem::UnknownRevision]);
+    let namespace = object(&mut all, "Namespace", "old");
+    namespace["metadata"]["deletionTimestamp"] = json!("2026-05-31T00:00:00Z");
+    namespace["status"] = json!({"phase": "Terminating"});
+    assert_eq!(diagnose(&all, &[]).findings, []);
+    let requested = diagnose(&all, &["old"]);
+    assert_eq!(requested.findings, []);
+    assert!(named(&requested.unchecked, "namespace old: it is being deleted"), "{:?}", requested.unchecked);
+}
+
 /// A change by hand of what Helm or another program manages does not last.
 #[test]
 fn a_finding_names_the_owner_of_its_object() {

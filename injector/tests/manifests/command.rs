@@ -183,6 +183,17 @@ fn names_of_istiod_are_not_taken_without_being_asked_for() {
 }
 
 #[test]
+fn a_revision_does_not_inject_namespaces_by_default() {
+    let is_warned = |arguments: &[&str]| {
+        let notes = run(arguments).unwrap().notes;
+        notes.iter().any(|note| note.contains("--enable-namespaces-by-default has no effect with --revision"))
+    };
+    assert!(is_warned(&["manifests", "--revision=canary", "--enable-namespaces-by-default"]));
+    assert!(!is_warned(&["manifests", "--enable-namespaces-by-default"]));
+    assert!(!is_warned(&["manifests", "--revision=canary"]));
+}
+
+#[test]
 fn an_image_of_this_machine_is_written_with_a_warning() {
     let warned = |arguments: &[&str]| -> Vec<String> {
         let notes = run(arguments).unwrap().notes;
