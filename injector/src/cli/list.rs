@@ -59,26 +59,15 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     let namespaces: Vec<&str> = args.namespace.iter().map(Namespace::as_str).collect();
     let openshift = args.platform == Some(Platform::Openshift);
     let flags = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
-    let (sources, mut objects, init_image, notes) = with_cluster(
-        flags.0,
-        flags.1,
-        async |client, target| {
+    let (sources, mut objects, init_image, notes) =
+        with_cluster(flags.0, flags.1, async |client, target| {
             let in_target = |problem: String| format!("{target}: {problem}");
             let sources =
                 cluster::sources(&client, &name).await.map_err(|problem| unavailable(in_target(problem)))?;
             let (objects, mut notes) = cluster::fetch_sidecars(&client, &namespaces, openshift).await;
-            let image = match &args.init_image {
-            Some(image) => Some(image.as_str().to_owned()),
-            None => cluster::init_image(&client, &name.namespace, &name.name).await.unwrap_or_else(|problem| {
-                notes.push(format!(
-                    "{problem}: without its --init-image, the init image is that of the ConfigMap: give --init-image IMAGE"
-                ));
-                None
-            }),
-        };
+            let image = init_image(args, &client, &name, &mut notes).await;
             Ok((sources, objects, image, notes.into_iter().map(in_target).collect::<Vec<_>>()))
-        },
-    )?;
+        })?;
     if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "Pod") {
         return Err(Failure::new(Exit::Unavailable, notes));
     }
@@ -115,6 +104,27 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
         ),
     };
     Ok(Output { text, notes, refused: outdated > 0, target: "-".to_owned(), ..Output::default() })
+}
+
+/// The init image that the running webhook uses instead of that of the ConfigMap, if it has one.
+async fn init_image(
+    args: &ListArgs,
+    client: &kube::Client,
+    name: &cluster::ConfigMapName,
+    notes: &mut Vec<String>,
+) -> Option<String> {
+    if let Some(image) = &args.init_image {
+        return Some(image.as_str().to_owned());
+    }
+    match cluster::init_image(client, &name.namespace, &name.name).await {
+        Ok(image) => image,
+        Err(problem) => {
+            notes.push(format!(
+                "{problem}: without its --init-image, the init image is that of the ConfigMap: give --init-image IMAGE"
+            ));
+            None
+        }
+    }
 }
 
 fn own_revision(revision: &str) -> &str {

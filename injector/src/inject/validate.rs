@@ -371,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Templates print them, and nobody can correct a built-in one.
+    /// A fault in a value of `--set` names its path, since a built-in template cannot be corrected.
     #[test]
     fn values_of_set_are_named() {
         for (set, part) in [

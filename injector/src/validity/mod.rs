@@ -55,14 +55,14 @@ pub(crate) struct Fault {
     pub outcome: &'static str,
 }
 
-/// What corrects a fault.
+/// How a fault is corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
-    /// A correction of what is there.
+    /// By correcting the field where it is set.
     Usual,
-    /// This, of who has set what is there.
+    /// As this text says, unless a template makes a field of the pod's own wrong.
     OfSetter(&'static str),
-    /// This, whoever has set it.
+    /// As this text says, wherever the field is set.
     Always(&'static str),
 }
 
