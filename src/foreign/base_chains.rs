@@ -14,16 +14,16 @@ use nfnetlink::nftables::{
 };
 
 use super::captured_traffic::{CapturedTraffic, Taken};
-use super::expression_words::{CT_ZONE, NOTRACK, is_verdict_map, rewrites, word, word_of_effect};
+use super::chain_search::Search;
+use super::expression_words::{CT_ZONE, NOTRACK, word};
 use super::later_chains;
+use super::shared_tables::{hook_of, is_of_backend};
 use super::{AcceptedPorts, DNS_IN_ZONES, IN_A_ZONE, PUBLISHED, REPLIES_ON_LO, UNTRACKED};
 use crate::finding::{Finding, Problem, Subject};
-use crate::live_rules::{Effect, LiveRule};
-use crate::model::{
-    self, Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily, Target, Variant,
-};
+use crate::live_rules::LiveRule;
+use crate::model::{Backend, CONNTRACK_PRIORITY, Family, FamilyRules, Hook, NAT_PRIORITY, PerFamily};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, INPUT, POSTROUTING, REWRITES};
+use crate::parse::{self, REWRITES};
 
 /// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every
 /// firewall has one for the states of connections.
@@ -219,43 +219,6 @@ pub fn find_conflicting_base_chains(
     found
 }
 
-/// The shared chains of iptables-nft, and INPUT, are examined rule by rule where it is the backend.
-#[must_use]
-pub fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
-    let is_shared = [INPUT, POSTROUTING].contains(&chain.name.as_str())
-        || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
-    is_listed(table, backend) && is_shared
-}
-
-/// Whether the backend lists the built-in chains of a table, rule by rule.
-pub(super) fn is_listed(table: &Table, backend: Backend) -> bool {
-    backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)
-}
-
-/// The chains of a table without those of ours, which a move between backends has yet to delete.
-pub(super) fn foreign_chains(table: &Table) -> impl Iterator<Item = &Chain> {
-    let is_ours =
-        move |chain: &Chain| is_of_iptables(table) && model::Chain::from_name(&chain.name).is_some();
-    table.chains.iter().filter(move |chain| !is_ours(chain))
-}
-
-/// Whether iptables-nft writes to this table.
-pub(super) fn is_of_iptables(table: &Table) -> bool {
-    table.name.family != NftFamily::Inet
-        && model::Table::ALL.iter().any(|known| known.name() == table.name.name)
-}
-
-/// One of our hooks, or that of packets for this machine or of those that leave, where we have no rules.
-pub(super) fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
-    match base.hook {
-        NftHook::Prerouting => Some((Some(Hook::Prerouting), "prerouting")),
-        NftHook::Output => Some((Some(Hook::Output), "output")),
-        NftHook::Input => Some((None, "input")),
-        NftHook::Postrouting => Some((None, "postrouting")),
-        NftHook::Forward | NftHook::Foreign(_) => None,
-    }
-}
-
 /// Our rules in a hook, or in any of them.
 pub(super) struct Ours {
     /// The priority of the last ones.
@@ -428,61 +391,6 @@ fn untracks(rule: &Rule) -> bool {
     rule.expressions.iter().filter_map(word).any(|word| word == NOTRACK)
 }
 
-/// The search for what a base chain does.
-pub(super) struct Search<'a> {
-    pub(super) table: &'a Table,
-    pub(super) may_match: &'a dyn Fn(&Rule) -> bool,
-    /// The rules of a verdict map, for its members that may match; `None` if they are not examined.
-    pub(super) mapped: &'a dyn Fn(&Rule) -> Option<Vec<LiveRule>>,
-    /// The place of the first of some rules behind which no captured packet is left.
-    pub(super) end: &'a dyn Fn(&[Rule]) -> Option<usize>,
-    pub(super) seen: BTreeSet<&'a str>,
-}
-
-impl<'a> Search<'a> {
-    /// What these rules, and those of chains that they jump to, do to captured packets; and whether they
-    /// accept all that have not left the chain by then.
-    pub(super) fn collect(&mut self, rules: &'a [Rule], does: &mut BTreeSet<String>) -> bool {
-        let mut some_leave = false;
-        let end = (self.end)(rules);
-        let met = end.and_then(|at| rules.get(..=at)).unwrap_or(rules);
-        for rule in met.iter().filter(|rule| (self.may_match)(rule)) {
-            if is_accept(rule) {
-                return !some_leave;
-            }
-            for expression in &rule.expressions {
-                let mapped = is_verdict_map(expression).then(|| (self.mapped)(rule)).flatten();
-                for mapped in mapped.iter().flatten() {
-                    does.extend(word_of_effect(&mapped.effect()).map(str::to_owned));
-                    some_leave |= *mapped.effect() == Effect::Known(Target::Return);
-                    some_leave |=
-                        mapped.chain().is_some_and(|(name, is_goto)| self.leave((name, is_goto), does));
-                }
-                if mapped.is_some() {
-                    continue;
-                }
-                does.extend(word(expression).or_else(|| rewrites(self.table, rule, expression)));
-                let is_goto = matches!(expression, Expression::Verdict(Verdict::Goto(_)));
-                some_leave |= matches!(expression, Expression::Verdict(Verdict::Return));
-                if let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression {
-                    some_leave |= self.leave((name, is_goto), does);
-                }
-            }
-        }
-        end.is_some() && !some_leave
-    }
-
-    /// Adds what a chain does that packets are sent to; whether some leave the calling chain there, too.
-    fn leave(&mut self, (name, is_goto): (&str, bool), does: &mut BTreeSet<String>) -> bool {
-        // Rules of an earlier run of ours leave in this one.
-        let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
-        let next = self.table.chains.iter().find(|next| next.name == name).filter(|_| !ours);
-        let next = next.filter(|next| self.seen.insert(&next.name));
-        let accepts = next.is_some_and(|next| self.collect(&next.rules, does));
-        is_goto && !accepts
-    }
-}
-
 /// Whether a rule matches the type of an address, mostly the source, or the route to it.
 fn looks_up_source(rule: &Rule) -> bool {
     const NAME: u16 = 1;
@@ -493,11 +401,4 @@ fn looks_up_source(rule: &Rule) -> bool {
         name == "fib" || (name == "match" && of_iptables())
     };
     rule.expressions.iter().any(looks_up)
-}
-
-/// Whether a rule accepts every packet.
-fn is_accept(rule: &Rule) -> bool {
-    let mut others =
-        rule.expressions.iter().filter(|expression| !matches!(expression, Expression::Counter { .. }));
-    matches!((others.next(), others.next()), (Some(Expression::Verdict(Verdict::Accept)), None))
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use nfnetlink::nftables::{CtKey, Expression, Members, MetaKey, Rule, Table, TableName};
 
-use super::base_chains::{Met, Ours, RuleReader, Search, hook_of, is_of_backend};
+use super::base_chains::{Met, Ours, RuleReader};
+use super::chain_search::Search;
+use super::shared_tables::{hook_of, is_of_backend};
 use crate::model::{Backend, FamilyRules, PerFamily};
 
 /// Base chains before ours in which a packet may get another mark than it is asked about with, where rules of

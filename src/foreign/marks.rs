@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use nfnetlink::nftables::{Chain as NftChain, CtKey, Expression, MetaKey, Rule, Table};
 
-use super::base_chains::{foreign_chains, hook_of, is_listed};
 use super::captured_traffic::CapturedTraffic;
 use super::overwritten::chains::Place;
 use super::overwritten::{self, Network};
+use super::shared_tables::{foreign_chains, hook_of, is_listed};
 use super::{IptablesRules, shown};
 use crate::finding::{Finding, Problem, RuleId, Subject};
 use crate::live_rules::{LiveRule, MarkChange};

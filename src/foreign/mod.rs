@@ -3,12 +3,14 @@
 mod ambient;
 mod base_chains;
 mod captured_traffic;
+mod chain_search;
 mod expression_words;
 mod later_chains;
 mod mark_changes;
 mod marks;
 mod overwritten;
 mod preceding_rules;
+mod shared_tables;
 mod translated;
 mod translated_queries;
 
@@ -23,7 +25,7 @@ use crate::reconcile::{is_our_jump, owned};
 use crate::text::one_line;
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
-pub use base_chains::{BaseChain, find_conflicting_base_chains, is_of_backend};
+pub use base_chains::{BaseChain, find_conflicting_base_chains};
 use captured_traffic::CapturedTraffic;
 use later_chains::AcceptedPorts;
 pub use mark_changes::find_mark_changes;
@@ -33,6 +35,7 @@ pub use preceding_rules::PrecedingRule;
 use preceding_rules::{
     DNS_IN_ZONES, Found, IN_A_ZONE, PUBLISHED, Placement, REPLIES_ON_LO, Targets, UNTRACKED,
 };
+pub use shared_tables::is_of_backend;
 pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::that_translate_queries;
 

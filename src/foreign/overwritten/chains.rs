@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nfnetlink::nftables::{Base, Chain as NftChain, ChainKind, Hook as NftHook, Table as NftTable};
 
-use super::super::base_chains::{foreign_chains, is_listed, is_of_iptables};
+use super::super::shared_tables::{foreign_chains, is_listed, is_of_iptables};
 use super::super::{IptablesRules, shown};
 use super::mark_paths::{Kind, MANGLE, Position, Side, Stage};
 use crate::finding::{RuleId, Subject};
