@@ -313,16 +313,21 @@ async fn check_decides_about_a_pod_by_what_the_cluster_has() {
     assert!(found.text.contains("is called"), "{}", found.text);
 }
 
+/// The pod as the config of the cluster injects it.
+async fn injected(fake: &Fake) -> Output {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    run(fake, &["inject", "-f", path, "-q"]).await.expect("a cluster")
+}
+
 /// A tag of istiod with the labels of this installation: the second webhook is named, also for a pod that is
 /// injected already.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_names_the_second_webhook_of_an_injected_pod() {
     let fake = Fake::start().await;
     install(&fake, "live-tag");
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), POD).expect("written");
-    let path = file.path().to_str().expect("a path");
-    let injected = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster");
+    let injected = injected(&fake).await;
     fake.put("kubectl", pod_of(&injected.text));
     let labels = json!({"istio-injection": "enabled"});
     fake.put(
@@ -358,10 +363,7 @@ async fn check_names_the_second_webhook_of_an_injected_pod() {
 async fn check_reports_an_injected_pod_beside_an_invalid_config() {
     let fake = Fake::start().await;
     install(&fake, "live-tag");
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), POD).expect("written");
-    let path = file.path().to_str().expect("a path");
-    let injected = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster");
+    let injected = injected(&fake).await;
     let config = "policy: enabled\ntemplates: {sidecar: '{{ .Nope'}\n";
     fake.put("kubectl", config_map(NAME, &json!({"config": config, "values": BUILTIN_VALUES})));
     let check = ["check", "pod/web", "-n", "shop"];
