@@ -195,19 +195,16 @@ struct Foreign {
 fn foreign_rules(
     own: &PerFamily<FamilyRules>,
     current: &CurrentState,
-    walked: &PerFamily<explain::Rules>,
+    rules: &PerFamily<explain::Rules>,
 ) -> Foreign {
-    let walked = || Walked { rules: Cow::Borrowed(walked), fib: &current.network.fib };
-    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let rules = foreign::find_preceding_rules(own, current.backend, live);
-    let chains =
-        foreign::find_conflicting_base_chains(own, current.backend, &current.foreign, &current.foreign_sets);
-    let rules = Walked::deciding(&walked, rules);
-    let (beside_ours, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
+    let walked = || Walked { rules: Cow::Borrowed(rules), fib: &current.network.fib };
+    let examined = current.examined(own, rules);
+    let chains = foreign::find_conflicting_chains(&examined);
+    let first = Walked::deciding(&walked, foreign::find_preceding_rules(&examined));
+    let (beside_ours, others): (Vec<_>, Vec<_>) = first.iter().partition(|rule| rule.is_beside_ours());
     let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
-    let changing = foreign::find_mark_changes(own, current.backend, &current.foreign, &current.foreign_sets);
-    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    let marks = foreign::find_tproxy_marks(own, current.backend, live, network, &current.foreign);
+    let changing = foreign::find_mark_changes(&examined);
+    let marks = foreign::find_tproxy_marks(&examined);
     let before: Vec<_> = others
         .into_iter()
         .map(Finding::from)

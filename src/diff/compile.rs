@@ -15,8 +15,7 @@ pub(super) fn program(rules: &Rules) -> Program {
     for (table, chains) in &rules.tables {
         compiler.table(*table, chains);
     }
-    rules.later.iter().for_each(|base| compiler.foreign(base));
-    compiler.program.unwalked.extend(rules.forward.iter().map(|rule| unwalked(rule)));
+    rules.later.iter().chain(&rules.forward).for_each(|base| compiler.foreign(base));
     compiler.program()
 }
 

@@ -24,7 +24,7 @@ use std::net::IpAddr;
 
 use crate::config::Output;
 use crate::explain::{ForeignRule, Rules};
-use crate::model::{Family, Network, PerFamily};
+use crate::model::{Family, Network, PerFamily, Variant};
 use crate::parse::Observed;
 
 use difference::{Comparison, compare};
@@ -62,7 +62,7 @@ impl Side {
     #[must_use]
     pub fn saved(self, observed: &Observed) -> Self {
         let mut rules = Rules::live(observed);
-        rules.add_iptables(observed, None);
+        rules.add_iptables(observed, Variant::Nft, true);
         self.rules(observed.family, &rules)
     }
 

@@ -3,7 +3,7 @@
 //! nftables.
 
 use std::cell::LazyCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nfnetlink::nftables::{
@@ -12,39 +12,37 @@ use nfnetlink::nftables::{
 };
 
 use super::entry::Entry;
-use super::rules::{BaseChain, Chains, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
+use super::rules::{BaseChain, Chains, Holder, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
 use crate::live_rules::LiveRule;
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, Observed, ObservedTable};
-
-/// The chain that only forwarded packets meet.
-const FORWARD: &str = "FORWARD";
+use crate::parse::{self, FORWARD, Observed, ObservedTable};
+use crate::reconcile::{is_our_jump, owned};
 
 impl Rules {
-    /// Adds what packets meet after our rules in the tables of iptables that these share, or all of those
-    /// beside them, which are named with their variant.
-    pub fn add_iptables(&mut self, observed: &Observed, beside: Option<Variant>) {
+    /// Adds what packets meet after our rules in the tables of iptables that these share; of another
+    /// variant all tables, which are named with it.
+    pub fn add_iptables(&mut self, observed: &Observed, variant: Variant, is_shared: bool) {
         let earlier = observed.tables.iter().map(|(table, live)| (Some(*table), live));
         let earlier = earlier.map(|(table, live)| {
             (table, table.map_or(("", 0), |table| (table.name(), table.priority())), live)
         });
         let later = observed.later_tables().map(|(name, priority, live)| (None, (name, priority), live));
         for (table, (name, priority), live) in earlier.chain(later) {
-            let name = beside.map_or_else(|| name.to_owned(), |variant| format!("{variant} {name}"));
+            let label = if is_shared { name.to_owned() } else { format!("{variant} {name}") };
             // Most tables have no rule and no policy in these chains.
             let chains = LazyCell::new(|| {
                 Arc::new(Chains { named: named(observed.family, live), ..Chains::default() })
             });
             let of_foreign = |chain: &str| entries(live.foreign.get(chain).into_iter().flatten().cloned());
-            self.forward.extend(in_words(&name, FORWARD, &of_foreign(FORWARD)));
             let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
             let base = |hook: &'static str, rules: Vec<Entry>, drops| {
                 let decides = drops || !rules.is_empty();
                 decides.then(|| BaseChain {
+                    holder: Holder::Iptables(variant, name),
                     hook,
                     priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
-                    table: name.clone(),
+                    table: label.clone(),
                     chain: hook.to_owned(),
                     rules,
                     is_nat: table == Some(Table::Nat),
@@ -54,11 +52,20 @@ impl Rules {
                 })
             };
             let of_hook = |hook: Hook| {
-                let rules = entries(live.hook(hook).iter().map(|line| line.live(observed.family)));
-                base(hook.name(), rules, live.drops.contains(&hook))
+                let ours = table
+                    .map(|table| owned(observed.family, table, hook, live, observed.record.as_ref()))
+                    .unwrap_or_default();
+                let lines = live.hook(hook).iter().enumerate();
+                let rules = lines.map(|(at, line)| {
+                    let is_ours =
+                        ours.contains(&at) || table.is_some_and(|table| is_our_jump(table, hook, line));
+                    Entry::read(observed.family, (at, line), None).leftover(is_ours)
+                });
+                base(hook.name(), rules.collect(), live.drops.contains(&hook))
             };
+            self.forward.extend(base(FORWARD, of_foreign(FORWARD), false));
             match table {
-                Some(_) if beside.is_some() => self.before.extend(Hook::ALL.into_iter().filter_map(of_hook)),
+                Some(_) if !is_shared => self.before.extend(Hook::ALL.into_iter().filter_map(of_hook)),
                 Some(_) => {}
                 None => self.later.extend(of_hook(Hook::Output)),
             }
@@ -75,23 +82,28 @@ impl Rules {
     }
 
     /// Adds the base chains in tables of nftables that other programs wrote, with what is in their sets.
-    /// `is_read`: whether a chain is one of those that iptables shares, which have been read as text.
+    /// `is_read`: whether a chain is one of those that iptables shares, which have been read as text;
+    /// `leftovers`: the handles of the rules in a table that an earlier run of ours wrote.
     pub fn add_base_chains(
         &mut self,
         family: Family,
         tables: &[NftTable],
         (sets, links): (&[(TableName, Vec<Members>)], &[Link]),
         is_read: impl Fn(&NftTable, &NftChain) -> bool,
+        leftovers: impl Fn(&NftTable) -> BTreeSet<u64>,
     ) {
         for table in tables.iter().filter(|table| parse::has_packets_of(&table.name, family)) {
             let sets = sets
                 .iter()
                 .find(|(name, _)| *name == table.name)
                 .map_or(&[][..], |(_, sets)| sets.as_slice());
+            let leftovers = leftovers(table);
             let entries = |rules: &[Rule]| -> Vec<Entry> {
                 let entries = rules.iter().enumerate().flat_map(|(number, rule)| {
+                    let is_leftover = rule.handle.is_some_and(|handle| leftovers.contains(&handle));
                     let rules = parse::foreign_rules(family, rule, parse::RuleContext { sets, links });
-                    rules.into_iter().map(move |live| Entry::of_nftables(live, (number, rule.handle)))
+                    let entry = move |live| Entry::of_nftables(live, (number, rule.handle));
+                    rules.into_iter().map(move |live| entry(live).leftover(is_leftover))
                 });
                 entries.collect()
             };
@@ -100,29 +112,23 @@ impl Rules {
             let chains = Arc::new(Chains { named, ..Chains::default() });
             for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };
-                let (hook, is_before) = match base.hook {
-                    NftHook::Input => (INPUT, false),
-                    NftHook::Output => (Hook::Output.name(), base.priority <= NAT_PRIORITY),
-                    NftHook::Prerouting => (Hook::Prerouting.name(), base.priority <= NAT_PRIORITY),
-                    NftHook::Postrouting => (POSTROUTING, false),
-                    NftHook::Forward => {
-                        let name = table.name.to_string();
-                        self.forward.extend(in_words(&name, &chain.name, &entries(&chain.rules)));
-                        continue;
-                    }
-                    NftHook::Foreign(_) => continue,
-                };
-                let is_read = self.later.iter().any(|known| {
+                let Some(hook) = name_of(base.hook) else { continue };
+                let is_read = self.later.iter().chain(&self.forward).any(|known| {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
                 });
                 let is_nat = base.kind == ChainKind::Nat;
                 if is_read {
                     continue;
                 }
-                let is_behind = [INPUT, POSTROUTING].contains(&hook);
-                let list =
-                    if is_before || (is_nat && !is_behind) { &mut self.before } else { &mut self.later };
+                let is_early = is_nat || base.priority <= NAT_PRIORITY;
+                let list = match hook {
+                    FORWARD => &mut self.forward,
+                    INPUT | POSTROUTING => &mut self.later,
+                    _ if is_early => &mut self.before,
+                    _ => &mut self.later,
+                };
                 list.push(BaseChain {
+                    holder: Holder::Nftables,
                     hook,
                     priority: base.priority,
                     table: table.name.to_string(),
@@ -145,13 +151,16 @@ impl Rules {
     }
 }
 
-/// Rules of a chain in words.
-fn in_words<'a>(
-    table: &str,
-    chain: &str,
-    rules: impl IntoIterator<Item = &'a Entry>,
-) -> impl Iterator<Item = String> {
-    rules.into_iter().map(move |rule| format!("{table} {chain} {}", rule.rule.words()))
+/// The chain of iptables at a hook.
+const fn name_of(hook: NftHook) -> Option<&'static str> {
+    match hook {
+        NftHook::Input => Some(INPUT),
+        NftHook::Output => Some(Hook::Output.name()),
+        NftHook::Prerouting => Some(Hook::Prerouting.name()),
+        NftHook::Postrouting => Some(POSTROUTING),
+        NftHook::Forward => Some(FORWARD),
+        NftHook::Foreign(_) => None,
+    }
 }
 
 fn entries(rules: impl Iterator<Item = LiveRule>) -> Vec<Entry> {

@@ -17,33 +17,40 @@ pub struct Entry {
     /// The number of the rule in its chain; that of a native rule for several elements of a set is the same
     /// for each.
     pub(super) number: usize,
+    /// Whether an earlier run of ours wrote it, for another backend.
+    pub(crate) is_leftover: bool,
     /// The handle of the rule in nf_tables, if that is known.
     handle: Option<u64>,
 }
 
 impl Entry {
     pub(super) fn of(rule: &Rule) -> Self {
-        let why = Some(rule.why);
-        Self { rule: rule.statement.clone().into(), why, is_native: false, number: 0, handle: None }
+        Self { why: Some(rule.why), ..Self::foreign((0, rule.statement.clone().into())) }
     }
 
     pub(super) fn read(family: Family, (number, line): (usize, &Line), why: Option<Why>) -> Self {
-        Self { rule: line.live(family), why, is_native: false, number, handle: line.handle }
+        Self { why, handle: line.handle, ..Self::foreign((number, line.live(family))) }
     }
 
     pub(super) fn native(line: NativeLine) -> Self {
         let NativeLine { live, why, rule } = line;
-        Self { rule: live, why, is_native: true, number: rule, handle: None }
+        Self { why, is_native: true, ..Self::foreign((rule, live)) }
     }
 
     /// A foreign rule of iptables.
     pub(super) fn foreign((number, rule): (usize, LiveRule)) -> Self {
-        Self { rule, why: None, is_native: false, number, handle: None }
+        Self { rule, why: None, is_native: false, is_leftover: false, number, handle: None }
     }
 
     /// What a foreign rule of nftables does, or a part of that.
     pub(super) fn of_nftables(rule: LiveRule, (number, handle): (usize, Option<u64>)) -> Self {
         Self { is_native: true, handle, ..Self::foreign((number, rule)) }
+    }
+
+    /// Says whether an earlier run of ours wrote it, for another backend.
+    pub(super) const fn leftover(mut self, is_leftover: bool) -> Self {
+        self.is_leftover = is_leftover;
+        self
     }
 
     /// The rule in terms of the model, if the model has terms for all of it.
@@ -63,13 +70,13 @@ impl Entry {
 
     /// Whether it is a rule of ours that leads to our chains, and not one for a virtual interface, which is
     /// before what was there.
-    pub(super) fn is_jump_of_ours(&self) -> bool {
+    pub(crate) fn is_jump_of_ours(&self) -> bool {
         let statement = self.statement().filter(|statement| statement.matcher.in_interface.is_none());
         !self.is_foreign() && statement.is_some_and(|statement| matches!(statement.target, Target::Jump(_)))
     }
 
     /// Whether another program wrote it.
-    pub(super) const fn is_foreign(&self) -> bool {
+    pub(crate) const fn is_foreign(&self) -> bool {
         self.why.is_none()
     }
 

@@ -67,7 +67,7 @@ pub use proxy::TAKES_MPTCP;
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub use row::{Row, Side};
-pub(crate) use rules::{BaseChain, Chains};
+pub(crate) use rules::{BaseChain, Chains, Holder};
 pub use rules::{Listed, Rules};
 pub use runtime::{
     Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer, older_than_capture,

@@ -43,8 +43,10 @@ impl Rules {
                 let rules = planned.hooks.entry(hook).or_default();
                 let heads = own.tables.get(&table).and_then(|rules| rules.hooks.get(&hook));
                 let tail = rules.split_off(heads.map_or(0, |rules| rules.head.len()).min(rules.len()));
-                // Without a jump of ours there, ours come behind what is there.
-                let first = entries.iter().position(Entry::is_jump_of_ours).unwrap_or(entries.len());
+                // What is there stays, ours come behind what they do not follow yet.
+                let jump = || entries.iter().position(Entry::is_jump_of_ours);
+                let first = jump().or_else(|| entries.iter().position(|entry| !entry.is_foreign()));
+                let first = first.unwrap_or(entries.len());
                 let (before, behind) = entries.split_at(first);
                 let foreign =
                     |entries: &[Entry]| entries.iter().filter(|entry| entry.is_foreign()).cloned().collect();

@@ -10,7 +10,8 @@ use super::entry::Entry;
 use super::reasons_by_form;
 use crate::live_rules::{Effect, Field};
 use crate::model::{
-    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target, Why,
+    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target,
+    Variant, Why,
 };
 use crate::nft;
 use crate::ordered::Ordered as _;
@@ -26,8 +27,8 @@ pub struct Rules {
     pub(crate) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
     pub(crate) later: Vec<BaseChain>,
-    /// The rules that only forwarded packets meet, each with its table and chain.
-    pub(crate) forward: Vec<String>,
+    /// The base chains that only forwarded packets meet.
+    pub(crate) forward: Vec<BaseChain>,
 }
 
 /// Behind the name of a chain with native rules that follow a negated owner.
@@ -52,9 +53,19 @@ pub(super) const POSTROUTING: &str = parse::POSTROUTING;
 /// The priority at which the kernel translates sources, in these two.
 pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
 
+/// The program whose tables a base chain is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This variant of iptables: its name for the table.
+    Iptables(Variant, &'static str),
+    /// Any program that writes tables of nftables.
+    Nftables,
+}
+
 /// A base chain before or behind ours.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseChain {
+    pub(crate) holder: Holder,
     pub(crate) hook: &'static str,
     pub(crate) priority: i32,
     pub(crate) table: String,
@@ -63,7 +74,7 @@ pub(crate) struct BaseChain {
     /// Whether it translates addresses: it sees the first packet of a connection.
     pub(crate) is_nat: bool,
     /// Whether what leaves is routed again behind it, if it changes the mark (the type `route`).
-    pub(super) reroutes: bool,
+    pub(crate) reroutes: bool,
     /// Whether its policy is to drop.
     pub(crate) drops: bool,
     /// The chains of its table, which it may jump to.

@@ -137,11 +137,6 @@ impl CapturedTraffic {
         self.redirects.iter().map(|(.., port)| *port)
     }
 
-    /// The family of the packets.
-    pub(super) const fn family(&self) -> Family {
-        self.family
-    }
-
     /// The kinds of packets that our rules have taken, as they come to chains behind ours.
     pub(super) fn taken(&self, is_output: bool) -> impl Iterator<Item = Taken> {
         let of = move |(hook, protocol, port): &(Hook, u128, u16)| {

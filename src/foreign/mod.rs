@@ -1,41 +1,36 @@
 //! Foreign rules that decide before ours see a packet, or over what ours have taken.
 
 mod ambient;
-mod base_chains;
+mod base_chain;
 mod captured_traffic;
-mod chain_search;
-mod expression_words;
+mod conflicting_chains;
 mod later_chains;
 mod mark_changes;
 mod marks;
 mod overwritten;
 mod preceding_rules;
-mod shared_tables;
 mod translated;
 mod translated_queries;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::explain::Entry;
 use crate::live_rules::{Effect, LiveRule, Zone};
-use crate::model::{
-    Backend, Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Table, Target, Variant,
-};
-use crate::parse::{Line, Observed, ObservedTable};
-use crate::reconcile::{is_our_jump, owned};
+use crate::model::{Chain, Hook, Table, Target};
 use crate::text::one_line;
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
-pub use base_chains::{BaseChain, find_conflicting_base_chains};
+use base_chain::{BaseChain, Place, Stage};
+pub use base_chain::{Examined, Network};
 use captured_traffic::CapturedTraffic;
+pub use conflicting_chains::{ConflictingChain, find_conflicting_chains};
 use later_chains::AcceptedPorts;
 pub use mark_changes::find_mark_changes;
 pub use marks::find_tproxy_marks;
-pub use overwritten::Network;
 pub use preceding_rules::PrecedingRule;
 use preceding_rules::{
     DNS_IN_ZONES, Found, IN_A_ZONE, PUBLISHED, Placement, REPLIES_ON_LO, Targets, UNTRACKED,
 };
-pub use shared_tables::is_of_backend;
 pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::that_translate_queries;
 
@@ -47,194 +42,121 @@ fn shown(chain: &str, text: &str) -> String {
 /// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack
 /// does.
 const DEEPEST: usize = 100;
-/// The live rules in the tables of iptables.
-#[derive(Clone, Copy, Debug)]
-pub struct IptablesRules<'a> {
-    /// The rules of each variant and family that has chains of ours, or in whose place they will be.
-    pub rules: &'a BTreeMap<(Variant, Family), Observed>,
-    /// The rules of iptables-legacy, where they are all foreign and another backend holds ours.
-    pub legacy: &'a PerFamily<Observed>,
-}
 
-impl<'a> IptablesRules<'a> {
-    /// The rules of a family in each variant.
-    fn of_family(self, family: Family) -> impl Iterator<Item = (Variant, &'a Observed)> {
-        let own = self.rules.iter().filter(move |((_, of), _)| *of == family);
-        let legacy = self.legacy.get(&family).map(|rules| (Variant::Legacy, rules));
-        own.map(|((variant, _), rules)| (*variant, rules)).chain(legacy)
-    }
-}
-
-/// Foreign rules that decide before the desired rules, in the order in which packets traverse them.
+/// Foreign rules of iptables that decide before the desired rules, in the order in which packets traverse
+/// them.
 #[must_use]
-pub fn find_preceding_rules(
-    desired: &PerFamily<FamilyRules>,
-    backend: Backend,
-    live: IptablesRules<'_>,
-) -> Vec<PrecedingRule> {
+pub fn find_preceding_rules(examined: &[Examined<'_>]) -> Vec<PrecedingRule> {
     let mut found = Vec::new();
-    for (family, rules) in desired.iter().filter(|(_, rules)| rules.count() > 0) {
-        let own = backend.variant().and_then(|variant| Some((variant, live.rules.get(&(variant, *family))?)));
-        let legacy = live.rules.get(&(Variant::Legacy, *family)).or_else(|| live.legacy.get(family));
-        let other = legacy.map(|legacy| (Variant::Legacy, legacy));
-        let other = other.filter(|_| backend != Backend::Iptables(Variant::Legacy));
-        for ((variant, observed), of_other_variant) in
-            own.map(|own| (own, false)).into_iter().chain(other.map(|other| (other, true)))
-        {
-            let of = Examined { family: *family, variant, of_other_variant, desired: rules };
-            for (table, lines) in &observed.tables {
-                for hook in Hook::ALL {
-                    let ours = owned(*family, *table, hook, lines, observed.record.as_ref());
-                    found.extend(of.rules(*table, hook, lines, &ours));
-                    found.extend(of.policy(*table, hook, lines));
+    for family in examined {
+        for base in family.chains() {
+            let Some((_, name)) = base.of_iptables() else { continue };
+            let table = Table::ALL.into_iter().find(|table| table.name() == name);
+            match table.zip(base.stage.hook()) {
+                Some(at) => {
+                    found.extend(family.rules(&base, at));
+                    found.extend(family.policy(&base, at));
                 }
+                None => found.extend(family.later(&base)),
             }
-            found.extend(of.later(observed, backend));
         }
     }
     found
 }
 
-/// The rules of a family in one variant, and what is desired.
-struct Examined<'a> {
-    family: Family,
-    variant: Variant,
-    of_other_variant: bool,
-    desired: &'a FamilyRules,
-}
-
 impl Examined<'_> {
     fn named(
         &self,
-        (table, hook): (Table, Hook),
+        base: &BaseChain<'_>,
         place: Placement,
         found: Found,
         targets: Targets,
-    ) -> PrecedingRule {
-        let Self { family, variant, of_other_variant, desired: _ } = *self;
-        let table = table.name();
+    ) -> Option<PrecedingRule> {
+        let (variant, table) = base.of_iptables()?;
+        let hook = base.stage.hook();
         let hands_to =
             |name: &str| targets.any(&|one| matches!(one, Targets::Name(target) if target == name));
-        let translates = ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
-        let publishes = translates && hook == Hook::Prerouting;
-        let translates_dns = translates
-            && hook == Hook::Output
-            && CapturedTraffic::of(self.desired).dns
-            && !found.is_for_tcp();
-        let drops_sources = hook == Hook::Prerouting && found.tests_source_type() && hands_to("DROP");
+        let is_first = matches!(place, Placement::Before | Placement::Beside);
+        let translates = is_first && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(hands_to);
+        let publishes = translates && hook == Some(Hook::Prerouting);
+        let translates_dns =
+            translates && hook == Some(Hook::Output) && self.captured.dns && !found.is_for_tcp();
+        let drops_sources = hook == Some(Hook::Prerouting) && found.tests_source_type() && hands_to("DROP");
         // CT that sets no zone exempts from connection tracking.
         let is_untracked = hands_to("NOTRACK") || hands_to("CT");
-        let is_by_tproxy =
-            is_untracked && hook == Hook::Prerouting && CapturedTraffic::of(self.desired).keeps_port;
-        PrecedingRule {
-            family,
+        let is_by_tproxy = is_untracked && hook == Some(Hook::Prerouting) && self.captured.keeps_port;
+        Some(PrecedingRule {
+            family: self.family,
             variant,
             table,
+            of_other_variant: self.backend.variant() != Some(variant),
             found,
             targets,
-            of_other_variant,
             place,
             translates_dns,
             publishes,
             drops_sources,
             is_by_tproxy,
-        }
+        })
     }
 
-    fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<PrecedingRule> {
-        if !observed.drops.contains(&hook) {
+    fn policy(&self, base: &BaseChain<'_>, (table, hook): (Table, Hook)) -> Option<PrecedingRule> {
+        if !base.drops {
             return None;
         }
-        let captured = CapturedTraffic::of(self.desired);
         let captures_at = |matches: &dyn Fn(i32) -> bool| {
             Table::ALL.into_iter().any(|at| matches(at.priority()) && self.captures(at, hook))
         };
         let is_output = hook == Hook::Output;
-        let before = |rule: &LiveRule| captured.may_match(rule);
-        let behind = |rule: &LiveRule| captured.may_match_taken(rule, is_output);
+        let before = |rule: &LiveRule| self.captured.may_match(rule);
+        let behind = |rule: &LiveRule| self.captured.may_match_taken(rule, is_output);
         let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
-            let rules: Vec<LiveRule> =
-                observed.hook(hook).iter().map(|line| line.live(self.family)).collect();
-            later_chains::Search::new(&kinds, may_match, &observed.foreign).accept_all(&rules)
+            later_chains::Search::new(&kinds, may_match, base).accept_all(base.rules)
         };
         // In the chain itself captured packets leave by our jump.
         let (place, are_accepted) = if self.captures(table, hook) {
             (Placement::Beside, false)
         } else if captures_at(&|priority| priority > table.priority()) {
-            (Placement::Before, accept_all(captured.arriving().collect(), &before))
+            (Placement::Before, accept_all(self.captured.arriving().collect(), &before))
         } else if captures_at(&|priority| priority < table.priority()) {
-            let ports = AcceptedPorts::of(std::slice::from_ref(&captured));
-            (Placement::Later(ports), accept_all(captured.taken(is_output).collect(), &behind))
+            let ports = AcceptedPorts::of([&self.captured]);
+            (Placement::Later(ports), accept_all(self.captured.taken(is_output).collect(), &behind))
         } else {
             (Placement::Beside, false)
         };
-        let found = || self.named((table, hook), place, Found::Policy(hook.name()), Targets::of("DROP"));
-        (!are_accepted).then(found)
+        self.named(base, place, Found::Policy(hook.name()), Targets::of("DROP")).filter(|_| !are_accepted)
     }
 
-    /// The foreign rules of a shared chain that can decide.
-    fn rules(
-        &self,
-        table: Table,
-        hook: Hook,
-        observed: &ObservedTable,
-        ours: &BTreeSet<usize>,
-    ) -> Vec<PrecedingRule> {
-        let captured = CapturedTraffic::of(self.desired);
+    /// The foreign rules of a chain before ours, or beside them, that can decide.
+    fn rules(&self, base: &BaseChain<'_>, (table, hook): (Table, Hook)) -> Vec<PrecedingRule> {
         // What is dropped or not tracked in raw or mangle gets nowhere, whatever the direction.
         if table == Table::Nat && !self.captures(table, hook) {
             return Vec::new();
         }
-        let wanted = || self.hook_rules(table, hook);
-        let lines = observed.hook(hook);
-        let jump = |line: &Line| is_our_jump(table, hook, line) && !rerouted(line);
         // Without our jump ours will be behind what is there.
-        let first = lines.iter().position(jump).unwrap_or(lines.len());
-        let has_capture = !self.of_other_variant && self.captures(table, hook);
-        let asked_for = |line: &Line| {
-            line.statement.as_ref().is_some_and(|says| wanted().any(|rule| rule.statement == *says))
+        let first = base.rules.iter().position(Entry::is_jump_of_ours).unwrap_or(base.rules.len());
+        let has_capture = base.shared.is_some() && self.captures(table, hook);
+        let find = |(at, entry): (usize, &Entry)| {
+            let place = if has_capture && at < first { Placement::Before } else { Placement::Beside };
+            // Behind our jump in nat there is only what we did not take.
+            let is_behind = has_capture && place == Placement::Beside;
+            if is_behind && table == Table::Nat {
+                return None;
+            }
+            let mut search = Search {
+                table,
+                hook,
+                place: place.clone(),
+                is_behind_tproxy: is_behind && table == Table::Mangle,
+                captured: &self.captured,
+                base,
+                seen: BTreeSet::new(),
+            };
+            let targets = search.decides(&entry.rule, true, 0)?;
+            self.named(base, place, Found::rule(hook.name(), &entry.rule), targets)
         };
-        let foreign = lines.iter().enumerate().filter(|(at, line)| !ours.contains(at) && !asked_for(line));
-        foreign
-            .filter_map(|(at, line)| {
-                let place = if has_capture && at < first { Placement::Before } else { Placement::Beside };
-                // Behind our jump in nat there is only what we did not take.
-                let is_behind = has_capture && place == Placement::Beside;
-                if is_behind && table == Table::Nat {
-                    return None;
-                }
-                let mut search = Search {
-                    table,
-                    hook,
-                    place: place.clone(),
-                    is_behind_tproxy: is_behind && table == Table::Mangle,
-                    captured: &captured,
-                    chains: &observed.foreign,
-                    seen: BTreeSet::new(),
-                };
-                let rule = line.live(self.family);
-                let targets = search.decides(&rule, true, 0)?;
-                Some(self.named((table, hook), place, Found::rule(hook.name(), &rule), targets))
-            })
-            .collect()
+        self.foreign(base, base.rules).filter_map(find).collect()
     }
-
-    fn hook_rules(&self, table: Table, hook: Hook) -> impl Iterator<Item = &Rule> {
-        let rules = self.desired.tables.get(&table).and_then(|rules| rules.hooks.get(&hook));
-        rules.into_iter().flat_map(HookRules::iter)
-    }
-
-    fn captures(&self, table: Table, hook: Hook) -> bool {
-        let jumps = |rule: &Rule| rule.statement.target.jump().is_some_and(|chain| chain != Chain::Drop);
-        self.hook_rules(table, hook).any(jumps)
-    }
-}
-
-/// A jump for a virtual interface: it is before the rules that were there, and depends on none of those.
-fn rerouted(line: &Line) -> bool {
-    line.statement.as_ref().is_some_and(|statement| {
-        statement.matcher.in_interface.is_some() && matches!(statement.target, Target::Jump(_))
-    })
 }
 
 /// The search for the target of a rule, and of those in chains that it jumps to.
@@ -244,7 +166,7 @@ struct Search<'a> {
     place: Placement,
     is_behind_tproxy: bool,
     captured: &'a CapturedTraffic,
-    chains: &'a BTreeMap<String, Vec<LiveRule>>,
+    base: &'a BaseChain<'a>,
     seen: BTreeSet<String>,
 }
 
@@ -275,13 +197,12 @@ impl Search<'_> {
 
     /// The targets that the rules of a chain have.
     fn in_chain(&mut self, name: &str, in_hook: bool, depth: usize) -> Option<Targets> {
-        let chains = self.chains;
-        let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
+        let (_, rules) = self.base.named(name).filter(|_| self.seen.insert(name.to_owned()))?;
         if depth == DEEPEST {
             return Some(Targets::TooDeep(name.to_owned()));
         }
         let mut inner: Vec<Targets> = Vec::new();
-        for found in rules.iter().filter_map(|rule| self.decides(rule, in_hook, depth + 1)) {
+        for found in rules.iter().filter_map(|entry| self.decides(&entry.rule, in_hook, depth + 1)) {
             if !inner.contains(&found) {
                 inner.push(found);
             }

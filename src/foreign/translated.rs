@@ -3,51 +3,38 @@
 
 use std::collections::BTreeSet;
 
-use nfnetlink::nftables::Table;
-
-use super::captured_traffic::CapturedTraffic;
-use super::overwritten::Network;
-use super::overwritten::chains::{BaseChain, Place, base_chains};
-use super::overwritten::mark_paths::Stage;
-use super::{DEEPEST, IptablesRules};
+use super::{BaseChain, CapturedTraffic, DEEPEST, Examined, Place, Stage};
+use crate::explain::Entry;
 use crate::finding::{Finding, Problem};
 use crate::live_rules::{Effect, Field, LiveRule, To, Translation, name_number};
-use crate::model::{Backend, Family, FamilyRules, Link, PerFamily};
+use crate::model::{Family, Link};
 
 use crate::text::one_line;
 
 /// Warnings of foreign rules by which the kernel drops connections that TPROXY captures.
 #[must_use]
-pub fn find_translations_behind_tproxy(
-    desired: &PerFamily<FamilyRules>,
-    backend: Backend,
-    live: IptablesRules<'_>,
-    network: Network<'_>,
-    tables: &[Table],
-) -> Vec<Finding> {
+pub fn find_translations_behind_tproxy(examined: &[Examined<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (family, rules) in desired {
-        let mut captured = CapturedTraffic::of(rules);
+    for family in examined {
+        let mut captured = family.captured.clone();
         captured.dns = false;
-        let links: Vec<&Link> = network.links.iter().filter(|link| drops_loopback(*family, link)).collect();
+        let of = family.family;
+        let links: Vec<&Link> = family.links.iter().filter(|link| drops_loopback(of, link)).collect();
         let Some(link) = links.first().filter(|_| captured.keeps_port) else { continue };
         let name = one_line(&link.name);
-        let Some(why) = link.refuses_loopback(*family, &name) else { continue };
-        for base in base_chains(rules, backend, live, (tables, network.links)) {
+        let Some(why) = link.refuses_loopback(of, &name) else { continue };
+        let is_met = |base: &&BaseChain<'_>| base.stage == Stage::Prerouting && base.is_nat;
+        for base in family.chains().iter().filter(is_met) {
             let mut search =
-                Search { captured: &captured, links: &links, base: &base, seen: BTreeSet::new() };
-            let is_met = |stage| stage == Stage::Prerouting && base.kind.is_nat;
-            let parts = base.parts.iter().filter(|part| is_met(part.position.stage));
-            let rules: Vec<Place> =
-                parts.flat_map(|part| search.rules(&base.chain, &part.rules, 0)).collect();
-            for Place { words: rule, about } in rules {
+                Search { family, captured: &captured, links: &links, base, seen: BTreeSet::new() };
+            for Place { words: rule, about } in search.rules(base.chain, base.rules, 0) {
                 let sentence = format!(
                     "a foreign rule applies to packets that TPROXY captures{rule}: the kernel drops what arrives on {name} and gets a \
                      loopback address ({why})"
                 );
                 let advice = "; exempt the captured ports from the rule or delete it";
                 found.push(
-                    Finding::new(Problem::ForeignRule, sentence).advice(advice).about(about).family(*family),
+                    Finding::new(Problem::ForeignRule, sentence).advice(advice).about(about).family(of),
                 );
             }
         }
@@ -61,26 +48,28 @@ fn drops_loopback(family: Family, link: &Link) -> bool {
 }
 
 struct Search<'a> {
+    family: &'a Examined<'a>,
     captured: &'a CapturedTraffic,
     links: &'a [&'a Link],
-    base: &'a BaseChain,
+    base: &'a BaseChain<'a>,
     seen: BTreeSet<&'a str>,
 }
 
 impl<'a> Search<'a> {
     /// The rules of a chain, and of those that it jumps to, that give captured packets a loopback address.
-    fn rules(&mut self, chain: &str, rules: &'a [LiveRule], depth: usize) -> Vec<Place> {
+    fn rules(&mut self, chain: &str, rules: &'a [Entry], depth: usize) -> Vec<Place> {
         let mut found = Vec::new();
-        for rule in rules {
+        for (_, entry) in self.family.foreign(self.base, rules) {
+            let rule = &entry.rule;
             if !self.may_match(rule) {
                 continue;
             }
-            if let Some((name, rules)) = self.base.chains.get_key_value(rule.target()) {
+            if let Some((name, rules)) = rule.chain().and_then(|(name, _)| self.base.named(name)) {
                 if depth < DEEPEST && self.seen.insert(name) {
                     found.extend(self.rules(name, rules, depth + 1));
                 }
             } else if is_to_loopback(&rule.effect()) {
-                found.push(self.base.place(chain, rule));
+                found.push(self.base.place(self.family.family, chain, rule));
             }
         }
         found

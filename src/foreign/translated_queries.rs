@@ -6,20 +6,15 @@
 
 use std::net::IpAddr;
 
-use nfnetlink::nftables::Table;
-
-use super::overwritten::Network;
-use super::overwritten::chains::{BaseChain, Place, base_chains};
-use super::overwritten::mark_paths::Stage;
-use super::{DEEPEST, IptablesRules};
+use super::{BaseChain, DEEPEST, Examined, Place, Stage};
+use crate::explain::Entry;
 use crate::finding::{Finding, Problem};
 use crate::live_rules::{
     Effect, Field, FieldMatch, LOCAL, Limit, LiveRule, To, Translation, address_number, address_of,
     name_number,
 };
 use crate::model::{
-    Backend, Chain, DNS_PORT, Family, FamilyRules, Match, PerFamily, Ports, Rule, Table as OurTable, Target,
-    Transport,
+    Chain, DNS_PORT, Family, FamilyRules, Match, Ports, Rule, Table as OurTable, Target, Transport,
 };
 use crate::ordered::Ordered as _;
 
@@ -29,38 +24,28 @@ const UDP: u128 = 17;
 /// the rule that translates them. A rule with a test that is not known, such as that of an owner, is none of
 /// them.
 #[must_use]
-pub fn that_translate_queries(
-    desired: &PerFamily<FamilyRules>,
-    backend: Backend,
-    live: IptablesRules<'_>,
-    network: Network<'_>,
-    tables: &[Table],
-) -> Vec<Finding> {
+pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (family, rules) in desired {
-        let captured = captured_servers(rules);
+    for family in examined {
+        let captured = captured_servers(family.desired);
         if captured == Servers::None {
             continue;
         }
-        let is_met = |stage: Stage| stage == Stage::Output;
-        for base in
-            base_chains(rules, backend, live, (tables, network.links)).iter().filter(|base| base.kind.is_nat)
-        {
-            let parts = || base.parts.iter().filter(|part| is_met(part.position.stage));
+        let is_met = |base: &&BaseChain<'_>| base.stage == Stage::Output && base.is_nat;
+        for base in family.chains().iter().filter(is_met) {
             let servers = match &captured {
                 Servers::Listed(servers) => servers.clone(),
-                Servers::Every | Servers::None => loopback_servers(*family, base),
+                Servers::Every | Servers::None => loopback_servers(family.family, base),
             };
             for server in servers {
-                let query = Query { server, base };
-                let mut outcomes = parts().map(|part| query.walk(&base.chain, &part.rules, 0));
-                let outcome = outcomes.find(|outcome| !matches!(outcome, Outcome::Continues));
-                if let Some(Outcome::Translated(Place { words, about })) = outcome {
+                let query = Query { server, family, base };
+                if let Outcome::Translated(Place { words, about }) = query.walk(base.chain, base.rules, 0) {
                     let sentence = format!(
                         "DNS queries over UDP to {server} would get no response while DNS is captured (--redirect-dns): a foreign rule \
                          sends them elsewhere{words}"
                     );
-                    found.push(Finding::new(Problem::ForeignRule, sentence).about(about).family(*family));
+                    let finding = Finding::new(Problem::ForeignRule, sentence);
+                    found.push(finding.about(about).family(family.family));
                 }
             }
         }
@@ -105,10 +90,10 @@ fn is_of_app(rule: &Rule) -> bool {
 
 /// The loopback addresses that rules of a base chain name: what they translate there is a name server in the
 /// pod.
-fn loopback_servers(family: Family, base: &BaseChain) -> Vec<IpAddr> {
-    let rules = base.parts.iter().flat_map(|part| &part.rules).chain(base.chains.values().flatten());
+fn loopback_servers(family: Family, base: &BaseChain<'_>) -> Vec<IpAddr> {
+    let rules = base.rules.iter().chain(base.all_named().flat_map(|(_, rules)| rules));
     let named = rules
-        .flat_map(|rule| rule.tests().into_owned())
+        .flat_map(|entry| entry.rule.tests().into_owned())
         .filter(|test| test.field == Field::Destination && !test.is_negated);
     let single = named.flat_map(|test| test.values).filter(|(from, to)| from == to);
     let addresses = single.filter_map(|(address, _)| address_of(family, address));
@@ -132,14 +117,15 @@ enum Outcome {
 /// A query of the proxy over UDP.
 struct Query<'a> {
     server: IpAddr,
-    base: &'a BaseChain,
+    family: &'a Examined<'a>,
+    base: &'a BaseChain<'a>,
 }
 
 impl Query<'_> {
-    fn walk(&self, chain: &str, rules: &[LiveRule], depth: usize) -> Outcome {
+    fn walk(&self, chain: &str, rules: &[Entry], depth: usize) -> Outcome {
         let mut may_be_translated = false;
-        for rule in rules {
-            match self.meets(chain, rule, depth) {
+        for (_, entry) in self.family.foreign(self.base, rules) {
+            match self.meets(chain, &entry.rule, depth) {
                 Outcome::Continues => {}
                 Outcome::MayBeTranslated => may_be_translated = true,
                 Outcome::Returns if may_be_translated => return Outcome::MayBeTranslated,
@@ -159,8 +145,9 @@ impl Query<'_> {
         match &*effect {
             Effect::Chain { name, is_goto } => {
                 let holds = self.holds(rule);
-                let rules = self.base.chains.get(name).filter(|_| holds != Some(false) && depth < DEEPEST);
-                let outcome = rules.map_or(Outcome::Continues, |rules| self.walk(name, rules, depth + 1));
+                let rules = self.base.named(name).filter(|_| holds != Some(false) && depth < DEEPEST);
+                let outcome =
+                    rules.map_or(Outcome::Continues, |(name, rules)| self.walk(name, rules, depth + 1));
                 match outcome {
                     Outcome::Returns | Outcome::Continues if *is_goto && holds == Some(true) => {
                         Outcome::Returns
@@ -173,7 +160,7 @@ impl Query<'_> {
             }
             Effect::Translates(translation) if self.is_kept_by(*translation) => decides(Outcome::Ends),
             Effect::Translates(_) | Effect::Known(Target::Redirect(_)) => match self.holds(rule) {
-                Some(true) => Outcome::Translated(self.base.place(chain, rule)),
+                Some(true) => Outcome::Translated(self.base.place(self.family.family, chain, rule)),
                 Some(false) => Outcome::Continues,
                 None => Outcome::MayBeTranslated,
             },

@@ -24,9 +24,7 @@ use crate::model::{Chain, Family, Hook, Match, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counters, Counts, counters, native_counters};
-pub(crate) use expressions::CtTarget;
-pub use expressions::{RuleContext, foreign_rules, has_packets_of, rule_of, rules_of_map, words_of_rule};
-pub(crate) use expressions::{gives_verdict, writes_ends};
+pub use expressions::{RuleContext, foreign_rules, has_packets_of, words_of_rule};
 pub use kernel::{
     KernelTable, ToolWords, chains_to_be_listed, is_listed_right, kernel_counters, kernel_tables, tool_words,
 };
@@ -210,6 +208,8 @@ pub const FILTER: &str = "filter";
 pub const SECURITY: &str = "security";
 /// The chain of packets for this machine.
 pub const INPUT: &str = "INPUT";
+/// The chain that only forwarded packets meet.
+pub const FORWARD: &str = "FORWARD";
 /// The chain of packets that leave, also over `lo`.
 pub const POSTROUTING: &str = "POSTROUTING";
 

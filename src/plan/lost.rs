@@ -1,6 +1,8 @@
 //! Connections that are sure to end by a foreign rule, as a run warns of them: the judgement of `check`,
 //! about the rules that are going to be there.
 
+use nfnetlink::nftables::{Chain, Verdict};
+
 use super::CurrentState;
 use crate::config::{CaptureConfig, Mode};
 use crate::explain::{self, LiveState, Pod, Rules, Runtime, TestedFields};
@@ -9,18 +11,14 @@ use crate::model::{Family, Fib, InterfaceAddress, Network, PerFamily};
 use crate::parse::Observed;
 use crate::routing;
 
-/// The captured connections and those of the proxy that end by foreign rules which are not `named` yet, nor
-/// by their chains. Nothing is walked where no foreign rule ends connections.
+/// The captured connections and those of the proxy that end by foreign rules among these which are not
+/// `named` yet, nor by their chains. Nothing is walked where no foreign rule ends connections.
 pub(super) fn connections(
     config: &CaptureConfig,
     current: &CurrentState,
-    planned: impl FnOnce() -> PerFamily<Rules>,
+    rules: PerFamily<Rules>,
     named: &[Finding],
 ) -> Vec<Finding> {
-    if !current.has_foreign_rules() {
-        return Vec::new();
-    }
-    let rules = planned();
     if !rules.values().any(Rules::has_foreign_end) {
         return Vec::new();
     }
@@ -70,9 +68,9 @@ impl CurrentState {
     /// Whether there may be rules of other programs.
     #[must_use]
     pub fn has_foreign_rules(&self) -> bool {
-        let has_rules =
-            |table: &nfnetlink::nftables::Table| table.chains.iter().any(|chain| !chain.rules.is_empty());
-        self.foreign.iter().any(has_rules)
+        let drops = |chain: &Chain| chain.base.as_ref().is_some_and(|base| base.policy == Verdict::Drop);
+        let decides = |chain: &Chain| !chain.rules.is_empty() || drops(chain);
+        self.foreign.iter().flat_map(|table| &table.chains).any(decides)
             || self.rules.values().chain(self.foreign_legacy.values()).any(may_have_foreign)
     }
 }

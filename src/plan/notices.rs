@@ -1,7 +1,6 @@
 //! What a run leaves, and warns of.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 
 use super::{CurrentState, DesiredState, changes, walked::Walked};
 use crate::connections;
@@ -161,9 +160,11 @@ fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
 /// Foreign rules beside which captured DNS gets no response.
 #[must_use]
 pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
-    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    foreign::that_translate_queries(&desired.rules, current.backend, live, network, &current.foreign)
+    if !current.has_foreign_rules() {
+        return Vec::new();
+    }
+    let planned = current.planned(&desired.rules);
+    foreign::that_translate_queries(&current.examined(&desired.rules, &planned))
 }
 
 /// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on
@@ -178,38 +179,22 @@ fn add_foreign(
     let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
     let capturing: PerFamily<FamilyRules> =
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
-    let live = foreign::IptablesRules { rules: &current.rules, legacy: &current.foreign_legacy };
-    let planned = OnceCell::new();
-    let walked = || {
-        let rules = planned.get_or_init(|| current.planned(&capturing));
-        Walked { rules: Cow::Borrowed(rules), fib: &current.network.fib }
-    };
-    let first = foreign::find_preceding_rules(&capturing, current.backend, live);
-    let chains = foreign::find_conflicting_base_chains(
-        &capturing,
-        current.backend,
-        &current.foreign,
-        &current.foreign_sets,
-    );
-    let first = Walked::deciding(&walked, first);
-    deciding.extend(first.iter().map(Finding::from));
-    let network = foreign::Network { fib: &current.network.fib, links: &current.network.links.each };
-    deciding.extend(foreign::find_tproxy_marks(&capturing, current.backend, live, network, &current.foreign));
-    deciding.extend(foreign::find_translations_behind_tproxy(
-        &capturing,
-        current.backend,
-        live,
-        network,
-        &current.foreign,
-    ));
-    for chain in chains {
-        let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
-        list.push((&chain).into());
-    }
-    if let Some(config) = &desired.config {
-        let planned = || planned.get_or_init(|| current.planned(&capturing)).clone();
-        let named: Vec<Finding> = deciding.iter().chain(notices.iter()).cloned().collect();
-        deciding.extend(super::lost::connections(config, current, planned, &named));
+    if current.has_foreign_rules() {
+        let planned = current.planned(&capturing);
+        let examined = current.examined(&capturing, &planned);
+        let walked = || Walked { rules: Cow::Borrowed(&planned), fib: &current.network.fib };
+        let first = Walked::deciding(&walked, foreign::find_preceding_rules(&examined));
+        deciding.extend(first.iter().map(Finding::from));
+        deciding.extend(foreign::find_tproxy_marks(&examined));
+        deciding.extend(foreign::find_translations_behind_tproxy(&examined));
+        for chain in foreign::find_conflicting_chains(&examined) {
+            let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
+            list.push((&chain).into());
+        }
+        if let Some(config) = &desired.config {
+            let named: Vec<Finding> = deciding.iter().chain(notices.iter()).cloned().collect();
+            deciding.extend(super::lost::connections(config, current, planned.clone(), &named));
+        }
     }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();

@@ -2,14 +2,20 @@
 //! which foreign rules a walk over all packets acquits.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+use nfnetlink::nftables::{Chain as NftChain, Family as NftFamily, Table as NftTable};
 
 use super::CurrentState;
 use crate::diff;
 use crate::explain::{ForeignRule, Rules};
 use crate::finding::RuleId;
 use crate::foreign::{self, PrecedingRule};
-use crate::model::{Backend, Family, FamilyRules, Fib, PerFamily, Variant};
+use crate::model::{Backend, Family, FamilyRules, Fib, Hook, PerFamily, Table, Variant};
+use crate::ordered::Ordered as _;
+use crate::parse::{INPUT, POSTROUTING};
+use crate::reconcile::our_rules;
 
 /// Most rules that are examined: each takes walks over all first packets.
 const MOST: usize = 4;
@@ -19,21 +25,47 @@ impl CurrentState {
     pub fn add_beside(&self, rules: &mut Rules, family: Family) {
         for variant in Variant::ALL {
             let observed = || self.rules.get(&(variant, family));
-            match (variant, self.backend == Backend::Iptables(variant)) {
-                (_, true) => observed().into_iter().for_each(|observed| rules.add_iptables(observed, None)),
-                (Variant::Legacy, false) => {
-                    let observed = observed().or_else(|| self.foreign_legacy.get(&family));
-                    observed.into_iter().for_each(|observed| rules.add_iptables(observed, Some(variant)));
-                }
+            let is_shared = self.backend == Backend::Iptables(variant);
+            let observed = match variant {
+                _ if is_shared => observed(),
+                Variant::Legacy => observed().or_else(|| self.foreign_legacy.get(&family)),
                 // Read as tables of nftables.
-                (Variant::Nft, false) => {}
-            }
+                Variant::Nft => None,
+            };
+            observed.into_iter().for_each(|observed| rules.add_iptables(observed, variant, is_shared));
         }
-        let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, self.backend);
+        let is_read = |table: &NftTable, chain: &NftChain| {
+            let is_built_in = [INPUT, POSTROUTING].contains(&chain.name.as_str())
+                || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
+            self.backend == Backend::Iptables(Variant::Nft) && is_built_in && of_iptables(table).is_some()
+        };
         let links = self.network.links.each.as_slice();
         for tables in [&self.foreign, &self.lockdown] {
-            rules.add_base_chains(family, tables, (&self.foreign_sets, links), is_read);
+            let sets = &self.foreign_sets;
+            rules.add_base_chains(family, tables, (sets, links), is_read, |table| {
+                self.leftovers(family, table)
+            });
         }
+    }
+
+    /// The handles of our rules in the shared chains of a table of iptables-nft, which a move to another
+    /// backend deletes.
+    fn leftovers(&self, family: Family, table: &NftTable) -> BTreeSet<u64> {
+        let observed = self.rules.get(&(Variant::Nft, family));
+        let Some((table, observed)) = of_iptables(table).zip(observed) else { return BTreeSet::new() };
+        let of_ours = |hook| our_rules(observed, table, hook).into_iter().filter_map(|line| line.handle);
+        Hook::ALL.into_iter().flat_map(of_ours).into_set()
+    }
+
+    /// What foreign rules are judged by: those that packets meet, ours of `own` among them.
+    #[must_use]
+    pub fn examined<'a>(
+        &'a self,
+        own: &'a PerFamily<FamilyRules>,
+        rules: &'a PerFamily<Rules>,
+    ) -> Vec<foreign::Examined<'a>> {
+        let network = foreign::Network { fib: &self.network.fib, links: &self.network.links.each };
+        foreign::Examined::each(own, rules, self.backend, network)
     }
 
     /// Our rules as they are going to be, among all that packets meet besides.
@@ -50,6 +82,12 @@ impl CurrentState {
         };
         Rules::in_form_of(self.backend, own).iter().map(among_others).collect()
     }
+}
+
+/// The table that iptables-nft writes to, of those that hold rules of ours.
+fn of_iptables(table: &NftTable) -> Option<Table> {
+    let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
+    known.filter(|_| table.name.family != NftFamily::Inet)
 }
 
 /// What packets meet, in the form in which it is walked, and the addresses of the pod.

@@ -1,30 +1,22 @@
 //! The packet paths on which TPROXY depends on a mark, as data.
 
+use super::super::{BaseChain, Stage};
 use crate::live_rules::{ESTABLISHED, LOCAL, NEW, UNICAST};
 use crate::model::{Mark, PROXY_LOOPBACK_MARK, Table};
 
-/// The hooks that a packet traverses over `lo`, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::foreign) enum Stage {
-    Output,
-    Postrouting,
-    Prerouting,
-    Input,
-}
-
 /// Before or after our rules of the same chain or priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::foreign) enum Side {
+pub(super) enum Side {
     Before,
     Behind,
 }
 
 /// A position on the path, ordered as packets traverse them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::foreign) struct Position {
-    pub(in crate::foreign) stage: Stage,
+pub(super) struct Position {
+    pub(super) stage: Stage,
     pub(super) priority: i32,
-    pub(in crate::foreign) side: Side,
+    pub(super) side: Side,
 }
 
 /// The priority of our rules of marks.
@@ -64,17 +56,6 @@ pub(super) enum Requirement {
     ConnectionMarkDiffers,
 }
 
-/// The properties of a base chain that decide which packets it changes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::foreign) struct Kind {
-    /// Only the first packet of a connection traverses it.
-    pub(in crate::foreign) is_nat: bool,
-    /// Outgoing packets are routed again behind it if their mark has changed.
-    pub(super) reroutes: bool,
-    /// The chain contains rules of ours.
-    pub(super) is_shared: bool,
-}
-
 /// A packet, the part of its path on which TPROXY depends on a mark, and the marks there.
 #[derive(Debug)]
 pub(super) struct MarkPath {
@@ -107,16 +88,16 @@ impl MarkPath {
     }
 
     /// Whether the packet traverses a chain at this position while its mark matters.
-    pub(super) fn traverses(&self, position: Position, chain: Kind) -> bool {
+    pub(super) fn traverses(&self, position: Position, chain: &BaseChain<'_>) -> bool {
         let is_seen_by_nat =
             self.states.contains(&NEW) && !(self.passes_lo && position.stage == Stage::Prerouting);
         // Our rules end the chain for it.
-        let has_left = chain.is_shared
+        let has_left = chain.has_our_marks()
             && position.side == Side::Behind
             && match position.stage {
                 Stage::Output => self.affected == Affected::ClientAddress && self.is_of_proxy,
                 Stage::Prerouting => self.affected == Affected::Clients,
-                Stage::Postrouting | Stage::Input => false,
+                Stage::Postrouting | Stage::Input | Stage::Forward => false,
             };
         let is_routed =
             self.requires == Requirement::PacketMarkStays && !self.is_sent_to_lo && !chain.reroutes;

@@ -1,49 +1,32 @@
 //! Foreign rules that change marks on which TPROXY depends.
 
-pub(super) mod chains;
-pub(super) mod mark_paths;
+mod mark_paths;
 mod packet;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nfnetlink::nftables::Table;
-
-use super::{DEEPEST, IptablesRules};
+use super::{BaseChain, DEEPEST, Examined, Place, Stage};
+use crate::explain::Entry;
 use crate::finding::Subject;
 use crate::live_rules::{Effect, LiveRule, MarkChange};
-use crate::model::{Backend, FamilyRules, Fib, Link, Mark, PerFamily, Target};
-use chains::{BaseChain, Place, base_chains};
-use mark_paths::{Affected, MarkPath, Position, mark_paths};
+use crate::model::{Mark, Target};
+use mark_paths::{Affected, MANGLE, MarkPath, Position, Side, mark_paths};
 use packet::{Holds, Pod, holds};
-
-/// Facts of the pod besides its rules.
-#[derive(Clone, Copy, Debug)]
-pub struct Network<'a> {
-    /// The addresses of the pod.
-    pub fib: &'a PerFamily<Fib>,
-    /// The interfaces of the pod.
-    pub links: &'a [Link],
-}
 
 /// Rules, as shown in messages, with what they are, and the traffic that each breaks.
 type Found = BTreeMap<String, (Option<Subject>, BTreeSet<Affected>)>;
 
-/// Foreign rules that change marks on which these rules depend, with the consequences of each.
-pub(super) fn in_family(
-    rules: &FamilyRules,
-    mark: Mark,
-    backend: Backend,
-    (live, network): (IptablesRules<'_>, Network<'_>),
-    tables: &[Table],
-) -> Vec<(Place, String)> {
-    let pod = Pod::of(rules, network.fib.get(&rules.family));
+/// Foreign rules that change marks on which the rules of a family depend, with the consequences of each.
+pub(super) fn in_family(family: &Examined<'_>, mark: Mark) -> Vec<(Place, String)> {
+    let pod = Pod::of(family.desired, family.fib);
     let mark_paths = mark_paths(mark);
     let mut found = Found::new();
-    for base in base_chains(rules, backend, live, (tables, network.links)) {
+    for base in family.chains().iter().filter(|base| base.stage != Stage::Forward) {
+        let parts = parts(base);
         for path in &mark_paths {
-            let mut walk = Walk { base: &base, path, pod: &pod, seen: BTreeSet::new(), found: &mut found };
-            for part in &base.parts {
-                walk.chain(&base.chain, &part.rules, part.position, 0);
+            let mut walk = Walk { family, base, path, pod: &pod, seen: BTreeSet::new(), found: &mut found };
+            for (position, rules) in &parts {
+                walk.chain(base.chain, rules, *position, 0);
             }
         }
     }
@@ -51,6 +34,24 @@ pub(super) fn in_family(
         (Place { words, about }, consequences(&affected, mark))
     };
     found.into_iter().map(consequences).collect()
+}
+
+/// The rules of a base chain before ours and behind them. Of two chains with the same priority the kernel
+/// does not show which comes first: both sides.
+fn parts<'a>(base: &BaseChain<'a>) -> Vec<(Position, &'a [Entry])> {
+    let at = |side| Position { stage: base.stage, priority: base.priority, side };
+    if !base.has_our_marks() {
+        let is_equal = base.priority == MANGLE;
+        let sides = if is_equal { &[Side::Before, Side::Behind][..] } else { &[Side::Before] };
+        return sides.iter().map(|side| (at(*side), base.rules)).collect();
+    }
+    // In PREROUTING captured packets leave at the jump; other packets continue to the rule that saves their
+    // mark.
+    let mut ours =
+        (0..base.rules.len()).filter(|at| base.rules.get(*at).is_some_and(|rule| !rule.is_foreign()));
+    let border = if base.stage == Stage::Output { ours.next() } else { ours.next_back() };
+    let (before, behind) = base.rules.split_at(border.unwrap_or(base.rules.len()));
+    vec![(at(Side::Before), before), (at(Side::Behind), behind)]
 }
 
 /// The consequences of one rule.
@@ -81,7 +82,8 @@ enum End {
 /// One packet in one base chain. Each rule is examined alone, with the marks of a packet that no other rule
 /// has changed.
 struct Walk<'a, 'b> {
-    base: &'a BaseChain,
+    family: &'a Examined<'a>,
+    base: &'a BaseChain<'a>,
     path: &'a MarkPath,
     pod: &'a Pod,
     seen: BTreeSet<&'a str>,
@@ -89,17 +91,18 @@ struct Walk<'a, 'b> {
 }
 
 impl<'a> Walk<'a, '_> {
-    fn chain(&mut self, chain: &str, rules: &'a [LiveRule], position: Position, depth: usize) -> End {
-        if !self.path.traverses(position, self.base.kind) {
+    fn chain(&mut self, chain: &str, rules: &'a [Entry], position: Position, depth: usize) -> End {
+        if !self.path.traverses(position, self.base) {
             return End::Returns;
         }
-        for rule in rules {
+        for (_, entry) in self.family.foreign(self.base, rules) {
+            let rule = &entry.rule;
             let holds = holds(rule, self.path, position, self.pod);
             if holds == Holds::No {
                 continue;
             }
             let effect = rule.effect();
-            if let Some((name, rules)) = self.base.chains.get_key_value(rule.target()) {
+            if let Some((name, rules)) = rule.chain().and_then(|(name, _)| self.base.named(name)) {
                 let is_new = depth < DEEPEST && self.seen.insert(name);
                 let end = if is_new { self.chain(name, rules, position, depth + 1) } else { End::Returns };
                 if holds == Holds::Yes && (end == End::Leaves || effect.is_goto()) {
@@ -129,7 +132,7 @@ impl<'a> Walk<'a, '_> {
         let MarkPath { mark, connmark, affected, .. } = *self.path;
         let changed = change.map(|change| change.apply(mark, connmark));
         if self.path.is_broken_by(changed) {
-            let Place { words, about } = self.base.place(chain, rule);
+            let Place { words, about } = self.base.place(self.family.family, chain, rule);
             self.found.entry(words).or_insert((about, BTreeSet::new())).1.insert(affected);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::mark_paths::{Affected, MarkPath, Position, Stage};
+use super::super::Stage;
+use super::mark_paths::{Affected, MarkPath, Position};
 use crate::live_rules::{Field, FieldMatch, INVALID, Limit, LiveRule, NEW, name_number};
 use crate::model::{CONNTRACK_PRIORITY, FamilyRules, Fib, Match, Owner, PROXY_LOOPBACK_MARK, Target};
 
@@ -95,7 +96,7 @@ pub(super) fn holds(rule: &LiveRule, path: &MarkPath, position: Position, pod: &
 
 fn known(test: &FieldMatch, path: &MarkPath, position: Position, pod: &Pod) -> Values {
     let one = |value: u128| Values::These(vec![value]);
-    let is_sent = matches!(position.stage, Stage::Output | Stage::Postrouting);
+    let is_sent = position.stage.is_sent();
     let interface = |is_on_lo: bool| {
         let lo = name_number(b"lo");
         if is_on_lo { one(lo) } else { Values::Except(vec![lo]) }

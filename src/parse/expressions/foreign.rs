@@ -26,70 +26,51 @@ const MOST: usize = 1000;
 /// several fields; none if it is for no packet of the family.
 #[must_use]
 pub fn foreign_rules(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Vec<LiveRule> {
-    let Readers { readers, mapped, .. } = Readers::of(family, rule, beside);
+    let (readers, mapped) = readers_of(family, rule, beside);
     let is_done = !mapped.is_empty();
     let rest = readers.into_iter().filter(|reader| !is_done || !reader.target.is_empty());
     // A verdict map is the last thing in a rule.
     in_words(family, rule, rest.chain(mapped)).collect()
 }
 
-/// Reads the verdict map of a rule: a rule for each member; `None` if not every member is understood.
-#[must_use]
-pub fn rules_of_map(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Option<Vec<LiveRule>> {
-    let Readers { mapped, has_unread_map, .. } = Readers::of(family, rule, beside);
-    (!has_unread_map).then(|| in_words(family, rule, mapped.into_iter()).collect())
-}
-
-/// What rules are read to.
-struct Readers {
-    /// What they do themselves.
-    readers: Vec<Reader>,
-    /// For the members of their verdict map.
-    mapped: Vec<Reader>,
-    /// Whether the members of their verdict map are not known.
-    has_unread_map: bool,
-}
-
-impl Readers {
-    fn of(family: Family, rule: &Rule, beside: RuleContext<'_>) -> Self {
-        let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
-        let (mut mapped, mut has_unread_map) = (Vec::new(), false);
-        for expression in ranges_of(&rule.expressions) {
-            let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
-                Some((set_of(set, beside.sets), *inverted))
+/// What a rule does itself, and what the members of its verdict map do.
+fn readers_of(family: Family, rule: &Rule, beside: RuleContext<'_>) -> (Vec<Reader>, Vec<Reader>) {
+    let mut readers = vec![Reader { family, is_foreign: true, ..Reader::default() }];
+    let mut mapped = Vec::new();
+    for expression in ranges_of(&rule.expressions) {
+        let of_set = if let Expression::Lookup { set, inverted, .. } = &expression {
+            Some((set_of(set, beside.sets), *inverted))
+        } else {
+            None
+        };
+        let map = if let Expression::Foreign { name, data } = &expression
+            && name == "lookup"
+            && gives_verdict(data)
+        {
+            map_of(data, beside.sets)
+        } else {
+            None
+        };
+        let mut next = Vec::new();
+        for mut reader in readers {
+            if let Some(lines) = map.and_then(|map| reader.mapped(map)) {
+                mapped.extend(lines);
+            } else if let Some(among) = of_set.and_then(|(set, not)| reader.among(set?, not, beside)) {
+                next.extend(among);
+                continue;
             } else {
-                None
-            };
-            let (is_map, map) = if let Expression::Foreign { name, data } = &expression
-                && name == "lookup"
-                && gives_verdict(data)
-            {
-                (true, map_of(data, beside.sets))
-            } else {
-                (false, None)
-            };
-            let mut next = Vec::new();
-            for mut reader in readers {
-                if let Some(lines) = map.and_then(|map| reader.mapped(map)) {
-                    mapped.extend(lines);
-                } else if let Some(among) = of_set.and_then(|(set, not)| reader.among(set?, not, beside)) {
-                    next.extend(among);
-                    continue;
-                } else {
-                    has_unread_map |= is_map;
-                    let understood = reader.read_foreign(&expression, beside);
-                    reader.note(understood);
-                }
-                next.push(reader);
+                let understood = reader.read_foreign(&expression, beside);
+                reader.note(understood);
             }
-            readers = next;
-            if readers.len() > MOST {
-                readers.truncate(1);
-                readers.iter_mut().for_each(Reader::unknown);
-            }
+            next.push(reader);
         }
-        Self { readers, mapped, has_unread_map }
+        readers = next;
+        if readers.len() > MOST {
+            readers.truncate(1);
+            readers.iter_mut().for_each(Reader::unknown);
+        }
     }
+    (readers, mapped)
 }
 
 /// The rules of these readers, with the comment of the rule that they read.
@@ -119,7 +100,7 @@ fn set_of<'a>(name: &str, sets: &'a [Members]) -> Option<&'a Members> {
 }
 
 /// Whether a lookup returns a verdict: its destination is register 0.
-pub(crate) fn gives_verdict(data: &[u8]) -> bool {
+fn gives_verdict(data: &[u8]) -> bool {
     const DESTINATION: u16 = 3;
     nfnetlink::Attributes::new(data).of(DESTINATION).and_then(|register| register.be32()) == Some(0)
 }
@@ -305,7 +286,7 @@ impl Reader {
 }
 
 /// Whether an expression writes an address or a port into the header of packets of this family.
-pub(crate) fn writes_ends(family: Family, expression: &Expression) -> bool {
+fn writes_ends(family: Family, expression: &Expression) -> bool {
     matches!(expression, Expression::Foreign { name, data } if name == "payload" && writes_header(data) && has_ends(family, data))
 }
 

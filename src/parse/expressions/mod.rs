@@ -17,17 +17,13 @@ use nfnetlink::nftables::{
 };
 
 use super::UNREADABLE;
-use super::live_rule::live_rule;
-use crate::live_rules::LiveRule;
 use crate::model::Family;
 
 pub(super) use decode::address;
 use decode::{number, quoted};
-pub(crate) use extension::CtTarget;
 pub(super) use extension::{Extension, of_match, of_target};
 use extension::{XT_NAME, extension, queue};
-pub use foreign::{RuleContext, foreign_rules, rules_of_map};
-pub(crate) use foreign::{gives_verdict, writes_ends};
+pub use foreign::{RuleContext, foreign_rules};
 pub(super) use native_rule::words_of_native_rule;
 pub(super) use values::prefix;
 
@@ -72,12 +68,6 @@ pub(super) fn read_rule(family: Family, rule: &Rule) -> ReadRule {
     let is_complete = !reader.is_unknown && !reader.has_unread_target;
     let lacks_options = reader.has_unread_match || reader.has_unread_target;
     ReadRule { text: reader.into_words(), is_complete, lacks_options }
-}
-
-/// Reads a rule.
-#[must_use]
-pub fn rule_of(family: Family, rule: &Rule) -> LiveRule {
-    live_rule(family, words_of_rule(family, rule))
 }
 
 /// What the register holds.

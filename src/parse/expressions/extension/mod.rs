@@ -10,7 +10,6 @@ use super::decode::{address, half, number};
 use crate::model::Family;
 
 pub(in crate::parse) use matches::of_match;
-pub(crate) use targets::CtTarget;
 pub(in crate::parse) use targets::of_target;
 pub(super) use targets::queue;
 

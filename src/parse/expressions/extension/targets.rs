@@ -70,31 +70,6 @@ fn queue_words(number: Option<u16>, queues: u16, flags: u16) -> String {
     format!("-j NFQUEUE{numbers}{options}")
 }
 
-/// What the target `CT` sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CtTarget {
-    /// Exempts packets from connection tracking.
-    NoTrack,
-    /// The conntrack zone of these packets or, with an option for one direction, of those in that direction.
-    Zone(&'static str, u16),
-    /// The packet's mark is the zone.
-    ZoneOfMark,
-}
-
-impl CtTarget {
-    /// Reads the flags and the zone, the first fields of `struct xt_ct_target_info`.
-    pub(crate) fn of(info: &[u8]) -> Option<Self> {
-        let (flags, zone) = (half(info, 0)?, half(info, 2)?);
-        Some(match flags {
-            flags if flags & (NOTRACK | NOTRACK_ALIAS) != 0 => Self::NoTrack,
-            flags if flags & OF_MARK != 0 => Self::ZoneOfMark,
-            flags if flags & OF_ORIGINAL != 0 => Self::Zone("--zone-orig", zone),
-            flags if flags & OF_REPLY != 0 => Self::Zone("--zone-reply", zone),
-            _ => Self::Zone("--zone", zone),
-        })
-    }
-}
-
 // `XT_CT_NOTRACK`, `XT_CT_NOTRACK_ALIAS`, `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
 const NOTRACK: u16 = 1;
 const NOTRACK_ALIAS: u16 = 2;
