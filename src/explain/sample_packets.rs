@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::defaults::{default_port, default_server};
-use super::entry::Entry;
 use super::example_addresses::server_in;
 use super::overview::{passthrough_query, pod_address, query};
 use super::packet::Packet;
@@ -26,21 +25,27 @@ pub(super) fn packets(live: &LiveState, pod: &Pod<'_>) -> Vec<(String, Packet)> 
     let mut packets: Vec<(String, Packet)> = Vec::new();
     for (family, rules) in live.rules.iter().filter(|(_, rules)| rules.has_ours()) {
         for kinds in [&CAPTURED[..], &PROXY] {
+            // What a question asks of a rule that names nothing.
+            let plain: Vec<Question> =
+                kinds.iter().map(|kind| Question::about(*kind, *family, pod)).collect();
+            let of_rules = rules.foreign().flat_map(|(hook, entry)| {
+                let meets = plain.iter().filter(move |plain| plain.kind.meets(hook, live));
+                meets.filter_map(|plain| plain.with(&entry.rule.tests(), pod))
+            });
+            let policy_rules = live.fib.get(family).into_iter().flat_map(|fib| &fib.rules);
+            let of_policy_rules = policy_rules.filter(|rule| is_asked_about(rule)).flat_map(|rule| {
+                let meets = plain.iter().filter(|plain| plain.kind.meets(None, live));
+                meets.filter_map(|plain| plain.with_policy(rule, pod))
+            });
             let mut questions: Vec<Question> = Vec::new();
-            let mut add = |found: Question| {
+            for found in of_rules.chain(of_policy_rules) {
                 let is_asked = found.is_named || kinds.contains(&Kind::App);
-                if is_asked && questions.len() < MOST && !questions.contains(&found) {
+                if is_asked && !questions.contains(&found) {
                     questions.push(found);
                 }
-            };
-            for (hook, entry) in rules.foreign() {
-                let meets = kinds.iter().filter(|kind| kind.meets(hook, live));
-                meets.filter_map(|kind| Question::of(entry, *kind, *family, pod)).for_each(&mut add);
-            }
-            let policy_rules = live.fib.get(family).into_iter().flat_map(|fib| &fib.rules);
-            for rule in policy_rules.filter(|rule| is_asked_about(rule)) {
-                let meets = kinds.iter().filter(|kind| kind.meets(None, live));
-                meets.filter_map(|kind| Question::of_policy(rule, *kind, *family, pod)).for_each(&mut add);
+                if questions.len() == MOST {
+                    break;
+                }
             }
             let asked = questions.iter().filter(|question| question.concerns(rules, live, pod));
             packets.extend(asked.map(|question| question.packet(pod)));
@@ -126,14 +131,16 @@ impl PartialEq for Question {
 }
 
 impl Question {
-    /// `None` if no packet of this kind is one for the rule, as far as its words are read.
-    fn of(entry: &Entry, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        Self::with(&entry.rule.tests(), kind, family, pod)
+    /// A question about a packet of this kind.
+    fn about(kind: Kind, family: Family, pod: &Pod<'_>) -> Self {
+        let (query, to) = (kind.query(family, pod), captured_destination(kind, family, pod));
+        Self { kind, query, to, is_named: false, has_port: false }
     }
 
-    /// A question about a packet of this kind that a policy rule is for; `None` if there is none.
-    fn of_policy(rule: &PolicyRule, kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        let mut question = Self::with(&tests(rule), kind, family, pod)?;
+    /// The question about a packet that a policy rule is for; `None` if there is none.
+    fn with_policy(&self, rule: &PolicyRule, pod: &Pod<'_>) -> Option<Self> {
+        let kind = self.kind;
+        let mut question = self.with(&tests(rule), pod)?;
         let Some((first, last)) = rule.uids else { return Some(question) };
         let covers = |uid: u32| (first..=last).contains(&uid);
         let is_of_proxy = |uid: u32| uid == pod.proxy().uid || pod.config.traffic.proxy.uids.contains(&uid);
@@ -152,9 +159,10 @@ impl Question {
         Some(question)
     }
 
-    fn with(tests: &[FieldMatch], kind: Kind, family: Family, pod: &Pod<'_>) -> Option<Self> {
-        let (query, to) = (kind.query(family, pod), captured_destination(kind, family, pod));
-        let mut question = Self { kind, query, to, is_named: false, has_port: false };
+    /// The question about a packet that a rule with these tests is for; `None` if there is none, as far as its
+    /// words are read.
+    fn with(&self, tests: &[FieldMatch], pod: &Pod<'_>) -> Option<Self> {
+        let mut question = self.clone();
         tests.iter().filter(|test| !test.is_negated).try_for_each(|test| question.take(test, pod))?;
         if question.query.transport == Transport::Udp && !question.has_port {
             question.to.set_port(DNS_PORT.number());

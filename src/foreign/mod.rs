@@ -32,7 +32,7 @@ use preceding_rules::{
     DNS_IN_ZONES, Found, IN_A_ZONE, PUBLISHED, Placement, REPLIES_ON_LO, Targets, UNTRACKED,
 };
 pub use translated::find_translations_behind_tproxy;
-pub use translated_queries::that_translate_queries;
+pub use translated_queries::{captures_queries, that_translate_queries};
 
 /// A rule for a message, as iptables prints it.
 fn shown(chain: &str, text: &str) -> String {

@@ -14,7 +14,7 @@ use crate::live_rules::{
     name_number,
 };
 use crate::model::{
-    Chain, DNS_PORT, Family, FamilyRules, Match, Ports, Rule, Table as OurTable, Target, Transport,
+    Chain, DNS_PORT, Family, FamilyRules, Match, PerFamily, Ports, Rule, Table as OurTable, Target, Transport,
 };
 use crate::ordered::Ordered as _;
 
@@ -51,6 +51,12 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Whether rules capture DNS queries over UDP.
+#[must_use]
+pub fn captures_queries(desired: &PerFamily<FamilyRules>) -> bool {
+    desired.values().any(|rules| captured_servers(rules) != Servers::None)
 }
 
 /// The name servers whose queries have a conntrack zone.

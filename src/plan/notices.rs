@@ -160,7 +160,7 @@ fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
 /// Foreign rules beside which captured DNS gets no response.
 #[must_use]
 pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Finding> {
-    if !current.has_foreign_rules() {
+    if !foreign::captures_queries(&desired.rules) || !current.has_foreign_rules() {
         return Vec::new();
     }
     let planned = current.planned(&desired.rules);
