@@ -1,11 +1,11 @@
 //! Compiles rules, of options or as they were read from the kernel, into a [`Program`].
 
-use super::conditions::{matcher_tests, reading_tests};
+use super::conditions::tests_of;
 use super::field::Field;
 use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use crate::explain::{self, Chains, Entry, Rules};
-use crate::live_rules::{Effect, Meaning};
-use crate::model::{Hook, Mark, NAT_PRIORITY, Statement, Table, Target};
+use crate::live_rules::Effect;
+use crate::model::{Hook, Mark, NAT_PRIORITY, Table, Target};
 use crate::ordered::Ordered as _;
 
 /// The rules of one family.
@@ -22,7 +22,7 @@ pub(super) fn program(rules: &Rules) -> Program {
 /// The tests of a rule that a packet passes or fails wherever it meets the rule: of fields that no action
 /// writes.
 pub(super) fn lasting_tests(entry: &Entry) -> Vec<Test> {
-    let (mut tests, _) = tests(entry);
+    let (mut tests, _) = tests_of(&entry.rule, entry.is_native);
     tests.retain(|test| match test.field {
         Field::Protocol
         | Field::Source
@@ -40,14 +40,6 @@ pub(super) fn lasting_tests(entry: &Entry) -> Vec<Test> {
         | Field::Syn => false,
     });
     tests
-}
-
-/// The tests of a rule, and whether one of them cannot be evaluated.
-fn tests(entry: &Entry) -> (Vec<Test>, bool) {
-    match &entry.rule.meaning {
-        Meaning::Modelled(Statement { matcher, .. }) => (matcher_tests(matcher, entry.is_native), false),
-        Meaning::Read(reading) => reading_tests(reading, entry.is_native),
-    }
 }
 
 struct Compiler {
@@ -198,7 +190,7 @@ impl Reader<'_> {
 
     /// The rule; `None` if it does nothing.
     fn rule(&self, entry: &Entry) -> Option<Rule> {
-        let (tests, mut is_unknown) = tests(entry);
+        let (tests, mut is_unknown) = tests_of(&entry.rule, entry.is_native);
         let actions = self.actions(entry);
         is_unknown |= has_unknown_zone(&entry.rule.effect());
         let words = || entry.rule.words().into_owned();

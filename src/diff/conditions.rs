@@ -1,110 +1,42 @@
 //! The tests of a rule, as sets of values of fields.
 
-use ipnetwork::IpNetwork;
-
-use super::field::{
-    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, TCP, UDP, interfaces, network,
-};
+use super::field::{ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, MAX_U32};
 use super::program::Test;
 use super::set::{Range, Set};
-use crate::live_rules::{self as matches, FieldMatch, Limit, Reading};
-use crate::model::{CtState, Mark, Match, Matcher, Owner, Ports, Protocol, Transport};
+use crate::live_rules::{self as matches, FieldMatch, Limit, LiveRule};
+use crate::ordered::Ordered as _;
 
-/// The tests of a matcher. Those of the owner fail without a socket in nftables, negated or not.
-pub(super) fn matcher_tests(matcher: &Matcher, is_native: bool) -> Vec<Test> {
-    let Matcher {
-        source,
-        destination,
-        in_interface,
-        out_interface,
-        protocol,
-        ct_state,
-        mark,
-        connmark,
-        owners,
-    } = matcher;
-    // First what has few values: classes are split the least by it.
+/// The tests of a rule, and whether it has others that cannot be evaluated. Those of the owner fail without a
+/// socket in nftables, negated or not.
+pub(super) fn tests_of(rule: &LiveRule, is_native: bool) -> (Vec<Test>, bool) {
+    let mut is_unknown = !rule.unread().is_empty();
     let mut tests = Vec::new();
-    tests.extend(
-        protocol.iter().map(|protocol| is(Field::Protocol, Set::one(protocol_number(protocol.transport)))),
-    );
-    tests.extend(in_interface.iter().map(|name| is(Field::InInterface, interfaces(name))));
-    tests.extend(out_interface.iter().map(|name| is(Field::OutInterface, interfaces(name))));
-    tests.extend(ct_state.map(|state| {
-        is(
-            Field::State,
-            Set::one(match state {
-                CtState::Invalid => INVALID,
-                CtState::RelatedOrEstablished => ESTABLISHED,
-            }),
-        )
-    }));
-    tests.extend(mark.map(|mark| of(Field::Mark, mark.map(|Mark(mark)| Set::one(mark.into())))));
-    tests.extend(connmark.map(|Mark(mark)| is(Field::Connmark, Set::one(mark.into()))));
-    tests.extend(owners.iter().map(|owner| {
-        let (field, id) = match *owner.value() {
-            Owner::Uid(uid) => (Field::Uid, uid),
-            Owner::Gid(gid) => (Field::Gid, gid),
-        };
-        match owner.map(|_| Set::one(id.into())) {
-            Match::Not(one) if is_native => is(field, one.complement().and(&Set::range(0, MAX_U32))),
-            test @ (Match::Is(_) | Match::Not(_)) => of(field, test),
-        }
-    }));
-    if let Some(Protocol { transport: _, source, destination, syn }) = protocol {
-        tests.extend(source.map(|port| is(Field::SourcePort, Set::one(port.number().into()))));
-        tests.extend(destination.iter().map(|test| match test {
-            Match::Is(ports) => is(Field::DestinationPort, port_set(ports)),
-            Match::Not(ports) => Test::new(Field::DestinationPort, port_set(ports), true),
-        }));
-        tests.extend(syn.map(|syn| of(Field::Syn, syn.map(|_| Set::one(1)))));
-    }
-    let address = |test: Match<IpNetwork>| test.map(|range| Set::of(vec![network(range)]));
-    tests.extend(source.map(|test| of(Field::Source, address(test))));
-    tests.extend(destination.map(|test| of(Field::Destination, address(test))));
-    tests
-}
-
-fn is(field: Field, values: Set) -> Test {
-    Test::new(field, values, false)
-}
-
-fn of(field: Field, test: Match<Set>) -> Test {
-    match test {
-        Match::Is(values) => Test::new(field, values, false),
-        Match::Not(values) => Test::new(field, values, true),
-    }
-}
-
-const fn protocol_number(transport: Transport) -> u128 {
-    match transport {
-        Transport::Tcp => TCP,
-        Transport::Udp => UDP,
-    }
-}
-
-fn port_set(ports: &Ports) -> Set {
-    let ports = match ports {
-        Ports::One(port) => std::slice::from_ref(port),
-        Ports::Any(ports) => ports,
-    };
-    Set::of(ports.iter().map(|port| (port.number().into(), port.number().into())).collect())
-}
-
-/// The tests of a rule for which the model lacks terms, and whether it has others that cannot be evaluated.
-pub(super) fn reading_tests(reading: &Reading, is_native: bool) -> (Vec<Test>, bool) {
-    let mut is_unknown = !reading.unread.is_empty();
-    let mut tests = Vec::new();
-    for test in &reading.tests {
+    for test in rule.tests().iter() {
         match values_of(test) {
             Some((field @ (Field::Uid | Field::Gid), values)) if test.is_negated && is_native => {
-                tests.push(is(field, values.complement().and(&Set::range(0, MAX_U32))));
+                let others = values.complement().and(&Set::range(0, MAX_U32));
+                tests.push(Test::new(field, others, false));
             }
             Some((field, values)) => tests.push(Test::new(field, values, test.is_negated)),
             None => is_unknown = true,
         }
     }
-    (tests, is_unknown)
+    // Last what has many values: classes are split the least by the others.
+    let values = |test: &Test| match test.field {
+        Field::Source | Field::Destination => 2,
+        Field::SourcePort | Field::DestinationPort => 1,
+        Field::Protocol
+        | Field::Path
+        | Field::InInterface
+        | Field::OutInterface
+        | Field::Uid
+        | Field::Gid
+        | Field::Mark
+        | Field::Connmark
+        | Field::State
+        | Field::Syn => 0,
+    };
+    (tests.into_iter().into_sorted_by_key(values), is_unknown)
 }
 
 /// The field and its values; `None` if classes of packets do not tell them.

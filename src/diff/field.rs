@@ -2,11 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::IpNetwork;
-
-use super::set::{Range, Set};
+use super::set::Set;
 use crate::live_rules as matches;
-use crate::model::{Family, Interface};
+use crate::model::Family;
 
 /// A field of a packet, as rules test it. Each value is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,11 +72,6 @@ pub(super) fn loopback_interface() -> u128 {
     name_number(b"lo")
 }
 
-/// The names that are meant by one that may end with `+`.
-pub(super) fn interfaces(name: &Interface) -> Set {
-    Set::of(vec![matches::interface_numbers(name)])
-}
-
 /// The interface's name, if the number is one that an interface may have.
 pub(super) fn name_of(number: u128) -> Option<String> {
     let bytes = number.to_be_bytes();
@@ -95,10 +88,6 @@ pub(super) fn address_of(family: Family, number: u128) -> IpAddr {
         Family::V4 => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
         Family::V6 => Ipv6Addr::from(number).into(),
     }
-}
-
-pub(super) fn network(network: IpNetwork) -> Range {
-    (address_number(network.network()), address_number(network.broadcast()))
 }
 
 /// Every address of a family.

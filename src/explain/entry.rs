@@ -1,6 +1,8 @@
 //! One rule on the way of a packet, with its reason and where it can be found.
 
-use crate::live_rules::LiveRule;
+use std::sync::OnceLock;
+
+use crate::live_rules::{FieldMatch, LiveRule};
 use crate::model::{Chain, Family, Rule, Statement, Target, Why};
 use crate::parse::{Line, NativeLine};
 use crate::text::one_line;
@@ -21,6 +23,8 @@ pub struct Entry {
     pub(crate) is_leftover: bool,
     /// The handle of the rule in nf_tables, if that is known.
     handle: Option<u64>,
+    /// The tests of the rule, once they are asked for: many packets meet it.
+    tests: OnceLock<Vec<FieldMatch>>,
 }
 
 impl Entry {
@@ -39,7 +43,15 @@ impl Entry {
 
     /// A foreign rule of iptables.
     pub(super) fn foreign((number, rule): (usize, LiveRule)) -> Self {
-        Self { rule, why: None, is_native: false, is_leftover: false, number, handle: None }
+        Self {
+            rule,
+            why: None,
+            is_native: false,
+            is_leftover: false,
+            number,
+            handle: None,
+            tests: OnceLock::new(),
+        }
     }
 
     /// What a foreign rule of nftables does, or a part of that.
@@ -51,6 +63,11 @@ impl Entry {
     pub(super) const fn leftover(mut self, is_leftover: bool) -> Self {
         self.is_leftover = is_leftover;
         self
+    }
+
+    /// The tests of the rule that can be evaluated.
+    pub(super) fn tests(&self) -> &[FieldMatch] {
+        self.tests.get_or_init(|| self.rule.tests().into_owned())
     }
 
     /// The rule in terms of the model, if the model has terms for all of it.

@@ -2,7 +2,7 @@
 
 use super::field_match::{Facts, Holds, holds};
 use super::matching::PacketState;
-use crate::live_rules::Reading;
+use crate::live_rules::FieldMatch;
 
 /// Whether a rule is for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,13 +15,13 @@ pub(super) enum Applies {
     Maybe(String),
 }
 
-/// Whether a rule with these tests is for the packet.
+/// Whether a rule with these tests, and others that cannot be evaluated, is for the packet.
 pub(super) fn applies(
-    Reading { tests, unread, .. }: &Reading,
+    (tests, unread): (&[FieldMatch], &[String]),
     packet: &PacketState,
     facts: Facts<'_>,
 ) -> Applies {
-    let mut unknown = unread.clone();
+    let mut unknown = unread.to_vec();
     for test in tests {
         match holds(test, packet, facts) {
             Holds::Yes => {}
@@ -39,7 +39,7 @@ mod tests {
     use crate::explain::connection::Connection;
     use crate::explain::matching::Words;
     use crate::explain::packet::OPENING;
-    use crate::live_rules::{Effect, Meaning, Zone};
+    use crate::live_rules::Zone;
     use crate::model::{Family, Mark, Transport};
     use crate::parse;
 
@@ -65,17 +65,11 @@ mod tests {
         };
         let connection = Connection::begun((packet.source, packet.destination), &packet);
         let rule = parse::live_rule(Family::V4, rule.to_owned());
-        let reading = match rule.meaning {
-            Meaning::Modelled(statement) => Reading {
-                tests: (&statement.matcher).into(),
-                unread: Vec::new(),
-                effect: Effect::Known(statement.target),
-                lacks_words: false,
-                is_incomplete: false,
-            },
-            Meaning::Read(reading) => reading,
-        };
-        match applies(&reading, &packet, Facts { fib: None, connection: Some(connection) }) {
+        match applies(
+            (&rule.tests(), rule.unread()),
+            &packet,
+            Facts { fib: None, connection: Some(connection) },
+        ) {
             Applies::Yes => "yes".to_owned(),
             Applies::No(_) => "no".to_owned(),
             Applies::Maybe(unknown) => unknown,

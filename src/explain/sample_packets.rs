@@ -159,8 +159,8 @@ impl Question {
         Some(question)
     }
 
-    /// The question about a packet that a rule with these tests is for; `None` if there is none, as far as its
-    /// words are read.
+    /// The question about a packet that a rule with these tests is for; `None` if there is none, as far as
+    /// its words are read.
     fn with(&self, tests: &[FieldMatch], pod: &Pod<'_>) -> Option<Self> {
         let mut question = self.clone();
         tests.iter().filter(|test| !test.is_negated).try_for_each(|test| question.take(test, pod))?;

@@ -7,13 +7,13 @@ use super::super::entry::Entry;
 use super::super::field_match::Facts;
 use super::super::foreign_rule::{Applies, applies};
 use super::super::listener::{Transparent, transparent};
-use super::super::matching::{NO_SOCKET, PacketState, mismatch};
+use super::super::matching::{NO_SOCKET, PacketState};
 use super::super::rules::{INPUT, POSTROUTING};
 use super::order::Order;
 use super::{ChainPosition, Flow, Match, Step, Walker};
 use crate::config::ConnectionState;
 use crate::live_rules::{Effect, MarkChange, Meaning, To, Translation, Zone};
-use crate::model::{CtState, Hook, Mark, Matcher, Port, Statement, Table, Target};
+use crate::model::{Hook, Mark, Port, Statement, Table, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
@@ -86,33 +86,10 @@ impl<'a> Walker<'a, '_> {
         if rule.is_native && self.at.process.is_none() && rule.rule.tests_owner() {
             return Match::Mismatch(self.at.words.of(|| NO_SOCKET.to_owned()));
         }
-        match &rule.rule.meaning {
-            Meaning::Modelled(Statement { matcher, .. })
-                if !self.at.is_seen && (matcher.ct_state, matcher.connmark) != (None, None) =>
-            {
-                let apart = Matcher { ct_state: None, connmark: None, ..matcher.clone() };
-                let is_invalid = matcher.ct_state == Some(CtState::Invalid) && matcher.connmark.is_none();
-                let untracked = || {
-                    (!is_invalid).then(|| self.at.words.of(|| "connection tracking comes later".to_owned()))
-                };
-                mismatch(&apart, &self.at).or_else(untracked).map_or(Match::Matches, Match::Mismatch)
-            }
-            Meaning::Modelled(Statement { matcher, .. })
-                if !self.at.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
-            {
-                let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
-                let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
-                mismatch(&apart, &self.at).map_or_else(unknown, Match::Mismatch)
-            }
-            Meaning::Modelled(statement) => match mismatch(&statement.matcher, &self.at) {
-                None => Match::Matches,
-                Some(mismatch) => Match::Mismatch(mismatch),
-            },
-            Meaning::Read(reading) => match applies(reading, &self.at, self.facts()) {
-                Applies::Yes => Match::Matches,
-                Applies::No(mismatch) => Match::Mismatch(mismatch),
-                Applies::Maybe(unknown) => Match::Maybe(unknown),
-            },
+        match applies((rule.tests(), rule.rule.unread()), &self.at, self.facts()) {
+            Applies::Yes => Match::Matches,
+            Applies::No(mismatch) => Match::Mismatch(mismatch),
+            Applies::Maybe(unknown) => Match::Maybe(unknown),
         }
     }
 
