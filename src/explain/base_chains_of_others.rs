@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nfnetlink::nftables::{
-    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Rule, Table as NftTable,
+    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Table as NftTable,
     TableName, Verdict,
 };
 
 use super::entry::Entry;
 use super::rules::{BaseChain, Chains, Holder, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
-use crate::live_rules::LiveRule;
+use crate::live_rules::{LiveRule, NftPlace};
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, FORWARD, Observed, ObservedTable};
@@ -98,17 +98,19 @@ impl Rules {
                 .find(|(name, _)| *name == table.name)
                 .map_or(&[][..], |(_, sets)| sets.as_slice());
             let leftovers = leftovers(table);
-            let entries = |rules: &[Rule]| -> Vec<Entry> {
-                let entries = rules.iter().enumerate().flat_map(|(number, rule)| {
+            let entries = |chain: &NftChain| -> Vec<Entry> {
+                let entries = chain.rules.iter().enumerate().flat_map(|(number, rule)| {
+                    let place = NftPlace::of((table, chain), rule);
                     let is_leftover = rule.handle.is_some_and(|handle| leftovers.contains(&handle));
                     let rules = parse::foreign_rules(family, rule, parse::RuleContext { sets, links });
                     let entry = move |live| Entry::of_nftables(live, (number, rule.handle));
-                    rules.into_iter().map(move |live| entry(live).leftover(is_leftover))
+                    let rules = rules.into_iter().map(move |live| live.at(place.clone()));
+                    rules.map(move |live| entry(live).leftover(is_leftover))
                 });
                 entries.collect()
             };
             let named = || table.chains.iter().filter(|chain| chain.base.is_none());
-            let named = named().map(|chain| (chain.name.clone(), entries(&chain.rules))).into_map();
+            let named = named().map(|chain| (chain.name.clone(), entries(chain))).into_map();
             let chains = Arc::new(Chains { named, ..Chains::default() });
             for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };
@@ -133,7 +135,7 @@ impl Rules {
                     priority: base.priority,
                     table: table.name.to_string(),
                     chain: chain.name.clone(),
-                    rules: entries(&chain.rules),
+                    rules: entries(chain),
                     is_nat,
                     reroutes: base.kind == ChainKind::Route,
                     drops: base.policy == Verdict::Drop,

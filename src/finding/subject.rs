@@ -1,7 +1,9 @@
 //! What a finding is about, and the command that removes it.
 
-use crate::live_rules::LiveRule;
-use crate::model::{Backend, Family, PolicyRule, Variant};
+use std::sync::Arc;
+
+use crate::live_rules::{LiveRule, NftPlace};
+use crate::model::{Backend, Family, NATIVE_TABLES, PolicyRule, Variant};
 use crate::text::shell_words;
 
 /// Something that decides over packets, identified without its words in a message.
@@ -33,8 +35,9 @@ pub enum Subject {
     Condition(String),
 }
 
-/// A rule and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A rule and where it is. Two are equal if they are in the same chain and have the same words: who tells
+/// them may not know the handle.
+#[derive(Clone, Debug, Eq)]
 pub struct RuleId {
     /// The table: `nat`; `iptables-legacy nat` for another variant than that of our rules; `ip nat` in
     /// nftables.
@@ -45,6 +48,18 @@ pub struct RuleId {
     pub words: String,
     /// Whether iptables cannot delete it from its own table.
     pub of_nftables: bool,
+    /// Where nftables has it, if that is known.
+    pub place: Option<Arc<NftPlace>>,
+}
+
+impl PartialEq for RuleId {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { table, chain, words, of_nftables, place: _ } = self;
+        *table == other.table
+            && *chain == other.chain
+            && *words == other.words
+            && *of_nftables == other.of_nftables
+    }
 }
 
 impl RuleId {
@@ -56,12 +71,20 @@ impl RuleId {
             chain: chain.to_owned(),
             words: rule.words().into_owned(),
             of_nftables: rule.is_of_nftables(),
+            place: rule.place().cloned(),
         }
     }
 
-    /// The command that deletes it. For a rule of nftables that takes its handle.
+    /// The command that deletes it. For a rule of nftables that takes its handle. A run writes tables of
+    /// ours without it.
     fn deletion(&self, family: Option<Family>, variant: Option<Variant>) -> String {
-        let Self { table, chain, words, of_nftables } = self;
+        let Self { table, chain, words, of_nftables, place } = self;
+        if let Some(NftPlace { table, chain, handle }) = place.as_deref() {
+            let is_ours = table.strip_prefix("inet ").is_some_and(|name| NATIVE_TABLES.contains(&name));
+            let run = if is_ours { ", or run `istio-iptables` with the pod's options" } else { "" };
+            let [table, chain] = [table, chain].map(|name| shell_words(name));
+            return format!("`nft delete rule {table} {chain} handle {handle}`{run}");
+        }
         let [chain, words] = [chain, words].map(|text| shell_words(text));
         let of_v6 = |tool: &str| {
             if family == Some(Family::V6) { tool.replacen("ip", "ip6", 1) } else { tool.to_owned() }

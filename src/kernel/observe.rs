@@ -207,7 +207,7 @@ pub fn native_by_client() -> io::Result<(LiveTables, Option<(Live, Client)>)> {
     let (mut live, mut client) = Live::list(socket)?;
     let tables = live.read_whole(&mut client, is_native)?.to_vec();
     let dormant = live.dormant().iter().filter(|name| is_native(name)).map(|name| name.name.clone());
-    let tables = LiveTables::new(tables, dormant.collect());
+    let tables = LiveTables::with_handles(tables, dormant.collect());
     Ok((tables, Some((live, client))))
 }
 

@@ -224,7 +224,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         }
     }
     let tables = nftables::read(&mut socket.into_client(), &names)?;
-    snapshot.native = LiveTables::new(tables, ours_dormant).with_owned(ours_owned);
+    snapshot.native = LiveTables::with_handles(tables, ours_dormant).with_owned(ours_owned);
     Ok(snapshot)
 }
 

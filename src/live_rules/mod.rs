@@ -11,6 +11,9 @@ mod translation;
 mod zone;
 
 use std::borrow::Cow;
+use std::sync::Arc;
+
+use nfnetlink::nftables;
 
 use crate::model::{Statement, Target};
 
@@ -32,6 +35,31 @@ pub struct LiveRule {
     target: Vec<String>,
     /// Whether it is in a table of iptables, which cannot delete it, as nftables has other words for it.
     of_nftables: bool,
+    /// Where nftables has it, if that is known.
+    place: Option<Arc<NftPlace>>,
+}
+
+/// Where nftables has a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NftPlace {
+    /// The table, as in `inet filter`.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// The kernel's number of the rule.
+    pub handle: u64,
+}
+
+impl NftPlace {
+    /// The place of a rule whose handle was read.
+    #[must_use]
+    pub fn of(
+        (table, chain): (&nftables::Table, &nftables::Chain),
+        rule: &nftables::Rule,
+    ) -> Option<Arc<Self>> {
+        let (table, chain) = (table.name.to_string(), chain.name.clone());
+        Some(Arc::new(Self { handle: rule.handle?, table, chain }))
+    }
 }
 
 /// What a rule says.
@@ -63,7 +91,7 @@ impl LiveRule {
     /// the target on.
     #[must_use]
     pub const fn read(meaning: Meaning, words: String, target: Vec<String>) -> Self {
-        Self { meaning, words: Some(words), target, of_nftables: false }
+        Self { meaning, words: Some(words), target, of_nftables: false, place: None }
     }
 
     /// A rule that the model has terms for, with its words behind `-A CHAIN`.
@@ -74,6 +102,7 @@ impl LiveRule {
             words: Some(words),
             target: Vec::new(),
             of_nftables: false,
+            place: None,
         }
     }
 
@@ -88,6 +117,18 @@ impl LiveRule {
     #[must_use]
     pub const fn is_of_nftables(&self) -> bool {
         self.of_nftables
+    }
+
+    /// Says where nftables has the rule.
+    #[must_use]
+    pub fn at(self, place: Option<Arc<NftPlace>>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Where nftables has the rule, if that is known.
+    #[must_use]
+    pub const fn place(&self) -> Option<&Arc<NftPlace>> {
+        self.place.as_ref()
     }
 
     /// The words behind `-A CHAIN`, for messages and to delete the rule. Bytes that are not UTF-8 are
@@ -215,6 +256,12 @@ impl LiveRule {
 
 impl From<Statement> for LiveRule {
     fn from(statement: Statement) -> Self {
-        Self { meaning: Meaning::Modelled(statement), words: None, target: Vec::new(), of_nftables: false }
+        Self {
+            meaning: Meaning::Modelled(statement),
+            words: None,
+            target: Vec::new(),
+            of_nftables: false,
+            place: None,
+        }
     }
 }

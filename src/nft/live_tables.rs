@@ -33,6 +33,13 @@ impl LiveTables {
         Self { tables: Arc::new(tables), dormant, owned: Vec::new() }
     }
 
+    /// Live tables as [`Self::new`] takes them; foreign rules in them keep their handles.
+    #[must_use]
+    pub fn with_handles(tables: Vec<Table>, dormant: Vec<String>) -> Self {
+        let tables = tables.into_iter().map(with_foreign_handles).collect();
+        Self { tables: Arc::new(tables), dormant, owned: Vec::new() }
+    }
+
     /// Adds which ones a running program owns (`flags owner`): the kernel lets no other change them.
     #[must_use]
     pub fn with_owned(self, owned: Vec<String>) -> Self {
@@ -235,6 +242,24 @@ impl LiveTables {
 fn reason(rule: &Rule) -> Option<Why> {
     let slug = rule.comment.as_ref()?.as_str().split_once(": ")?.0;
     Why::ALL.iter().copied().find(|why| why.slug() == slug)
+}
+
+/// The table in the form in which it is compared; foreign rules keep their handles, which no comparison is
+/// affected by: a table with such a rule is not equal to one of ours.
+fn with_foreign_handles(table: Table) -> Table {
+    let is_foreign = |rule: &Rule| reason(rule).is_none();
+    let chains = table.chains.iter();
+    let handles: Vec<_> = chains
+        .filter(|chain| chain.rules.iter().any(is_foreign))
+        .map(|chain| (chain.name.clone(), chain.rules.iter().map(|rule| rule.handle).collect::<Vec<_>>()))
+        .collect();
+    let mut table = first_names(table).normalized();
+    for (name, handles) in handles {
+        let rules = table.chains.iter_mut().filter(|chain| chain.name == name);
+        let rules = rules.flat_map(|chain| &mut chain.rules).zip(handles);
+        rules.filter(|(rule, _)| is_foreign(rule)).for_each(|(rule, handle)| rule.handle = handle);
+    }
+    table
 }
 
 /// A set that was written while another one of its name was in use has a second name; here it gets the first

@@ -13,7 +13,7 @@ use nfnetlink::nftables::{
 use super::expressions::words_of_native_rule;
 use super::live_rule::live_rule;
 use super::words::chain_name;
-use crate::live_rules::LiveRule;
+use crate::live_rules::{LiveRule, NftPlace};
 use crate::model::{Chain, Family, Hook, Match, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
@@ -68,8 +68,11 @@ fn rules_of(table: &NftTable, family: Family) -> NativeRules {
     let sets = table.sets.iter().map(|set| (set.name.as_str(), set)).into_map();
     let mut rules = NativeRules::default();
     for chain in &table.chains {
-        let lines =
-            chain.rules.iter().enumerate().flat_map(|(number, rule)| lines_of(family, rule, number, &sets));
+        let lines = chain.rules.iter().enumerate().flat_map(|(number, rule)| {
+            let lines = lines_of(family, rule, number, &sets).into_iter();
+            let place = NftPlace::of((table, chain), rule);
+            lines.map(move |line| NativeLine { live: line.live.at(place.clone()), ..line })
+        });
         match hook_of(chain) {
             Some(hook) => {
                 rules.hooks.entry(hook).or_default().extend(lines);

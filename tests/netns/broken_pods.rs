@@ -132,17 +132,38 @@ fn foreign_accept_is_the_first_problem(fixture: Fixture) {
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
 }
 
-/// In a chain of ours an accept of another program ends what we decide; the next run removes it.
+/// In a chain of ours an accept of another program ends what we decide; the fix deletes that rule, and the
+/// next run does.
 fn accept_in_our_chain_is_the_first_problem(pod: &Pod) {
-    let rule = "insert rule inet istio-proxy-nat output ip daddr 10.0.0.0/8 accept\n";
-    pod.namespace.run(|| tool("nft", &["-f", "-"], rule));
-    for question in [&[][..], &["--to", "10.3.4.5:80"]] {
-        let found = problems(pod, question);
-        let [[id, cause, _]] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!(id, "foreign-rule", "{found:?}");
-        assert!(cause.contains("-d 10.0.0.0/8 -j ACCEPT"), "{cause}");
+    let insert = |chain: &str| {
+        let rule = format!("insert rule inet istio-proxy-nat {chain} ip daddr 10.0.0.0/8 accept\n");
+        pod.namespace.run(|| tool("nft", &["-f", "-"], &rule));
+    };
+    let check = || pod.bare_istio_iptables(&["check"]).run();
+    for chain in ["output", "istio-output", "istio-redirect"] {
+        insert(chain);
+        let mut fixes = [&[][..], &["--to", "10.3.4.5:80"]].map(|question| {
+            let found = problems(pod, question);
+            let [[id, cause, fix]] = found.as_slice() else { panic!("{found:?}") };
+            assert_eq!(id, "foreign-rule", "{found:?}");
+            assert!(cause.contains("-d 10.0.0.0/8 -j ACCEPT"), "{cause}");
+            fix.clone()
+        });
+        fixes.sort();
+        assert_eq!(fixes[0], fixes[1]);
+        let command = format!("`nft delete rule inet istio-proxy-nat {chain} handle ");
+        assert!(fixes[0].starts_with(&command) && fixes[0].contains("or run `istio-iptables`"), "{fixes:?}");
+        let different = check().ended_with(1).stdout();
+        assert!(
+            different.contains("-d 10.0.0.0/8 -j ACCEPT") && different.contains(&fixes[0]),
+            "{different}"
+        );
+        run_fix(pod, &fixes[0]);
+        let equal = check().ended_with(0).stdout();
+        assert!(equal.starts_with("equal"), "{equal}");
+        assert_eq!(problems(pod, &[]), [[""; 3]; 0], "the fix mends it");
     }
-    pod.bare_istio_iptables(&["check"]).run().ended_with(1).output_contains("-d 10.0.0.0/8 -j ACCEPT");
+    insert("output");
     pod.apply(&OPTIONS);
     assert_eq!(problems(pod, &[]), [[""; 3]; 0], "a run mends it");
 }
