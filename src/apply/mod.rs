@@ -37,7 +37,7 @@ use crate::config::{Action, RunOptions};
 use crate::connections::execute::entries_during_capture;
 use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
-use crate::kernel::capabilities::Capabilities;
+use crate::kernel::capabilities::{self, Capabilities};
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, tools, xtables_lock};
 use crate::logging;
@@ -259,7 +259,7 @@ pub(crate) fn hint(error: &io::Error) -> Option<&'static str> {
         "the capability NET_ADMIN is present; check what else denies access: a seccomp profile \
          (securityContext.seccompProfile), SELinux or AppArmor, or the network namespace belongs to another user namespace"
     } else {
-        "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0"
+        capabilities::GRANT
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{missing_modules, sandbox};
 use crate::exit::Exit;
-use crate::kernel::capabilities::Capabilities;
+use crate::kernel::capabilities::{self, Capabilities};
 use crate::kernel::process::Output;
 use crate::kernel::restore::{LOCK_WAIT_SECONDS, ToolError};
 use crate::kernel::sandbox::is_sandbox;
@@ -240,11 +240,6 @@ pub(super) fn unmapped(
 }
 
 fn permission_hint(variant: Variant) -> String {
-    let needed = match variant {
-        Variant::Legacy => "NET_ADMIN and, for iptables-legacy, NET_RAW",
-        Variant::Nft => "NET_ADMIN",
-    };
-    format!(
-        "the container needs the capability {needed} (securityContext.capabilities.add) and must run as root"
-    )
+    let more = if variant == Variant::Legacy { "; iptables-legacy also needs NET_RAW" } else { "" };
+    format!("{}{more}", capabilities::GRANT)
 }

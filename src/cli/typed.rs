@@ -52,7 +52,9 @@ pub(super) fn other_word(word: &str) -> Option<&'static str> {
         "pod" => Some(ASK_ABOUT_A_POD),
         "audit" => Some("`install-cni audit` lists the pods of a node, `check --pid PID` compares one"),
         "list" | "dump" => Some("`show` prints the live rules"),
-        "netns" | "namespace" => Some("--pid takes a process, or a path such as /run/netns/NAME"),
+        "netns" | "namespace" => {
+            Some("--pid takes a process, --network-namespace a path or a name of `ip netns`")
+        }
         _ => None,
     }
 }

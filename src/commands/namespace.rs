@@ -3,7 +3,7 @@
 use crate::apply;
 use crate::config::{BackendChoice, NetworkNamespace, RunOptions};
 use crate::exit::Exit;
-use crate::kernel::capabilities::Capabilities;
+use crate::kernel::capabilities::{self, Capabilities};
 use crate::kernel::watch::{self, Watch};
 use crate::kernel::{netns, recording, rtnetlink};
 use crate::model::Network;
@@ -20,14 +20,8 @@ pub(super) fn require_net_admin() -> Result<(), Failure> {
     if has {
         return Ok(());
     }
-    let hint = if netns::is_outside_of_containers() {
-        "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0; --dry-run \
-         needs neither"
-    } else {
-        "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
-         --dry-run needs neither"
-    };
-    Err(Failure::new(Exit::NoPermission, "missing capability NET_ADMIN").hint(hint))
+    let failure = Failure::new(Exit::NoPermission, "missing capability NET_ADMIN");
+    Err(failure.hint(format!("{}; --dry-run needs neither", capabilities::GRANT)))
 }
 
 /// A name that is typed to see its usage captures no machine.

@@ -61,10 +61,10 @@ pub(super) fn pid(text: &str) -> Result<u32, Expected> {
         _ => {
             let expected = Expected::new("the number of a process, from 1 to 2147483647");
             // Of a pod, a container or a program.
-            let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic());
-            Err(if is_name {
+            let is_name = text.contains(|letter: char| letter.is_ascii_alphabetic());
+            Err(if is_name && !text.starts_with('-') {
                 expected.hint(format!(
-                "names are not resolved: `crictl inspect CONTAINER` on the node has the pid, and {ASK_ABOUT_A_POD}"
+                "names are not resolved: `pgrep -n PROGRAM` or `crictl inspect CONTAINER` on the node has the pid, and {ASK_ABOUT_A_POD}"
             ))
             } else {
                 flag_hint(expected, text)

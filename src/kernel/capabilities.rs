@@ -18,6 +18,10 @@ pub struct Capabilities {
     pub sys_admin: bool,
 }
 
+/// What to do about missing privileges, on a node and in a container.
+pub const GRANT: &str =
+    "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0";
+
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits, in two parts.
 const VERSION: u32 = 0x2008_0522;
 

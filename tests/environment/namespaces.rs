@@ -24,7 +24,10 @@ fn another_namespace_is_entered_by_process_and_by_name() {
         // The way `ip netns` and container runtimes keep one: a file with the namespace mounted on it.
         let named = host.sh(&format!("mkdir -p /run/netns; touch /run/netns/pod; mount --bind {path} /run/netns/pod; echo /run/netns/pod"));
         from_outside(&host, named.trim(), &forced).exits(0).stderr_contains("already converged");
-        host.istio(&["cleanup", "--network-namespace", named.trim()]).good();
+        // The name alone, too, as `ip netns exec` takes it.
+        from_outside(&host, "pod", &forced).exits(0).stderr_contains("already converged");
+        from_outside(&host, "pad", &forced).exits(64).stderr_contains("network namespace pad: no such file");
+        host.istio(&["cleanup", "--network-namespace", "pod"]).good();
         assert!(!pod.rules().contains("ISTIO"));
         assert_eq!(host.state(), before, "the host was changed");
     }

@@ -10,6 +10,10 @@ use crate::rollback::limited_tool;
 const NFT: &str = "nft";
 const LEGACY: &str = "legacy";
 
+/// What to do about missing privileges: one sentence, whichever call finds that they are missing.
+const GRANT: &str =
+    "run as root (sudo); in a container: securityContext.capabilities.add: [NET_ADMIN] and runAsUser: 0";
+
 fn forced(variant: &str) -> Vec<&str> {
     [&SIDECAR[..], &["--force-iptables-binary", variant]].concat()
 }
@@ -24,7 +28,7 @@ fn missing_net_admin_is_reported() {
             .end()
             .exits(77)
             .stderr_contains("NET_ADMIN")
-            .stderr_contains("securityContext.capabilities.add");
+            .stderr_contains(GRANT);
         assert_eq!(pod.state(), before);
     }
 }
@@ -53,7 +57,7 @@ fn non_root_user_gets_run_as_root_hint() {
             .end()
             .exits(77)
             .stderr_contains("NET_ADMIN")
-            .stderr_contains("runAsUser: 0");
+            .stderr_contains(GRANT);
     }
     assert_eq!(pod.state(), before);
 }

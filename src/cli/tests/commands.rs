@@ -69,7 +69,7 @@ fn words_of_other_programs_are_refused_with_what_is_meant_here() {
         ),
         (
             &["show", "--netns", "x"],
-            "unknown option \"--netns\"; --pid takes a process, or a path such as /run/netns/NAME",
+            "unknown option \"--netns\"; --pid takes a process, --network-namespace a path or a name of `ip netns`",
         ),
         (
             &["check", "-json"],

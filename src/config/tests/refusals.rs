@@ -394,10 +394,12 @@ fn lists_and_destinations_as_people_type_them_get_a_hint() {
     ] {
         refused(&["explain", "--to", "10.0.0.1:80", "--from", from], &["expected app, proxy", hint]);
     }
-    refused(
-        &["check", "--pid", "web-6d4c"],
-        &["the number of a process", "`kubectl capture explain pod/NAME`"],
-    );
+    for name in ["web-6d4c", "0-web", "pod/web", "envoy"] {
+        refused(
+            &["check", "--pid", name],
+            &["the number of a process", "`pgrep -n PROGRAM`", "`kubectl capture explain pod/NAME`"],
+        );
+    }
     refused(&["-i", "all"], &["\"all\" is not accepted, expected an address range", "; `*` means all"]);
     refused(&["-b", "ALL"], &["\"ALL\" is not accepted, expected a plain port number", "; `*` means all"]);
     refused(&["-q", "any"], &["give `*` to --istio-service-cidr (-i)"]);
