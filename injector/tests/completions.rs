@@ -18,6 +18,8 @@ fn bash_completes_commands_options_and_values() {
     let bash = |words: &[&str]| shells::bash(NAME, &script, words);
     assert_eq!(bash(&["inj"]), ["inject"]);
     assert_eq!(bash(&["kube-inject", "--reject"]), ["--reject-proxy-uid"]);
+    assert_eq!(bash(&["inject", "--stri"]), ["--strict"]);
+    assert_eq!(bash(&["uninject", "--stri"]), [""; 0]);
     assert_eq!(bash(&["list", "--output", ""]), ["text", "json"]);
     assert_eq!(bash(&["manifests", "--failure-policy", "=", "I"]), [""; 0]);
     assert_eq!(bash(&["manifests", "--failure-policy", "=", "i"]), ["ignore"]);
@@ -32,6 +34,7 @@ fn fish_completes_commands_options_and_values() {
     assert_eq!(fish("inj"), ["inject"]);
     assert_eq!(fish("kube-inject --reject"), ["--reject-proxy-uid"]);
     assert_eq!(fish("list --output "), ["json", "text"]);
+    assert_eq!(fish("check --stri"), ["--strict"]);
     assert_eq!(fish("lint --reject"), [""; 0]);
 }
 
@@ -41,6 +44,7 @@ fn zsh_completes_commands_options_and_values() {
     let zsh = |typed: &str| shells::zsh(NAME, &script, typed);
     assert_eq!(zsh("uninj\t--reject\t"), "uninject --reject-proxy-uid");
     assert_eq!(zsh("list --out\tj\t"), "list --output=json");
+    assert_eq!(zsh("check --reject\t"), "check --reject-proxy-uid");
     assert_eq!(zsh("config v\t"), "config values");
 }
 

@@ -58,9 +58,9 @@ fn option(text: &mut String, argument: &Arg) {
             Value::Words(words) if is_path(argument) => {
                 spec("*:", &[&name, ":{compadd ", &words, "; _files}"].concat())
             }
-            Value::None | Value::Optional(_) | Value::Words(_) | Value::File | Value::Any => {
-                spec("*", &candidates)
-            }
+            // A bare message would take the place of options.
+            Value::Any => spec("*:", &[&name, ":()"].concat()),
+            Value::None | Value::Optional(_) | Value::Words(_) | Value::File => spec("*", &candidates),
         };
     }
     let help = summary(argument.get_help());

@@ -2,9 +2,12 @@
 
 use super::connect::ClusterArgs;
 use crate::config::{ConfigFiles, SetValues};
+use crate::decide;
 use crate::manifests::{Image, Namespace, Platform, Revision};
+use crate::pod::annotations;
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 /// The source of config, and values over those of the files.
 #[derive(Args, Clone, Debug)]
@@ -82,6 +85,31 @@ pub(super) struct InjectionArgs {
     pub(super) pod: PodArgs,
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
+}
+
+/// What a run fails at besides errors.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct StrictArgs {
+    /// Take an annotation of Istio that is not known, as a misspelt one, for an error
+    #[arg(long)]
+    strict: bool,
+}
+
+impl StrictArgs {
+    /// The keys of the pod that are errors, each in a sentence.
+    pub(super) fn misspelt(self, pod: &Value) -> Vec<String> {
+        let found = || decide::misspelt(pod).into_iter().chain(annotations::unknown_keys(pod));
+        if self.strict { found().collect() } else { Vec::new() }
+    }
+}
+
+/// What `inject` takes.
+#[derive(Args, Clone, Debug)]
+pub(super) struct InjectArgs {
+    #[command(flatten)]
+    pub(super) rewrite: RewriteArgs,
+    #[command(flatten)]
+    pub(super) strict: StrictArgs,
 }
 
 /// What `inject` and `uninject` take.

@@ -5,7 +5,7 @@ use istio_iptables::cli::Origin;
 use istio_iptables::config::Warning;
 use serde_json::{Map, Value, json};
 
-use super::args::{Format, InjectionArgs, InputArgs};
+use super::args::{Format, InjectionArgs, InputArgs, StrictArgs};
 use super::color::ColorArgs;
 use super::connect::{merged, unavailable, with_cluster};
 use super::input::{
@@ -47,6 +47,8 @@ pub(super) struct CheckArgs {
     /// revision
     #[arg(long, value_name = "FILE")]
     pub(super) webhooks: Vec<String>,
+    #[command(flatten)]
+    pub(super) strict: StrictArgs,
     /// One line for each object
     #[arg(long, conflicts_with = "output")]
     pub(super) summary: bool,
@@ -306,6 +308,12 @@ fn check_object(
         injected_already(loaded, shape, &pod, &status, &mut result);
     } else if result.decision.inject() {
         inject(loaded, object, namespace, &pod, &mut result);
+    }
+    let misspelt = args.strict.misspelt(&pod);
+    if !misspelt.is_empty() {
+        result.warnings.retain(|warning| !misspelt.contains(warning));
+        let errors = result.error.take().into_iter().chain(misspelt);
+        result.error = Some(errors.collect::<Vec<_>>().join("\n"));
     }
     result
 }

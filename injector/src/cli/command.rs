@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 
 use super::Exit;
-use super::args::RewriteArgs;
+use super::args::{InjectArgs, RewriteArgs};
 use super::check::CheckArgs;
 use super::config::{LintArgs, PrintArgs};
 use super::doctor::DoctorArgs;
@@ -27,7 +27,7 @@ pub(super) enum Command {
     #[command(
         after_help = "Examples:\n  sidecar-injector inject -f deploy.yaml | kubectl apply -f -\n  sidecar-injector inject -f deploy.yaml --inject-config inject-config.yaml --values values.json --diff"
     )]
-    Inject(RewriteArgs),
+    Inject(InjectArgs),
     /// Remove the sidecar from pods in files
     #[command(after_help = "Examples:\n  sidecar-injector uninject -f injected.yaml > deploy.yaml")]
     Uninject(RewriteArgs),

@@ -33,7 +33,7 @@ impl Exit {
         (Self::Done, "success"),
         (
             Self::No,
-            "negative result: a pod is not injected (`check`), a config is invalid (`lint`, whatever is wrong with it), injection is broken (`doctor`), \
+            "negative result: a pod is not injected, or with `--strict` has a misspelt key (`check`), a config is invalid (`lint`, whatever is wrong with it), injection is broken (`doctor`), \
              something changes (`--diff`), a sidecar is outdated (`list`)",
         ),
         (Self::Usage, "bad options"),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::args::RewriteArgs;
+use super::args::{InjectArgs, StrictArgs};
 use super::check::refusal;
 use super::input::open;
 use super::load::{Loaded, load, local_image};
@@ -15,12 +15,13 @@ use crate::manifests::Namespace;
 use crate::object::{self, Shape};
 use crate::pod::workload::Workload;
 
-pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
+pub(super) fn run(args: &InjectArgs, environment: &Environment) -> Result<Output, Failure> {
+    let InjectArgs { rewrite: args, strict } = args;
     let mut inputs = open(&args.input)?;
     let loaded = load(&args.injection, environment)?.by_hand();
     let loaded = loaded.with_proxy_configs(&mut inputs, args.injection.pod.namespace.as_ref())?;
     let mut output = rewrite(&mut inputs, &args.output, "injected", &|object, shape, notes| {
-        one(&loaded, object, shape, args.injection.pod.namespace.as_ref(), notes)
+        one(&loaded, *strict, (object, shape), args.injection.pod.namespace.as_ref(), notes)
     })?;
     output.notes.splice(..0, loaded.warnings());
     let warning = local_image(&args.injection.config, &loaded.injector.settings.values);
@@ -30,8 +31,8 @@ pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Outpu
 
 fn one(
     loaded: &Loaded,
-    object: &Value,
-    shape: Shape,
+    strict: StrictArgs,
+    (object, shape): (&Value, Shape),
     namespace: Option<&Namespace>,
     notes: &mut Vec<String>,
 ) -> Result<Change, String> {
@@ -39,6 +40,10 @@ fn one(
     loaded.check_namespace(object)?;
     let namespace = loaded.namespace_of(object, namespace);
     let pod = shape.pod(object);
+    let misspelt = strict.misspelt(&pod);
+    if !misspelt.is_empty() {
+        return Err(misspelt.join("\n"));
+    }
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     notes.extend(decision.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
     notes.extend(object::unread(object, shape).iter().map(|unread| format!("warning: {title}: {unread}")));

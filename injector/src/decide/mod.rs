@@ -194,9 +194,7 @@ pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
 
 /// By the label of the pod, else by its annotation.
 fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decision, Decision> {
-    let label = list::label(pod, INJECT).map(|value| ("label", value));
-    let found = label.or_else(|| list::annotation(pod, INJECT).map(|value| ("annotation", value)));
-    let Some((what, value)) = found else {
+    let Some((what, value)) = given(pod) else {
         decision.warnings.extend(misspelt(pod));
         return Err(decision.passed(Reason::Pod, format!("no label or annotation {INJECT}")));
     };
@@ -212,8 +210,17 @@ fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decisio
     }
 }
 
-/// Keys that are written instead of [`INJECT`].
-fn misspelt(pod: &Value) -> Option<String> {
+/// The label or the annotation [`INJECT`] of the pod, which of them that is, and its value.
+fn given(pod: &Value) -> Option<(&'static str, &str)> {
+    let label = list::label(pod, INJECT).map(|value| ("label", value));
+    label.or_else(|| list::annotation(pod, INJECT).map(|value| ("annotation", value)))
+}
+
+/// A key that is written instead of [`INJECT`], in a sentence.
+pub(crate) fn misspelt(pod: &Value) -> Option<String> {
+    if given(pod).is_some() {
+        return None;
+    }
     const KEYS: [&str; 2] = ["istio.io/inject", "sidecar.istio.io.inject"];
     // Annotations that are almost known ones are reported as such.
     let is_case =

@@ -120,3 +120,60 @@ fn webhooks_of_other_programs_inject_nothing() {
         serde_json::json!(["namespace.sidecar-injector.istio.io of two"])
     );
 }
+
+#[test]
+fn a_misspelt_key_is_an_error_with_strict() {
+    let folder = Folder::new();
+    let pod = |labels: &str, annotation: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, labels: {{{labels}}}, annotations: {{{annotation}}}}}\n\
+             spec: {{containers: [{{name: app, image: app}}]}}\n"
+        );
+        folder.file("pod.yaml", &text)
+    };
+    for (labels, key, says) in [
+        (
+            "",
+            "traffic.sidecar.istio.io/excludeOutboundPort",
+            "did you mean traffic.sidecar.istio.io/excludeOutboundPorts?",
+        ),
+        ("", "sidecar.istio.io/nothingLikeIt", "annotation sidecar.istio.io/nothingLikeIt is not known"),
+        ("", "istio.io/inject", "annotation istio.io/inject has no effect"),
+        // Of a pod that is not to be injected, too: the key may be the one that decides.
+        (
+            "sidecar.istio.io/inject: 'false'",
+            "sidecar.istio.io/proxyCPUs",
+            "did you mean sidecar.istio.io/proxyCPU?",
+        ),
+    ] {
+        let file = pod(labels, &format!("{key}: '80'"));
+        run(&["inject", "-f", &file]).unwrap();
+        let failure = run(&["inject", "--strict", "-f", &file]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Data);
+        assert!(failure.to_string().contains(&format!("error: {file}: Pod \"web\": ")), "{failure}");
+        assert!(failure.to_string().contains(says), "{failure}");
+        strict_check_has_the_error(&file, says);
+    }
+    let known = pod("", "traffic.sidecar.istio.io/excludeOutboundPorts: '80', example.com/a: b");
+    assert!(!run(&["check", "--strict", "-f", &known]).unwrap().refused);
+    let injected = run(&["inject", "--strict", "-f", &known]).unwrap().text;
+    assert_eq!(injected, run(&["inject", "-f", &known]).unwrap().text);
+    let misspelt = injected.replacen("example.com/a:", "sidecar.istio.io/proxyCPUs:", 1);
+    assert_ne!(misspelt, injected);
+    strict_check_has_the_error(
+        &folder.file("injected.yaml", &misspelt),
+        "did you mean sidecar.istio.io/proxyCPU?",
+    );
+}
+
+/// The sentence is an error with `--strict`, with exit code 1, and no warning beside it.
+#[track_caller]
+fn strict_check_has_the_error(file: &str, says: &str) {
+    let strict = run(&["check", "--strict", "-o", "json", "-f", file]).unwrap();
+    assert!(strict.refused, "{}", strict.text);
+    let answers: Value = serde_json::from_str(&strict.text).unwrap();
+    let has = |key: &str| answers[0][key].to_string().contains(says);
+    assert!(has("error") && !has("warnings"), "{answers:#}");
+    let text = run(&["check", "--strict", "-f", file]).unwrap().text;
+    assert!(text.lines().any(|line| line.starts_with("  error: ") && line.contains(says)), "{text}");
+}

@@ -51,37 +51,23 @@ pub(crate) struct Checked {
 /// looked at where they are used.
 pub(crate) fn check(pod: &Value) -> Checked {
     let mut checked = Checked::default();
-    let mut reported = 0;
     for (key, value) in list::metadata(pod, "annotations").into_iter().flatten() {
         let text = value.as_str().unwrap_or_default();
-        match row(key) {
-            Some(row) => {
-                if let Some(expected) = wrong(row.syntax, text) {
-                    checked.errors.push(AnnotationError::NotAccepted {
-                        key: key.clone(),
-                        given: text.to_owned(),
-                        expected,
-                    });
-                }
-                checked.warnings.extend(fails_envoy(row, text));
-                if let Syntax::WordOrIgnored(words) = row.syntax
-                    && !words.contains(&text)
-                    && key != keys::INJECT
-                {
-                    let words = words.join(" or ");
-                    checked
-                        .warnings
-                        .push(format!("annotation {key}: {} is ignored, expected {words}", shown(text)));
-                }
-            }
-            None if reported < MAX_UNKNOWN => {
-                let warning = unknown(key);
-                reported += usize::from(warning.is_some());
-                checked.warnings.extend(warning);
-            }
-            None => {}
+        let Some(row) = row(key) else { continue };
+        if let Some(expected) = wrong(row.syntax, text) {
+            let (key, given) = (key.clone(), text.to_owned());
+            checked.errors.push(AnnotationError::NotAccepted { key, given, expected });
+        }
+        checked.warnings.extend(fails_envoy(row, text));
+        if let Syntax::WordOrIgnored(words) = row.syntax
+            && !words.contains(&text)
+            && key != keys::INJECT
+        {
+            let words = words.join(" or ");
+            checked.warnings.push(format!("annotation {key}: {} is ignored, expected {words}", shown(text)));
         }
     }
+    checked.warnings.extend(unknown_keys(pod));
     let capture = Capture::of(pod);
     checked.errors.extend(capture.errors);
     checked.warnings.extend(capture.warnings);
@@ -191,6 +177,12 @@ const PREFIXES: [&str; 8] = [
 const MAX_DISTANCE: usize = 4;
 /// Maximum number of reported unknown keys: more are not misspellings.
 const MAX_UNKNOWN: usize = 20;
+
+/// The annotations of Istio that mean nothing, each in a sentence: often a known one, misspelt.
+pub(crate) fn unknown_keys(pod: &Value) -> Vec<String> {
+    let keys = list::metadata(pod, "annotations").into_iter().flat_map(|map| map.keys());
+    keys.filter(|key| row(key).is_none()).filter_map(|key| unknown(key)).take(MAX_UNKNOWN).collect()
+}
 
 fn unknown(key: &str) -> Option<String> {
     PREFIXES.iter().find(|prefix| key.starts_with(**prefix))?;
