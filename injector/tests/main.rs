@@ -15,6 +15,7 @@
 )]
 
 mod builtin;
+mod canary;
 mod capture;
 mod cli;
 mod cluster;

@@ -13,6 +13,8 @@
     reason = "tests"
 )]
 
+#[path = "../canary.rs"]
+mod canary;
 mod common;
 mod templates;
 mod values;
@@ -191,10 +193,18 @@ fn no_text_changes_what_a_pod_may_do() {
     assert!(refused > 100 && held > 100, "refused {refused}, held {held}");
 }
 
+/// With the config, the values and the mesh config of an installation of Istio.
+fn readme_s_canary_changes_only_the_init_image() {
+    let [config, values, mesh] =
+        ["inject-config.yaml", "inject-values.json", "mesh-config.yaml"].map(common::read);
+    canary::only_the_init_image_differs(&config, Some(&values), Some(&mesh));
+}
+
 fn main() {
     let arguments = Arguments::from_args();
     let absent = common::data().is_none();
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
+        ("readme_s_canary_changes_only_the_init_image", readme_s_canary_changes_only_the_init_image),
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
         ("only_added_parts_are_removed", only_added_parts_are_removed),
