@@ -9,6 +9,8 @@
 
 mod shells;
 
+use std::process::Command;
+
 use istio_iptables::cli;
 
 const NAME: &str = "istio-iptables";
@@ -65,6 +67,38 @@ fn zsh_completes_commands_options_and_values() {
     assert_eq!(zsh("cleanup --reroute\t"), "cleanup --reroute");
     // An option of `explain` only.
     assert_eq!(zsh("cleanup --prot\t"), "cleanup --prot");
+}
+
+/// Of this process: its number and its name.
+fn own_process() -> (String, String) {
+    (std::process::id().to_string(), std::fs::read_to_string("/proc/self/comm").unwrap().trim().to_owned())
+}
+
+#[test]
+fn processes_are_completed_by_number_and_name() {
+    let (pid, name) = own_process();
+    let bash = text("bash");
+    let bash = |words: &[&str]| shells::bash(NAME, &bash, words);
+    let both = format!("{pid} ({name})");
+    for typed in [&pid[..1], &name] {
+        for words in [&["check", "--pid", typed][..], &["--pid", "=", typed]] {
+            let found = bash(words);
+            assert!(found.contains(&both) || found == [pid.clone()], "{words:?}: {found:?}");
+        }
+    }
+    // A number that is the only one is inserted without its name.
+    let found = bash(&["check", "--pid", &pid]);
+    assert!(found == [pid.clone()] || found.contains(&both) && found.len() > 1, "{found:?}");
+    assert_eq!(bash(&["check", "--pid", "no-such-process"]), [""; 0]);
+    let fish = shells::fish(&text("fish"), &format!("{NAME} explain --pid {pid}"));
+    assert!(fish.contains(&pid), "{fish:?}");
+    // The number without its last digit is one of several; all of it is completed to itself.
+    let zsh = shells::zsh(NAME, &text("zsh"), &format!("check --pi\t{pid}\t"));
+    assert_eq!(zsh, format!("check --pid={pid}"));
+    let names =
+        "compdef() {}; _describe() { print -l -- $processes; }; eval \"$SCRIPT\"; _istio_iptables_processes";
+    let names = shells::run(Command::new("zsh").args(["-f", "-c", names]).env("SCRIPT", text("zsh")));
+    assert!(names.lines().any(|line| line == format!("{pid}:{name}")), "{names}");
 }
 
 #[test]

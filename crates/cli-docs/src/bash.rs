@@ -19,6 +19,18 @@ const HEAD: &str = r#"() {
         case $word in
 "#;
 
+/// Processes by the beginning of their number or name. Both are listed, the number alone is inserted.
+const PROCESSES: &str = r#"
+        compopt +o default 2>/dev/null
+        COMPREPLY=()
+        for word in /proc/[1-9]*/comm; do
+            { read -r words <"$word"; } 2>/dev/null || continue
+            word=${word#/proc/} word=${word%/comm}
+            [[ $word == "$cur"* || $words == "$cur"* ]] && COMPREPLY+=("$word ($words)")
+        done
+        ((${#COMPREPLY[@]} == 1)) && COMPREPLY=("${COMPREPLY[0]%% *}")
+        return ;;"#;
+
 pub(crate) fn script(command: &Command) -> String {
     let (name, function) = (command.get_name(), function(command));
     let mut text = ["# Completion of ", name, " for bash.\n_", &function, HEAD].concat();
@@ -73,6 +85,9 @@ fn values(text: &mut String, command: &str, definition: &Command) {
             }
             Value::Words(words) => {
                 line(text, &["    ", &patterns(SPACE_OR_EQUALS).join("|"), ") words='", &words, "' ;;"]);
+            }
+            Value::Process => {
+                line(text, &["    ", &patterns(SPACE_OR_EQUALS).join("|"), ")", PROCESSES]);
             }
             Value::File => line(text, &["    ", &patterns(SPACE_OR_EQUALS).join("|"), ") ;;"]),
             Value::Any => any.extend(patterns(SPACE_OR_EQUALS)),

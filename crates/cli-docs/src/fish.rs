@@ -42,6 +42,7 @@ fn option(text: &mut String, start: &str, argument: &Arg) {
         Value::Words(words) if is_path(argument) => [" -F -a ", &quoted(&words)].concat(),
         Value::Words(words) => [" -x -a ", &quoted(&words)].concat(),
         Value::File => " -r -F".to_owned(),
+        Value::Process => " -x -a '(__fish_complete_pids)'".to_owned(),
         Value::Any if argument.is_positional() => return,
         Value::Any => " -x".to_owned(),
     };

@@ -38,6 +38,8 @@ pub(crate) enum Value {
     Words(String),
     /// A file.
     File,
+    /// A process of this machine.
+    Process,
     /// Any text.
     Any,
 }
@@ -53,7 +55,8 @@ pub(crate) fn value(argument: &Arg) -> Value {
     match value_name(argument).as_str() {
         _ if is_optional => Value::Optional(words.join(" ")),
         _ if !words.is_empty() => Value::Words(words.join(" ")),
-        "FILE" | "PATH" => Value::File,
+        "DIR" | "FILE" | "PATH" => Value::File,
+        "PID" => Value::Process,
         _ => Value::Any,
     }
 }

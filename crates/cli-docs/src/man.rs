@@ -54,7 +54,7 @@ fn option(page: &mut String, argument: &Arg) {
     let value = match value(argument) {
         Value::None => String::new(),
         Value::Optional(_) => ["[=", &placeholder, "]"].concat(),
-        Value::Words(_) | Value::File | Value::Any => [" ", &placeholder].concat(),
+        Value::Words(_) | Value::File | Value::Process | Value::Any => [" ", &placeholder].concat(),
     };
     page.extend([".TP\n", &title.join(", "), &value, "\n", &roff(&plain(argument.get_help())), "\n"]);
 }

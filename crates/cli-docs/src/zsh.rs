@@ -7,15 +7,29 @@ use super::{
     value_name,
 };
 
+/// Processes by their numbers, with their names.
+const PROCESSES: &str = r#"    local file
+    local -a processes
+    for file in /proc/[1-9]*/comm(N); do
+        processes+=("${${file#/proc/}%/comm}:$(<$file)")
+    done 2>/dev/null
+    _describe process processes
+"#;
+
 pub(crate) fn script(command: &Command) -> String {
     let (name, function) = (command.get_name(), function(command));
-    let mut text = ["#compdef ", name, "\n_", &function, "() {\n"].concat();
+    let mut text = ["#compdef ", name, "\n"].concat();
+    let subs = command.get_subcommands().flat_map(arguments);
+    if arguments(command).chain(subs).any(|argument| matches!(value(argument), Value::Process)) {
+        text.extend(["_", &function, "_processes() {\n", PROCESSES, "}\n"]);
+    }
+    text.extend(["_", &function, "() {\n"]);
     text.push_str(
         "    local context state state_descr line curcontext=$curcontext\n    typeset -A opt_args\n",
     );
     text.push_str("    local -a options=(\n");
     for argument in arguments(command).chain(&standard(true)) {
-        option(&mut text, argument);
+        option(&mut text, &function, argument);
     }
     text.push_str("    )\n    local -a commands=(\n");
     for sub in command.get_subcommands() {
@@ -30,7 +44,7 @@ pub(crate) fn script(command: &Command) -> String {
     for sub in command.get_subcommands() {
         text.extend(["        ", &command_names(sub).join("|"), ") options=(\n"]);
         for argument in arguments(sub).chain(inherited(command, sub)).chain(&standard(false)) {
-            option(&mut text, argument);
+            option(&mut text, &function, argument);
         }
         text.push_str("        ) ;;\n");
     }
@@ -40,7 +54,7 @@ pub(crate) fn script(command: &Command) -> String {
     text
 }
 
-fn option(text: &mut String, argument: &Arg) {
+fn option(text: &mut String, function: &str, argument: &Arg) {
     let value = value(argument);
     let name = value_name(argument);
     let candidates = match &value {
@@ -48,6 +62,7 @@ fn option(text: &mut String, argument: &Arg) {
         Value::Optional(words) => ["::", &name, ":(", words, ")"].concat(),
         Value::Words(words) => [":", &name, ":(", words, ")"].concat(),
         Value::File => [":", &name, ":_files"].concat(),
+        Value::Process => [":", &name, ":_", function, "_processes"].concat(),
         Value::Any => [":", &name, ": "].concat(),
     };
     let mut spec = |start: &str, rest: &str| {
@@ -60,7 +75,9 @@ fn option(text: &mut String, argument: &Arg) {
             }
             // A bare message would take the place of options.
             Value::Any => spec("*:", &[&name, ":()"].concat()),
-            Value::None | Value::Optional(_) | Value::Words(_) | Value::File => spec("*", &candidates),
+            Value::None | Value::Optional(_) | Value::Words(_) | Value::File | Value::Process => {
+                spec("*", &candidates)
+            }
         };
     }
     let help = summary(argument.get_help());
@@ -71,8 +88,8 @@ fn option(text: &mut String, argument: &Arg) {
         let with_value = match (&value, name.starts_with("--")) {
             (Value::None, _) | (Value::Optional(_), false) => None,
             (Value::Optional(_), true) => Some("=-"),
-            (Value::Words(_) | Value::File | Value::Any, true) => Some("="),
-            (Value::Words(_) | Value::File | Value::Any, false) => Some("+"),
+            (Value::Words(_) | Value::File | Value::Process | Value::Any, true) => Some("="),
+            (Value::Words(_) | Value::File | Value::Process | Value::Any, false) => Some("+"),
         };
         let candidates = if with_value.is_some() { candidates.as_str() } else { "" };
         spec(&["*", &name, with_value.unwrap_or_default()].concat(), &[help.as_str(), candidates].concat());

@@ -17,7 +17,15 @@ use crate::plugin;
 use crate::usage;
 
 use given::ParsedArgs;
-use table::{AUDIT, COMMON, INSTALL, OF_INSTALLATION, STATUS, UNINSTALL, help};
+use table::help;
+
+pub use table::Row;
+
+/// The options of a command of the agent, and the platforms of `--platform`.
+#[must_use]
+pub fn rows(command: &str) -> Vec<Row> {
+    table::rows(command)
+}
 
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
 pub const CONF_NAME: &str = "cni-conf-name";
@@ -149,7 +157,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
 
 /// [`install`], with this name of the command in `--help`.
 pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'static str), InstallError> {
-    let rows = [COMMON.as_slice(), &INSTALL].concat();
+    let rows = rows("install");
     let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     if let Some(text) = text(&given, command, &rows) {
@@ -196,7 +204,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
 }
 
 /// The requested text: `--help` or `--version`.
-fn text(given: &ParsedArgs, command: &str, rows: &[table::Row]) -> Option<String> {
+fn text(given: &ParsedArgs, command: &str, rows: &[Row]) -> Option<String> {
     if given.flag("help") {
         Some(help(command, rows))
     } else {
@@ -253,7 +261,7 @@ fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
 /// # Errors
 /// The first argument that is not accepted.
 pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallError> {
-    let rows = [COMMON.as_slice(), &UNINSTALL].concat();
+    let rows = rows("uninstall");
     let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     if let Some(text) = text(&given, "istio-cni uninstall", &rows) {
@@ -269,7 +277,7 @@ pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallErro
 /// # Errors
 /// The first argument that is not accepted.
 pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> {
-    let rows = [COMMON.as_slice(), &STATUS].concat();
+    let rows = rows("status");
     let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     let command = match text(&given, "istio-cni status", &rows) {
@@ -284,8 +292,7 @@ pub fn status(args: &[String]) -> Result<(Command, &'static str), InstallError> 
 /// # Errors
 /// The first argument that is not accepted.
 pub fn audit(args: &[String]) -> Result<(Command, &'static str), InstallError> {
-    let common = COMMON.into_iter().filter(|(name, ..)| !OF_INSTALLATION.contains(name));
-    let rows: Vec<_> = common.chain(AUDIT).collect();
+    let rows = rows("audit");
     let given = ParsedArgs::read(&rows, args)?;
     let level = given.log_level()?;
     if let Some(text) = text(&given, "istio-cni audit", &rows) {

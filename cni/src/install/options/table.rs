@@ -3,14 +3,14 @@
 use crate::install::platform::PLATFORMS;
 
 /// One option: name, value if it takes one, what it does.
-pub(super) type Row = (&'static str, Option<&'static str>, &'static str);
+pub type Row = (&'static str, Option<&'static str>, &'static str);
 
 pub(super) const COMMON: [Row; 7] = [
     ("platform", Some("NAME"), "platform that determines the directories, see below [default: default]"),
     ("net-dir", Some("DIR"), "directory of network configurations [default: by platform]"),
     ("bin-dir", Some("DIR"), "directory of plugin programs [default: by platform]"),
     ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
-    ("log-level", Some("LEVEL"), "error, warn, info or debug [default: info]"),
+    ("log-level", Some("error|warn|info|debug"), "least level of log lines [default: info]"),
     ("help", None, "print this help (-h)"),
     ("version", None, "print the version (-V)"),
 ];
@@ -32,7 +32,7 @@ pub(super) const OF_INSTALLATION: [&str; 3] = ["platform", "net-dir", "bin-dir"]
 pub(super) const AUDIT: [Row; 3] = [
     ("node", None, "all captured pods of this node: the default, and the only choice"),
     NETNS_DIR,
-    ("output", Some("FORM"), "text or json [default: text]"),
+    ("output", Some("text|json"), "form of the report [default: text]"),
 ];
 
 pub(super) const INSTALL: [Row; 20] = [
@@ -40,7 +40,7 @@ pub(super) const INSTALL: [Row; 20] = [
     ("once", None, "install, verify and exit"),
     (
         "drop-in",
-        Some("WHEN"),
+        Some("auto|yes|no"),
         "yes: write a drop-in file next to the network configuration list, for libcni 1.3 or later; no: edit the list; auto: yes if \
          the runtime in the Node object supports it (containerd 2.1, CRI-O 1.33), otherwise no [default: auto]",
     ),
@@ -86,7 +86,7 @@ pub(super) const INSTALL: [Row; 20] = [
     ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
     (
         "guard",
-        Some("WHAT"),
+        Some("repair|lockdown|report|off"),
         "what follows a change of a captured pod's rules by another program: repair; lockdown: also drop what they would capture until they are live again; report; off: no comparison [default: repair]",
     ),
     NETNS_DIR,
@@ -107,6 +107,17 @@ pub(super) const UNINSTALL: [Row; 2] = [
     ("binary", None, "also remove the program, unless a configuration or a cached result names it"),
     ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]"),
 ];
+
+/// The options of a command of the agent; those of `install` for any other word.
+pub(super) fn rows(command: &str) -> Vec<Row> {
+    let common = COMMON.into_iter();
+    match command {
+        "status" => common.chain(STATUS).collect(),
+        "audit" => common.filter(|(name, ..)| !OF_INSTALLATION.contains(name)).chain(AUDIT).collect(),
+        "uninstall" => common.chain(UNINSTALL).collect(),
+        _ => common.chain(INSTALL).collect(),
+    }
+}
 
 /// What `--help` prints.
 pub(super) fn help(program: &str, rows: &[Row]) -> String {
