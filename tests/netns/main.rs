@@ -22,6 +22,7 @@ mod backend_switch;
 mod broken_pods;
 mod bundle;
 mod capture_removal;
+mod captured_by_istio;
 mod chaos;
 mod check;
 mod check_changed;

@@ -37,13 +37,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 7] = ["--dual-stack", "-i", "*", "-b", "*", "-o", "9090"];
 
 /// A running `observe` with `--output json`.
-struct Observer {
+pub(crate) struct Observer {
     child: Child,
     lines: Receiver<Value>,
 }
 
 impl Observer {
-    fn start(pod: &Pod, args: &[&str]) -> Self {
+    pub(crate) fn start(pod: &Pod, args: &[&str]) -> Self {
         let flag = pod.fixture.backend.flag();
         let mut child = pod.namespace.run(|| {
             let mut command = Command::new(&*BUILT);
@@ -72,7 +72,7 @@ impl Observer {
     }
 
     /// The next connection to this end, after any others.
-    fn to(&self, to: SocketAddr) -> Value {
+    pub(crate) fn to(&self, to: SocketAddr) -> Value {
         let to = to.to_string();
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{to}: no connection"));
@@ -83,7 +83,7 @@ impl Observer {
     }
 
     /// Ends it by a signal. Returns the summary.
-    fn end(mut self) -> Value {
+    pub(crate) fn end(mut self) -> Value {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGINT).expect("send a signal");
         self.has_ended()
     }
