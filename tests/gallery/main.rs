@@ -17,6 +17,7 @@ mod mutation;
 mod pages;
 mod parity;
 mod recorded;
+mod recorded_cases;
 mod scenario;
 
 use std::collections::BTreeSet;

@@ -15,7 +15,7 @@ use istio_iptables::{nft, parse, policy};
 use serde_json::Value;
 
 /// The recorded cases, in `CONFORMANCE_DATA` or beside this repository.
-fn cases() -> Option<String> {
+pub(crate) fn cases() -> Option<String> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
     let path =
         std::env::var_os("CONFORMANCE_DATA").map_or_else(beside, PathBuf::from).join("capture-cases.jsonl");
@@ -26,7 +26,7 @@ fn cases() -> Option<String> {
     cases
 }
 
-fn words(value: &Value) -> Vec<String> {
+pub(crate) fn words(value: &Value) -> Vec<String> {
     value
         .as_array()
         .map(|items| items.iter().map(|item| item.as_str().unwrap().to_owned()).collect())
