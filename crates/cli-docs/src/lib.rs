@@ -1,4 +1,13 @@
 //! Completion scripts for shells, and a man page, generated from the definition of a command line.
+//!
+//! ```
+//! use clap::{Arg, Command};
+//!
+//! let greet = Command::new("greet").about("Greets").arg(Arg::new("name").long("name").help("Whom to greet"));
+//! let script = cli_docs::text("bash", &greet).expect("one of TEXTS");
+//! assert!(script.contains("--name") && script.contains("complete -o default -F _greet greet"));
+//! assert_eq!(cli_docs::text("tcsh", &greet), None);
+//! ```
 
 mod bash;
 mod fish;

@@ -5,6 +5,18 @@
 //! of other kinds, for programs that enter them from outside. [`User`]s are clients and servers with their
 //! own uid; a [`Server`] responds with the facts of the call: see [`Response`].
 //!
+//! ```no_run
+//! use netlab::{Listen, Namespace, User};
+//!
+//! let [client, server] = [(); 2].map(|()| Namespace::with_loopback());
+//! client.connect("eth0", &server, "eth0");
+//! client.add_address([10, 0, 0, 1].into(), 24, "eth0");
+//! server.add_address([10, 0, 0, 2].into(), 24, "eth0");
+//! let _app = User::new(&server, 1000, 1000).serve("app", &[Listen::Tcp(8080)]);
+//! let response = User::new(&client, 0, 0).call(([10, 0, 0, 2], 8080).into());
+//! response.served_by("app");
+//! ```
+//!
 //! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. A panic
 //! names what is missing: a test without it must fail.
 
