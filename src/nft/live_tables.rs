@@ -247,17 +247,13 @@ fn reason(rule: &Rule) -> Option<Why> {
 /// The table in the form in which it is compared; foreign rules keep their handles, which no comparison is
 /// affected by: a table with such a rule is not equal to one of ours.
 fn with_foreign_handles(table: Table) -> Table {
-    let is_foreign = |rule: &Rule| reason(rule).is_none();
-    let chains = table.chains.iter();
-    let handles: Vec<_> = chains
-        .filter(|chain| chain.rules.iter().any(is_foreign))
-        .map(|chain| (chain.name.clone(), chain.rules.iter().map(|rule| rule.handle).collect::<Vec<_>>()))
-        .collect();
+    let read = table.chains.clone();
     let mut table = first_names(table).normalized();
-    for (name, handles) in handles {
-        let rules = table.chains.iter_mut().filter(|chain| chain.name == name);
-        let rules = rules.flat_map(|chain| &mut chain.rules).zip(handles);
-        rules.filter(|(rule, _)| is_foreign(rule)).for_each(|(rule, handle)| rule.handle = handle);
+    for chain in &mut table.chains {
+        let Some(read) = read.iter().find(|read| read.name == chain.name) else { continue };
+        for (rule, read) in chain.rules.iter_mut().zip(&read.rules) {
+            rule.handle = read.handle.filter(|_| reason(read).is_none());
+        }
     }
     table
 }
