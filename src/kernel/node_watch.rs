@@ -72,7 +72,7 @@ impl NodeWatch {
         id.filter(|id| *id >= 0).ok_or_else(|| io::Error::other("the kernel gives the namespace no id"))
     }
 
-    /// The changes that were noticed so far; `None` if some notices are lost.
+    /// The changes of other processes that were noticed so far; `None` if some notices are lost.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -15,7 +15,7 @@ use super::procfs;
 /// What ends a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Transactions changed rules of this network namespace.
+    /// Transactions of other processes changed rules of this network namespace.
     Changed(Vec<Change>),
     /// The process that is watched has ended.
     Ended,
@@ -34,8 +34,6 @@ pub struct Watch {
     changes: Option<Changes>,
     signals: SignalFd,
     process: Option<Process>,
-    /// The name of this program, as the kernel announces it.
-    own_name: String,
 }
 
 /// A process that is watched.
@@ -96,8 +94,7 @@ impl Watch {
             Err(error) => return Err(error),
         };
         let signals = SignalFd::with_flags(&asking, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let own_name = procfs::read_own("comm")?.trim_end().to_owned();
-        Ok(Self { changes, signals, process, own_name })
+        Ok(Self { changes, signals, process })
     }
 
     /// Whether changes are noticed.
@@ -168,23 +165,45 @@ impl Watch {
         })
     }
 
-    /// The changes of other programs that were noticed so far, right after one of this program; `None` if
-    /// some notices are lost.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
-        let mut taken = self.take()?;
-        let own = self.own_name.as_str();
-        taken.iter_mut().for_each(|changes| changes.retain(|change| change.program != own));
-        Ok(taken)
-    }
-
-    /// The changes that were noticed so far; `None` if some notices are lost.
+    /// The changes of other processes that were noticed so far; `None` if some notices are lost.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn take(&mut self) -> io::Result<Option<Vec<Change>>> {
         self.changes.as_mut().map_or_else(|| Ok(Some(Vec::new())), Changes::take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::nftables::{Client, inet};
+    use netlab::in_new_namespace;
+    use netlab::process::run;
+    use nfnetlink::nftables::{Batch, Table};
+
+    fn make_table(name: &str) {
+        let mut batch = Batch::new();
+        batch.create_table(&Table::new(inet(name)));
+        Client::open().unwrap().commit(&batch).unwrap();
+    }
+
+    #[test]
+    fn changes_of_this_process_are_known_by_the_port_and_not_by_the_name_of_the_program() {
+        in_new_namespace(|| {
+            let mut watch = Watch::new(None).unwrap();
+            make_table("own");
+            assert_eq!(watch.take().unwrap(), Some(Vec::new()));
+            let folder = tempfile::tempdir().unwrap();
+            let name = procfs::read_own("comm").unwrap().trim_end().to_owned();
+            let namesake = folder.path().join(&name);
+            let nft = ["/usr/sbin/nft", "/sbin/nft"].into_iter().find(|path| std::fs::exists(path).unwrap());
+            std::fs::copy(nft.expect("nft"), &namesake).unwrap();
+            run(namesake.to_str().unwrap(), &["add", "table", "inet", "foreign"]);
+            make_table("own2");
+            let taken = watch.take().unwrap().expect("no notice is lost");
+            let programs: Vec<_> = taken.into_iter().map(|change| change.program).collect();
+            assert_eq!(programs, [name]);
+        });
     }
 }

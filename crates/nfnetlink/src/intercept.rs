@@ -53,8 +53,8 @@ mod tests {
         intercept(Some(|protocol, request, _| {
             assert_eq!(protocol, Protocol::Route);
             let mut bytes = Vec::new();
-            push(&mut bytes, &Reply { kind: 16, flags: 0, sequence: 7, body: &[1, 2, 3] });
-            push(&mut bytes, &Reply { kind: 16, flags: 0, sequence: 7, body: &[4] });
+            push(&mut bytes, &Reply { kind: 16, flags: 0, sequence: 7, port: 0, body: &[1, 2, 3] });
+            push(&mut bytes, &Reply { kind: 16, flags: 0, sequence: 7, port: 0, body: &[4] });
             if request.is_empty() { Ok(Vec::new()) } else { Ok(bytes) }
         }));
         let mut socket = Socket::open(Protocol::Route).unwrap();

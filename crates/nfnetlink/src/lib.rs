@@ -13,6 +13,7 @@ mod intercept;
 mod message;
 pub mod nftables;
 mod notices;
+mod ports;
 mod reply;
 mod requests;
 mod socket;

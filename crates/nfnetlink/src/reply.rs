@@ -23,6 +23,8 @@ pub struct Reply<'a> {
     pub flags: u16,
     /// The number of the request it replies to.
     pub sequence: u32,
+    /// The port id of the socket that it replies to; in a notice, of the one that made the change.
+    pub port: u32,
     /// Fixed header and attributes.
     pub body: &'a [u8],
 }
@@ -87,7 +89,7 @@ pub(crate) struct ExtendedError {
 pub(super) fn replies(mut datagram: &[u8]) -> impl Iterator<Item = Reply<'_>> {
     std::iter::from_fn(move || {
         let header: &[u8; HEADER] = datagram.first_chunk()?;
-        let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, ..] = *header;
+        let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, p0, p1, p2, p3] = *header;
         let length = usize::try_from(u32::from_ne_bytes([l0, l1, l2, l3])).ok()?;
         let body = datagram.get(HEADER..length)?;
         datagram = datagram.get(aligned(length)..).unwrap_or_default();
@@ -95,6 +97,7 @@ pub(super) fn replies(mut datagram: &[u8]) -> impl Iterator<Item = Reply<'_>> {
             kind: u16::from_ne_bytes([k0, k1]),
             flags: u16::from_ne_bytes([f0, f1]),
             sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
+            port: u32::from_ne_bytes([p0, p1, p2, p3]),
             body,
         })
     })
@@ -227,7 +230,9 @@ mod tests {
 
     #[test]
     fn an_error_is_an_errno_and_zero_an_acknowledgement() {
-        let of = |kind, code: i32| status(&Reply { kind, flags: 0, sequence: 1, body: &code.to_ne_bytes() });
+        let of = |kind, code: i32| {
+            status(&Reply { kind, flags: 0, sequence: 1, port: 0, body: &code.to_ne_bytes() })
+        };
         assert_eq!(of(NLMSG_ERROR, -libc::EPERM), Some(Err(Errno::EPERM)));
         assert_eq!(of(NLMSG_ERROR, 0), Some(Ok(())));
         assert_eq!(of(NLMSG_DONE, 0), Some(Ok(())));

@@ -13,6 +13,7 @@ use nix::sys::time::TimeVal;
 
 use crate::buffer::Buffer;
 use crate::intercept::{self, Interceptor};
+use crate::ports::Ports;
 use crate::reply::{replies, status};
 use crate::{Message, Reply, request_flags};
 
@@ -114,6 +115,17 @@ impl Socket {
             Protocol::SockDiag | Protocol::Xfrm => {}
         }
         Ok(Self { descriptor, sequence: 1, buffer: Buffer::default(), protocol, interceptor: None })
+    }
+
+    /// Opens a socket for transactions of nf_tables: what this process does by it is known as its own change
+    /// where [changes](crate::nftables::Changes) are noticed.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT` if the kernel has no netlink for netfilter.
+    pub fn open_for_transactions() -> io::Result<Self> {
+        let socket = Self::open(Protocol::Netfilter)?;
+        Ports::own().give(&socket);
+        Ok(socket)
     }
 
     /// Whether the send buffer may be made larger than `net.core.wmem_max`.

@@ -147,10 +147,6 @@ impl Driver for Terminal {
         self.watch.take()
     }
 
-    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
-        self.watch.take_of_others()
-    }
-
     fn report(&mut self, event: &Event) -> Result<(), Failure> {
         event.report(self.output)
     }

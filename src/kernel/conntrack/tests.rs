@@ -277,14 +277,14 @@ fn errors_name_the_missing_capability_or_module() {
 proptest! {
     #[test]
     fn no_bytes_make_reading_an_entry_panic(kind: u16, body in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Entry::read(&Reply { kind, flags: 0, sequence: 0, body: &body });
+        let _ = Entry::read(&Reply { kind, flags: 0, sequence: 0, port: 0, body: &body });
     }
 
     #[test]
     fn a_request_for_an_entry_reads_back_as_its_tuple(cut in 0_usize..400) {
         let new = untracked(Family::V6, 7);
         let body = request::create(&new).body().to_vec();
-        let read = |body: &[u8]| Entry::read(&Reply { kind: 256, flags: 0, sequence: 0, body });
+        let read = |body: &[u8]| Entry::read(&Reply { kind: 256, flags: 0, sequence: 0, port: 0, body });
         prop_assert_eq!(read(&body).map(|entry| entry.original), Some(new.original));
         let _ = read(body.get(..cut).unwrap_or(&body));
     }

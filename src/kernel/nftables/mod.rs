@@ -13,7 +13,7 @@ pub use commit::{Live, delete_tables_at};
 pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
 pub use whole_tables::{members, read, read_without_elements, tables_in_path, try_scratch, write, write_by};
 
-use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
+use super::netlink::{BatchError, Message, Reply, Socket};
 
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 /// Length of `struct nfgenmsg`.
@@ -119,7 +119,7 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses; `EPROTONOSUPPORT` if it has no netlink for netfilter.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: Socket::open(Protocol::Netfilter)? })
+        Ok(Self { socket: Socket::open_for_transactions()? })
     }
 
     /// Opens a socket in the current thread's network namespace, if the kernel has nf_tables.

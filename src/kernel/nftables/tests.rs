@@ -75,7 +75,7 @@ fn tables_go_together_or_not_at_all() {
 #[test]
 fn a_transaction_bigger_than_the_default_buffer_is_sent_whole() {
     in_new_namespace(|| {
-        let mut socket = Socket::open(Protocol::Netfilter).unwrap();
+        let mut socket = Socket::open_for_transactions().unwrap();
         let many = |kind: Kind| -> Vec<Message> {
             let named = |n| message(kind, 2).with_text(NFTA_TABLE_NAME, &format!("t{n}"));
             (0..20_000).map(|n| named(n % 100)).collect()

@@ -315,7 +315,7 @@ proptest! {
             *first = family;
         }
         for kind in [libc::RTM_NEWADDR, libc::RTM_NEWRULE, libc::RTM_NEWROUTE] {
-            let reply = Reply { kind, flags: 0, sequence: 0, body: &body };
+            let reply = Reply { kind, flags: 0, sequence: 0, port: 0, body: &body };
             let _ = (address::read_address(&reply), rule::read_rule(&reply), route::read_route(&reply));
         }
     }

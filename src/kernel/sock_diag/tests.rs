@@ -85,7 +85,7 @@ fn a_connection_that_has_just_ended_counts() {
 proptest! {
     #[test]
     fn no_bytes_make_reading_a_socket_panic(body in proptest::collection::vec(any::<u8>(), 0..100)) {
-        let whole = InetSocket::read(&Reply { kind: SOCK_DIAG_BY_FAMILY, flags: 0, sequence: 0, body: &body });
+        let whole = InetSocket::read(&Reply { kind: SOCK_DIAG_BY_FAMILY, flags: 0, sequence: 0, port: 0, body: &body });
         prop_assert!(whole.is_none() || body.len() >= REPLY);
     }
 }

@@ -31,7 +31,7 @@ use self::afterwards::{Afterwards, Ended};
 use self::escaped::Escaped;
 use self::events::StateEvents;
 use self::incident::Incident;
-use self::notices::{Notices, Pod, THREAD};
+use self::notices::{Notices, Pod};
 use self::pod::{PodRules, expected, open};
 use super::error::InstallError;
 use super::files;
@@ -41,6 +41,8 @@ use super::pods::Pods;
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
 
+/// The name of the guard's thread: at most 15 bytes.
+const THREAD: &str = "istio-cni-guard";
 /// The longest time between two comparisons of a pod: changes of iptables-legacy are not announced, and
 /// notices can be lost.
 const AUDIT: Duration = Duration::from_secs(30);

@@ -13,9 +13,6 @@ use istio_iptables::text::one_line;
 use super::super::metrics::Metrics;
 use super::incident::Incident;
 
-/// The guard's thread, by which the kernel announces its repairs: at most 15 bytes.
-pub(super) const THREAD: &str = "istio-cni-guard";
-
 /// What was noticed.
 #[derive(Debug)]
 pub(super) struct Notices {
@@ -84,12 +81,6 @@ impl Driver for Pod<'_> {
         }
         let taken = self.id.and_then(|id| self.notices.pending.remove(&id));
         Ok(Some(taken.map(|(_, changes)| changes).unwrap_or_default()))
-    }
-
-    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
-        let mut taken = self.take()?;
-        taken.iter_mut().for_each(|changes| changes.retain(|change| change.program != THREAD));
-        Ok(taken)
     }
 
     fn report(&mut self, event: &Event) -> Result<(), Failure> {

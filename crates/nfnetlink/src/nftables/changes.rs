@@ -8,6 +8,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::filter;
 
 use super::number::{GEN_ID, GEN_PROCESS_ID, GEN_PROCESS_NAME, NEW_GENERATION, NFGENMSG};
+use crate::ports::Ports;
 use crate::{Group, Notices, Protocol, Reply, Socket};
 
 /// Lets a socket receive the notices of all network namespaces that have an id in its own one.
@@ -22,7 +23,7 @@ nix::setsockopt_impl!(
     sockopt::SetBool
 );
 
-/// One transaction.
+/// One transaction of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The number of changes that the rules have seen with it.
@@ -39,7 +40,8 @@ impl Change {
     fn read(reply: &Reply<'_>, namespace: Option<i32>) -> Option<Self> {
         let of = |kind| reply.attributes(NFGENMSG).of(kind);
         let number = |kind| of(kind).and_then(|attribute| attribute.be32()).unwrap_or(0);
-        (reply.kind == NEW_GENERATION).then(|| Self {
+        let is_foreign = reply.kind == NEW_GENERATION && !Ports::own().has(reply.port);
+        is_foreign.then(|| Self {
             generation: number(GEN_ID),
             pid: number(GEN_PROCESS_ID),
             program: of(GEN_PROCESS_NAME).map(|name| name.text()).unwrap_or_default(),
@@ -80,7 +82,9 @@ impl Changes {
         Ok(Self { notices: Notices::listen(socket, Group::Nftables)? })
     }
 
-    /// The transactions of which notices are there; `None` if some were lost because there were too many.
+    /// The transactions of other processes of which notices are there; `None` if some were lost because there
+    /// were too many. Own ones are known by the port ids of their sockets: any program may have this one's
+    /// name.
     ///
     /// # Errors
     /// The kernel refuses.

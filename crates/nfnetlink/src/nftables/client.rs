@@ -7,7 +7,7 @@ use super::decode::{Object, RawElements};
 use super::encode::message;
 use super::number::{self, GEN_ID, Kind, NFGENMSG};
 use super::{Batch, Chain, CommitError, Elements, Rule, Set, Table, TableName};
-use crate::{BatchError, Message, Protocol, Socket};
+use crate::{BatchError, Message, Socket};
 
 /// How often a table is read again that changes while it is read.
 const ATTEMPTS: usize = 16;
@@ -27,10 +27,10 @@ impl Client {
     /// # Errors
     /// The kernel refuses; `EPROTONOSUPPORT` if it has no netlink for netfilter.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: Socket::open(Protocol::Netfilter)? })
+        Ok(Self { socket: Socket::open_for_transactions()? })
     }
 
-    /// Goes on with an open socket of [`Protocol::Netfilter`].
+    /// Goes on with an open socket of [`crate::Protocol::Netfilter`].
     #[must_use]
     pub const fn over(socket: Socket) -> Self {
         Self { socket }

@@ -27,7 +27,7 @@ impl<R: Rules> Guard<R> {
         }
         match apply::lockdown::begin(self.rules.desired()) {
             Ok(has_begun) => {
-                let has_changed = has_begun && self.take_others(driver);
+                let has_changed = has_begun && self.take(driver);
                 if std::mem::replace(&mut self.lockdown, Lockdown::On) != Lockdown::On {
                     driver.report(&Event::Locked)?;
                 }
@@ -99,7 +99,7 @@ impl<R: Rules> Guard<R> {
             Ok(Ended::RulesChanged) => Ok(Some(Instant::now())),
             Ok(ended) => {
                 let has_ended = ended == Ended::Now;
-                let has_changed = has_ended && self.take_others(driver);
+                let has_changed = has_ended && self.take(driver);
                 let was_on = std::mem::replace(&mut self.lockdown, Lockdown::Off) == Lockdown::On;
                 if has_ended || was_on {
                     driver.report(&Event::Unlocked)?;

@@ -56,18 +56,11 @@ pub trait Rules {
 
 /// Where notices come from, and reports go to.
 pub trait Driver {
-    /// The changes that were noticed so far; `None` if some notices are lost.
+    /// The changes of other processes that were noticed so far; `None` if some notices are lost.
     ///
     /// # Errors
     /// The kernel refuses.
     fn take(&mut self) -> io::Result<Option<Vec<Change>>>;
-
-    /// The changes that other programs made so far, right after a change of this program; `None` if some
-    /// notices are lost.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>>;
 
     /// Reports.
     ///
@@ -246,8 +239,7 @@ impl<R: Rules> Guard<R> {
         self.rest_until = Instant::now() + begin.elapsed() * REST;
         let mut by = std::mem::take(&mut self.by);
         // What has changed meanwhile is compared again. A difference may be due to it already.
-        let taken = driver.take();
-        let again = self.add(taken).then_some(self.rest_until);
+        let again = self.take(driver).then_some(self.rest_until);
         if !found.is_same() || found.problems().iter().any(|finding| !self.known.contains(finding)) {
             by.extend(std::mem::take(&mut self.by));
         }
@@ -321,15 +313,15 @@ impl<R: Rules> Guard<R> {
         Ok(true)
     }
 
-    /// Takes the notices until now, apart from those of this program. Returns whether there are some.
-    fn take_others(&mut self, driver: &mut dyn Driver) -> bool {
-        let taken = driver.take_of_others();
+    /// Takes the notices until now. Returns whether there are some.
+    fn take(&mut self, driver: &mut dyn Driver) -> bool {
+        let taken = driver.take();
         self.add(taken)
     }
 
-    /// Who changed rules until now, apart from a repair of ours.
+    /// Who changed rules until now.
     fn culprits(&mut self, driver: &mut dyn Driver) -> Culprits {
-        let _ = self.take_others(driver);
+        let _ = self.take(driver);
         std::mem::take(&mut self.by)
     }
 

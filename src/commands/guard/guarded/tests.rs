@@ -48,10 +48,6 @@ impl Driver for Late {
         Ok(Some(self.0.take().into_iter().collect()))
     }
 
-    fn take_of_others(&mut self) -> io::Result<Option<Vec<Change>>> {
-        self.take()
-    }
-
     fn report(&mut self, event: &Event) -> Result<(), Failure> {
         self.1.push(event.clone());
         Ok(())

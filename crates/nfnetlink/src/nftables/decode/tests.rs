@@ -9,7 +9,7 @@ use super::*;
 use crate::Message;
 
 fn read(message: &Message, kind: Kind) -> Option<Object> {
-    Object::read(&Reply { kind: kind.number(), flags: 0, sequence: 0, body: message.body() })
+    Object::read(&Reply { kind: kind.number(), flags: 0, sequence: 0, port: 0, body: message.body() })
 }
 
 fn constant() -> impl Strategy<Value = Vec<u8>> {
@@ -110,7 +110,7 @@ proptest! {
         let at = at.index(body.len());
         body[at] ^= 1 << bit;
         let read = |body: &[u8]| {
-            Object::read(&Reply { kind: Kind::NewRule.number(), flags: 0, sequence: 0, body })
+            Object::read(&Reply { kind: Kind::NewRule.number(), flags: 0, sequence: 0, port: 0, body })
         };
         // Never a panic; and what is written from it is read as the same again.
         if let Some(Object::Rule { table, chain, rule }) = read(&body) {
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn no_bytes_make_reading_panic(kind in prop_oneof![Just(0_u16), Just(3), Just(6), Just(9), Just(12)], body in vec(any::<u8>(), 0..400)) {
         let kind = 0x0a00 | kind;
-        let object = Object::read(&Reply { kind, flags: 0, sequence: 0, body: &body });
+        let object = Object::read(&Reply { kind, flags: 0, sequence: 0, port: 0, body: &body });
         if let Some(Object::Elements(_, elements)) = object {
             let _ = elements.finish(&Elements::Ranges(Vec::new()));
         }
