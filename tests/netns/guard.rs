@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use netlab::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -38,10 +39,16 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn start(pod: &Pod, args: &[&str]) -> Self {
-        let flag = pod.fixture.backend.flag();
-        let mut child = pod.namespace.run(|| {
-            let mut command = Command::new(&*BUILT);
-            command.args(["guard", "--dual-stack", "--output", "json", "--backend", flag]).args(args);
+        Self::start_in(&pod.namespace, pod.fixture.backend, &[], args)
+    }
+
+    /// Starts one in a namespace, by other programs, which start it.
+    pub(crate) fn start_in(namespace: &Namespace, backend: Backend, by: &[&str], args: &[&str]) -> Self {
+        let words = [by, &[BUILT.as_str()]].concat();
+        let mut child = namespace.run(|| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).args(["guard", "--dual-stack", "--output", "json"]);
+            command.args(["--backend", backend.flag()]).args(args);
             command.stdout(Stdio::piped()).spawn().expect("start istio-iptables")
         });
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
@@ -108,7 +115,7 @@ impl Drop for Guard {
 }
 
 /// The first line of `check`.
-fn checked(pod: &Pod) -> String {
+pub(crate) fn checked(pod: &Pod) -> String {
     let output = pod.istio_iptables(&[&["check"], &EVERYTHING[..]].concat()).run().output();
     output
         .lines()
@@ -117,7 +124,7 @@ fn checked(pod: &Pod) -> String {
         .to_owned()
 }
 
-fn is_captured(pod: &Pod) {
+pub(crate) fn is_captured(pod: &Pod) {
     for family in pod.fixture.families() {
         let outbound = at(family.service(), 80);
         pod.app().call(outbound).captured(15001, outbound);
@@ -125,7 +132,7 @@ fn is_captured(pod: &Pod) {
 }
 
 /// Commands that change the rules of a backend, with the name of the program that the kernel announces.
-fn removals(backend: Backend) -> Vec<(&'static str, Vec<&'static str>)> {
+pub(crate) fn removals(backend: Backend) -> Vec<(&'static str, Vec<&'static str>)> {
     let of = |lines: &[&'static str]| {
         lines.iter().map(|line| (line.split(' ').next().unwrap(), line.split(' ').collect())).collect()
     };

@@ -75,6 +75,7 @@ mod foreign_warnings;
 mod forwarded;
 mod forwarded_capture;
 mod guard;
+mod guard_access;
 mod guard_lockdown;
 mod inbound;
 mod interface_settings;
