@@ -1,7 +1,9 @@
 //! Executes the steps of native nftables.
 
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use nfnetlink::nftables::{Client, CommitError, Table};
 
@@ -57,6 +59,39 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
     Ok(())
 }
 
+/// A desired state whose native tables are kept once they have been needed: to make them takes as long as to
+/// read the live ones.
+#[derive(Debug)]
+pub struct Guarded {
+    desired: DesiredState,
+    /// As they are written, and as they are compared.
+    native: OnceLock<(Vec<Table>, Vec<Table>)>,
+}
+
+impl Guarded {
+    /// Nothing is made yet.
+    #[must_use]
+    pub const fn new(desired: DesiredState) -> Self {
+        Self { desired, native: OnceLock::new() }
+    }
+
+    fn native(&self) -> &(Vec<Table>, Vec<Table>) {
+        self.native.get_or_init(|| {
+            let written: Vec<Table> = nft::tables(&self.desired.rules).iter().map(nft::encode).collect();
+            let compared = written.iter().cloned().map(Table::normalized).collect();
+            (written, compared)
+        })
+    }
+}
+
+impl Deref for Guarded {
+    type Target = DesiredState;
+
+    fn deref(&self) -> &DesiredState {
+        &self.desired
+    }
+}
+
 /// Native tables that are not as desired.
 #[derive(Debug)]
 pub struct Differing {
@@ -70,26 +105,27 @@ pub struct Differing {
 ///
 /// # Errors
 /// They cannot be read.
-pub fn differing(desired: &DesiredState) -> io::Result<Differing> {
+pub fn differing(desired: &Guarded) -> io::Result<Differing> {
     let (tables, live) = observe::native_by_client()?;
     let client = live.map(|(_, client)| client);
-    Ok(Differing { names: tables.differing(&nft::tables(&desired.rules)), _client: client })
+    Ok(Differing { names: tables.differing_from(&desired.native().1), _client: client })
 }
 
 /// Writes those native tables that are not as desired, in one transaction. Returns them.
 ///
 /// # Errors
 /// They cannot be read, or the kernel refuses; then nothing is changed.
-pub fn restore(desired: &DesiredState) -> io::Result<Differing> {
-    let wanted = nft::tables(&desired.rules);
+pub fn restore(desired: &Guarded) -> io::Result<Differing> {
     let (before, live) = observe::native_by_client()?;
-    let names = before.differing(&wanted);
+    let (written, compared) = desired.native();
+    let names = before.differing_from(compared);
     let Some((live, mut client)) = live else { return Ok(Differing { names, _client: None }) };
     if !names.is_empty() {
-        let tables = wanted.iter().filter(|table| names.contains(&table.name())).map(nft::encode);
-        let tables: Vec<Table> = tables.collect();
-        nftables::write_by(&mut client, live, &tables, &before.unwanted(&wanted))
-            .map_err(|error| error.error)?;
+        let tables = written.iter().filter(|table| names.contains(&table.name.name.as_str()));
+        let tables: Vec<Table> = tables.cloned().collect();
+        let is_desired = |name: &String| written.iter().any(|table| table.name.name == *name);
+        let delete: Vec<String> = before.names().into_iter().filter(|name| !is_desired(name)).collect();
+        nftables::write_by(&mut client, live, &tables, &delete).map_err(|error| error.error)?;
     }
     Ok(Differing { names, _client: Some(client) })
 }

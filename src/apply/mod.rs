@@ -46,7 +46,7 @@ use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::report::Failure;
 
 pub use dry_run::{Plan, dry_run};
-pub use execute_native::{Differing, differing as native_differing, restore as restore_native};
+pub use execute_native::{Differing, Guarded, differing as native_differing, restore as restore_native};
 pub use inspect::{Access, Inspection, inspect};
 
 /// Applies the desired state. Returns what holds the rules.

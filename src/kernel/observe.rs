@@ -201,10 +201,11 @@ pub fn native() -> io::Result<LiveTables> {
 /// # Errors
 /// The kernel refuses.
 pub fn native_by_client() -> io::Result<(LiveTables, Option<(Live, Client)>)> {
-    let Some(socket) = Nftables::open_if_present()? else { return Ok((LiveTables::default(), None)) };
+    let Some((mut live, mut client)) = Live::list_if_present()? else {
+        return Ok((LiveTables::default(), None));
+    };
     let is_native =
         |name: &TableName| name.family == TableFamily::Inet && NATIVE_TABLES.contains(&name.name.as_str());
-    let (mut live, mut client) = Live::list(socket)?;
     let tables = live.read_whole(&mut client, is_native)?.to_vec();
     let dormant = live.dormant().iter().filter(|name| is_native(name)).map(|name| name.name.clone());
     let tables = LiveTables::with_handles(tables, dormant.collect());

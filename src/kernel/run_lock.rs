@@ -34,7 +34,16 @@ const UNBIND: u8 = 2;
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub struct Lock {
-    _socket: Socket,
+    socket: Socket,
+}
+
+impl Lock {
+    /// Releases the lock, but does not close its socket, for which the kernel may need some milliseconds.
+    pub fn release(mut self) -> Socket {
+        // Closing it releases the lock, too.
+        let _ = self.socket.request(&command(GROUP, UNBIND));
+        self.socket
+    }
 }
 
 /// The namespace could not be locked.
@@ -77,7 +86,7 @@ pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
     }
     // A tool outlives a run that is killed; the next run has to wait for it too.
     socket.inheritable().map_err(LockError::Failed)?;
-    Ok(Lock { _socket: socket })
+    Ok(Lock { socket })
 }
 
 /// Binds the group; false if another socket has it.

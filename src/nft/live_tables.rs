@@ -96,14 +96,18 @@ impl LiveTables {
     /// The tables that are not as desired: they differ, are dormant or missing, or are not desired.
     #[must_use]
     pub fn differing(&self, desired: &[NativeTable]) -> Vec<&'static str> {
-        let is_live = |wanted: &NativeTable| {
-            let live = self.tables.iter().find(|table| table.name.name == wanted.name());
-            live.is_some_and(|live| *live == super::encode(wanted).normalized())
-                && !self.is_dormant(wanted.name())
-        };
-        let differs = |name: &&str| match desired.iter().find(|wanted| wanted.name() == *name) {
-            Some(wanted) => !is_live(wanted),
-            None => self.has(name),
+        let normalized: Vec<_> = desired.iter().map(|table| super::encode(table).normalized()).collect();
+        self.differing_from(&normalized)
+    }
+
+    /// The names of those that differ from desired ones in the form of [`Table::normalized`].
+    #[must_use]
+    pub fn differing_from(&self, desired: &[Table]) -> Vec<&'static str> {
+        let of = |tables: &[Table], name: &str| tables.iter().position(|table| table.name.name == name);
+        let differs = |name: &&str| {
+            let (live, wanted) = (of(&self.tables, name), of(desired, name));
+            let is_same = live.and_then(|at| self.tables.get(at)) == wanted.and_then(|at| desired.get(at));
+            !is_same || wanted.is_some() && self.is_dormant(name)
         };
         crate::model::NATIVE_TABLES.into_iter().filter(differs).collect()
     }

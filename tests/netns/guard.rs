@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use netlab::Namespace;
+use nfnetlink::nftables::{Batch, Client, Family, Table, TableName};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -26,8 +27,14 @@ for_each_backend_and_native!(
     a_repair_is_logged_as_drift_and_repaired,
 );
 for_these_fixtures!(only_nft: IptablesNft Dual; [every_table_flushed_by_a_script_is_repaired_at_once]);
-for_these_fixtures!(only_native: Native Dual; [fights_are_paced, many_changes_of_others_hide_none_of_ours]);
+for_these_fixtures!(only_native: Native Dual; [
+    fights_are_paced,
+    many_changes_of_others_hide_none_of_ours,
+    rules_whose_notice_is_lost_are_repaired_before_the_audit,
+]);
 
+/// Transactions of which the guard's buffer holds fewer: it has 8 MiB, and each notice takes some 800 bytes.
+const MORE_THAN_THE_BUFFER_HOLDS: usize = 30_000;
 /// Longer than an event takes to come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -403,5 +410,30 @@ fn many_changes_of_others_hide_none_of_ours(fixture: Fixture) {
     guard.next("drift");
     guard.next("repaired");
     assert!(checked(&pod).starts_with("equal"));
+    guard.end();
+}
+
+/// A guard that gets no processor for a while: the kernel drops notices once their buffer is full.
+fn rules_whose_notice_is_lost_are_repaired_before_the_audit(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let guard = Guard::start(&pod, &["--action", "repair", "--audit", "3600"]);
+    let pid = Pid::from_raw(guard.child.id().try_into().unwrap());
+    kill(pid, Signal::SIGSTOP).expect("pause it");
+    pod.namespace.run(|| {
+        let mut client = Client::open().expect("nf_tables");
+        let table = Table::new(TableName::new(Family::Inet, "busy"));
+        for _ in 0..MORE_THAN_THE_BUFFER_HOLDS {
+            let mut batch = Batch::new();
+            batch.replace_table(&table);
+            client.commit(&batch).expect("a table");
+        }
+        tool("nft", &["delete", "table", "inet", "istio-proxy-nat"], "");
+    });
+    kill(pid, Signal::SIGCONT).expect("continue it");
+    guard.next("drift");
+    guard.next("repaired");
+    assert!(checked(&pod).starts_with("equal"));
+    guard.is_silent();
     guard.end();
 }

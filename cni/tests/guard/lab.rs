@@ -40,9 +40,14 @@ impl Node {
     /// A pod that the plugin has captured, with this key `capture`.
     pub(crate) fn pod_with(&self, name: &str, backend: &str, capture: &Value) -> Pod {
         let pod = Pod::new(name, &[INJECTED]);
-        self.add(&pod, backend, capture);
-        symlink(pod.netns.path(), self.path("netns").join(name)).unwrap();
+        self.capture(&pod, backend, capture);
         pod
+    }
+
+    /// Has the plugin capture a pod, which the agent then guards.
+    pub(crate) fn capture(&self, pod: &Pod, backend: &str, capture: &Value) {
+        self.add(pod, backend, capture);
+        symlink(pod.netns.path(), self.path("netns").join(&pod.container)).unwrap();
     }
 
     pub(crate) fn pod(&self, name: &str, backend: &str) -> Pod {

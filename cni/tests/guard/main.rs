@@ -20,3 +20,5 @@ mod escaped;
 mod lab;
 mod many;
 mod one;
+mod plot;
+mod soak;

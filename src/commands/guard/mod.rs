@@ -31,7 +31,7 @@ use crate::report::Failure;
 
 pub use activate::activate_tables;
 pub use event::{Culprits, Event, Reason};
-pub use guarded::{Driver, Guard, Rules, Settings};
+pub use guarded::{Driver, Guard, Rules, Settings, Used};
 
 /// How long a run that changes the rules is waited for before signals are looked at.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,6 +66,7 @@ pub(super) fn guard(
     };
     event.report(options.output)?;
     let settings = Settings { action: options.action, audit: options.audit, patience: PATIENCE };
+    let desired = apply::Guarded::new(desired);
     let rules = RulesOfOptions { host, config, given, desired, run, backend };
     watch_until_the_end(Guard::new(rules, settings), &mut Terminal { watch, output: options.output })
 }
@@ -105,13 +106,13 @@ struct RulesOfOptions<'a, H> {
     host: &'a H,
     config: CaptureConfig,
     given: &'a [GivenOption],
-    desired: DesiredState,
+    desired: apply::Guarded,
     run: RunOptions,
     backend: Backend,
 }
 
 impl<H: Host> Rules for RulesOfOptions<'_, H> {
-    fn desired(&self) -> &DesiredState {
+    fn desired(&self) -> &apply::Guarded {
         &self.desired
     }
 

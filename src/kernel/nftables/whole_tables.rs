@@ -157,6 +157,62 @@ mod tests {
     }
 
     #[test]
+    fn only_chains_with_other_rules_are_written_again() {
+        in_new_namespace(|| {
+            let rule = |ports: &[u16], verdict: Verdict| {
+                let lookup =
+                    Expression::Lookup { set: "__set0".to_owned(), register: Register::ONE, inverted: false };
+                let elements = Elements::Values(ports.iter().map(|port| port.to_be_bytes().into()).collect());
+                let set = Set { name: "__set0".to_owned(), key: KeyType::Port, anonymous: true, elements };
+                let tcp = [Expression::meta(MetaKey::TransportProtocol), Expression::equal([6])];
+                let port = Expression::payload(PayloadBase::Transport, 2, 2);
+                let more = [port, lookup, Expression::counter(), Expression::Verdict(verdict)];
+                (set, Rule::new([&tcp[..], &more[..]].concat()))
+            };
+            let table = |ports: &[u16], verdict: Verdict| {
+                let (set, looks_up) = rule(ports, Verdict::Drop);
+                let chain = |name: &str, rules| Chain { name: name.to_owned(), base: None, rules };
+                let other = Rule::new(vec![Expression::counter(), Expression::Verdict(verdict)]);
+                let chains = vec![chain("first", vec![looks_up]), chain("second", vec![other])];
+                Table { sets: vec![set], chains, ..Table::new(inet("t")) }.numbered()
+            };
+            let handles = || -> Vec<Option<u64>> {
+                let live = read(&mut Client::open().unwrap(), &["t".to_owned()]).unwrap();
+                live.iter()
+                    .flat_map(|table| &table.chains)
+                    .flat_map(|chain| &chain.rules)
+                    .map(|rule| rule.handle)
+                    .collect()
+            };
+            let is_live = |table: &Table| {
+                let live = read(&mut Client::open().unwrap(), &["t".to_owned()]).unwrap();
+                assert_eq!(live[0].clone().normalized(), table.clone().normalized());
+            };
+            let written = table(&[7, 8], Verdict::Accept);
+            write_over(&written);
+            let first = handles();
+            let changed = table(&[8, 7], Verdict::Drop);
+            write_over(&changed);
+            let second = handles();
+            assert_eq!(first[0], second[0], "the same list in another order");
+            assert_ne!(first[1], second[1]);
+            is_live(&changed);
+            let changed = table(&[7, 9], Verdict::Drop);
+            write_over(&changed);
+            assert_ne!(second[0], handles()[0], "another list");
+            assert_eq!(second[1], handles()[1]);
+            is_live(&changed);
+        });
+    }
+
+    /// Writes as a repair does: what is live is known with the elements of its sets.
+    fn write_over(table: &Table) {
+        let (mut live, mut client) = Live::list_if_present().unwrap().unwrap();
+        live.read_whole(&mut client, |_| true).unwrap();
+        write_by(&mut client, live, std::slice::from_ref(table), &[]).unwrap();
+    }
+
+    #[test]
     fn rules_that_stay_keep_their_counters_and_base_chains_their_places() {
         in_new_namespace(|| {
             let drop = |port: u16| {

@@ -18,11 +18,12 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use istio_iptables::commands::guard::{Guard, Settings};
+use istio_iptables::commands::guard::{Guard, Settings, Used};
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
@@ -43,6 +44,8 @@ use crate::state::{FileStamp, State, StateDir};
 
 /// The name of the guard's thread: at most 15 bytes.
 const THREAD: &str = "istio-cni-guard";
+/// The name of the thread that closes sockets.
+const CLOSING: &str = "istio-cni-close";
 /// The longest time between two comparisons of a pod: changes of iptables-legacy are not announced, and
 /// notices can be lost.
 const AUDIT: Duration = Duration::from_secs(30);
@@ -110,6 +113,8 @@ struct Node {
     metrics: Arc<Metrics>,
     /// What follows repairs, and where events and conditions of pods go.
     afterwards: Afterwards,
+    /// Closes the sockets of repairs.
+    closing: Sender<Used>,
     events: StateEvents,
     notices: Notices,
     /// By the names of their state files.
@@ -149,12 +154,15 @@ impl Node {
         let resets = options.reset_escaped;
         let afterwards = Afterwards::start(host.clone(), Arc::clone(&metrics), reported, resets)?;
         let notices = Notices::new(watch.ok());
+        let (closing, used) = channel::<Used>();
+        thread::Builder::new().name(CLOSING.to_owned()).spawn(move || used.into_iter().for_each(drop))?;
         Ok(Self {
             host: Rc::new(host),
             dir: Rc::new(StateDir::new(run_dir)),
             options,
             metrics,
             afterwards,
+            closing,
             events: StateEvents::new(),
             notices,
             known: BTreeMap::new(),
@@ -251,6 +259,7 @@ impl Node {
             noticed: pod.noticed,
             same: pod.same,
             incident: &mut pod.incident,
+            closing: &self.closing,
         };
         // Reports of a pod do not fail.
         let _ = pod.guard.wake(&mut driver);

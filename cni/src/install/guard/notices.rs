@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::mpsc::Sender;
 use std::time::{Instant, SystemTime};
 
-use istio_iptables::commands::guard::{Driver, Event};
+use istio_iptables::commands::guard::{Driver, Event, Used};
 use istio_iptables::kernel::netlink::nftables::Change;
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::report::Failure;
@@ -71,6 +72,8 @@ pub(super) struct Pod<'a> {
     pub(super) same: SystemTime,
     /// What is not over, or not reported yet.
     pub(super) incident: &'a mut Option<Incident>,
+    /// Closes sockets.
+    pub(super) closing: &'a Sender<Used>,
 }
 
 impl Driver for Pod<'_> {
@@ -81,6 +84,12 @@ impl Driver for Pod<'_> {
         }
         let taken = self.id.and_then(|id| self.notices.pending.remove(&id));
         Ok(Some(taken.map(|(_, changes)| changes).unwrap_or_default()))
+    }
+
+    /// No repair of another pod waits for that.
+    fn close(&mut self, used: Used) {
+        // It ends with the process.
+        let _ = self.closing.send(used);
     }
 
     fn report(&mut self, event: &Event) -> Result<(), Failure> {

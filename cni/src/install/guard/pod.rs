@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use istio_iptables::apply::{self, differences::Differences};
+use istio_iptables::apply::{self, Guarded, differences::Differences};
 use istio_iptables::commands::guard::{Rules, activate_tables};
 use istio_iptables::config::{BackendChoice, RunOptions};
 use istio_iptables::exit::Exit;
@@ -28,7 +28,7 @@ pub(super) struct PodRules {
     stamp: FileStamp,
     pub(super) state: State,
     pub(super) expected: Rc<Expected>,
-    pub(super) desired: Rc<DesiredState>,
+    pub(super) desired: Rc<Guarded>,
     /// The digest of the desired state.
     pub(super) digest: u64,
     /// What holds the rules, if ADD wrote exactly these.
@@ -46,7 +46,7 @@ impl PodRules {
         (state, expected): (State, Rc<Expected>),
         netns: PathBuf,
     ) -> Self {
-        let desired = Rc::new(DesiredState::empty());
+        let desired = Rc::new(Guarded::new(DesiredState::empty()));
         Self { host, dir, file, stamp, state, expected, desired, digest: 0, backend: None, netns }
     }
 
@@ -81,7 +81,7 @@ pub(super) fn open(path: &std::path::Path, state: &State, stamp: FileStamp) -> O
 }
 
 impl Rules for PodRules {
-    fn desired(&self) -> &DesiredState {
+    fn desired(&self) -> &Guarded {
         &self.desired
     }
 
@@ -98,7 +98,7 @@ impl Rules for PodRules {
         let compared = self.expected.compare(&self.host, Some(&self.state))?;
         let digest = compared.desired.digest();
         if self.digest != digest {
-            (self.desired, self.digest) = (Rc::new(compared.desired.clone()), digest);
+            (self.desired, self.digest) = (Rc::new(Guarded::new(compared.desired.clone())), digest);
         }
         self.backend = compared.is_of_add.then_some(compared.differences.backend);
         Ok(compared.drift())

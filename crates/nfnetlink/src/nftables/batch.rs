@@ -1,11 +1,11 @@
 //! Changes of nf_tables that are applied together or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::encode::{self, SetIds};
 use super::number::{self, Kind};
-use super::{Chain, Comment, Set, Table, TableName};
+use super::{Comment, Set, Table, TableName};
 use crate::{Attributes, BatchError, Message};
 
 /// The object that a message of a batch is about.
@@ -119,15 +119,15 @@ impl Batch {
     /// Creates a table with everything in it. Where the table exists already, everything is added to it.
     pub fn create_table(&mut self, table: &Table) {
         self.push(encode::table(table), Origin::Create(table.name.clone()));
-        self.fill_table(table, &BTreeSet::new(), &BTreeSet::new());
+        self.fill_table(table, &BTreeMap::new(), &BTreeSet::new());
     }
 
     /// The chains, sets and rules of a table, without the chains in `kept` and the sets in `loaded`: those
-    /// are there.
-    fn fill_table(&mut self, table: &Table, kept: &BTreeSet<&str>, loaded: &BTreeSet<String>) {
+    /// are there. Whether its rules are there, too, is the value of a chain.
+    fn fill_table(&mut self, table: &Table, kept: &BTreeMap<&str, bool>, loaded: &BTreeSet<String>) {
         let name = &table.name;
         // Before the rules that jump to them.
-        for chain in table.chains.iter().filter(|chain| !kept.contains(chain.name.as_str())) {
+        for chain in table.chains.iter().filter(|chain| !kept.contains_key(chain.name.as_str())) {
             let origin = Origin::Chain(name.clone(), chain.name.clone());
             self.push(encode::chain(table, chain), origin);
         }
@@ -135,7 +135,7 @@ impl Batch {
         for set in table.sets.iter().filter(|set| !set.anonymous && !loaded.contains(&set.name)) {
             self.create_set(table, set, &mut ids);
         }
-        for chain in &table.chains {
+        for chain in table.chains.iter().filter(|chain| kept.get(chain.name.as_str()) != Some(&true)) {
             for (index, rule) in chain.rules.iter().enumerate() {
                 // The kernel binds an anonymous set to the rule that follows.
                 for set in table.sets.iter().filter(|set| set.anonymous && rule.refers_to(&set.name)) {
@@ -168,8 +168,8 @@ impl Batch {
         self.create_table(table);
     }
 
-    /// Replaces what is in a table, except for the sets in `loaded`, which exist. `live` is what the table
-    /// holds.
+    /// Replaces what is in a table, except for the sets in `loaded`, which exist, and for chains whose rules
+    /// are there already. `live` is what the table holds.
     ///
     /// Base chains of the same name and place stay, and get other rules: in one chain a packet meets the
     /// rules of before or those of behind. The kernel takes a base chain that is deleted off its hook after
@@ -180,19 +180,21 @@ impl Batch {
     /// transaction (seen on Linux 6.18): load it with [`Self::load_set`] in a transaction before.
     pub fn replace_content(&mut self, live: &Table, table: &Table, loaded: &BTreeSet<String>) {
         let name = &table.name;
-        let stays = |chain: &&Chain| {
-            table.chains.iter().any(|new| (&new.name, &new.base) == (&chain.name, &chain.base))
-        };
-        let mut kept: BTreeSet<&str> = BTreeSet::new();
-        kept.extend(live.chains.iter().filter(stays).map(|chain| chain.name.as_str()));
+        let mut kept: BTreeMap<&str, bool> = BTreeMap::new();
+        for chain in &live.chains {
+            let same = table.chains.iter().find(|new| (&new.name, &new.base) == (&chain.name, &chain.base));
+            kept.extend(same.map(|new| (new.name.as_str(), live.has_rules_of(chain, (table, new), loaded))));
+        }
         let deletion = |what: &str| Origin::Deletion(name.clone(), what.to_owned());
-        let mut rules = encode::message(Kind::DelRule, name.family, 0);
-        rules.push_text(number::rule::TABLE, &name.name);
-        self.push(rules, deletion("rules"));
-        for chain in live.chains.iter().filter(|chain| !kept.contains(chain.name.as_str())) {
-            let mut message = encode::message(Kind::DelChain, name.family, 0);
-            message.push_text(number::chain::TABLE, &name.name);
-            message.push_text(number::chain::NAME, &chain.name);
+        let changed = || live.chains.iter().filter(|chain| kept.get(chain.name.as_str()) != Some(&true));
+        let deleted = changed().filter(|chain| !kept.contains_key(chain.name.as_str()));
+        let of_rules = (Kind::DelRule, number::rule::TABLE, number::rule::CHAIN);
+        let of_chain = (Kind::DelChain, number::chain::TABLE, number::chain::NAME);
+        let rules = changed().map(|chain| (of_rules, chain));
+        for ((kind, in_table, named), chain) in rules.chain(deleted.map(|chain| (of_chain, chain))) {
+            let mut message = encode::message(kind, name.family, 0);
+            message.push_text(in_table, &name.name);
+            message.push_text(named, &chain.name);
             self.push(message, deletion(&chain.name));
         }
         // Anonymous sets go with their rules.

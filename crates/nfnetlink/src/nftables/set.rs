@@ -111,6 +111,13 @@ impl Elements {
         self.len() == 0
     }
 
+    pub(super) fn sort(&mut self) {
+        match self {
+            Self::Values(list) | Self::Foreign(list) => list.sort_unstable(),
+            Self::Ranges(list) => list.sort_unstable(),
+        }
+    }
+
     /// The elements as the kernel takes them: a value, and whether a range ends before it.
     pub(super) fn encoded(&self) -> Vec<(Vec<u8>, bool)> {
         match self {

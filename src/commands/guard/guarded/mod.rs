@@ -18,8 +18,9 @@ use crate::commands::capture::exclusive_within;
 use crate::config::GuardAction;
 use crate::exit::Exit;
 use crate::finding::{Finding, Problem};
+use crate::kernel::netlink::Socket;
+use crate::kernel::run_lock::Lock;
 use crate::model::{Backend, Table};
-use crate::plan::DesiredState;
 use crate::report::Failure;
 
 /// How much longer nothing is compared after a comparison than that took, while another program changes its
@@ -29,11 +30,14 @@ const REST: u32 = 10;
 const SHORT: Duration = Duration::from_secs(1);
 /// The pause while another run changes the rules.
 const BUSY: Duration = Duration::from_millis(50);
+/// The pause after a repair before everything is compared, which would wait until the kernel has freed what
+/// the repair and its cause have deleted.
+const FREED: Duration = Duration::from_millis(50);
 
 /// The rules that are guarded. All of it is about the network namespace of this thread.
 pub trait Rules {
     /// What a repair writes.
-    fn desired(&self) -> &DesiredState;
+    fn desired(&self) -> &apply::Guarded;
 
     /// What holds the rules, if tables that differ from what a repair writes are drift in any case.
     fn backend(&self) -> Option<Backend>;
@@ -54,6 +58,13 @@ pub trait Rules {
     fn repair(&mut self) -> Result<(), Failure>;
 }
 
+/// Sockets that a repair has used. After rules were deleted, the kernel closes none before it has freed them,
+/// which takes some milliseconds.
+#[derive(Debug)]
+pub struct Used(
+    #[expect(dead_code, reason = "closed when it is dropped")] (Option<Socket>, apply::Differing),
+);
+
 /// Where notices come from, and reports go to.
 pub trait Driver {
     /// The changes of other processes that were noticed so far; `None` if some notices are lost.
@@ -61,6 +72,11 @@ pub trait Driver {
     /// # Errors
     /// The kernel refuses.
     fn take(&mut self) -> io::Result<Option<Vec<Change>>>;
+
+    /// Closes sockets.
+    fn close(&mut self, used: Used) {
+        drop(used);
+    }
 
     /// Reports.
     ///
@@ -207,7 +223,7 @@ impl<R: Rules> Guard<R> {
     /// before the audit.
     fn examine(&mut self, driver: &mut dyn Driver) -> Result<Option<Instant>, Failure> {
         // A run that is changing the rules ends first.
-        let _lock = match exclusive_within(self.settings.patience) {
+        let lock = match exclusive_within(self.settings.patience) {
             Ok(lock) => lock,
             Err(failure) if failure.exit == Exit::Busy => return Ok(Some(Instant::now() + BUSY)),
             Err(failure) => return self.failed(driver, &failure),
@@ -224,8 +240,9 @@ impl<R: Rules> Guard<R> {
         // It is over when the comparison ends, perhaps.
         let not_before = self.pace.not_before(begin).filter(|_| repairs);
         let may_repair = repairs && not_before.is_none();
-        if may_repair && self.rewrite_tables(driver, begin)? {
-            return Ok(Some(Instant::now()));
+        if may_repair && let Some(rewritten) = self.rewrite_tables(driver, begin)? {
+            driver.close(Used((lock.map(Lock::release), rewritten)));
+            return Ok(Some(Instant::now() + FREED));
         }
         // Nothing passes while the whole state is compared.
         if self.lockdown != Lockdown::On && self.is_damaged() {
@@ -288,17 +305,19 @@ impl<R: Rules> Guard<R> {
 
     /// Replaces native tables that are not as they should be, in one transaction, before anything else is
     /// read. TPROXY needs more: connections that were made meanwhile would change sides.
-    fn rewrite_tables(&mut self, driver: &mut dyn Driver, begin: Instant) -> Result<bool, Failure> {
+    fn rewrite_tables(
+        &mut self,
+        driver: &mut dyn Driver,
+        begin: Instant,
+    ) -> Result<Option<apply::Differing>, Failure> {
         let desired = self.rules.desired();
         let has_tproxy = desired.rules.values().any(|rules| rules.tables.contains_key(&Table::Mangle));
         if self.rules.backend() != Some(Backend::Native) || has_tproxy {
-            return Ok(false);
+            return Ok(None);
         }
-        let differing = match apply::restore_native(desired) {
-            Ok(differing) if differing.names.is_empty() => return Ok(false),
-            Ok(differing) => differing,
-            // The comparison says what is wrong.
-            Err(_) => return Ok(false),
+        // If it fails, the comparison says what is wrong.
+        let Some(differing) = apply::restore_native(desired).ok().filter(|one| !one.names.is_empty()) else {
+            return Ok(None);
         };
         let took = self.repaired(begin);
         let what: Vec<_> = differing.names.iter().map(|name| format!("inet {name}")).collect();
@@ -310,7 +329,7 @@ impl<R: Rules> Guard<R> {
         }
         self.is_waiting = false;
         driver.report(&Event::Repaired { took, what: what.join(", "), by })?;
-        Ok(true)
+        Ok(Some(differing))
     }
 
     /// Takes the notices until now. Returns whether there are some.

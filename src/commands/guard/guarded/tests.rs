@@ -1,13 +1,13 @@
 use netlab::in_new_namespace;
 
 use super::*;
-use crate::plan::Notices;
+use crate::plan::{DesiredState, Notices};
 
 /// Rules that are as they should be, beside something that another program has done.
-struct Disturbed(DesiredState);
+struct Disturbed(apply::Guarded);
 
 impl Rules for Disturbed {
-    fn desired(&self) -> &DesiredState {
+    fn desired(&self) -> &apply::Guarded {
         &self.0
     }
 
@@ -63,7 +63,7 @@ fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read()
             audit: Duration::from_secs(30),
             patience: Duration::ZERO,
         };
-        let mut guard = Guard::new(Disturbed(DesiredState::empty()), settings);
+        let mut guard = Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty())), settings);
         let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
         let mut driver = Late(Some(change), Vec::new());
         guard.wake(&mut driver).unwrap();
@@ -73,4 +73,22 @@ fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read()
             .find_map(|event| if let Event::Found { by, .. } = event { Some(by.words()) } else { None });
         assert_eq!(by.as_deref(), Some(", changed by nft (pid 7)"), "{:?}", driver.1);
     });
+}
+
+/// The guards of a node, which start together, do not compare together.
+#[test]
+fn audits_follow_after_nine_to_ten_tenths_of_their_time_and_not_always_the_same() {
+    let audit = Duration::from_secs(30);
+    let settings = Settings { action: GuardAction::Report, audit, patience: Duration::ZERO };
+    let guard = Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty())), settings);
+    let times: Vec<Duration> = (0..50)
+        .map(|_| {
+            std::thread::sleep(Duration::from_micros(37));
+            guard.until_audit()
+        })
+        .collect();
+    let range = Duration::from_secs(27)..=audit;
+    assert!(times.iter().all(|time| range.contains(time)), "{times:?}");
+    let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    assert!(*most - *least > Duration::from_secs(1), "{least:?} to {most:?}");
 }
