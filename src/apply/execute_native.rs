@@ -97,6 +97,8 @@ impl Deref for Guarded {
 pub struct Differing {
     /// The names of these tables.
     pub names: Vec<&'static str>,
+    /// How many packets the rules of others in them have met, as far as they count.
+    pub foreign_packets: u64,
     /// Closed when this is dropped, for which the kernel may need some milliseconds.
     _client: Option<Client>,
 }
@@ -108,7 +110,8 @@ pub struct Differing {
 pub fn differing(desired: &Guarded) -> io::Result<Differing> {
     let (tables, live) = observe::native_by_client()?;
     let client = live.map(|(_, client)| client);
-    Ok(Differing { names: tables.differing_from(&desired.native().1), _client: client })
+    let names = tables.differing_from(&desired.native().1);
+    Ok(Differing { names, foreign_packets: 0, _client: client })
 }
 
 /// Writes those native tables that are not as desired, in one transaction. Returns them.
@@ -119,7 +122,11 @@ pub fn restore(desired: &Guarded) -> io::Result<Differing> {
     let (before, live) = observe::native_by_client()?;
     let (written, compared) = desired.native();
     let names = before.differing_from(compared);
-    let Some((live, mut client)) = live else { return Ok(Differing { names, _client: None }) };
+    let Some((live, mut client)) = live else {
+        return Ok(Differing { names, foreign_packets: 0, _client: None });
+    };
+    let differing = live.whole().iter().filter(|table| names.contains(&table.name.name.as_str()));
+    let foreign_packets = differing.map(nft::foreign_packets).sum();
     if !names.is_empty() {
         let tables = written.iter().filter(|table| names.contains(&table.name.name.as_str()));
         let tables: Vec<Table> = tables.cloned().collect();
@@ -127,7 +134,7 @@ pub fn restore(desired: &Guarded) -> io::Result<Differing> {
         let delete: Vec<String> = before.names().into_iter().filter(|name| !is_desired(name)).collect();
         nftables::write_by(&mut client, live, &tables, &delete).map_err(|error| error.error)?;
     }
-    Ok(Differing { names, _client: Some(client) })
+    Ok(Differing { names, foreign_packets, _client: Some(client) })
 }
 
 fn refused(step: &Step, error: &CommitError) -> Failure {

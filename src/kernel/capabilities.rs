@@ -8,6 +8,8 @@ use std::io;
 pub struct Capabilities {
     /// CAP_NET_ADMIN: rules, routes, addresses.
     pub net_admin: bool,
+    /// CAP_NET_BROADCAST: notices of changes in other network namespaces.
+    pub net_broadcast: bool,
     /// CAP_NET_RAW: the raw socket that iptables-legacy opens.
     pub net_raw: bool,
     /// CAP_SETUID: the probe under the proxy's uid.
@@ -68,6 +70,7 @@ impl Capabilities {
         Self {
             setgid: has(effective, 6),
             setuid: has(effective, 7),
+            net_broadcast: has(effective, 11),
             net_admin: has(effective, 12),
             net_raw: has(effective, 13),
             sys_admin: has(effective, 21),
@@ -85,8 +88,14 @@ mod tests {
         assert_eq!(Capabilities::of(0), Capabilities::default());
         let expected = Capabilities { net_admin: true, net_raw: true, ..Capabilities::default() };
         assert_eq!(Capabilities::of(0x3000), expected);
-        let all =
-            Capabilities { net_admin: true, net_raw: true, setuid: true, setgid: true, sys_admin: true };
+        let all = Capabilities {
+            net_admin: true,
+            net_broadcast: true,
+            net_raw: true,
+            setuid: true,
+            setgid: true,
+            sys_admin: true,
+        };
         assert_eq!(Capabilities::of(u32::MAX), all);
     }
 

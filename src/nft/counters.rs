@@ -28,7 +28,7 @@ pub fn carry_counters(tables: &mut [Table], live: &[Table]) {
     }
 }
 
-fn counter(rule: &Rule) -> Option<(u64, u64)> {
+pub(super) fn counter(rule: &Rule) -> Option<(u64, u64)> {
     let counts = |expression: &Expression| {
         if let Expression::Counter { packets, bytes } = expression { Some((*packets, *bytes)) } else { None }
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 
+use super::counters::counter;
 use super::dns_path::{DnsRule, dns_path};
 use super::rule_family::{NAT, families, family_of};
 use super::types::{ChainName, NativeTable};
@@ -243,6 +244,13 @@ impl LiveTables {
 }
 
 /// Why a rule of ours exists: its comment tells.
+/// How many packets the rules of others in a table have met, as far as they count.
+#[must_use]
+pub fn foreign_packets(table: &Table) -> u64 {
+    let foreign = table.chains.iter().flat_map(|chain| &chain.rules).filter(|rule| reason(rule).is_none());
+    foreign.filter_map(counter).map(|(packets, _)| packets).sum()
+}
+
 fn reason(rule: &Rule) -> Option<Why> {
     let slug = rule.comment.as_ref()?.as_str().split_once(": ")?.0;
     Why::ALL.iter().copied().find(|why| why.slug() == slug)

@@ -33,7 +33,7 @@ use crate::model::{FamilyRules, PerFamily};
 pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
-pub use live_tables::{LiveTables, SECOND};
+pub use live_tables::{LiveTables, SECOND, foreign_packets};
 pub use lockdown::{LOCKDOWN_TABLES, is_lockdown_table, lockdown_tables};
 pub use rule_family::family_of;
 pub use text::text;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use netlab::Namespace;
 use nfnetlink::nftables::{Batch, Client, Family, Table, TableName};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -420,6 +421,8 @@ fn rules_whose_notice_is_lost_are_repaired_before_the_audit(fixture: Fixture) {
     let guard = Guard::start(&pod, &["--action", "repair", "--audit", "3600"]);
     let pid = Pid::from_raw(guard.child.id().try_into().unwrap());
     kill(pid, Signal::SIGSTOP).expect("pause it");
+    // It stops some time after the signal.
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
     pod.namespace.run(|| {
         let mut client = Client::open().expect("nf_tables");
         let table = Table::new(TableName::new(Family::Inet, "busy"));

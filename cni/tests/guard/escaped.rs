@@ -121,3 +121,38 @@ fn connections_of_the_proxy_and_excluded_ones_are_no_escape() {
     agent.logged("escaped: 1 connection outside the mesh");
     agent.until_metric("istio_cni_escaped_connections_total", 1.0);
 }
+
+/// The rule is removed before the guard has counted anything else: it is paused meanwhile.
+#[test]
+fn what_the_rules_had_met_that_a_repair_removes_is_reported() {
+    for (backend, rule, of_guard) in [
+        (
+            "nftables",
+            "nft insert rule inet istio-proxy-nat istio-output counter accept",
+            "inet istio-proxy-nat",
+        ),
+        ("iptables-nft", "iptables-nft -t nat -I ISTIO_OUTPUT -j RETURN", "rules"),
+    ] {
+        let node = Node::new();
+        let pod = node.pod(backend, backend);
+        let agent = node.agent(&[]);
+        agent.until_guarded(1);
+        let paused = agent.pause();
+        in_pod(&pod, rule);
+        pod.netns.run(|| {
+            for _ in 0..3 {
+                // Nothing listens there.
+                TcpStream::connect("127.0.0.1:9").unwrap_err();
+            }
+        });
+        drop(paused);
+        let line = agent.logged("repaired: ");
+        let text = line["msg"].as_str().unwrap();
+        assert!(text.contains(of_guard), "{line}");
+        assert!(text.ends_with("; the rules that it removes had met 3 packets"), "{line}");
+        // The next repair does not count the same again.
+        in_pod(&pod, "nft flush ruleset");
+        let line = agent.logged("repaired: ");
+        assert!(!line["msg"].as_str().unwrap().contains("had met"), "{line}");
+    }
+}

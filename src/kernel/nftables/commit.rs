@@ -60,6 +60,11 @@ impl Live {
         Ok(&self.whole)
     }
 
+    /// The tables that have been read whole.
+    pub fn whole(&self) -> &[Table] {
+        &self.whole
+    }
+
     /// The names of the dormant tables.
     pub fn dormant(&self) -> &[TableName] {
         &self.dormant

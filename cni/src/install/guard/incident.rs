@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use istio_iptables::commands::guard::Event;
+use istio_iptables::commands::guard::{Event, counted};
 use istio_iptables::logging::timestamp;
 
 use super::super::pods::PodNotice;
@@ -23,6 +23,8 @@ pub(super) struct Incident {
     obstacle: Option<String>,
     /// Whether new connections are dropped meanwhile.
     is_locked: bool,
+    /// How many packets the rules of others had met that repairs have removed, as far as these count.
+    removed: u64,
     /// When the rules were as they should be again, and whether this process has written them.
     end: Option<(SystemTime, bool)>,
     /// Whether something is in it that no notice has.
@@ -46,6 +48,7 @@ impl Incident {
                     drift: String::new(),
                     obstacle: None,
                     is_locked: false,
+                    removed: 0,
                     end: None,
                     is_new: true,
                 };
@@ -57,6 +60,9 @@ impl Incident {
             Event::Repaired { .. } | Event::Restored => {
                 if let Some(incident) = this {
                     let is_repaired = matches!(event, Event::Repaired { .. });
+                    if let Event::Repaired { removed, .. } = event {
+                        incident.removed = incident.removed.saturating_add(*removed);
+                    }
                     (incident.end, incident.is_new) = (Some((SystemTime::now(), is_repaired)), true);
                 }
             }
@@ -116,6 +122,7 @@ impl Incident {
             false => ("CaptureRulesRestored", "undone by another program"),
         };
         let mut message = format!("{} until {}: {}; {how}", self.from(), timestamp(until), self.drift);
+        message.push_str(&counted(self.removed));
         if let Some(escaped) = escaped {
             let _ = write!(message, "; {escaped}");
         }
@@ -132,5 +139,68 @@ impl Incident {
     fn from(&self) -> String {
         let sometime = if self.is_announced { "" } else { " or later" };
         format!("rules changed at {}{sometime}", timestamp(self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use istio_iptables::commands::guard::{Culprits, Reason};
+
+    use super::*;
+    use crate::environment::AttachmentId;
+
+    fn state() -> State {
+        let id = AttachmentId::new("c", "eth0").expect("an id");
+        State::new("net".to_owned(), &id, "a/b".to_owned(), String::new(), 7)
+    }
+
+    fn drift() -> Event {
+        let differences = vec!["a rule is missing".to_owned()];
+        Event::Drift { differences, reason: Reason::Rules, by: Culprits::default() }
+    }
+
+    fn repaired(removed: u64) -> Event {
+        let took = Duration::from_millis(1);
+        Event::Repaired { took, what: "inet a".to_owned(), by: Culprits::default(), removed }
+    }
+
+    #[test]
+    fn an_event_has_from_and_until_and_what_the_removed_rules_had_met() {
+        let noticed = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let mut incident = None;
+        for event in [drift(), repaired(2), drift(), repaired(3)] {
+            Incident::record(&mut incident, &event, Some(noticed), noticed);
+        }
+        let mut incident = incident.expect("an incident");
+        assert!(incident.standing(&state(), true).is_none(), "it is over");
+        let notice = incident.ended(&state(), Some("1 connection outside the mesh")).expect("a notice");
+        let (begin, until) = (timestamp(noticed), timestamp(notice.at));
+        assert_eq!(
+            notice.message,
+            format!(
+                "rules changed at {begin} until {until}: a rule is missing; repaired; the rules that it removes had met 5 \
+                 packets; 1 connection outside the mesh"
+            )
+        );
+        assert!(notice.is_captured && notice.at > noticed);
+    }
+
+    #[test]
+    fn an_event_of_a_fight_has_what_the_log_has() {
+        let mut incident = None;
+        let waiting = Event::Waiting { pause: Duration::from_secs(2), by: Culprits::default() };
+        for event in [drift(), waiting.clone()] {
+            Incident::record(&mut incident, &event, None, SystemTime::UNIX_EPOCH);
+        }
+        let notice = incident.expect("an incident").standing(&state(), true).expect("a notice");
+        assert!(
+            notice.message.ends_with(&format!("; not repaired: {}", waiting.words())),
+            "{}",
+            notice.message
+        );
+        assert!(notice.message.starts_with("rules changed at 1970-01-01T00:00:00"), "{}", notice.message);
+        assert!(notice.message.contains(" or later: "), "no notice said when");
     }
 }

@@ -10,6 +10,7 @@ mod escaped;
 mod events;
 mod incident;
 mod notices;
+mod passed;
 mod pod;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use istio_iptables::commands::guard::{Guard, Settings, Used};
+use istio_iptables::kernel::capabilities::Capabilities;
 use istio_iptables::kernel::netns::{self, Namespace};
 use istio_iptables::kernel::node_watch::NodeWatch;
 use istio_iptables::kernel::process::SystemHost;
@@ -146,8 +148,9 @@ impl Node {
                 log::info!(action = options.action.name(), audit_s; "guarding the rules of captured pods")
             }
             Err(error) => {
+                let missing = missing_capabilities();
                 log::warn!(action = options.action.name(), audit_s; "guarding the rules of captured pods by audits alone: \
-                           changes are not announced: {error}; add the capabilities NET_ADMIN, NET_BROADCAST and SYS_ADMIN")
+                           changes are not announced: {error}{missing}")
             }
         }
         metrics.guards(watch.is_ok());
@@ -424,6 +427,16 @@ impl Node {
             }
         }
     }
+}
+
+/// Which of the capabilities that the guard needs are missing, behind another sentence.
+fn missing_capabilities() -> String {
+    let Ok(Capabilities { net_admin, net_broadcast, sys_admin, .. }) = Capabilities::current() else {
+        return String::new();
+    };
+    let all = [("NET_ADMIN", net_admin), ("NET_BROADCAST", net_broadcast), ("SYS_ADMIN", sys_admin)];
+    let missing: Vec<_> = all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect();
+    if missing.is_empty() { String::new() } else { format!("; missing capability {}", missing.join(", ")) }
 }
 
 /// The namespaces in a directory, by inode.

@@ -100,11 +100,11 @@ impl Driver for Pod<'_> {
             Event::Drift { reason, .. } => self.metrics.drift(reason.name()),
             Event::Found { .. } => self.metrics.drift("foreign"),
             Event::Failed { .. } => self.metrics.guard_failed(),
-            Event::Repaired { took, what, by } => {
+            Event::Repaired { took, what, by, removed } => {
                 // From the notice on, if there was one.
                 let took = self.noticed.map_or(*took, |noticed| noticed.elapsed().max(*took));
                 self.metrics.repaired(took);
-                let event = Event::Repaired { took, what: what.clone(), by: by.clone() };
+                let event = Event::Repaired { took, what: what.clone(), by: by.clone(), removed: *removed };
                 log::log!(event.level(), pod; "{}", one_line(&event.words()));
                 return Ok(());
             }

@@ -14,6 +14,7 @@ use istio_iptables::model::{Backend, Variant};
 use istio_iptables::plan::DesiredState;
 use istio_iptables::report::Failure;
 
+use super::passed;
 use crate::capture::CaptureOptions;
 use crate::compare::Expected;
 use crate::state::{FileStamp, State, StateDir};
@@ -105,12 +106,13 @@ impl Rules for PodRules {
     }
 
     /// In the backend of ADD; natively, if its tools are not there.
-    fn repair(&mut self) -> Result<(), Failure> {
+    fn repair(&mut self) -> Result<u64, Failure> {
         let run = &self.expected.of_add.as_ref().unwrap_or(&self.expected.resolved).run;
         let run = RunOptions { cni_mode: true, ..run.clone() };
         if self.backend == Some(Backend::Iptables(Variant::Nft)) {
             activate_tables(&self.desired)?;
         }
+        let before = passed::rules();
         let repaired = match apply::repair(self.host.as_ref(), &self.desired, &run) {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 let native = RunOptions { backend: BackendChoice::Nftables, ..run };
@@ -119,6 +121,6 @@ impl Rules for PodRules {
             }
             repaired => repaired,
         };
-        repaired.map(drop)
+        repaired.map(|_| passed::removed(&before, &passed::rules()))
     }
 }

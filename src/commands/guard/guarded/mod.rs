@@ -51,11 +51,12 @@ pub trait Rules {
     /// The live state cannot be read.
     fn compared(&mut self) -> Result<Differences, Failure>;
 
-    /// Writes what differs.
+    /// Writes what differs. Returns how many packets the rules of others had met that are removed with it, as
+    /// far as that is known.
     ///
     /// # Errors
     /// The first step that fails.
-    fn repair(&mut self) -> Result<(), Failure>;
+    fn repair(&mut self) -> Result<u64, Failure>;
 }
 
 /// Sockets that a repair has used. After rules were deleted, the kernel closes none before it has freed them,
@@ -105,6 +106,8 @@ pub struct Guard<R> {
     pace: Pace,
     /// Who changed rules since the last comparison.
     by: Culprits,
+    /// Who changed rules before each of the repairs that follow each other.
+    fight: Culprits,
     /// When the first change was noticed since the rules were last as they should be.
     noticed: Option<Instant>,
     /// The problems that are reported and not gone yet.
@@ -136,6 +139,7 @@ impl<R: Rules> Guard<R> {
             settings,
             pace: Pace::default(),
             by: Culprits::default(),
+            fight: Culprits::default(),
             noticed: None,
             known: Vec::new(),
             drift: None,
@@ -177,6 +181,14 @@ impl<R: Rules> Guard<R> {
         self.noticed = None;
         self.pace.repaired(since, Instant::now());
         since.elapsed()
+    }
+
+    /// Records who has changed what was just repaired.
+    fn fights(&mut self, by: &Culprits) {
+        if !self.pace.is_in_a_row() {
+            self.fight = Culprits::default();
+        }
+        self.fight.extend(by.clone());
     }
 
     /// Other programs may have changed rules.
@@ -281,6 +293,7 @@ impl<R: Rules> Guard<R> {
         if repairs && !std::mem::replace(&mut self.is_waiting, true) {
             let left = not_before.unwrap_or(begin).saturating_duration_since(Instant::now());
             let pause = Duration::from_secs(left.as_secs().saturating_add(1));
+            by.extend(self.fight.clone());
             driver.report(&Event::Waiting { pause, by })?;
         }
         Ok(if has_changed { Some(self.rest_until) } else { not_before.or(again) })
@@ -324,11 +337,13 @@ impl<R: Rules> Guard<R> {
         let differences =
             what.iter().map(|table| format!("the nftables table {table} is not as written")).collect();
         let by = self.culprits(driver);
+        self.fights(&by);
         if self.drift.take().is_none() {
             driver.report(&Event::Drift { differences, reason: Reason::Rules, by: by.clone() })?;
         }
         self.is_waiting = false;
-        driver.report(&Event::Repaired { took, what: what.join(", "), by })?;
+        let removed = differing.foreign_packets;
+        driver.report(&Event::Repaired { took, what: what.join(", "), by, removed })?;
         Ok(Some(differing))
     }
 
@@ -365,10 +380,12 @@ impl<R: Rules> Guard<R> {
         let (differences, reason) = (in_words(found), Reason::of(found));
         let repaired = self.rules.repair();
         self.pace.repaired(self.since(begin), Instant::now());
+        self.fights(by);
         // Notices of the tools are among them: what others do meanwhile, the comparison shows.
         let _ = self.culprits(driver);
         let generation = self.generation();
-        let compared = repaired.and_then(|()| self.rules.compared());
+        let removed = repaired.as_ref().ok().copied().unwrap_or_default();
+        let compared = repaired.and_then(|_| self.rules.compared());
         if self.drift.as_ref() != Some(&differences) {
             driver.report(&Event::Drift { differences: differences.clone(), reason, by: by.clone() })?;
         }
@@ -377,7 +394,7 @@ impl<R: Rules> Guard<R> {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
                 let (took, what) = (self.since(begin).elapsed(), self.rules.desired().counts());
                 self.noticed = None;
-                driver.report(&Event::Repaired { took, what, by: by.clone() })?;
+                driver.report(&Event::Repaired { took, what, by: by.clone(), removed })?;
                 self.remember();
                 let next = self.unlock(driver, generation)?;
                 self.report_problems(driver, &found, &Culprits::default())?;
