@@ -201,9 +201,8 @@ pub fn native() -> io::Result<LiveTables> {
 /// # Errors
 /// The kernel refuses.
 pub fn native_by_client() -> io::Result<(LiveTables, Option<(Live, Client)>)> {
-    let Some((mut live, mut client)) = Live::list_if_present()? else {
-        return Ok((LiveTables::default(), None));
-    };
+    let Some(socket) = Nftables::open_if_present()? else { return Ok((LiveTables::default(), None)) };
+    let (mut live, mut client) = Live::list(socket)?;
     let is_native =
         |name: &TableName| name.family == TableFamily::Inet && NATIVE_TABLES.contains(&name.name.as_str());
     let tables = live.read_whole(&mut client, is_native)?.to_vec();

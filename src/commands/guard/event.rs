@@ -129,6 +129,8 @@ pub enum Event {
     Waiting {
         /// The pause before the next repair.
         pause: Duration,
+        /// The name by which the kernel announces the repairs.
+        guard: &'static str,
         /// Who changed rules.
         by: Culprits,
     },
@@ -187,9 +189,9 @@ impl Event {
                 format!("repaired: {what} ({}){}", humantime::format_duration(took), counted(*removed))
             }
             Self::Restored => "the live rules are the guarded ones again, without a repair".to_owned(),
-            Self::Waiting { pause, by } => format!(
+            Self::Waiting { pause, guard, by } => format!(
                 "the rules change again after each repair by {} (pid {}){}: the next repair is in {}",
-                own_name(),
+                guard,
                 std::process::id(),
                 by.words(),
                 humantime::format_duration(*pause)
@@ -223,8 +225,8 @@ impl Event {
                 json!({ "event": "repaired", "what": what, "microseconds": u64::try_from(took.as_micros()).unwrap_or(u64::MAX), "by": by.json(), "packets_of_removed_rules": removed })
             }
             Self::Restored => json!({ "event": "restored" }),
-            Self::Waiting { pause, by } => {
-                json!({ "event": "waiting", "seconds": pause.as_secs(), "by": by.json(), "guard": own_name() })
+            Self::Waiting { pause, guard: _, by } => {
+                json!({ "event": "waiting", "seconds": pause.as_secs(), "by": by.json() })
             }
             Self::Locked => json!({ "event": "lockdown" }),
             Self::Unlocked => json!({ "event": "lockdown-ended" }),
@@ -259,12 +261,6 @@ impl Event {
                 .map_err(|error| Failure::no_output(&error)),
         }
     }
-}
-
-/// The name by which the kernel announces this guard's repairs to others.
-fn own_name() -> String {
-    let thread = std::thread::current();
-    thread.name().filter(|name| *name != "main").unwrap_or(env!("CARGO_PKG_NAME")).to_owned()
 }
 
 /// What removed rules had counted, behind another sentence; nothing if they have counted nothing.

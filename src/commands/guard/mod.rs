@@ -65,7 +65,12 @@ pub(super) fn guard(
         is_noticed: watch.notices_changes(),
     };
     event.report(options.output)?;
-    let settings = Settings { action: options.action, audit: options.audit, patience: PATIENCE };
+    let settings = Settings {
+        name: env!("CARGO_PKG_NAME"),
+        action: options.action,
+        audit: options.audit,
+        patience: PATIENCE,
+    };
     let desired = apply::Guarded::new(desired);
     let rules = RulesOfOptions { host, config, given, desired, run, backend };
     watch_until_the_end(Guard::new(rules, settings), &mut Terminal { watch, output: options.output })

@@ -24,15 +24,6 @@ pub struct Live {
 }
 
 impl Live {
-    /// Lists the tables; `None` if the kernel has no nf_tables. The client is in the network namespace of
-    /// this thread.
-    ///
-    /// # Errors
-    /// The kernel refuses; `EPERM` without CAP_NET_ADMIN.
-    pub fn list_if_present() -> io::Result<Option<(Self, Client)>> {
-        super::if_present(Nftables::open().and_then(Self::list))
-    }
-
     /// Lists the tables. The client is in the network namespace of the socket.
     ///
     /// # Errors

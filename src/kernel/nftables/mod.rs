@@ -113,15 +113,6 @@ fn means_absent(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| no_netlink.contains(&errno) || no_subsystem.contains(&errno))
 }
 
-/// `None` if the kernel has no nf_tables.
-fn if_present<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
-    match asked {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if means_absent(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 impl Nftables {
     /// Opens a socket in the current thread's network namespace.
     ///
@@ -136,7 +127,12 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses; `EPERM` without CAP_NET_ADMIN.
     pub fn open_if_present() -> io::Result<Option<Self>> {
-        if_present(Self::open().and_then(|mut socket| socket.generation().map(|_| socket)))
+        let asked = Self::open().and_then(|mut socket| socket.generation().map(|_| socket));
+        match asked {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) if means_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Turns the socket into a client for whole tables.

@@ -190,7 +190,8 @@ mod tests {
     #[test]
     fn an_event_of_a_fight_has_what_the_log_has() {
         let mut incident = None;
-        let waiting = Event::Waiting { pause: Duration::from_secs(2), by: Culprits::default() };
+        let waiting =
+            Event::Waiting { pause: Duration::from_secs(2), guard: "guard", by: Culprits::default() };
         for event in [drift(), waiting.clone()] {
             Incident::record(&mut incident, &event, None, SystemTime::UNIX_EPOCH);
         }

@@ -385,7 +385,8 @@ impl Node {
         let netns = state.netns;
         let (host, dir) = (Rc::clone(&self.host), Rc::clone(&self.dir));
         let rules = PodRules::new(host, dir, (name.clone(), stamp), (state, expected), path.clone());
-        let settings = Settings { action: self.options.action, audit: AUDIT, patience: Duration::ZERO };
+        let settings =
+            Settings { name: THREAD, action: self.options.action, audit: AUDIT, patience: Duration::ZERO };
         let pod = Guarded {
             guard: Guard::new(rules, settings),
             id,

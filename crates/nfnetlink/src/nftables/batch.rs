@@ -183,7 +183,7 @@ impl Batch {
         let mut kept: BTreeMap<&str, bool> = BTreeMap::new();
         for chain in &live.chains {
             let same = table.chains.iter().find(|new| (&new.name, &new.base) == (&chain.name, &chain.base));
-            kept.extend(same.map(|new| (new.name.as_str(), live.has_rules_of(chain, (table, new), loaded))));
+            kept.extend(same.map(|new| (new.name.as_str(), chain.has_rules_of(new, loaded))));
         }
         let deletion = |what: &str| Origin::Deletion(name.clone(), what.to_owned());
         let changed = || live.chains.iter().filter(|chain| kept.get(chain.name.as_str()) != Some(&true));

@@ -206,31 +206,15 @@ impl Table {
         self.sets.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self
     }
+}
 
-    /// Whether a chain of this table has the rules of one of another table already, apart from counters.
-    /// Sets with a name are the same if they are in `kept`.
-    pub(super) fn has_rules_of(
-        &self,
-        chain: &Chain,
-        (table, other): (&Self, &Chain),
-        kept: &BTreeSet<String>,
-    ) -> bool {
-        let is_same_set = |one: &str, two: &str| {
-            let of = |table: &Self, name: &str| table.sets.iter().find(|set| set.name == name).cloned();
-            match (of(self, one), of(table, two)) {
-                (Some(mut one), Some(mut two)) if one.anonymous && two.anonymous => {
-                    [&mut one, &mut two].into_iter().for_each(|set| set.elements.sort());
-                    (one.key, one.elements) == (two.key, two.elements)
-                }
-                _ => one == two && kept.contains(one),
-            }
-        };
+impl Chain {
+    /// Whether it has the rules of another one already, apart from counters. Of sets, only those in `kept`
+    /// are known to be the same.
+    pub(super) fn has_rules_of(&self, other: &Self, kept: &BTreeSet<String>) -> bool {
         let is_same = |pair: (&Expression, &Expression)| match pair {
             (Expression::Counter { .. }, Expression::Counter { .. }) => true,
-            (
-                Expression::Lookup { set: one, register, inverted },
-                Expression::Lookup { set: two, register: of_two, inverted: is_inverted },
-            ) => (register, inverted) == (of_two, is_inverted) && is_same_set(one, two),
+            (Expression::Lookup { set, .. }, _) if !kept.contains(set) => false,
             (one, two) => one == two,
         };
         let have_same = |(one, two): (&Rule, &Rule)| {
@@ -238,6 +222,6 @@ impl Table {
                 && one.expressions.len() == two.expressions.len()
                 && one.expressions.iter().zip(&two.expressions).all(is_same)
         };
-        chain.rules.len() == other.rules.len() && chain.rules.iter().zip(&other.rules).all(have_same)
+        self.rules.len() == other.rules.len() && self.rules.iter().zip(&other.rules).all(have_same)
     }
 }

@@ -26,6 +26,9 @@ use crate::report::Failure;
 /// How much longer nothing is compared after a comparison than that took, while another program changes its
 /// own rules all the time.
 const REST: u32 = 10;
+/// The longest such time: a comparison that took long because this process got no processor must not leave
+/// rules away for ten times that.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// The pause after a first failure.
 const SHORT: Duration = Duration::from_secs(1);
 /// The pause while another run changes the rules.
@@ -89,6 +92,8 @@ pub trait Driver {
 /// How rules are guarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// The name by which the kernel announces the repairs to others.
+    pub name: &'static str,
     /// What follows a difference.
     pub action: GuardAction,
     /// The longest time between two comparisons.
@@ -265,7 +270,7 @@ impl<R: Rules> Guard<R> {
             Ok(found) => found,
             Err(failure) => return self.failed(driver, &failure),
         };
-        self.rest_until = Instant::now() + begin.elapsed() * REST;
+        self.rest_until = Instant::now() + (begin.elapsed() * REST).min(LONGEST_REST);
         let mut by = std::mem::take(&mut self.by);
         // What has changed meanwhile is compared again. A difference may be due to it already.
         let again = self.take(driver).then_some(self.rest_until);
@@ -294,7 +299,7 @@ impl<R: Rules> Guard<R> {
             let left = not_before.unwrap_or(begin).saturating_duration_since(Instant::now());
             let pause = Duration::from_secs(left.as_secs().saturating_add(1));
             by.extend(self.fight.clone());
-            driver.report(&Event::Waiting { pause, by })?;
+            driver.report(&Event::Waiting { pause, guard: self.settings.name, by })?;
         }
         Ok(if has_changed { Some(self.rest_until) } else { not_before.or(again) })
     }

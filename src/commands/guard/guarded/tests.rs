@@ -3,8 +3,9 @@ use netlab::in_new_namespace;
 use super::*;
 use crate::plan::{DesiredState, Notices};
 
-/// Rules that are as they should be, beside something that another program has done.
-struct Disturbed(apply::Guarded);
+/// Rules that are as they should be, beside something that another program has done; and how long a
+/// comparison takes.
+struct Disturbed(apply::Guarded, Duration);
 
 impl Rules for Disturbed {
     fn desired(&self) -> &apply::Guarded {
@@ -20,6 +21,7 @@ impl Rules for Disturbed {
     }
 
     fn compared(&mut self) -> Result<Differences, Failure> {
+        std::thread::sleep(self.1);
         let finding = Finding::new(Problem::TrafficLost, "app to 192.0.2.1:80 (IPv4) is lost");
         Ok(Differences {
             backend: Backend::Native,
@@ -59,11 +61,13 @@ impl Driver for Late {
 fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read() {
     in_new_namespace(|| {
         let settings = Settings {
+            name: "guard",
             action: GuardAction::Report,
             audit: Duration::from_secs(30),
             patience: Duration::ZERO,
         };
-        let mut guard = Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty())), settings);
+        let mut guard =
+            Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty()), Duration::ZERO), settings);
         let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
         let mut driver = Late(Some(change), Vec::new());
         guard.wake(&mut driver).unwrap();
@@ -79,8 +83,8 @@ fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read()
 #[test]
 fn audits_follow_after_nine_to_ten_tenths_of_their_time_and_not_always_the_same() {
     let audit = Duration::from_secs(30);
-    let settings = Settings { action: GuardAction::Report, audit, patience: Duration::ZERO };
-    let guard = Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty())), settings);
+    let settings = Settings { name: "guard", action: GuardAction::Report, audit, patience: Duration::ZERO };
+    let guard = Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty()), Duration::ZERO), settings);
     let times: Vec<Duration> = (0..50)
         .map(|_| {
             std::thread::sleep(Duration::from_micros(37));
@@ -91,4 +95,19 @@ fn audits_follow_after_nine_to_ten_tenths_of_their_time_and_not_always_the_same(
     assert!(times.iter().all(|time| range.contains(time)), "{times:?}");
     let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
     assert!(*most - *least > Duration::from_secs(1), "{least:?} to {most:?}");
+}
+
+/// A process that got no processor while it compared.
+#[test]
+fn changes_during_a_long_comparison_are_compared_a_second_later() {
+    in_new_namespace(|| {
+        let audit = Duration::from_secs(3600);
+        let settings =
+            Settings { name: "guard", action: GuardAction::Report, audit, patience: Duration::ZERO };
+        let rules = Disturbed(apply::Guarded::new(DesiredState::empty()), Duration::from_millis(300));
+        let mut guard = Guard::new(rules, settings);
+        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
+        guard.wake(&mut Late(Some(change), Vec::new())).unwrap();
+        assert!(guard.due() <= Instant::now() + Duration::from_secs(1));
+    });
 }
