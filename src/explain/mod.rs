@@ -42,6 +42,7 @@ mod sent_on;
 mod tests;
 mod text;
 mod unless;
+mod unserved;
 mod walk;
 
 use crate::model::Backend;

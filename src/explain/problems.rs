@@ -1,13 +1,12 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnetwork::IpNetwork;
 
 use super::broken_chains::Listed;
 use super::listener::{Listener, ListenerProblem};
-use super::overview::passthrough_query;
 use super::packet::{Packet, Process};
 use super::reason::{Reason, reason};
 use super::replies;
@@ -15,6 +14,7 @@ use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
 use super::runtime::{ProxyPort, older_than_capture, passthrough_problem, proxy_ports};
 use super::sent_on;
+use super::unserved::{addresses, app_not_listening, listener_at, unserved};
 use super::walk::{Verdict, Walk, walk};
 use super::{LiveState, Pod, RunningProcess};
 use crate::config::{CaptureConfig, Dns, InboundPorts};
@@ -42,7 +42,10 @@ pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Fin
     problems.extend(live.foreign().chain(&live.before).cloned());
     problems.extend(without_default_route(rows, live, pod.network));
     let of_traffic = of_traffic(rows, &problems);
-    problems.retain(|vague| !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend)));
+    problems.retain(|vague| {
+        let unserved = [Subject::Condition(vague.cause.clone())];
+        !of_traffic.iter().any(|exact| exact.is_within(vague, live.backend) || exact.is_about_any(&unserved))
+    });
     problems.extend(of_traffic);
     by_harm(problems, live.backend, &live.owned)
 }
@@ -69,13 +72,8 @@ pub(super) fn of_packet(
     let found = rows.flat_map(|row| row.problems.iter().map(move |problem| (row, problem)));
     let mut problems: Vec<Finding> = found.map(known).collect();
     if packet.is_inbound && packet.transport == Transport::Tcp {
-        let (to, of_pod) = (packet.destination, addresses(pod.network));
-        let wanted = if of_pod.contains(&to.ip()) { vec![to.ip()] } else { of_pod };
-        let proxy = matches!(walk.verdict, Verdict::Captured(_)).then_some(pod);
-        // Where a foreign rule sends it, the verdict says whether something listens.
-        if walk.verdict != Verdict::TakenByForeignRule || walk.end.destination == to {
-            problems.extend(app_not_listening(to.port(), &wanted, live, proxy));
-        }
+        let is_named = problems.iter().any(|known| known.problem == Problem::AppNotListening);
+        problems.extend(unserved(packet, walk, live, pod).filter(|_| !is_named));
         if is_captured_by_ours(packet, live) {
             problems.extend(app_on_interface(packet.destination.port(), &[packet.family()], live));
         }
@@ -268,61 +266,6 @@ fn app_on_interface(port: u16, families: &[Family], live: &LiveState) -> Option<
         "the listener on TCP port {port} is bound to {name} (SO_BINDTODEVICE): its replies to the proxy, which connects over lo, get lost"
     );
     Some(Finding::new(Problem::AppListener, cause))
-}
-
-/// A port of the app without a listener for one of these addresses, at which the proxy of `pod` calls it, if
-/// one does. A process may begin to listen later: the kernel refuses connections until then.
-fn app_not_listening(
-    port: u16,
-    wanted: &[IpAddr],
-    live: &LiveState,
-    proxy: Option<&Pod<'_>>,
-) -> Option<Finding> {
-    let listeners = live.runtime.listeners.as_ref()?;
-    let is_served = |to| listener_at(to, Transport::Tcp, listeners).is_some();
-    let is_here = |to: &SocketAddr| to.ip().is_loopback() || wanted.contains(&to.ip());
-    let on_port = |found: &&Listener| found.transport == Transport::Tcp && found.address.port() == port;
-    let found: Vec<&Listener> = listeners.iter().filter(on_port).collect();
-    let reaches = |address: &IpAddr| {
-        let to = SocketAddr::new(*address, port);
-        is_served(to)
-            || proxy.and_then(|pod| handed_on(to, live, pod)).is_some_and(|to| is_served(to) || !is_here(&to))
-    };
-    if (wanted.is_empty() && !found.is_empty()) || wanted.iter().any(reaches) {
-        return None;
-    }
-    let cause = match (found.first(), wanted) {
-        (Some(elsewhere), [to, ..]) => format!(
-            "TCP port {port} of the app is open at {} only: the proxy cannot connect to it at {to}",
-            elsewhere.address.ip()
-        ),
-        _ => format!("no process listens on TCP port {port}: the proxy cannot connect to the app there"),
-    };
-    Some(Finding::new(Problem::AppNotListening, cause))
-}
-
-/// The socket that takes what is for this address and port.
-fn listener_at(to: SocketAddr, transport: Transport, listeners: &[Listener]) -> Option<&Listener> {
-    let is_it = |found: &&Listener| {
-        (found.transport, found.address.port()) == (transport, to.port())
-            && found.serves(Family::of(to.ip()))
-            && found.takes(to, None)
-    };
-    listeners.iter().find(is_it)
-}
-
-/// Where a foreign rule sends what the proxy hands on to the app.
-fn handed_on(to: SocketAddr, live: &LiveState, pod: &Pod<'_>) -> Option<SocketAddr> {
-    let question = passthrough_query(Family::of(to.ip()));
-    let packet = Packet::of(&question, to, pod.config, pod.network).with_defaults(&question, pod);
-    let packet = pod.prepared(packet);
-    let last = walk(live.rules.get(&packet.family())?, &packet, live.routing(packet.family()));
-    (last.verdict == Verdict::TakenByForeignRule).then_some(last.end.destination)
-}
-
-/// The addresses at which others reach the pod.
-fn addresses(network: &Network) -> Vec<IpAddr> {
-    network.addresses.iter().filter(|own| own.is_of_pod()).map(|own| own.address).collect()
 }
 
 /// What is wrong with ports of the proxy: the ports with the same problem together. The family and the

@@ -7,6 +7,7 @@ use super::packet::{Packet, Process};
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::rules::Rules;
+use super::unserved::forwarded_behind;
 use super::walk::{Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::finding::{self, Finding, Subject};
@@ -74,6 +75,23 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// What may happen by these causes, of which one is a rule for an owner or not.
+    fn new(kind: finding::Problem, sentence: String, (about, is_of_owner): (Vec<Subject>, bool)) -> Self {
+        Self {
+            kind,
+            sentence,
+            about,
+            is_of_owner,
+            ends_by_foreign_rule: false,
+            ends_by_policy: false,
+            ends_by_routing: false,
+            is_certain: false,
+            ends_at_proxy: false,
+            is_of_egress: false,
+            fix: None,
+        }
+    }
+
     /// Whether one report is enough: the words are the same, or the same rules end both packets.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let is_lost = |problem: &Self| {
@@ -187,17 +205,12 @@ fn problems(
     let unless = unless.map(|rule| format!("; unless a rule decides that cannot be evaluated: {rule}"));
     let unless = unless.unwrap_or_default();
     let problem = |(kind, sentence)| Problem {
-        kind,
-        sentence: format!("{sentence}{unless}"),
-        about: about.clone(),
-        is_of_owner,
         ends_by_foreign_rule,
         ends_by_policy: walk.dropped_by.is_some() && is_captured_by_ours(packet, live),
-        ends_by_routing: false,
         is_certain: unless.is_empty(),
-        ends_at_proxy: false,
         is_of_egress: is_egress_filter(packet, walk, pod),
         fix: fix::of_walk(walk, pod),
+        ..Problem::new(kind, format!("{sentence}{unless}"), (about.clone(), is_of_owner))
     };
     let mut found: Vec<Problem> = here.into_iter().map(problem).collect();
     if !is_misrouted {
@@ -206,28 +219,29 @@ fn problems(
         found.extend(behind.iter().map(|problem| of_reply(problem, (is, &unless), live)));
     }
     if found.is_empty() {
-        found.extend(walk.unsure().map(|unsure| may_go_elsewhere(&unsure, walk)));
+        found.extend(may_go_elsewhere(walk).or_else(|| gets_none(packet, walk, live, pod)));
     }
     found
 }
 
+/// A foreign rule behind ours that forwards a port on which no process listens: the proxy has what it is for.
+fn gets_none(packet: &Packet, taken: &Walk<'_>, live: &LiveState, pod: &Pod<'_>) -> Option<Problem> {
+    let (Finding { problem, cause, .. }, walk) = forwarded_behind(packet, taken, live, pod)?;
+    let rule = walk.decisive()?;
+    let sentence = format!(
+        "is captured, but {cause}; a foreign rule behind ours forwards the port and gets no captured connection: {}",
+        rule.words()
+    );
+    let mut found = Problem::new(problem, sentence, causes(Some(rule), &walk));
+    found.about.push(Subject::Condition(cause));
+    Some(Problem { is_certain: true, ..found })
+}
+
 /// What a rule that cannot be evaluated may do.
-fn may_go_elsewhere(unsure: &str, walk: &Walk<'_>) -> Problem {
+fn may_go_elsewhere(walk: &Walk<'_>) -> Option<Problem> {
+    let sentence = format!("may go elsewhere: {}", walk.unsure()?);
     let step = walk.uncertain.first().and_then(|at| walk.steps.get(*at));
-    let (about, is_of_owner) = causes(step, walk);
-    Problem {
-        kind: finding::Problem::ForeignRule,
-        sentence: format!("may go elsewhere: {unsure}"),
-        about,
-        is_of_owner,
-        ends_by_foreign_rule: false,
-        ends_by_policy: false,
-        ends_by_routing: false,
-        is_certain: false,
-        ends_at_proxy: false,
-        is_of_egress: false,
-        fix: None,
-    }
+    Some(Problem::new(finding::Problem::ForeignRule, sentence, causes(step, walk)))
 }
 
 /// What is wrong behind a verdict.
@@ -239,18 +253,16 @@ fn of_reply(problem: &ReplyProblem, (is, unless): (&str, &str), live: &LiveState
     let rule = problem.rule.clone().map(Subject::Rule);
     let is_of_others =
         |cause: &Subject| !matches!(cause, Subject::Condition(_)) && !fix::may_be_ours(cause, live);
+    let about: Vec<Subject> = rule.into_iter().chain(known_cause).chain([condition(problem)]).collect();
+    let sentence = format!("is {is} {}{unless}", problem.sentence);
     Problem {
-        kind: finding::Problem::TrafficLost,
-        sentence: format!("is {is} {}{unless}", problem.sentence),
-        about: rule.into_iter().chain(known_cause).chain([condition(problem)]).collect(),
-        is_of_owner: false,
         ends_by_foreign_rule: problem.is_certain && problem.rule.is_some(),
-        ends_by_policy: false,
         ends_by_routing: problem.is_certain && problem.known_cause.as_ref().is_some_and(is_of_others),
         is_certain: problem.is_certain,
         ends_at_proxy: problem.ends_at_proxy,
         is_of_egress: problem.is_of_egress,
         fix: problem.fix.clone(),
+        ..Problem::new(finding::Problem::TrafficLost, sentence, (about, false))
     }
 }
 

@@ -202,7 +202,7 @@ impl Problem {
             Self::AppNotListening => (
                 "app-not-listening",
                 "nothing listens on a port of the app",
-                "let the app listen on that port at the pod's address, or name its port: `ss -lntp` lists the listeners",
+                "let the app listen on that port at the pod's address, name its port (`ss -lntp` lists the listeners), or exclude this one: `--istio-local-exclude-ports` (`-d`)",
             ),
             Self::AppListener => (
                 "app-listener",

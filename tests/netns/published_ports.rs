@@ -1,12 +1,15 @@
 //! A port that rules of the user send to another one, as behind `docker run --publish`, and a proxy that
 //! shares its uid with the app: what docs/pods.md says about both.
 
+use crate::broken_pods::problems;
 use crate::lab::fixture::at;
 use crate::lab::pod::PROXY;
+use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     a_published_port_needs_an_exclusion_or_a_rule_for_the_proxy,
+    a_published_port_behind_ours_is_named,
     a_published_port_of_an_app_that_does_not_listen_is_named,
     app_and_proxy_of_one_uid_are_told_apart_by_the_group,
     a_port_that_is_published_elsewhere_is_not_lost_in_the_first_tproxy_run,
@@ -137,5 +140,67 @@ fn a_port_that_is_published_elsewhere_is_not_lost_in_the_first_tproxy_run(fixtur
     for &family in fixture.families() {
         let response = pod.outside().call(at(family.pod(), 9090));
         assert!(matches!(&response, Outcome::Responded(by) if by.port == 15006), "{response:?}");
+    }
+}
+
+/// Rules behind ours, of iptables and of nftables: the table of `explain --live` and `check` name them.
+fn a_published_port_behind_ours_is_named(fixture: Fixture) {
+    // As Docker's: what is sent meets the chain, too.
+    const OF_IPTABLES: [&str; 3] = [
+        "-N FORWARDS",
+        "-A FORWARDS ! -i docker0 -p tcp --dport 80 -j REDIRECT --to-ports 8080",
+        "-A PREROUTING -m addrtype --dst-type LOCAL -j FORWARDS",
+    ];
+    const OF_NFTABLES: &str = "table inet forwards { chain pre { type nat hook prerouting priority -50; tcp dport 80 redirect to :8080; }; }";
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    let check = || pod.istio_iptables(&["check"]).run().stdout();
+    let is_none = || {
+        assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+        assert!(!check().contains("forwards the port"), "{}", check());
+    };
+    let is_named = |family: Family, rule: &str| {
+        let published = at(family.pod(), 80);
+        pod.outside().call(published).captured(15006, published);
+        let of_packet = ["--from", "outside", "--to", &published.to_string()];
+        for question in [&[][..], &of_packet] {
+            let found = problems(&pod, question);
+            let [[id, cause, fix]] = found.as_slice() else { panic!("{rule}: {found:?}") };
+            assert_eq!(id, "app-not-listening", "{found:?}");
+            assert!(cause.contains("no process listens on TCP port 80") && cause.contains(rule), "{found:?}");
+            assert!(fix.contains("`--istio-local-exclude-ports` (`-d`)"), "{found:?}");
+        }
+        assert!(check().contains(rule), "{rule}: {}", check());
+    };
+    let nft = |args: &[&str]| pod.namespace.run(|| tool("nft", args, OF_NFTABLES));
+    for mode in ["REDIRECT", "TPROXY"] {
+        let options = ["-b", "*", "-i", "*", "-m", mode];
+        pod.apply(&options);
+        is_none();
+        for &family in fixture.families() {
+            // Native rules of REDIRECT are in a newer chain of the same priority, and so before this one.
+            if fixture.backend != Backend::Native {
+                OF_IPTABLES.iter().for_each(|rule| drop(pod.iptables(family, &format!("-t nat {rule}"))));
+                is_named(
+                    family,
+                    "nat FORWARDS ! -i docker0 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080",
+                );
+                ["-D PREROUTING -m addrtype --dst-type LOCAL -j FORWARDS", "-F FORWARDS", "-X FORWARDS"]
+                    .iter()
+                    .for_each(|rule| drop(pod.iptables(family, &format!("-t nat {rule}"))));
+            }
+            nft(&["-f", "-"]);
+            is_named(family, "inet forwards pre");
+            nft(&["delete", "table", "inet", "forwards"]);
+            is_none();
+        }
+        nft(&["-f", "-"]);
+        pod.apply(&[&options[..], &["-d", "80"]].concat());
+        assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "excluded");
+        pod.apply(&options);
+        let outer = pod.app_listens(&[80]);
+        is_none();
+        drop(outer);
+        nft(&["delete", "table", "inet", "forwards"]);
     }
 }

@@ -27,6 +27,11 @@ impl<'a> Sent<'a, '_> {
         }
     }
 
+    /// The way of the packet where rules of ours have no effect.
+    pub(in super::super) fn without_ours(self) -> Walk<'a> {
+        self.walk_by(&[], Order::OnlyForeign)
+    }
+
     /// Whether it is captured where foreign rules, and policy rules and routes that reject packets, have no
     /// effect: whether policy routing then brings it to the proxy or not.
     pub(in super::super) fn is_captured_by_ours(self) -> bool {

@@ -9,7 +9,6 @@ use super::super::foreign_rule::{Applies, applies};
 use super::super::listener::{Transparent, transparent};
 use super::super::matching::{NO_SOCKET, PacketState};
 use super::super::rules::{INPUT, POSTROUTING};
-use super::order::Order;
 use super::{ChainPosition, Flow, Match, Step, Walker};
 use crate::config::ConnectionState;
 use crate::live_rules::{Effect, MarkChange, Meaning, To, Translation, Zone};
@@ -55,7 +54,7 @@ impl<'a> Walker<'a, '_> {
             let matches = if is_chosen { Match::Matches } else { found };
             let ChainPosition { hook, table, chain, .. } = position;
             let is_certain = matches == Match::Matches;
-            let is_skipped = self.order == Order::OnlyOurs && rule.is_foreign();
+            let is_skipped = self.order.skips(rule);
             let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(position, rule));
             let effect = if is_skipped { effect.and_then(only_jump) } else { effect };
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });

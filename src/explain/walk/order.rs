@@ -1,6 +1,7 @@
 //! The order of chains with one priority at a hook: the kernel takes the one that was created last first, and
 //! does not list when that was.
 
+use super::super::entry::Entry;
 use super::super::rules::BaseChain;
 use super::branches::outcome;
 use super::{Match, Sent, Step, Walk};
@@ -16,6 +17,8 @@ pub(super) enum Order {
     ForeignLast,
     /// Foreign rules have no effect.
     OnlyOurs,
+    /// Rules of ours have no effect.
+    OnlyForeign,
 }
 
 impl Order {
@@ -23,7 +26,16 @@ impl Order {
     pub(super) fn of(self, all: &[BaseChain]) -> Vec<&BaseChain> {
         match self {
             Self::ForeignLast => all.iter().rev().into_sorted_by_key(|base| base.place()),
-            Self::ForeignFirst | Self::OnlyOurs => all.iter().collect(),
+            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign => all.iter().collect(),
+        }
+    }
+
+    /// Whether a rule has no effect, or none but to lead to a chain of ours.
+    pub(super) const fn skips(self, rule: &Entry) -> bool {
+        match self {
+            Self::OnlyOurs => rule.is_foreign(),
+            Self::OnlyForeign => !rule.is_foreign(),
+            Self::ForeignFirst | Self::ForeignLast => false,
         }
     }
 
@@ -34,7 +46,9 @@ impl Order {
             Self::ForeignLast => {
                 (last..next).contains(&priority) && (last < NAT_PRIORITY || priority == NAT_PRIORITY)
             }
-            Self::ForeignFirst | Self::OnlyOurs => last < priority && priority <= next && last < NAT_PRIORITY,
+            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign => {
+                last < priority && priority <= next && last < NAT_PRIORITY
+            }
         }
     }
 }
