@@ -292,7 +292,8 @@ pub(super) fn undelivered(
 fn require_responses(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
     let Some(lost) = plan::lost_queries(desired, current).into_iter().next() else { return Ok(()) };
     let hint = "name another server in /etc/resolv.conf (the one that the rule sends queries to, if it is outside of the pod), delete \
-                the rule, or do without DNS capture (--redirect-dns=false, ISTIO_META_DNS_CAPTURE=false)";
+                the rule, do without --capture-all-dns if that file does not name the server, or without DNS capture \
+                (--redirect-dns=false, ISTIO_META_DNS_CAPTURE=false)";
     Err(Failure::new(Exit::Refused, lost.to_string()).hint(hint))
 }
 

@@ -155,6 +155,15 @@ impl<'a> From<&'a explain::BaseChain> for BaseChain<'a> {
 }
 
 impl<'a> BaseChain<'a> {
+    /// The rules before ours and those behind them. In PREROUTING of mangle captured packets leave at the jump;
+    /// other packets continue to the rule that saves their mark.
+    pub(super) fn around_ours(&self) -> (&'a [Entry], &'a [Entry]) {
+        let is_ours = |entry: &Entry| !entry.is_foreign();
+        let first = || self.rules.iter().position(is_ours);
+        let border = if self.stage == Stage::Output { first() } else { self.rules.iter().rposition(is_ours) };
+        self.rules.split_at(border.unwrap_or(self.rules.len()))
+    }
+
     /// The rules of a chain that it may jump to, if that is none of ours.
     pub(super) fn named(&self, name: &str) -> Option<(&'a str, &'a [Entry])> {
         let (name, rules) = self.named.get_key_value(name)?;

@@ -3,6 +3,8 @@
 //!
 //! The response comes from another address or port than the name server's, so our rules give it no zone, and
 //! the kernel looks for its query in the default zone: it is not translated back, and the resolver drops it.
+//! With all DNS captured, what comes from port 53 of any host has the zone of the proxy's queries. The app's
+//! have another one: without a response is what is translated before our rules see it.
 
 use std::net::IpAddr;
 
@@ -14,9 +16,9 @@ use crate::live_rules::{
     name_number,
 };
 use crate::model::{
-    Chain, DNS_PORT, Family, FamilyRules, Match, PerFamily, Ports, Rule, Table as OurTable, Target, Transport,
+    Chain, DNS_PORT, FamilyRules, Match, NAT_PRIORITY, PerFamily, Ports, Rule, Table as OurTable, Target,
+    Transport,
 };
-use crate::ordered::Ordered as _;
 
 const UDP: u128 = 17;
 
@@ -28,18 +30,21 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for family in examined {
         let captured = captured_servers(family.desired);
-        if captured == Servers::None {
-            continue;
-        }
         let is_met = |base: &&BaseChain<'_>| base.stage == Stage::Output && base.is_nat;
         for base in family.chains().iter().filter(is_met) {
-            let servers = match &captured {
-                Servers::Listed(servers) => servers.clone(),
-                Servers::Every | Servers::None => loopback_servers(family.family, base),
+            let servers: Vec<Option<IpAddr>> = match &captured {
+                Servers::None => continue,
+                Servers::Listed(servers) => servers.iter().copied().map(Some).collect(),
+                Servers::Every => named_servers(family, base),
             };
             for server in servers {
-                let query = Query { server, family, base };
-                if let Outcome::Translated(Place { words, about }) = query.walk(base.chain, base.rules, 0) {
+                let mut outcomes = parts(base).into_iter().map(|(is_before_ours, rules)| {
+                    let has_zone_by_port = captured == Servers::Every && !is_before_ours;
+                    Query { server, family, base, has_zone_by_port }.walk(base.chain, rules, 0)
+                });
+                let outcome = outcomes.find(|outcome| !matches!(outcome, Outcome::Continues));
+                if let Some(Outcome::Translated(Place { words, about })) = outcome {
+                    let server = server.map_or_else(|| "any server".to_owned(), |server| server.to_string());
                     let sentence = format!(
                         "DNS queries over UDP to {server} would get no response while DNS is captured (--redirect-dns): a foreign rule \
                          sends them elsewhere{words}"
@@ -51,6 +56,15 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The rules of a chain, and whether packets are known to meet them before our rules of nat.
+fn parts<'a>(base: &BaseChain<'a>) -> Vec<(bool, &'a [Entry])> {
+    if base.shared.is_none() {
+        return vec![(base.priority < NAT_PRIORITY, base.rules)];
+    }
+    let (before, behind) = base.around_ours();
+    vec![(true, before), (false, behind)]
 }
 
 /// Whether rules capture DNS queries over UDP.
@@ -94,16 +108,22 @@ fn is_of_app(rule: &Rule) -> bool {
     is_query && matcher.owners.is_empty() && matches!(rule.statement.target, Target::ConntrackZone(_))
 }
 
-/// The loopback addresses that rules of a base chain name: what they translate there is a name server in the
-/// pod.
-fn loopback_servers(family: Family, base: &BaseChain<'_>) -> Vec<IpAddr> {
-    let rules = base.rules.iter().chain(base.all_named().flat_map(|(_, rules)| rules));
-    let named = rules
-        .flat_map(|entry| entry.rule.tests().into_owned())
-        .filter(|test| test.field == Field::Destination && !test.is_negated);
-    let single = named.flat_map(|test| test.values).filter(|(from, to)| from == to);
-    let addresses = single.filter_map(|(address, _)| address_of(family, address));
-    addresses.filter(IpAddr::is_loopback).into_set().into_iter().collect()
+/// The servers whose queries rules of a base chain name, and any other one (`None`).
+fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAddr>> {
+    let mut found = vec![None];
+    for Entry { rule, .. } in base.rules.iter().chain(base.all_named().flat_map(|(_, rules)| rules)) {
+        let tests = rule.tests();
+        let Some(named) = tests.iter().find(|test| test.field == Field::Destination) else { continue };
+        let single = named.values.iter().filter(|(from, to)| from == to && !named.is_negated);
+        for (address, _) in single {
+            let server = address_of(family.family, *address);
+            let query = Query { server, family, base, has_zone_by_port: false };
+            if query.holds(rule) == Some(true) && !found.contains(&server) {
+                found.push(server);
+            }
+        }
+    }
+    found
 }
 
 /// What becomes of a query in a chain.
@@ -122,9 +142,12 @@ enum Outcome {
 
 /// A query of the proxy over UDP.
 struct Query<'a> {
-    server: IpAddr,
+    /// `None`: any that no rule names.
+    server: Option<IpAddr>,
     family: &'a Examined<'a>,
     base: &'a BaseChain<'a>,
+    /// Whether responses from port 53 of any other host have its zone.
+    has_zone_by_port: bool,
 }
 
 impl Query<'_> {
@@ -195,9 +218,16 @@ impl Query<'_> {
         let same_address = match address {
             To::Same | To::Unknown => true,
             To::Own => false,
-            To::This(address) => address == self.server,
+            To::This(address) => {
+                Some(address) == self.server
+                    || (self.has_zone_by_port && !self.is_to_loopback() && !address.is_loopback())
+            }
         };
         same_address && matches!(port, To::Same | To::Unknown | To::This(53))
+    }
+
+    fn is_to_loopback(&self) -> bool {
+        self.server.is_some_and(|server| server.is_loopback())
     }
 
     /// Whether a rule matches the query; `None`: that is not known.
@@ -213,11 +243,11 @@ impl Query<'_> {
     fn holds_for(&self, test: &FieldMatch) -> Option<bool> {
         let value = match test.field {
             Field::Protocol => UDP,
-            Field::Destination => address_number(self.server),
+            Field::Destination => address_number(self.server?),
             Field::DestinationPort => DNS_PORT.number().into(),
             Field::InInterface | Field::ExtensionHeader => 0,
-            Field::OutInterface if self.server.is_loopback() => name_number(b"lo"),
-            Field::DestinationType(Limit::None) if self.server.is_loopback() => LOCAL,
+            Field::OutInterface if self.is_to_loopback() => name_number(b"lo"),
+            Field::DestinationType(Limit::None) if self.is_to_loopback() => LOCAL,
             Field::Source
             | Field::SourcePort
             | Field::EitherPort

@@ -6,11 +6,14 @@ use std::time::Duration;
 use crate::foreign_preserved::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
+use crate::lab::rules::everything;
+use crate::lab::{Backend, Family, Fixture, Pod, User, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     beside_dockers_name_server_dns_capture_is_refused,
     a_translated_name_server_is_refused_if_that_is_certain,
+    a_translated_name_server_outside_is_refused_with_all_dns,
+    a_name_server_outside_that_is_translated_beside_live_capture_is_named,
 );
 
 /// What dockerd puts into a container.
@@ -126,4 +129,92 @@ fn a_translated_name_server_is_refused_if_that_is_certain(fixture: Fixture) {
     // Another run with the same options would change nothing, and is not one that ends well.
     let again = run(&[]).ended_with(70).output();
     assert!(again.contains(WOULD_GET_NONE) && !again.contains("nothing written"), "{again}");
+}
+
+/// Foreign rules that translate queries to the fixture's name server, or to any: to this port of a server
+/// outside, or, without one, to a port of the pod.
+fn translate(pod: &Pod, command: &str, to: Option<u16>, is_named: bool) {
+    for &family in pod.fixture.families() {
+        let server = if is_named { format!("-d {} ", family.name_server()) } else { String::new() };
+        let target = to.map_or_else(
+            || "REDIRECT --to-ports 5353".to_owned(),
+            |port| format!("DNAT --to-destination {}", at(family.service(), port)),
+        );
+        pod.iptables(family, &format!("-t nat {command} OUTPUT {server}-p udp --dport 53 -j {target}"));
+    }
+}
+
+/// Whether all queries to the fixture's name server get a response: those of the proxy, and those of the app.
+fn get_response(pod: &Pod) -> (bool, bool) {
+    let gets = |user: &User, family: Family| {
+        let to = at(family.name_server(), 53);
+        let got = user.run(|| {
+            let socket = UdpSocket::bind(at(family.unspecified(), 0)).unwrap();
+            socket.connect(to).unwrap();
+            socket.send(b"query").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            socket.recv(&mut [0; 512])
+        });
+        got.is_ok()
+    };
+    let of = |user: &User| pod.fixture.families().iter().all(|family| gets(user, *family));
+    (of(&pod.proxy()), of(&pod.app()))
+}
+
+const ALL_DNS: [&str; 2] = ["--redirect-dns", "--capture-all-dns"];
+
+/// Responses from port 53 have the zone of the proxy's queries then, whatever their address; the app gets
+/// none if the rule is before ours.
+fn a_translated_name_server_outside_is_refused_with_all_dns(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let is_native = fixture.backend == Backend::Native;
+    for (to, is_named, is_refused) in [
+        (Some(5353), true, true),
+        (Some(53), true, !is_native),
+        (Some(5353), false, true),
+        (None, false, true),
+    ] {
+        translate(&pod, "-A", to, is_named);
+        let code = if is_refused { 70 } else { 0 };
+        for command in [&["--dry-run"][..], &[]] {
+            let run = pod.istio_iptables(&[command, &with(&ALL_DNS)].concat()).run();
+            let output = run.ended_with(code).output();
+            assert_eq!(output.contains(WOULD_GET_NONE), is_refused, "{to:?}: {output}");
+        }
+        if is_refused {
+            assert!(!everything(&pod).contains("ISTIO_OUTPUT"), "nothing is written: {}", everything(&pod));
+        } else {
+            assert_eq!(get_response(&pod), (true, true), "ours are in a newer chain");
+            pod.istio_iptables(&["cleanup"]).run().succeeded();
+        }
+        translate(&pod, "-D", to, is_named);
+    }
+}
+
+fn a_name_server_outside_that_is_translated_beside_live_capture_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let is_native = fixture.backend == Backend::Native;
+    // Ours are in a newer chain than these.
+    ["-A", "-D"].iter().for_each(|command| translate(&pod, command, Some(53), true));
+    pod.apply(&with(&ALL_DNS));
+    assert_eq!(get_response(&pod), (true, true));
+    for (command, to, expected) in [
+        ("-A", 53, (true, true)),
+        ("-I", 53, (true, is_native)),
+        ("-A", 5353, (false, false)),
+        ("-I", 5353, (false, false)),
+    ] {
+        translate(&pod, command, Some(to), true);
+        assert_eq!(get_response(&pod), expected, "{command} {to}");
+        let is_certain = expected != (true, true);
+        // Which of two chains of one priority is first is not known.
+        let code = i32::from(is_certain || is_native);
+        let check = pod.istio_iptables(&[&["check"], &with(&ALL_DNS)[..]].concat()).run();
+        let output = check.ended_with(code).output();
+        assert_eq!(output.contains(WOULD_GET_NONE), is_certain, "{command} {to}: {output}");
+        pod.istio_iptables(&with(&ALL_DNS)).run().ended_with(if is_certain { 70 } else { 0 });
+        translate(&pod, "-D", Some(to), true);
+    }
 }

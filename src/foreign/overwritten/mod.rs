@@ -45,12 +45,7 @@ fn parts<'a>(base: &BaseChain<'a>) -> Vec<(Position, &'a [Entry])> {
         let sides = if is_equal { &[Side::Before, Side::Behind][..] } else { &[Side::Before] };
         return sides.iter().map(|side| (at(*side), base.rules)).collect();
     }
-    // In PREROUTING captured packets leave at the jump; other packets continue to the rule that saves their
-    // mark.
-    let mut ours =
-        (0..base.rules.len()).filter(|at| base.rules.get(*at).is_some_and(|rule| !rule.is_foreign()));
-    let border = if base.stage == Stage::Output { ours.next() } else { ours.next_back() };
-    let (before, behind) = base.rules.split_at(border.unwrap_or(base.rules.len()));
+    let (before, behind) = base.around_ours();
     vec![(at(Side::Before), before), (at(Side::Behind), behind)]
 }
 
