@@ -1,6 +1,7 @@
 //! `apply` and `cleanup`: changes the rules, or prints how they would be changed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::namespace::{enter, network, require_net_admin, require_other_namespace};
@@ -95,7 +96,11 @@ pub(super) fn exclusive_within(wait: Duration) -> Result<Option<run_lock::Lock>,
         }
         // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
         Err(error @ run_lock::LockError::Failed(_)) => {
-            log::info!("{error}: concurrent runs are not serialized");
+            // A guard asks at each audit.
+            static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+            if !IS_LOGGED.swap(true, Ordering::Relaxed) {
+                log::info!("{error}: concurrent runs are not serialized");
+            }
             Ok(None)
         }
     }

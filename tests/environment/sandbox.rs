@@ -5,13 +5,18 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::pod::{BUILT, Pod};
 use crate::seccomp::{ALLOW, EQUAL, FIRST, LOAD, NUMBER, RETURN, THIRD, filtered_program, number, step};
+
+/// Longer than an audit takes to come, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pod's options for every run.
 const CAPTURE: [&str; 9] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u", "1337", "--dual-stack"];
@@ -321,4 +326,30 @@ fn long_lists_of_ports_are_compact_and_read_back() {
     // Without options, they are those of the rules.
     let (code, log) = run(&pod, &["check"]);
     assert!(code == Some(0) && log.contains("20001,") && log.contains("(100 entries)"), "{log}");
+}
+
+/// No netlink of netfilter, no lock: `guard` says so at its start, not at each audit.
+#[test]
+fn guard_says_once_that_runs_are_not_serialized() {
+    let pod = pod();
+    let (code, output) = run(&pod, &CAPTURE);
+    assert_eq!(code, Some(0), "{output}");
+    let (captured, pid) = (state(&pod), pod.pid().to_string());
+    let options = ["guard", "--audit", "1", "--action", "repair", "--pid", &pid];
+    let mut command = sandboxed(&[&options[..], &CAPTURE].concat());
+    let mut guard = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    for _ in 0..3 {
+        pod.sh("iptables-legacy -t nat -D OUTPUT 1");
+        let begin = Instant::now();
+        while state(&pod) != captured {
+            assert!(
+                guard.try_wait().unwrap().is_none() && begin.elapsed() < PATIENCE,
+                "no audit has repaired it"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    kill(Pid::from_raw(guard.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let output = String::from_utf8(guard.wait_with_output().unwrap().stderr).unwrap();
+    assert_eq!(output.matches("concurrent runs are not serialized").count(), 1, "{output}");
 }
