@@ -40,8 +40,9 @@ pub(super) fn forwarded_behind<'a>(
     let is_of_client = packet.is_inbound
         && (packet.transport, packet.state) == (Transport::Tcp, ConnectionState::New)
         && matches!(taken.verdict, Verdict::Captured(_));
-    let unserved = unserved(packet, taken, live, pod).filter(|_| is_of_client)?;
     let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
+    rules.foreign().next().filter(|_| is_of_client)?;
+    let unserved = unserved(packet, taken, live, pod)?;
     let sent = Sent { rules, packet, routing, connection: None, words: Words::None };
     let walk = sent.without_ours();
     let is_forwarded =
