@@ -155,8 +155,8 @@ impl<'a> From<&'a explain::BaseChain> for BaseChain<'a> {
 }
 
 impl<'a> BaseChain<'a> {
-    /// The rules before ours and those behind them. In PREROUTING of mangle captured packets leave at the jump;
-    /// other packets continue to the rule that saves their mark.
+    /// The rules before ours and those behind them. In PREROUTING of mangle captured packets leave at the
+    /// jump; other packets continue to the rule that saves their mark.
     pub(super) fn around_ours(&self) -> (&'a [Entry], &'a [Entry]) {
         let is_ours = |entry: &Entry| !entry.is_foreign();
         let first = || self.rules.iter().position(is_ours);
