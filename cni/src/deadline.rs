@@ -58,6 +58,12 @@ impl Deadline {
         Self { begin: Instant::now(), limit: Cell::new(DEADLINE), signals }
     }
 
+    /// Begins now, in a process that is not ended by the runtime: signals keep their effect.
+    #[must_use]
+    pub fn without_signals() -> Self {
+        Self { begin: Instant::now(), limit: Cell::new(DEADLINE), signals: None }
+    }
+
     /// Sets the deadline, from the beginning on.
     pub fn set(&self, limit: Duration) {
         self.limit.set(limit);

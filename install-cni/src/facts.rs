@@ -17,12 +17,14 @@ pub(crate) struct NodePod {
     pub(crate) known: KnownPod,
     /// Whether it has started without capture.
     pub(crate) is_uncaptured: bool,
+    /// Whether it is being deleted, or has ended.
+    pub(crate) is_ending: bool,
 }
 
 impl NodePod {
     pub(crate) fn new(pod: v1::Pod) -> Self {
-        let is_uncaptured = is_uncaptured(&pod);
-        Self { known: known(pod), is_uncaptured }
+        let (is_uncaptured, is_ending) = (is_uncaptured(&pod), is_ending(&pod));
+        Self { known: known(pod), is_uncaptured, is_ending }
     }
 }
 
@@ -34,6 +36,11 @@ fn is_uncaptured(pod: &v1::Pod) -> bool {
     let states = validation.flat_map(|container| [&container.state, &container.last_state]);
     let last = states.flatten().find_map(|state| state.terminated.as_ref());
     last.is_some_and(|end| end.exit_code == NOT_CAPTURED)
+}
+
+fn is_ending(pod: &v1::Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The facts of a pod.
@@ -246,6 +253,24 @@ mod tests {
             assert_eq!(is_uncaptured(&serde_json::from_value(pod).unwrap()), expected, "{status}");
         }
         assert!(!is_uncaptured(&v1::Pod::default()));
+    }
+
+    #[test]
+    fn pods_that_are_deleted_or_have_ended_are_ending() {
+        for (metadata, phase, expected) in [
+            (json!({"deletionTimestamp": "2026-03-01T05:12:03Z"}), "Running", true),
+            (json!({}), "Succeeded", true),
+            (json!({}), "Failed", true),
+            (json!({}), "Pending", false),
+            (json!({}), "Running", false),
+        ] {
+            let pod = json!({"metadata": metadata, "status": {"phase": phase}});
+            assert_eq!(
+                NodePod::new(serde_json::from_value(pod.clone()).unwrap()).is_ending,
+                expected,
+                "{pod}"
+            );
+        }
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiclient::{Cached, connect_with_rate, describe, watch_selected};
+use istio_cni::environment::PodName;
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{PodNotice, Pods, TAINT};
 use istio_cni::lookup::{Query, Response};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::{self, json};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
@@ -84,15 +85,23 @@ async fn report(mut cached: Receiver<Cached<NodePod>>) {
     }
 }
 
-/// The pods that have started without capture: namespace and name, and uid.
+/// The pods that have started without capture: namespace and name, and uid. What has ended is not repaired.
 fn uncaptured(cached: &Cached<NodePod>) -> BTreeSet<(String, String)> {
-    let pods = cached.objects.iter().flatten().filter(|(_, pod)| pod.is_uncaptured);
+    let pods = cached.objects.iter().flatten().filter(|(_, pod)| pod.is_uncaptured && !pod.is_ending);
     pods.map(|(name, pod)| (name.clone(), pod.known.uid.clone())).collect()
 }
 
 impl NodePods {
     fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
+    }
+
+    /// The API of a pod's namespace, and its uid there, which is not the node's own of a static pod.
+    fn of_uid(&self, pod: &PodName) -> (Api<Pod>, String) {
+        let cached = self.cached.borrow();
+        let found = cached.objects.as_ref().and_then(|all| all.get(&pod.to_string()));
+        let uid = found.map_or(&pod.uid, |found| &found.known.uid).clone();
+        (Api::namespaced(self.client.clone(), &pod.namespace), uid)
     }
 
     fn wait<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
@@ -178,8 +187,36 @@ impl Pods for NodePods {
         }
     }
 
-    fn uncaptured(&self) -> usize {
-        uncaptured(&self.cached.borrow()).len()
+    fn uncaptured(&self) -> Vec<PodName> {
+        let pods = self.cached.borrow();
+        let pods = pods.objects.iter().flat_map(BTreeMap::values);
+        let pods = pods.filter(|pod| pod.is_uncaptured && !pod.is_ending).map(|pod| &pod.known);
+        pods.map(|known| PodName {
+            namespace: known.namespace.clone(),
+            name: known.name.clone(),
+            uid: known.uid.clone(),
+        })
+        .collect()
+    }
+
+    fn is_live(&self, pod: &PodName) -> Option<bool> {
+        let cached = self.cached.borrow();
+        let found = cached.objects.as_ref()?.get(&pod.to_string());
+        Some(found.is_some_and(|found| found.known.has_uid(&pod.uid) && !found.is_ending))
+    }
+
+    fn label(&self, pod: &PodName, (key, value): (&str, &str)) -> Result<(), String> {
+        let (api, uid) = self.of_uid(pod);
+        // Another pod of the same name refuses it.
+        let patch = json!({"metadata": {"uid": uid, "labels": {key: value}}});
+        self.wait(api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(&patch))).map(drop)
+    }
+
+    fn delete(&self, pod: &PodName) -> Result<(), String> {
+        let (api, uid) = self.of_uid(pod);
+        let only = Preconditions { uid: Some(uid), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        self.wait(api.delete(&pod.name, &parameters)).map(drop)
     }
 
     /// An outage later on is no problem for pods that are known.

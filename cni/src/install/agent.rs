@@ -8,12 +8,13 @@ use istio_iptables::text::path_shown;
 
 use super::error::InstallError;
 use super::events::Events;
+use super::metrics::Metrics;
 use super::node_object::NodeObject;
 use super::options::{Install, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
 use super::reconcile::Installed;
-use super::{Program, files, foreign, guard, plugin_log, pods, probes, unexamined, uninstall};
+use super::{Program, files, foreign, guard, plugin_log, pods, probes, repair, unexamined, uninstall};
 
 /// Runs until SIGTERM or SIGINT; with `once`, until it is installed.
 ///
@@ -33,14 +34,13 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
-    if let Some(wanted) = &options.guard {
-        let reported = pods.clone().filter(|_| options.pods.as_ref().is_some_and(|pods| pods.events));
-        guard::start(&options.dirs.run, wanted, host, (&installed.metrics, reported))?;
-    }
+    watch_pods(&options, host, (&installed.metrics, pods.as_ref()))?;
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
-        let counted = Arc::clone(&pods);
-        installed.metrics.count_uncaptured(move || counted.uncaptured());
+        if options.repair.is_none() {
+            let counted = Arc::clone(&pods);
+            installed.metrics.count_uncaptured(move || counted.uncaptured().len());
+        }
         let run_dir = options.dirs.run.clone();
         readiness.also(Arc::new(move || pods::problem(&run_dir, pods.as_ref())));
     }
@@ -76,6 +76,29 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
         }
     }
     finish(&options)
+}
+
+/// Begins to guard captured pods, and to repair those without capture.
+fn watch_pods(
+    options: &Install,
+    host: &SystemHost,
+    (metrics, pods): (&Arc<Metrics>, Option<&Arc<dyn Pods>>),
+) -> Result<(), InstallError> {
+    let events = options.pods.as_ref().is_some_and(|pods| pods.events);
+    if let Some(wanted) = &options.guard {
+        let reported = pods.filter(|_| events).cloned();
+        guard::start(&options.dirs.run, wanted, host, (metrics, reported))?;
+    }
+    let Some(wanted) = &options.repair else { return Ok(()) };
+    repair::start(repair::Context {
+        dirs: options.dirs.clone(),
+        options: wanted.clone(),
+        host: host.clone(),
+        metrics: Arc::clone(metrics),
+        pods: pods.cloned(),
+        events,
+        resets: options.guard.as_ref().is_some_and(|guard| guard.reset_escaped),
+    })
 }
 
 fn connect(wanted: &PodsOptions, program: &Program) -> Result<Arc<dyn Pods>, InstallError> {

@@ -33,8 +33,13 @@ const LOOKUPS: Family = ("istio_cni_pod_lookups_total", "Lookups of a pod by the
 
 /// Of the pods of this node.
 const UNCAPTURED: Family =
-    ("istio_cni_uncaptured_pods", "Pods that were injected for the plugin and have started without capture.");
+    ("istio_cni_uncaptured_pods", "Pods that were injected for the plugin and run without capture.");
 
+/// As Istio's agent has it.
+const POD_REPAIRS: Family = (
+    "istio_cni_repair_pods_repaired_total",
+    "Attempts to repair a pod that has started without capture, by action and result.",
+);
 const DRIFT: Family = (
     "istio_cni_drift_total",
     "How often the rules of a captured pod were changed by another program, by what differs: rules, network, or a foreign rule.",
@@ -134,6 +139,25 @@ impl Metrics {
     /// The guard runs; whether changes are announced to it.
     pub fn guards(&self, is_announced: bool) {
         self.gauge(ANNOUNCED, usize::from(is_announced));
+    }
+
+    /// Pods without capture are repaired by this action from now on.
+    pub fn repairs_pods(&self, action: &str) {
+        self.uncaptured(0);
+        // A rate begins at 0.
+        for result in ["success", "fail", "skip"] {
+            self.add_number(POD_REPAIRS, repair_labels(action, result), 0);
+        }
+    }
+
+    /// An attempt to repair a pod without capture.
+    pub fn pod_repair(&self, action: &str, result: &str) {
+        self.add(POD_REPAIRS, repair_labels(action, result));
+    }
+
+    /// How many pods run without capture.
+    pub fn uncaptured(&self, pods: usize) {
+        self.gauge(UNCAPTURED, pods);
     }
 
     /// How many pods are guarded, how many of them differ, and how many are not guarded.
@@ -245,7 +269,8 @@ impl Metrics {
         // Without labels, so that a rate begins at 0.
         counters.entry((CONFLICTS, String::new())).or_default();
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if !gauges.is_empty() {
+        let is_guarded = gauges.contains_key(&ANNOUNCED);
+        if is_guarded {
             for reason in ["rules", "network", "foreign"] {
                 counters.entry((DRIFT, format!("{{reason=\"{reason}\"}}"))).or_default();
             }
@@ -261,7 +286,7 @@ impl Metrics {
         for (family, value) in &gauges {
             text.push_str(&format!("{}{} {value}\n", head(*family, "gauge"), family.0));
         }
-        if !gauges.is_empty() {
+        if is_guarded {
             let repairs = *self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
             text.push_str(&repairs.text());
         }
@@ -275,6 +300,10 @@ impl Metrics {
         }
         text
     }
+}
+
+fn repair_labels(action: &str, result: &str) -> String {
+    format!("{{type=\"{action}\",result=\"{result}\"}}")
 }
 
 /// A label with its value, escaped as in the text format of Prometheus.

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod attributes;
+mod audit;
 pub mod backoff;
 pub mod bin_dir;
 pub mod binary;
@@ -15,6 +16,7 @@ mod events;
 pub mod files;
 pub mod foreign;
 mod guard;
+mod judge;
 pub mod locked_dir;
 pub mod metrics;
 pub mod net_dir;
@@ -25,8 +27,10 @@ pub mod plugin_log;
 pub mod pods;
 pub mod probes;
 mod reconcile;
+mod repair;
 mod requests;
 pub mod runtime;
+mod sandboxes;
 mod socket;
 pub mod splice;
 pub mod status;
@@ -112,7 +116,7 @@ fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCo
         Command::Print(text) => print(text),
         Command::Install(options) => agent::run(options, host, program)?,
         Command::Audit(options) => {
-            let (text, exit) = guard::audit::audit(options, host)?;
+            let (text, exit) = audit::audit(options, host)?;
             print(&text);
             return Ok(exit.into());
         }

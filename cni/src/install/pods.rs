@@ -13,6 +13,7 @@ use istio_iptables::text::path_shown;
 use super::error::InstallError;
 use super::metrics::Metrics;
 use super::socket::{self, Unlocked};
+use crate::environment::PodName;
 use crate::lookup::{self, Query, Response, VERSION};
 
 /// Lookups at a time: more than pods that start at once. Further ones wait in the socket's queue.
@@ -47,8 +48,24 @@ pub trait Pods: Send + Sync {
     /// Why lookups fail for now.
     fn problem(&self) -> Option<String>;
 
-    /// The number of injected pods of the node that have started without capture.
-    fn uncaptured(&self) -> usize;
+    /// The injected pods of the node whose `istio-validation` has found no capture the last time; without
+    /// those that are being deleted or have ended.
+    fn uncaptured(&self) -> Vec<PodName>;
+
+    /// Whether a pod of the node exists, and is neither being deleted nor has ended; `None`: not known.
+    fn is_live(&self, pod: &PodName) -> Option<bool>;
+
+    /// Labels a pod, if it is still this one.
+    ///
+    /// # Errors
+    /// Why it could not be labelled.
+    fn label(&self, pod: &PodName, label: (&str, &str)) -> Result<(), String>;
+
+    /// Deletes a pod, if it is still this one.
+    ///
+    /// # Errors
+    /// Why it could not be deleted.
+    fn delete(&self, pod: &PodName) -> Result<(), String>;
 
     /// The container runtime of the node and its version, as `containerd://2.1.4`.
     ///
@@ -142,8 +159,20 @@ mod tests {
             None
         }
 
-        fn uncaptured(&self) -> usize {
-            0
+        fn uncaptured(&self) -> Vec<PodName> {
+            Vec::new()
+        }
+
+        fn is_live(&self, _: &PodName) -> Option<bool> {
+            None
+        }
+
+        fn label(&self, _: &PodName, _: (&str, &str)) -> Result<(), String> {
+            Err("none".to_owned())
+        }
+
+        fn delete(&self, _: &PodName) -> Result<(), String> {
+            Err("none".to_owned())
         }
 
         fn container_runtime(&self) -> Result<String, String> {

@@ -2,6 +2,7 @@
 
 mod add;
 mod check;
+pub(crate) mod late;
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The directory of state files.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
@@ -174,6 +175,15 @@ impl StateDir {
             Unread::Unusable(why) => why,
             Unread::Failed(error) => error.msg,
         })
+    }
+
+    /// The containers that have a state file, by its name alone.
+    #[must_use]
+    pub fn containers(&self) -> BTreeSet<String> {
+        let names = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let container =
+            |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.rsplit_once('.')?.0.to_owned());
+        names.filter_map(container).collect()
     }
 
     /// Where the files are.

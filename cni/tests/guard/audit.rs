@@ -10,7 +10,7 @@ use crate::lab::{Node, in_pod};
 
 /// Runs it. Returns the exit code and the text.
 #[track_caller]
-fn audit(node: &Node, options: &[&str]) -> (i32, String) {
+pub(crate) fn audit(node: &Node, options: &[&str]) -> (i32, String) {
     let output = node.audit(options);
     println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
@@ -18,7 +18,7 @@ fn audit(node: &Node, options: &[&str]) -> (i32, String) {
 
 /// The line of a pod, in words.
 #[track_caller]
-fn line(text: &str, pod: &Pod) -> String {
+pub(crate) fn line(text: &str, pod: &Pod) -> String {
     let start = format!("default/{} ", pod.container);
     let line =
         text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{start}: {text}"));
@@ -36,7 +36,7 @@ fn each_state_is_named_and_drift_is_exit_1() {
     for (pod, backend) in [(&native, "nftables"), (&iptables, "iptables-nft"), (&legacy, "iptables-legacy")] {
         assert_eq!(line(&text, pod), format!("{backend} ok"));
     }
-    assert!(text.ends_with("3 pods: 3 ok, 0 drift, 0 vanished, 0 unreadable\n"), "{text}");
+    assert!(text.ends_with("3 pods: 3 ok, 0 drift, 0 uncaptured, 0 vanished, 0 unreadable\n"), "{text}");
 
     in_pod(&native, "nft flush chain inet istio-proxy-nat istio-output");
     in_pod(&iptables, "iptables-nft -t nat -I ISTIO_OUTPUT -j RETURN");
@@ -53,12 +53,15 @@ fn each_state_is_named_and_drift_is_exit_1() {
         "{text}"
     );
     assert_eq!(line(&text, &legacy), "iptables-legacy vanished its network namespace is gone");
-    assert!(text.ends_with("3 pods: 0 ok, 2 drift, 1 vanished, 0 unreadable\n"), "{text}");
+    assert!(text.ends_with("3 pods: 0 ok, 2 drift, 0 uncaptured, 1 vanished, 0 unreadable\n"), "{text}");
 
     let (code, text) = audit(&node, &["--output=json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(code, 1);
-    assert_eq!(report["count"], json!({"ok": 0, "drift": 2, "vanished": 1, "unreadable": 0}));
+    assert_eq!(
+        report["count"],
+        json!({"ok": 0, "drift": 2, "uncaptured": 0, "vanished": 1, "unreadable": 0})
+    );
     let pod = &report["pods"][2];
     assert_eq!((&pod["pod"], &pod["state"]), (&json!("default/native"), &json!("drift")));
     assert!(pod["reason"].as_str().unwrap().contains("rule 1 is missing"), "{pod}");
@@ -104,7 +107,7 @@ fn states_that_cannot_be_read_are_no_success() {
             "{name}: {text}"
         );
     }
-    assert!(text.ends_with("6 pods: 1 ok, 0 drift, 0 vanished, 5 unreadable\n"), "{text}");
+    assert!(text.ends_with("6 pods: 1 ok, 0 drift, 0 uncaptured, 0 vanished, 5 unreadable\n"), "{text}");
 }
 
 /// Rules that are right capture nothing for a proxy that packets do not reach: as `istio-iptables check`, and

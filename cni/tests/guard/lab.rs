@@ -30,7 +30,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        for name in ["net", "bin", "run", "netns"] {
+        for name in ["net", "bin", "run", "netns", "results"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         Self { folder }
@@ -68,6 +68,43 @@ impl Node {
         })
     }
 
+    /// The runtime's record of a pod that it has set up with a list, whether our plugin is in it or not: as
+    /// libcni writes it, with the name of the namespace in the runtime's directory.
+    pub(crate) fn record(&self, pod: &Pod) -> PathBuf {
+        let link = self.path("netns").join(&pod.container);
+        if !link.exists() {
+            symlink(pod.netns.path(), link).unwrap();
+        }
+        let args: Vec<_> = pod.args.split(';').map(|arg| arg.split_once('=').unwrap()).collect();
+        let sandbox = format!("/var/run/netns/{}", pod.container);
+        let result = json!({
+            "kind": "cniCacheV1", "containerId": pod.container, "ifName": "eth0", "networkName": "pods", "config": "",
+            "cniArgs": args, "capabilityArgs": {"io.kubernetes.cri.pod-annotations": pod.annotations},
+            "result": {"cniVersion": "1.0.0", "interfaces": [{"name": "veth0"}, {"name": "eth0", "sandbox": sandbox}]}
+        });
+        let file = self.path("results").join(format!("pods-{}-eth0", pod.container));
+        std::fs::write(&file, result.to_string()).unwrap();
+        file
+    }
+
+    /// A pod that the runtime has set up without our plugin.
+    pub(crate) fn late_pod(&self, name: &str, annotations: &[(&str, &str)]) -> Pod {
+        let pod = Pod::new(name, annotations);
+        self.record(&pod);
+        pod
+    }
+
+    /// Our entry in the network configuration.
+    pub(crate) fn install_entry(&self, backend: &str) {
+        let entry = json!({
+            "type": "istio-cni", "capabilities": {"io.kubernetes.cri.pod-annotations": true}, "on_unknown": "fail",
+            "cni_agent_run_dir": self.path("run"), "exclude_namespaces": ["kube-system"], "backend": backend,
+            "capture": {"dual_stack": true}
+        });
+        let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}, entry]});
+        std::fs::write(self.path("net").join("10-pods.conflist"), list.to_string()).unwrap();
+    }
+
     pub(crate) fn delete(&self, pod: &Pod) {
         pod.plugin("DEL", &self.conf("auto", &json!({}))).printed();
     }
@@ -93,7 +130,9 @@ impl Node {
     pub(crate) fn audit(&self, options: &[&str]) -> Output {
         let mut command = Command::new(plugin());
         command.args(["audit", "--node"]).args(options).env_remove("CNI_COMMAND");
-        for (option, name) in [("run-dir", "run"), ("netns-dir", "netns")] {
+        for (option, name) in
+            [("net-dir", "net"), ("run-dir", "run"), ("netns-dir", "netns"), ("results-dir", "results")]
+        {
             command.arg(format!("--{option}={}", self.path(name).display()));
         }
         command.output().unwrap()
@@ -109,9 +148,13 @@ impl Node {
         let words = [by, &[program.as_str(), "install"]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).args(["--listen=127.0.0.1:0", "--no-dry-add"]).args(options);
-        for (option, name) in
-            [("net-dir", "net"), ("bin-dir", "bin"), ("run-dir", "run"), ("netns-dir", "netns")]
-        {
+        for (option, name) in [
+            ("net-dir", "net"),
+            ("bin-dir", "bin"),
+            ("run-dir", "run"),
+            ("netns-dir", "netns"),
+            ("results-dir", "results"),
+        ] {
             command.arg(format!("--{option}={}", self.path(name).display()));
         }
         Agent::start(command)

@@ -22,3 +22,4 @@ mod many;
 mod one;
 mod plot;
 mod soak;
+mod uncaptured;

@@ -86,6 +86,10 @@ impl Node {
         for (option, dir) in [("net-dir", &self.net), ("bin-dir", &self.bin), ("run-dir", &self.run)] {
             run.arg(format!("--{option}={}", dir.display()));
         }
+        if command == "install" {
+            // No pods of the machine.
+            run.arg(format!("--results-dir={}", self.run.with_file_name("results").display()));
+        }
         run
     }
 

@@ -13,6 +13,15 @@ impl Node {
         Self::start_by(|program| command(program, server))
     }
 
+    /// The agent with more options.
+    pub(crate) fn start_with(server: &Server, options: &[&str]) -> Self {
+        Self::start_by(|program| {
+            let mut command = command(program, server);
+            command.args(options);
+            command
+        })
+    }
+
     /// The agent as the first process of its own process namespace, as in a container.
     pub(crate) fn start_contained(server: &Server) -> Self {
         Self::start_by(|program| contained(program, server))

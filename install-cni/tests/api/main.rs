@@ -12,6 +12,7 @@
 mod agent;
 #[path = "../common/node.rs"]
 mod node;
+mod repair;
 mod server;
 mod two;
 

@@ -1,7 +1,7 @@
 //! An API server in small: lists, watches and gets pods over HTTP, or fails as a test wants it to.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -39,6 +39,8 @@ struct State {
     mode: Mode,
     pods: BTreeMap<String, Value>,
     requests: Vec<String>,
+    /// Method, target and body of requests that write.
+    writes: Vec<(String, String, Value)>,
     /// Events that watches report: their resourceVersion is their position, after 1 for what is there at the
     /// start.
     changes: Vec<Value>,
@@ -59,7 +61,8 @@ impl Server {
         let pods = pods.iter().map(|pod| (path(pod), pod.clone())).collect();
         let (requests, changes) = (Vec::new(), Vec::new());
         let ended = (0, WatchEnd::Closed);
-        let state = Arc::new(Mutex::new(State { mode, pods, requests, changes, ended, watches: 0 }));
+        let (writes, watches) = (Vec::new(), 0);
+        let state = Arc::new(Mutex::new(State { mode, pods, requests, writes, changes, ended, watches }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -105,6 +108,13 @@ impl Server {
         self.requests().iter().filter(|target| target.contains("/namespaces/")).count()
     }
 
+    /// The bodies of requests of this method, whose target has this part.
+    pub(crate) fn written(&self, method: &str, part: &str) -> Vec<Value> {
+        let state = self.state.lock().unwrap();
+        let found = state.writes.iter().filter(|(of, target, _)| of == method && target.contains(part));
+        found.map(|(.., body)| body.clone()).collect()
+    }
+
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
     }
@@ -122,8 +132,21 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         if reader.read_line(&mut line)? == 0 {
             return Ok(());
         }
+        let method = line.split(' ').next().unwrap_or_default().to_owned();
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
         while reader.read_line(&mut line)? > 2 {}
+        if method != "GET" {
+            let length = line.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ").map(|text| text.parse().unwrap())
+            });
+            let mut body = vec![0; length.unwrap_or_default()];
+            reader.read_exact(&mut body)?;
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            state.lock().unwrap().writes.push((method, target, body));
+            // Of all kinds that are written.
+            respond(&mut stream, 200, &json!({"metadata": {"name": "x"}, "involvedObject": {}}))?;
+            continue;
+        }
         let (mode, pods) = {
             let mut state = state.lock().unwrap();
             state.requests.push(target.clone());

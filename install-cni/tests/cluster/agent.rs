@@ -136,7 +136,7 @@ impl<'c> Installation<'c> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", SETUP]).arg(self.mounted.path()).arg(program);
         // Where a test has other directories and another address.
-        let replaced = ["--run-dir=", "--netns-dir=", "--listen="];
+        let replaced = ["--run-dir=", "--netns-dir=", "--results-dir=", "--listen="];
         let arguments = self.arguments();
         command
             .args(arguments.iter().filter(|argument| !replaced.iter().any(|own| argument.starts_with(own))));

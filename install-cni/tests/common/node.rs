@@ -60,7 +60,7 @@ impl Node {
     pub(crate) fn start_by(command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = |name: &str| folder.path().join(name);
-        for name in ["net.d", "bin", "program", "netns"] {
+        for name in ["net.d", "bin", "program", "netns", "results"] {
             std::fs::create_dir(path(name)).unwrap();
         }
         std::fs::write(
@@ -212,6 +212,18 @@ impl Node {
         assert_eq!(done.result.as_deref(), Ok(RESULT));
     }
 
+    /// The runtime's record of a pod that it has set up without our plugin, without annotations: the agent
+    /// knows the pod.
+    pub(crate) fn record(&self, name: &str, uid: &str, netns: &str) {
+        let path = |dir: &str| self.folder.path().join(dir);
+        std::os::unix::fs::symlink(netns, path("netns").join(name)).unwrap();
+        let result = json!({
+            "kind": "cniCacheV1", "containerId": name, "ifName": "eth0", "networkName": "a", "netns": format!("/var/run/netns/{name}"),
+            "cniArgs": [["K8S_POD_NAMESPACE", "default"], ["K8S_POD_NAME", name], ["K8S_POD_UID", uid]]
+        });
+        std::fs::write(path("results").join(format!("a-{name}-eth0")), result.to_string()).unwrap();
+    }
+
     /// ADD, whatever becomes of it.
     pub(crate) fn attempt(&self, name: &str, uid: &str) {
         drop(self.add(name, uid, LIMIT));
@@ -266,8 +278,14 @@ fn run(folder: &TempDir, command: impl FnOnce(&Path) -> Command, log: &Log) -> (
     command
         .args(["--listen=127.0.0.1:0", "--no-dry-add"])
         .args(
-            [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run"), ("netns-dir", "netns")]
-                .map(|(option, name)| format!("--{option}={}", path(name).display())),
+            [
+                ("net-dir", "net.d"),
+                ("bin-dir", "bin"),
+                ("run-dir", "run"),
+                ("netns-dir", "netns"),
+                ("results-dir", "results"),
+            ]
+            .map(|(option, name)| format!("--{option}={}", path(name).display())),
         )
         .stderr(Stdio::piped());
     // A child that another thread has forked meanwhile holds the copy open for writing until it executes its

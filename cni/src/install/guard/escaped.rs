@@ -16,12 +16,12 @@ const NAMED: usize = 5;
 
 /// The escaped connections of a pod that are known, by their ends.
 #[derive(Debug, Default)]
-pub(super) struct Escaped(BTreeSet<(SocketAddr, SocketAddr)>);
+pub(in crate::install) struct Escaped(BTreeSet<(SocketAddr, SocketAddr)>);
 
 impl Escaped {
     /// Looks for new ones in this thread's network namespace, and resets them if that is asked for. Returns
     /// them in words.
-    pub(super) fn look(
+    pub(in crate::install) fn look(
         &mut self,
         host: &SystemHost,
         options: Resolved,

@@ -1,4 +1,4 @@
-//! What the guard waits for: notices of changed rules, and state files that are written or removed.
+//! What guard and repair wait for: notices of changed rules, and files that are written or removed.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
@@ -14,10 +14,10 @@ const POLL: Duration = Duration::from_secs(5);
 
 /// Changes of the directory of state files, where the node has inotify instances left.
 #[derive(Debug)]
-pub(super) struct StateEvents(Option<Inotify>);
+pub(in crate::install) struct StateEvents(Option<Inotify>);
 
 impl StateEvents {
-    pub(super) fn new() -> Self {
+    pub(in crate::install) fn new() -> Self {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
         let inotify = inotify.inspect_err(|error| {
             let poll_s = POLL.as_secs();
@@ -28,7 +28,7 @@ impl StateEvents {
 
     /// Watches the directory, which may be another one than before. Returns how long to wait until it is read
     /// again at most.
-    pub(super) fn watch(&self, dir: &Path, longest: Duration) -> Duration {
+    pub(in crate::install) fn watch(&self, dir: &Path, longest: Duration) -> Duration {
         let flags = AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_DELETE
@@ -42,7 +42,7 @@ impl StateEvents {
     }
 
     /// Watches the directory of network namespaces for those that end. Without this, audits find out.
-    pub(super) fn watch_removals(&self, dir: &Path) {
+    pub(in crate::install) fn watch_removals(&self, dir: &Path) {
         let Some(inotify) = &self.0 else { return };
         if let Err(error) = inotify.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM) {
             log::debug!(directory = path_shown(dir); "not watched: {error}");
@@ -50,7 +50,7 @@ impl StateEvents {
     }
 
     /// Whether there was a change since the last call.
-    pub(super) fn changed(&self) -> bool {
+    pub(in crate::install) fn changed(&self) -> bool {
         let Some(inotify) = &self.0 else { return false };
         let mut changed = false;
         while let Ok(events) = inotify.read_events()
@@ -62,7 +62,7 @@ impl StateEvents {
     }
 
     /// Waits for a change, for `other`, or until then.
-    pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Instant) -> nix::Result<()> {
+    pub(in crate::install) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Instant) -> nix::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         // Rounded up, so that the time is over afterwards.
         let left = left.checked_add(Duration::from_micros(999)).unwrap_or(left);

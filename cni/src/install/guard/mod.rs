@@ -5,13 +5,12 @@
 //! leaves it again. Nothing keeps a namespace from ending.
 
 mod afterwards;
-pub(super) mod audit;
-mod escaped;
-mod events;
+pub(super) mod escaped;
+pub(super) mod events;
 mod incident;
 mod notices;
 mod passed;
-mod pod;
+pub(super) mod pod;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -441,7 +440,7 @@ fn missing_capabilities() -> String {
 }
 
 /// The namespaces in a directory, by inode.
-fn namespaces(dir: &Path) -> Result<BTreeMap<u64, PathBuf>, InstallError> {
+pub(super) fn namespaces(dir: &Path) -> Result<BTreeMap<u64, PathBuf>, InstallError> {
     let names = files::names(dir).map_err(|error| InstallError::new(format!("--netns-dir: {error}")))?;
     let paths = names.into_iter().map(|name| dir.join(name));
     let opened = paths.filter_map(|path| Some((Namespace::open(&path).ok()?.id().ok()?.inode, path)));

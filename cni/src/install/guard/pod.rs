@@ -63,7 +63,7 @@ impl PodRules {
 }
 
 /// What a state file asks for.
-pub(super) fn expected(state: &State) -> Result<Expected, String> {
+pub(in crate::install) fn expected(state: &State) -> Result<Expected, String> {
     let values = state.options().ok_or("an option of another version")?;
     let mut expected = Expected::new(&CaptureOptions::of_values(values), &state.interface, state.backend())?;
     // The thread of the guard has mounts of its own already.
@@ -75,7 +75,7 @@ pub(super) fn expected(state: &State) -> Result<Expected, String> {
 
 /// Opens the namespace at a path, if a state file is about it. The kernel uses the number of a namespace
 /// again: one that was made after the file was written is another one.
-pub(super) fn open(path: &std::path::Path, state: &State, stamp: FileStamp) -> Option<Namespace> {
+pub(in crate::install) fn open(path: &std::path::Path, state: &State, stamp: FileStamp) -> Option<Namespace> {
     let namespace = Namespace::open(path).ok()?;
     let is_it = namespace.id().is_ok_and(|id| id.inode == state.netns);
     (is_it && namespace.made().is_ok_and(|made| made <= stamp.written)).then_some(namespace)

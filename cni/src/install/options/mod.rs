@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::InstallError;
 use super::splice::TYPE;
-use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS, RUN_DIR};
+use crate::netconf::{KEY, NetConf, POD_ANNOTATIONS};
 use crate::plugin;
 use crate::usage;
 
@@ -29,6 +29,17 @@ pub fn rows(command: &str) -> Vec<Row> {
 
 /// Which file of the network configurations is the runtime's, as Istio's `install-cni` calls it.
 pub const CONF_NAME: &str = "cni-conf-name";
+
+/// Where libcni keeps results.
+pub const RESULTS_DIR: &str = "/var/lib/cni/results";
+const RESULTS: &str = "results-dir";
+
+/// Key and value of the label of pods without capture, as Istio's `install-cni` calls them.
+pub const LABEL_KEY: &str = "repair-broken-pod-label-key";
+/// As [`LABEL_KEY`].
+pub const LABEL_VALUE: &str = "repair-broken-pod-label-value";
+/// Key and value that are the defaults, as Istio's.
+pub const DEFAULT_LABEL: (&str, &str) = ("cni.istio.io/uninitialized", "true");
 
 /// Where container runtimes keep network namespaces.
 pub const NETNS_DIR: &str = "/var/run/netns";
@@ -84,6 +95,49 @@ pub struct Install {
     pub pods: Option<PodsOptions>,
     /// How the rules of captured pods are guarded; `None`: they are not.
     pub guard: Option<GuardOptions>,
+    /// What follows for pods that have started without capture; `None`: they are not looked for.
+    pub repair: Option<RepairOptions>,
+}
+
+/// What follows for a pod that has started without capture, as of Istio's agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepairAction {
+    /// The rules are written from outside of the pod.
+    Repair,
+    /// An event and a condition of the pod.
+    Event,
+    /// A label of the pod.
+    Label,
+    /// The pod is deleted.
+    Delete,
+}
+
+impl RepairAction {
+    const ALL: [Self; 4] = [Self::Repair, Self::Event, Self::Label, Self::Delete];
+
+    /// The name of the option's value, and of the metric's.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Repair => "repair",
+            Self::Event => "event",
+            Self::Label => "label",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What follows for pods that have started without capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairOptions {
+    /// What is done.
+    pub action: RepairAction,
+    /// Key and value of the label.
+    pub label: (String, String),
+    /// What libcni keeps for DEL.
+    pub results_dir: PathBuf,
+    /// Where the runtime keeps network namespaces.
+    pub netns_dir: PathBuf,
 }
 
 /// How the rules of captured pods are guarded.
@@ -124,8 +178,10 @@ pub struct Uninstall {
 /// `istio-cni audit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
-    /// The directory of the plugin's state.
-    pub run_dir: PathBuf,
+    /// Where the files are.
+    pub dirs: Dirs,
+    /// What libcni keeps for DEL.
+    pub results_dir: PathBuf,
     /// Where the runtime keeps network namespaces.
     pub netns_dir: PathBuf,
     /// How it reports.
@@ -164,6 +220,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
         return Ok((Command::Print(text), level));
     }
     let pods = pods(&given)?;
+    let repair = repair(&given, pods.as_ref())?;
     let platform = given.platform()?;
     let drop_in = given.one_of("drop-in", &["auto", "yes", "no"])?;
     let mode = match (platform.chained, drop_in) {
@@ -199,6 +256,7 @@ pub(super) fn install_as(command: &str, args: &[String]) -> Result<(Command, &'s
         replace_istio: given.flag("replace-istio"),
         pods,
         guard: guard(&given)?,
+        repair,
     };
     Ok((Command::Install(Box::new(install)), level))
 }
@@ -256,6 +314,28 @@ fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
     Ok(Some(GuardOptions { action, netns_dir, reset_escaped: given.flag("reset-escaped") }))
 }
 
+fn repair(given: &ParsedArgs, pods: Option<&PodsOptions>) -> Result<Option<RepairOptions>, InstallError> {
+    let wanted = given.one_of("repair", &["repair", "event", "label", "delete", "off"])?;
+    let Some(action) = RepairAction::ALL.into_iter().find(|action| action.name() == wanted) else {
+        return Ok(None);
+    };
+    let problem = match (action, pods) {
+        (RepairAction::Repair, _) => None,
+        (_, None) => Some("without --node-name"),
+        (RepairAction::Event, Some(pods)) if !pods.events => Some("with --pod-events=false"),
+        (_, Some(_)) => None,
+    };
+    if let Some(problem) = problem {
+        return Err(InstallError::new(format!("--repair: {wanted} is not accepted {problem}")));
+    }
+    Ok(Some(RepairOptions {
+        action,
+        label: (given.label(LABEL_KEY, DEFAULT_LABEL.0)?, given.label(LABEL_VALUE, DEFAULT_LABEL.1)?),
+        results_dir: given.directory(RESULTS, RESULTS_DIR)?,
+        netns_dir: given.directory("netns-dir", NETNS_DIR)?,
+    }))
+}
+
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
 ///
 /// # Errors
@@ -268,7 +348,7 @@ pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallErro
         return Ok((Command::Print(text), level));
     }
     let dirs = given.dirs(given.platform()?)?;
-    let results = given.directory("results-dir", "/var/lib/cni/results")?;
+    let results = given.directory(RESULTS, RESULTS_DIR)?;
     Ok((Command::Uninstall(Uninstall { dirs, binary: given.flag("binary"), results }), level))
 }
 
@@ -302,9 +382,10 @@ pub fn audit(args: &[String]) -> Result<(Command, &'static str), InstallError> {
         "json" => Output::Json,
         _ => Output::Text,
     };
-    let run_dir = given.directory("run-dir", RUN_DIR)?;
+    let dirs = given.dirs(given.platform()?)?;
+    let results_dir = given.directory(RESULTS, RESULTS_DIR)?;
     let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
-    Ok((Command::Audit(Audit { run_dir, netns_dir, output }), level))
+    Ok((Command::Audit(Audit { dirs, results_dir, netns_dir, output }), level))
 }
 
 /// Our object of the list: what the plugin reads, as `netconf` has it.

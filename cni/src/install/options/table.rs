@@ -26,16 +26,21 @@ pub(super) const STATUS: [Row; 1] = [CONF_NAME];
 const NETNS_DIR: Row =
     ("netns-dir", Some("DIR"), "directory of the runtime's network namespaces [default: /var/run/netns]");
 
-/// Options of [`COMMON`] that `audit` has no use for.
-pub(super) const OF_INSTALLATION: [&str; 3] = ["platform", "net-dir", "bin-dir"];
+const RESULTS_DIR: Row =
+    ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]");
 
-pub(super) const AUDIT: [Row; 3] = [
-    ("node", None, "all captured pods of this node: the default, and the only choice"),
+/// The option of [`COMMON`] that `audit` has no use for.
+pub(super) const OF_INSTALLATION: &str = "bin-dir";
+
+pub(super) const AUDIT: [Row; 5] = [
+    ("node", None, "all pods of this node that are captured or are to be: the default, and the only choice"),
+    CONF_NAME,
     NETNS_DIR,
+    RESULTS_DIR,
     ("output", Some("text|json"), "form of the report [default: text]"),
 ];
 
-pub(super) const INSTALL: [Row; 20] = [
+pub(super) const INSTALL: [Row; 24] = [
     CONF_NAME,
     ("once", None, "install, verify and exit"),
     (
@@ -96,16 +101,28 @@ pub(super) const INSTALL: [Row; 20] = [
         "reset connections that began while a pod's rules were gone; without this flag they are reported and stay outside the mesh",
     ),
     (
+        "repair",
+        Some("WHAT"),
+        "what follows for an injected pod that has started without capture: repair: write its rules from outside; event: an event and a condition; label; delete; off: no search [default: repair]",
+    ),
+    (
+        super::LABEL_KEY,
+        Some("KEY"),
+        "key of the label of --repair=label [default: cni.istio.io/uninitialized]",
+    ),
+    (super::LABEL_VALUE, Some("VALUE"), "value of this label [default: true]"),
+    RESULTS_DIR,
+    (
         "pod-events",
         Some("true|false"),
-        "whether the guard writes an event and a condition of the pod when rules change; needs --node-name [default: true]",
+        "whether guard and repair write an event and a condition of the pod; needs --node-name [default: true]",
     ),
     ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 
 pub(super) const UNINSTALL: [Row; 2] = [
     ("binary", None, "also remove the program, unless a configuration or a cached result names it"),
-    ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]"),
+    RESULTS_DIR,
 ];
 
 /// The options of a command of the agent; those of `install` for any other word.
@@ -113,7 +130,7 @@ pub(super) fn rows(command: &str) -> Vec<Row> {
     let common = COMMON.into_iter();
     match command {
         "status" => common.chain(STATUS).collect(),
-        "audit" => common.filter(|(name, ..)| !OF_INSTALLATION.contains(name)).chain(AUDIT).collect(),
+        "audit" => common.filter(|(name, ..)| *name != OF_INSTALLATION).chain(AUDIT).collect(),
         "uninstall" => common.chain(UNINSTALL).collect(),
         _ => common.chain(INSTALL).collect(),
     }
@@ -126,7 +143,7 @@ pub(super) fn help(program: &str, rows: &[Row]) -> String {
         let option = value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
         text.push_str(&format!("  {option:<28} {what}\n"));
     }
-    let is_by_platform = rows.iter().any(|(name, ..)| *name == OF_INSTALLATION[0]);
+    let is_by_platform = rows.iter().any(|(name, ..)| *name == COMMON[0].0);
     if !is_by_platform {
         return text;
     }

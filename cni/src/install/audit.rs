@@ -1,51 +1,23 @@
-//! `istio-cni audit`: compares the live rules of all captured pods of the node once. No agent needs to run.
+//! `istio-cni audit`: judges all pods of the node once that are captured or are to be. No agent needs to run.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::rc::Rc;
 
-use istio_iptables::commands::guard::Rules as _;
 use istio_iptables::config::Output;
 use istio_iptables::exit::Exit;
-use istio_iptables::kernel::netns;
+use istio_iptables::kernel::netns::{self, NamespaceId};
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::text::{count, one_line, path_shown};
 use serde_json::{Value, json};
 
-use super::namespaces;
-use super::pod::{PodRules, expected, open};
-use crate::compare::first_difference;
-use crate::install::error::InstallError;
-use crate::install::options::Audit;
+use super::error::InstallError;
+use super::guard::namespaces;
+use super::judge::{self, Judge, Judged, Late, PodState};
+use super::options::Audit;
+use super::sandboxes::{self, Sandbox};
 use crate::state::{FileStamp, State, StateDir};
-
-/// How the rules of a pod are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PodState {
-    /// As the plugin wrote them, or with the same effect.
-    Same,
-    /// Different, or a foreign rule, `lo` or a route keeps captured connections from the proxy.
-    Drift,
-    /// The network namespace is gone: the pod has ended without DEL.
-    Vanished,
-    /// The rules cannot be compared.
-    Unreadable,
-}
-
-impl PodState {
-    const ALL: [Self; 4] = [Self::Same, Self::Drift, Self::Vanished, Self::Unreadable];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Same => "ok",
-            Self::Drift => "drift",
-            Self::Vanished => "vanished",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
 
 /// One pod.
 struct Row {
@@ -83,7 +55,8 @@ impl Table {
 
     /// A pod whose rules cannot be read may have others.
     fn exit(&self) -> Exit {
-        let is_known = self.number(PodState::Drift) + self.number(PodState::Unreadable) == 0;
+        let bad = [PodState::Drift, PodState::Uncaptured, PodState::Unreadable];
+        let is_known = bad.iter().all(|state| self.number(*state) == 0);
         if is_known { Exit::Done } else { Exit::Different }
     }
 }
@@ -114,11 +87,16 @@ impl fmt::Display for Table {
 ///
 /// # Errors
 /// The state files or the directory of namespaces cannot be read.
-pub(in crate::install) fn audit(options: &Audit, host: &SystemHost) -> Result<(String, Exit), InstallError> {
-    let dir = Rc::new(StateDir::new(&options.run_dir));
+pub(super) fn audit(options: &Audit, host: &SystemHost) -> Result<(String, Exit), InstallError> {
+    let dir = StateDir::new(&options.dirs.run);
     let is_there = dir.is_there().map_err(|error| InstallError::io("read", dir.path_of_dir(), &error))?;
     let files = if is_there { states(&dir)? } else { Vec::new() };
-    let table = if files.is_empty() { Table(Vec::new()) } else { compare_all(files, &dir, options, host)? };
+    let sandboxes = late(options, &dir);
+    let table = if files.is_empty() && sandboxes.is_none() {
+        Table(Vec::new())
+    } else {
+        judge_all(files, sandboxes.as_ref(), options, host)?
+    };
     let text = match options.output {
         Output::Json => format!("{}\n", table.json()),
         Output::Text if table.0.is_empty() => format!(
@@ -149,70 +127,64 @@ fn states(dir: &StateDir) -> Result<Vec<File>, InstallError> {
     Ok(last.into_values().chain(unusable).collect())
 }
 
-fn compare_all(
+/// The sandboxes without a state file, and our entry, by which they are judged.
+fn late(options: &Audit, dir: &StateDir) -> Option<(Value, Vec<Sandbox>)> {
+    let read = || {
+        let entry = judge::entry(&options.dirs)?;
+        Ok::<_, InstallError>((entry, sandboxes::read(&options.results_dir, &dir.containers())?))
+    };
+    let found = read();
+    if let Err(problem) = &found {
+        log::warn!("pods without a state file are not judged: {problem}");
+    }
+    found.ok()
+}
+
+fn judge_all(
     files: Vec<File>,
-    dir: &Rc<StateDir>,
+    late: Option<&(Value, Vec<Sandbox>)>,
     options: &Audit,
     host: &SystemHost,
 ) -> Result<Table, InstallError> {
     let namespaces = namespaces(&options.netns_dir)?;
+    let own = NamespaceId::of_thread().map_err(|error| InstallError::new(error.to_string()))?;
     if let Err(error) = netns::own_mounts_without_nss() {
         log::warn!("cannot isolate tools from the name service (nsswitch.conf): {error}");
     }
-    let host = Rc::new(host.clone());
-    let mut rows = Vec::new();
-    for (name, stamp, state) in files {
-        let file = name.to_string_lossy().into_owned();
-        let state = match state {
-            Ok(state) => state,
-            Err(problem) => {
-                let reason = format!("state file {file}: {problem}");
-                let (pod, backend) = ("?".to_owned(), "?".to_owned());
-                rows.push(Row { pod, container: file, backend, state: PodState::Unreadable, reason });
-                continue;
-            }
-        };
-        let (pod, container) = (one_line(&state.pod).into_owned(), state.container.clone());
-        let of_add = state.backend().map_or_else(|| "?".to_owned(), |(_, value)| value.text);
-        let rules = (Rc::clone(&host), Rc::clone(dir), (name, stamp), state);
-        let (found, reason, backend) = compare(rules, &namespaces);
-        rows.push(Row { pod, container, backend: backend.unwrap_or(of_add), state: found, reason });
+    let mut rows: Vec<Row> = files.into_iter().map(|file| of_file(&file, host, &namespaces)).collect();
+    if let Some((entry, sandboxes)) = late {
+        let judge = Judge { host, entry, netns_dir: &options.netns_dir, own };
+        rows.extend(sandboxes.iter().filter_map(|sandbox| of_sandbox(&judge, sandbox)));
     }
     rows.sort_by(|one, other| one.pod.cmp(&other.pod));
     Ok(Table(rows))
 }
 
-/// Compares one pod. Returns what holds its rules, too, if that is known.
-fn compare(
-    (host, dir, (name, stamp), state): (Rc<SystemHost>, Rc<StateDir>, (OsString, FileStamp), State),
-    namespaces: &BTreeMap<u64, PathBuf>,
-) -> (PodState, String, Option<String>) {
-    let unreadable = |reason: String| (PodState::Unreadable, reason, None);
-    let Some(path) = namespaces.get(&state.netns) else {
-        return (PodState::Vanished, "its network namespace is gone".to_owned(), None);
-    };
-    let Some(namespace) = open(path, &state, stamp) else {
-        let reason = "its network namespace is gone, another one has its number";
-        return (PodState::Vanished, reason.to_owned(), None);
-    };
-    let expected = match expected(&state) {
-        Ok(expected) => Rc::new(expected),
-        Err(problem) => return unreadable(problem),
-    };
-    if let Err(error) = namespace.enter() {
-        return unreadable(error.to_string());
+/// A pod that the plugin has captured.
+fn of_file((name, stamp, state): &File, host: &SystemHost, namespaces: &BTreeMap<u64, PathBuf>) -> Row {
+    let file = name.to_string_lossy().into_owned();
+    match state {
+        Err(problem) => Row {
+            pod: "?".to_owned(),
+            backend: "?".to_owned(),
+            state: PodState::Unreadable,
+            reason: format!("state file {file}: {problem}"),
+            container: file,
+        },
+        Ok(state) => {
+            let of_add = || state.backend().map_or_else(|| "?".to_owned(), |(_, value)| value.text);
+            let Judged { state: found, reason, backend } = judge::captured(host, (state, *stamp), namespaces);
+            let (pod, container) = (one_line(&state.pod).into_owned(), state.container.clone());
+            Row { pod, container, backend: backend.unwrap_or_else(of_add), state: found, reason }
+        }
     }
-    let files = (name, stamp);
-    let mut rules = PodRules::new(Rc::clone(&host), dir, files, (state, Rc::clone(&expected)), path.clone());
-    let compared = rules.compared().and_then(|found| {
-        let deciding = || found.notices.deciding.first().map(ToString::to_string);
-        let of_rules = first_difference(&found).or_else(deciding);
-        let unreachable = if of_rules.is_none() { expected.unreachable(&host)? } else { None };
-        Ok((of_rules.or(unreachable.map(|finding| finding.to_string())), found.backend.to_string()))
-    });
-    match compared {
-        Err(failure) => unreadable(failure.to_string()),
-        Ok((Some(reason), backend)) => (PodState::Drift, reason, Some(backend)),
-        Ok((None, backend)) => (PodState::Same, String::new(), Some(backend)),
-    }
+}
+
+/// A pod that ADD would capture, and has not captured.
+fn of_sandbox(judge: &Judge<'_>, sandbox: &Sandbox) -> Option<Row> {
+    let Late::Wanted(Judged { state, reason, backend }, _) = judge.late(sandbox) else { return None };
+    let pod = one_line(&sandbox.pod.to_string()).into_owned();
+    let none = if state == PodState::Uncaptured { "none" } else { "?" };
+    let backend = backend.unwrap_or_else(|| none.to_owned());
+    Some(Row { pod, container: sandbox.id.container.clone(), backend, state, reason })
 }
