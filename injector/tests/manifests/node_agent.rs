@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_cni::environment::PodName;
-use istio_cni::install::options::{Command, Install, InstallMode, PodsOptions, install};
+use istio_cni::install::options::{Command, Install, InstallMode, PodsOptions, RepairAction, install};
 use istio_cni::install::platform::{PLATFORMS, Platform};
 use istio_cni::netconf::NetConf;
 use istio_iptables::config::GuardAction;
@@ -120,7 +120,13 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         let netns = mounts.iter().find(|mount| mount["name"] == "netns").unwrap();
         assert_eq!(netns["mountPropagation"], "HostToContainer");
         let netns = install.guard.expect("rules are guarded").netns_dir;
-        let dirs = [&install.dirs.bin, &install.dirs.net, &install.dirs.run, &netns];
+        // The runtime's own files are not written.
+        let writable = |mount: &&Value| mount.get("readOnly").is_none();
+        assert_eq!(mounts.iter().filter(writable).count() + 1, mounts.len());
+        let results = mounts.iter().find(|mount| mount["name"] == "results").unwrap();
+        assert_eq!(results["readOnly"], true);
+        let results = install.repair.expect("pods without capture are repaired").results_dir;
+        let dirs = [&install.dirs.bin, &install.dirs.net, &install.dirs.run, &netns, &results];
         assert_eq!(
             mounted,
             dirs.map(|dir| dir.to_str().unwrap().to_owned()).into(),
@@ -136,7 +142,8 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
         "CNI_CONF_NAME": "20-b.conflist", "EXCLUDE_NAMESPACES": "a,b", "GUARD": "report", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
-        "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true"});
+        "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true", "REPAIR": "label", "REPAIR_BROKEN_POD_LABEL_KEY": "a/b",
+        "REPAIR_BROKEN_POD_LABEL_VALUE": "c"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
     let install = installs(&options, &objects);
@@ -145,6 +152,8 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     assert_eq!(install.mode, InstallMode::DropIn);
     let guard = install.guard.unwrap();
     assert!(guard.action == GuardAction::Report && guard.reset_escaped);
+    let repair = install.repair.unwrap();
+    assert_eq!((repair.action, repair.label), (RepairAction::Label, ("a/b".to_owned(), "c".to_owned())));
     assert_eq!(install.dirs.conf_name.as_deref(), Some("20-b.conflist"));
     let entry = install.entry;
     for (key, value) in [
@@ -183,6 +192,44 @@ fn plugin_never_captures_the_agent_and_the_system() {
         );
         assert_eq!(excluded("shop", "web"), None);
     }
+}
+
+/// What an action needs, and nothing for the others.
+#[test]
+fn permissions_to_write_pods_are_those_of_the_action() {
+    for (action, verbs) in [
+        ("repair", None),
+        ("event", None),
+        ("off", None),
+        ("label", Some("patch")),
+        ("delete", Some("delete")),
+    ] {
+        let mut options = of("default", "mesh");
+        let given = if action == "event" {
+            json!({"REPAIR": action})
+        } else {
+            json!({"REPAIR": action, "POD_EVENTS": "false"})
+        };
+        options.settings = Settings::new(&given, &options.platform).unwrap();
+        let objects = objects(&options).unwrap();
+        let rules = only_named(&objects, "ClusterRole", "-api")["rules"].as_array().unwrap().clone();
+        let pods = |rule: &&Value| rule["resources"] == json!(["pods"]);
+        let more: Vec<_> = rules.iter().filter(pods).skip(1).map(|rule| rule["verbs"].clone()).collect();
+        assert_eq!(more, verbs.map(|verb| json!([verb])).into_iter().collect::<Vec<_>>(), "{action}");
+        assert_eq!(rules.iter().any(|rule| rule["resources"] == json!(["events"])), action == "event");
+        let mounts = container(&objects)["volumeMounts"].as_array().unwrap();
+        assert_eq!(mounts.iter().any(|mount| mount["name"] == "results"), action != "off");
+    }
+    // Without the guard, repair still has events.
+    let mut options = of("default", "mesh");
+    options.settings = Settings::new(&json!({"GUARD": "off"}), &options.platform).unwrap();
+    let events = |options: &NodeAgent| {
+        let rules = only_named(&objects(options).unwrap(), "ClusterRole", "-api")["rules"].clone();
+        rules.as_array().unwrap().iter().any(|rule| rule["resources"] == json!(["events"]))
+    };
+    assert!(events(&options));
+    options.settings = Settings::new(&json!({"GUARD": "off", "REPAIR": "off"}), &options.platform).unwrap();
+    assert!(!events(&options));
 }
 
 /// What the agent does today needs this; each further capability is a reason to change this test.
@@ -356,8 +403,11 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
         let objects = printed(flags);
         only_named(&objects, "ClusterRole", "-api")["rules"].as_array().unwrap()[1..].to_vec()
     };
-    for flags in [&["--set=POD_EVENTS=false"][..], &["--set=GUARD=off"], &["--set=GUARD=off,POD_EVENTS=true"]]
-    {
+    for flags in [
+        &["--set=POD_EVENTS=false"][..],
+        &["--set=GUARD=off,REPAIR=off"],
+        &["--set=GUARD=off,REPAIR=off,POD_EVENTS=true"],
+    ] {
         assert_eq!(rules(flags), [] as [Value; 0], "{flags:?}");
     }
     let of_events = [
@@ -367,8 +417,8 @@ fn settings_are_those_of_the_config_map_and_rights_follow() {
     assert_eq!(rules(&[]), of_events);
     assert_eq!(rules(&["--set=GUARD=report"]), of_events);
     let nodes = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": verbs}]);
-    assert_eq!(json!(rules(&["--set=DROP_IN=auto,GUARD=off"])), nodes(&["get"]));
-    assert_eq!(rules(&["--set=DROP_IN=yes,GUARD=off"]), [] as [Value; 0]);
+    assert_eq!(json!(rules(&["--set=DROP_IN=auto,GUARD=off,REPAIR=off"])), nodes(&["get"]));
+    assert_eq!(rules(&["--set=DROP_IN=yes,GUARD=off,REPAIR=off"]), [] as [Value; 0]);
     assert_eq!(
         json!(rules(&["--set=REMOVE_TAINT=true,DROP_IN=auto,POD_EVENTS=false"])),
         nodes(&["get", "patch"])

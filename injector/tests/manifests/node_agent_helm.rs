@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use istio_cni::install::options::NETNS_DIR;
+use istio_cni::install::options::{NETNS_DIR, RESULTS_DIR};
 use istio_cni::install::platform::PLATFORMS;
 use istio_cni::netconf::RUN_DIR;
 use serde_json::{Map, Value, json};
@@ -38,6 +38,7 @@ fn generated() -> String {
         .replace("@NAME@", &literal(NAME))
         .replace("@RUN_DIR@", &literal(RUN_DIR))
         .replace("@NETNS_DIR@", &literal(NETNS_DIR))
+        .replace("@RESULTS_DIR@", &literal(RESULTS_DIR))
         .replace("@PORT@", &PORT.to_string());
     format!(
         "{{{{/* Made by `make gallery` from injector/src/manifests; do not edit by hand. */ -}}}}\n{text}{data}"
@@ -85,12 +86,13 @@ fn chart_installs_what_manifests_prints() {
 fn values_reach_the_config_map() {
     let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "cniConfFileName": "20-b.conflist", "deadlineMs": 9000,
         "excludeNamespaces": ["a"], "guard": "off", "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true,
-        "dropIn": "auto", "removeTaint": true, "podEvents": false, "resetEscaped": true});
+        "dropIn": "auto", "removeTaint": true, "podEvents": false, "resetEscaped": true, "repair": "label", "brokenPodLabelKey": "a/b", "brokenPodLabelValue": "c"});
     let found = rendered(&values, "mesh").unwrap();
     let map = super::only(&found, "ConfigMap");
     let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "CNI_CONF_NAME": "20-b.conflist", "DEADLINE_MS": "9000",
         "EXCLUDE_NAMESPACES": "a,mesh", "GUARD": "off", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
-        "DROP_IN": "auto", "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true"});
+        "DROP_IN": "auto", "REMOVE_TAINT": "true", "POD_EVENTS": "false", "RESET_ESCAPED": "true", "REPAIR": "label", "REPAIR_BROKEN_POD_LABEL_KEY": "a/b",
+        "REPAIR_BROKEN_POD_LABEL_VALUE": "c"});
     assert_eq!(map["data"], expected);
 }
 

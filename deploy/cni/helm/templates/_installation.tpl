@@ -1,10 +1,11 @@
 {{/* Made by `make gallery` from injector/src/manifests; do not edit by hand. */ -}}
 {{- define "istio-cni.labels" }}{app: istio-cni-node-agent, istio: cni, istio.io/rev: default}{{ end -}}
 {{- define "istio-cni.metadata" }}{name: {{ .agent }}, namespace: {{ quote .namespace }}, labels: {{ template "istio-cni.labels" . }}}{{ end -}}
-{{- define "istio-cni.mount" }}{mountPath: {{ quote .path }}, name: {{ .name }}{{ if .propagation }}, mountPropagation: {{ .propagation }}{{ end }}}{{ end -}}
+{{- define "istio-cni.mount" }}{mountPath: {{ quote .path }}, name: {{ .name }}{{ if .propagation }}, mountPropagation: {{ .propagation }}{{ end }}{{ if .readOnly }}, readOnly: true{{ end }}}{{ end -}}
 {{- define "istio-cni.volume" }}{name: {{ .name }}, hostPath: {path: {{ quote .path }}, type: DirectoryOrCreate}}{{ end -}}
 {{ define "istio-cni.objects" -}}
 {{- $volumes := list (dict "name" "programs" "path" .binDir) (dict "name" "configurations" "path" .netDir) (dict "name" "run" "path" .runDir) (dict "name" "netns" "path" .netnsDir "propagation" "HostToContainer") -}}
+{{- if ne .settings.REPAIR "off" }}{{ $volumes = append $volumes (dict "name" "results" "path" .resultsDir "readOnly" true) }}{{ end -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata: {{ template "istio-cni.metadata" . }}
@@ -24,8 +25,15 @@ rules:
 # The container runtime of the agent's own node, which RBAC cannot single out.
 - {apiGroups: [""], resources: [nodes], verbs: [get]}
 {{- end }}
-{{- if and (eq .settings.POD_EVENTS "true") (ne .settings.GUARD "off") }}
-# What the guard reports about captured pods, which RBAC cannot limit to those of the agent's own node.
+{{- if eq .settings.REPAIR "label" }}
+# The label of pods that have started without capture.
+- {apiGroups: [""], resources: [pods], verbs: [patch]}
+{{- else if eq .settings.REPAIR "delete" }}
+# Pods that have started without capture.
+- {apiGroups: [""], resources: [pods], verbs: [delete]}
+{{- end }}
+{{- if and (eq .settings.POD_EVENTS "true") (or (ne .settings.GUARD "off") (ne .settings.REPAIR "off")) }}
+# What guard and repair report about pods, which RBAC cannot limit to those of the agent's own node.
 - {apiGroups: [""], resources: [events], verbs: [create, patch]}
 - {apiGroups: [""], resources: [pods/status], verbs: [patch]}
 {{- end }}
@@ -121,6 +129,7 @@ spec:
         {{- end }}
         - --run-dir={{ .runDir }}
         - --netns-dir={{ .netnsDir }}
+        - --results-dir={{ .resultsDir }}
         - --listen=[::]:{{ .port }}
         - --node-name=$(NODE_NAME)
         - --pod-namespace=$(POD_NAMESPACE)
@@ -137,8 +146,8 @@ spec:
         livenessProbe: {failureThreshold: 3, httpGet: {path: /healthz, port: probes}, initialDelaySeconds: 5, periodSeconds: 20, timeoutSeconds: 5}
         readinessProbe: {failureThreshold: 3, httpGet: {path: /readyz, port: probes}, periodSeconds: 5, timeoutSeconds: 5}
         resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 128Mi}}
-        # Root, as the directories are root's. NET_ADMIN and SYS_ADMIN are for the trial of ADD in a network namespace of its own and for
-        # the guard, which enters those of captured pods; NET_BROADCAST is for notices of changes there.
+        # Root, as the directories are root's. NET_ADMIN and SYS_ADMIN are for the trial of ADD in a network namespace of its own, for the
+        # guard, which enters those of captured pods, and for repair; NET_BROADCAST is for notices of changes there.
         securityContext:
           allowPrivilegeEscalation: false
           capabilities: {add: [NET_ADMIN, NET_BROADCAST, SYS_ADMIN], drop: [ALL]}
@@ -186,6 +195,9 @@ spec:
   "ON_UNKNOWN" .Values.onUnknown
   "POD_EVENTS" (toString .Values.podEvents)
   "REMOVE_TAINT" (toString .Values.removeTaint)
+  "REPAIR" .Values.repair
+  "REPAIR_BROKEN_POD_LABEL_KEY" .Values.brokenPodLabelKey
+  "REPAIR_BROKEN_POD_LABEL_VALUE" .Values.brokenPodLabelValue
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
   "RESET_ESCAPED" (toString .Values.resetEscaped)
 }}
@@ -200,8 +212,9 @@ spec:
   "netDir" $platform.netDir
   "runDir" "/var/run/istio-cni"
   "netnsDir" "/var/run/netns"
+  "resultsDir" "/var/lib/cni/results"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"guard\":\"GUARD\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"pod-events\":\"POD_EVENTS\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\",\"reset-escaped\":\"RESET_ESCAPED\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"cni-conf-name\":\"CNI_CONF_NAME\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"guard\":\"GUARD\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"pod-events\":\"POD_EVENTS\",\"remove-taint\":\"REMOVE_TAINT\",\"repair\":\"REPAIR\",\"repair-broken-pod-label-key\":\"REPAIR_BROKEN_POD_LABEL_KEY\",\"repair-broken-pod-label-value\":\"REPAIR_BROKEN_POD_LABEL_VALUE\",\"replace-istio\":\"REPLACE_ISTIO\",\"reset-escaped\":\"RESET_ESCAPED\"}")
 ) }}
 {{- end }}

@@ -17,6 +17,9 @@
   "ON_UNKNOWN" .Values.onUnknown
   "POD_EVENTS" (toString .Values.podEvents)
   "REMOVE_TAINT" (toString .Values.removeTaint)
+  "REPAIR" .Values.repair
+  "REPAIR_BROKEN_POD_LABEL_KEY" .Values.brokenPodLabelKey
+  "REPAIR_BROKEN_POD_LABEL_VALUE" .Values.brokenPodLabelValue
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
   "RESET_ESCAPED" (toString .Values.resetEscaped)
 }}
@@ -31,6 +34,7 @@
   "netDir" $platform.netDir
   "runDir" @RUN_DIR@
   "netnsDir" @NETNS_DIR@
+  "resultsDir" @RESULTS_DIR@
   "port" @PORT@
   "settings" $settings
   "variables" (fromJson @VARIABLES@)

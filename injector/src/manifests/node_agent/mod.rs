@@ -1,7 +1,7 @@
 //! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It
 //! serves all revisions, so its objects are an installation of their own.
 
-use istio_cni::install::options::{self, NETNS_DIR};
+use istio_cni::install::options::{self, NETNS_DIR, RESULTS_DIR};
 use istio_cni::install::platform::Platform;
 use istio_cni::netconf::RUN_DIR;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 13] = [
+pub const SETTINGS: [(&str, &str, &str); 16] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
     (options::CONF_NAME, "CNI_CONF_NAME", ""),
@@ -34,6 +34,9 @@ pub const SETTINGS: [(&str, &str, &str); 13] = [
     ("on-unknown", "ON_UNKNOWN", "fail"),
     ("pod-events", "POD_EVENTS", "true"),
     ("remove-taint", "REMOVE_TAINT", "false"),
+    ("repair", "REPAIR", "repair"),
+    (options::LABEL_KEY, "REPAIR_BROKEN_POD_LABEL_KEY", options::DEFAULT_LABEL.0),
+    (options::LABEL_VALUE, "REPAIR_BROKEN_POD_LABEL_VALUE", options::DEFAULT_LABEL.1),
     ("replace-istio", "REPLACE_ISTIO", "false"),
     ("reset-escaped", "RESET_ESCAPED", "false"),
 ];
@@ -131,6 +134,7 @@ fn data(options: &NodeAgent) -> Value {
         "netDir": options.platform.net_dir,
         "runDir": RUN_DIR,
         "netnsDir": NETNS_DIR,
+        "resultsDir": RESULTS_DIR,
         "port": PORT,
         "settings": settings,
         "variables": variables(),
