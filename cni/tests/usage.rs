@@ -53,7 +53,25 @@ fn bad_usage_is_exit_64_with_one_line() {
         (&["install", "--exclude-namespaces=-a"], ["--exclude-namespaces: \"-a\"", "lower-case"]),
         (&["install", "--pod-namespace=../x"], ["--pod-namespace: \"../x\"", "lower-case"]),
         (&["install", "--pod-namespace="], ["--pod-namespace: \"\"", "lower-case"]),
-        (&["audit", "--platform=k3s"], ["\"--platform=k3s\"", "--help"]),
+        (&["audit", "--bin-dir=/x"], ["\"--bin-dir=/x\"", "--help"]),
+        (&["install", "--repair=heal"], ["--repair: \"heal\"", "repair, event, label, delete, off"]),
+        (&["install", "--repair=delete"], ["--repair: delete", "without --node-name"]),
+        (
+            &["install", "--repair=event", "--node-name=a", "--pod-events=false"],
+            ["--repair: event", "--pod-events=false"],
+        ),
+        (
+            &["install", "--repair-broken-pod-label-key=a b"],
+            ["--repair-broken-pod-label-key: \"a b\"", "the key of a label"],
+        ),
+        (
+            &["install", "--repair-broken-pod-label-key="],
+            ["--repair-broken-pod-label-key: \"\"", "the key of a label"],
+        ),
+        (
+            &["install", "--repair-broken-pod-label-value=a/b"],
+            ["--repair-broken-pod-label-value: \"a/b\"", "the value of a label"],
+        ),
         (&["audit", "--node", "--output=xml"], ["--output: \"xml\"", "text, json"]),
         (&["status", "--binary"], ["\"--binary\"", "--help"]),
         (&["uninstall", "--run-dir=x"], ["--run-dir: \"x\"", "absolute path"]),

@@ -312,6 +312,33 @@ def guarded(node):
     expect_clean(node)
 
 
+def late(node):
+    """Pods that containerd has set up before the plugin was in its list: the agent captures them from outside."""
+    annotations = injected({"proxy.istio.io/config": DUAL_STACK})
+    for backend in ("nftables", "iptables-nft", "iptables-legacy"):
+        expect("uninstall", 0, node.istio_cni("uninstall")[0])
+        node.wait_for_list()
+        with Sandbox(node, "late", annotations) as pod, Sandbox(node, "plain", OF_KUBELET) as plain:
+            expect_traffic(f"{backend}: without the plugin", pod, captured=False)
+            node.install(f"--backend={backend}")
+            status, text = node.istio_cni("audit")
+            expect("audit names the pod", (1, True), (status, "default/late  none     uncaptured  no rules: " in text))
+            with node.agent(f"--backend={backend}") as logged:
+                logged("repaired: started without capture at ")
+                expect_traffic(f"{backend}: captured from outside", pod, captured=True)
+                expect("its state", [f"{pod.id}.eth0.json"], node.state())
+                expect("another pod has no rules", "", plain.rules())
+                rules = pod.rules()
+                if backend != "iptables-legacy":
+                    subprocess.run(["nsenter", f"--net={pod.netns}", "nft", "flush", "ruleset"], check=True)
+                    expect("the guard names what removes them", True, "changed by nft (pid " in logged("drift: "))
+                    logged("repaired: ")
+                    expect("and writes them again", rules, pod.rules())
+            expect("audit finds it captured", 0, node.istio_cni("audit")[0])
+        expect_clean(node)
+    node.install()
+
+
 def uninstalled(node):
     """istio-cni is removed while captured pods run."""
     annotations = injected({"proxy.istio.io/config": DUAL_STACK})
@@ -398,7 +425,7 @@ def podman(node):
     expect_clean(node)
 
 
-CASES = [captured, not_captured, without_annotations, lists, killed, slow_loopback, many, upgraded, guarded, uninstalled, single, podman]
+CASES = [captured, not_captured, without_annotations, lists, killed, slow_loopback, many, upgraded, guarded, late, uninstalled, single, podman]
 
 
 def print_log(node):

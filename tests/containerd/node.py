@@ -199,7 +199,9 @@ class Node:
 
     def istio_cni(self, command, *options, program=None):
         """The node agent's program; what it printed, of both streams."""
-        dirs = [f"--net-dir={self.path('net.d')}", f"--bin-dir={self.path('bin')}", f"--run-dir={self.path('run')}"]
+        dirs = [f"--net-dir={self.path('net.d')}", f"--run-dir={self.path('run')}"]
+        if command != "audit":
+            dirs.append(f"--bin-dir={self.path('bin')}")
         done = subprocess.run(
             [program or f"{self.programs}/istio-cni", command, *options, *dirs],
             stdout=subprocess.PIPE,

@@ -370,6 +370,28 @@ mod tests {
         }
     }
 
+    /// Without the guard, whose families are its own.
+    #[test]
+    fn repairs_of_pods_begin_at_0() {
+        let metrics = Metrics::default();
+        metrics.repairs_pods("label");
+        metrics.pod_repair("label", "fail");
+        metrics.uncaptured(2);
+        let text = metrics.text(true);
+        for sample in [
+            "istio_cni_uncaptured_pods 2",
+            "istio_cni_repair_pods_repaired_total{type=\"label\",result=\"success\"} 0",
+            "istio_cni_repair_pods_repaired_total{type=\"label\",result=\"fail\"} 1",
+            "istio_cni_repair_pods_repaired_total{type=\"label\",result=\"skip\"} 0",
+        ] {
+            assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
+        }
+        assert!(
+            !text.contains("istio_cni_drift_total") && !text.contains("istio_cni_repair_seconds"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn counters_are_in_the_text_format() {
         let metrics = Metrics::default();

@@ -95,16 +95,18 @@ impl ParsedArgs {
     /// The key or the value of a label of Kubernetes.
     pub(super) fn label(&self, name: &str, default: &str) -> Result<String, InstallError> {
         let text = self.text(name).unwrap_or(default);
-        let (prefix, word) = text.rsplit_once('/').unwrap_or_default();
-        let word = if prefix.is_empty() { text } else { word };
         let is_key = name.ends_with("key");
+        let (prefix, word) = match text.rsplit_once('/').filter(|_| is_key) {
+            Some((prefix, word)) => (Some(prefix), word),
+            None => (None, text),
+        };
         let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
         let is_word = word.len() <= 63
             && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
             && is_end(word.chars().next())
             && is_end(word.chars().last());
-        let is_prefix = is_key && prefix.len() <= 253 && prefix.split('.').all(is_label);
-        if (is_word && (prefix.is_empty() || is_prefix)) || (text.is_empty() && !is_key) {
+        let is_prefix = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(is_label);
+        if (is_word && prefix.is_none_or(is_prefix)) || (text.is_empty() && !is_key) {
             return Ok(text.to_owned());
         }
         let what = if is_key { "key" } else { "value" };
