@@ -100,8 +100,8 @@ struct Repair {
     seen: BTreeMap<String, Seen>,
     /// Pods of which the API server alone knows that they are not captured, by uid.
     reported: BTreeMap<String, Handled>,
-    /// The state files that this process has written.
-    written: BTreeSet<AttachmentId>,
+    /// The state files that this process has written, and the paths of the network namespaces.
+    written: BTreeMap<AttachmentId, PathBuf>,
     /// What keeps pods from being looked at, as it is logged.
     problem: Option<String>,
 }
@@ -127,7 +127,7 @@ impl Repair {
             events: StateEvents::new(),
             seen: BTreeMap::new(),
             reported: BTreeMap::new(),
-            written: BTreeSet::new(),
+            written: BTreeMap::new(),
             problem: None,
         }
     }
@@ -188,8 +188,9 @@ impl Repair {
     fn forget(&mut self, present: &BTreeSet<&str>) {
         self.seen.retain(|container, _| present.contains(container.as_str()));
         let states = &self.states;
-        self.written.retain(|id| {
-            let is_there = present.contains(id.container.as_str());
+        self.written.retain(|id, netns| {
+            // A record that another program has removed ends no sandbox.
+            let is_there = present.contains(id.container.as_str()) || netns.exists();
             if !is_there && let Err(error) = states.remove(id) {
                 log::debug!("{}", error.msg);
             }
@@ -249,7 +250,8 @@ impl Repair {
                 let result = missing.pod.capture(&self.context.host, path, &missing.options);
                 let result = result.map_err(|error| error.msg);
                 if result.is_ok() {
-                    self.written.insert(sandbox.id.clone());
+                    let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
+                    self.written.insert(sandbox.id.clone(), netns);
                     seen.is_uncaptured = false;
                     self.repaired(sandbox, missing);
                 }

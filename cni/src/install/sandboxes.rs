@@ -48,14 +48,19 @@ pub(super) enum Place {
 }
 
 impl Sandbox {
+    /// Where the runtime keeps its network namespace, if that is known.
+    pub(super) fn path(&self, netns_dir: &Path) -> Option<PathBuf> {
+        Some(netns_dir.join(self.netns.as_ref()?))
+    }
+
     /// Opens its network namespace in the runtime's directory.
     pub(super) fn open(&self, netns_dir: &Path, own: NamespaceId) -> Place {
-        let Some(name) = &self.netns else {
+        let Some(path) = self.path(netns_dir) else {
             return Place::Unproven(
                 "the runtime's results name no network namespace of the runtime, or several",
             );
         };
-        let Ok(namespace) = Namespace::open(&netns_dir.join(name)) else { return Place::Ended };
+        let Ok(namespace) = Namespace::open(&path) else { return Place::Ended };
         let Ok(id) = namespace.id() else { return Place::Ended };
         if id == own {
             return Place::Unproven("the runtime's results name the network namespace of this process");

@@ -137,7 +137,16 @@ fn state_of_a_pod_that_ended_meanwhile_is_removed() {
     let agent = node.agent(&[]);
     let pod = node.late_pod("ended", &[INJECTED]);
     node.until_captured(&pod);
-    std::fs::remove_file(node.path("results/pods-ended-eth0")).unwrap();
+    // A record that is lost ends no pod.
+    let record = node.path("results/pods-ended-eth0");
+    let text = std::fs::read(&record).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    let other = node.late_pod("other", &[INJECTED]);
+    node.until_captured(&other);
+    assert!(node.state_file(&pod).exists());
+    std::fs::write(&record, text).unwrap();
+    std::fs::remove_file(node.path("netns/ended")).unwrap();
+    std::fs::remove_file(&record).unwrap();
     let begin = std::time::Instant::now();
     while node.state_file(&pod).exists() {
         assert!(begin.elapsed() < crate::lab::PATIENCE);
