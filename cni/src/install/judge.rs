@@ -140,12 +140,12 @@ pub(super) enum Late {
     NotWanted,
     /// The sandbox has ended.
     Ended,
-    /// ADD would capture it; with what a capture needs if there are no rules.
-    Wanted(Judged, Option<Box<Missing>>),
+    /// ADD would capture it; with what a capture needs, if that is known.
+    Wanted(Judged, Option<Box<Target>>),
 }
 
-/// A capture that is missing.
-pub(super) struct Missing {
+/// What a capture from outside needs.
+pub(super) struct Target {
     /// The namespace that is proved to be the pod's.
     pub(super) namespace: Namespace,
     pub(super) pod: LatePod,
@@ -183,17 +183,17 @@ impl Judge<'_> {
         if let Err(error) = namespace.enter() {
             return unknown(error.to_string());
         }
-        match apply::inspect(self.host, expected.resolved.run.backend, Access::Question) {
-            Err(failure) => Late::Wanted(unreadable(&failure), None),
+        let judged = match apply::inspect(self.host, expected.resolved.run.backend, Access::Question) {
+            Err(failure) => return Late::Wanted(unreadable(&failure), None),
             Ok(found) if found.current.is_empty() => {
                 let since = timestamp(sandbox.since);
                 let reason = format!(
                     "no rules: its sandbox was set up at {since}, without the plugin in the network configuration"
                 );
-                let missing = Missing { namespace, pod, options, expected };
-                Late::Wanted(Judged::new(PodState::Uncaptured, reason), Some(Box::new(missing)))
+                Judged::new(PodState::Uncaptured, reason)
             }
-            Ok(_) => Late::Wanted(compare(self.host, &expected, &state), None),
-        }
+            Ok(_) => compare(self.host, &expected, &state),
+        };
+        Late::Wanted(judged, Some(Box::new(Target { namespace, pod, options, expected })))
     }
 }

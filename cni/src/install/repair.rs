@@ -20,7 +20,7 @@ use super::error::InstallError;
 use super::files;
 use super::guard::escaped::Escaped;
 use super::guard::events::StateEvents;
-use super::judge::{self, Judge, Late, Missing, PodState};
+use super::judge::{self, Judge, Late, PodState, Target};
 use super::metrics::Metrics;
 use super::options::{Dirs, RepairAction, RepairOptions};
 use super::pods::{PodNotice, Pods};
@@ -88,6 +88,8 @@ enum Handled {
     No,
     /// What failed is tried again.
     Failed(String),
+    /// Whether anything is to be done is not known.
+    Unjudged(String),
     Done,
 }
 
@@ -107,14 +109,12 @@ struct Repair {
 }
 
 /// Logs once why a pod cannot be judged.
-fn note_unjudged(pod: &PodName, reason: String, handled: &mut Handled) {
-    let noted = Handled::Failed(reason);
-    if *handled != noted
-        && let Handled::Failed(reason) = &noted
-    {
+fn note_unjudged(pod: &PodName, reason: &str, handled: &mut Handled) {
+    let noted = Handled::Unjudged(reason.to_owned());
+    if *handled != noted {
         log::info!(pod:% = pod; "whether the pod is captured as it should be is not known: {reason}");
+        *handled = noted;
     }
-    *handled = noted;
 }
 
 impl Repair {
@@ -216,13 +216,18 @@ impl Repair {
         match late {
             Ok(Late::NotWanted) => {}
             Ok(Late::Ended) | Err(_) => seen.again = Some(Instant::now() + LOOK),
-            Ok(Late::Wanted(judged, missing)) => {
+            Ok(Late::Wanted(judged, target)) => {
                 seen.again = Some(Instant::now() + LOOK);
                 seen.is_judged = judged.state != PodState::Unreadable;
-                match missing {
-                    Some(missing) => self.act(sandbox, &missing, &judged.reason, &mut seen),
-                    None if seen.is_judged => {}
-                    None => note_unjudged(&sandbox.pod, judged.reason, &mut seen.handled),
+                // An attempt that failed may have written rules, and no state.
+                let is_tried = matches!(seen.handled, Handled::Failed(_))
+                    && self.context.options.action == RepairAction::Repair;
+                match target {
+                    Some(target) if judged.state == PodState::Uncaptured || (is_tried && seen.is_judged) => {
+                        self.act(sandbox, &target, &judged.reason, &mut seen);
+                    }
+                    _ if seen.is_judged => {}
+                    _ => note_unjudged(&sandbox.pod, &judged.reason, &mut seen.handled),
                 }
             }
         }
@@ -236,7 +241,7 @@ impl Repair {
     }
 
     /// Acts on a pod without capture. One that is being deleted is left.
-    fn act(&mut self, sandbox: &Sandbox, missing: &Missing, reason: &str, seen: &mut Seen) {
+    fn act(&mut self, sandbox: &Sandbox, target: &Target, reason: &str, seen: &mut Seen) {
         let pod = &sandbox.pod;
         let is_live = self.context.pods.as_ref().and_then(|pods| pods.is_live(pod));
         seen.is_uncaptured = is_live != Some(false);
@@ -246,14 +251,14 @@ impl Repair {
         let since = sandbox.since;
         match self.context.options.action {
             RepairAction::Repair => {
-                let path = PathBuf::from(format!("/proc/self/fd/{}", missing.namespace.as_fd().as_raw_fd()));
-                let result = missing.pod.capture(&self.context.host, path, &missing.options);
+                let path = PathBuf::from(format!("/proc/self/fd/{}", target.namespace.as_fd().as_raw_fd()));
+                let result = target.pod.capture(&self.context.host, path, &target.options);
                 let result = result.map_err(|error| error.msg);
                 if result.is_ok() {
                     let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
                     self.written.insert(sandbox.id.clone(), netns);
                     seen.is_uncaptured = false;
-                    self.repaired(sandbox, missing);
+                    self.repaired(sandbox, target);
                 }
                 self.finish(pod, since, (reason, result), &mut seen.handled);
             }
@@ -264,11 +269,11 @@ impl Repair {
     }
 
     /// Reports a capture from the outside, with the connections that began before it.
-    fn repaired(&self, sandbox: &Sandbox, missing: &Missing) {
+    fn repaired(&self, sandbox: &Sandbox, target: &Target) {
         let pod = sandbox.pod.to_string();
         let now = SystemTime::now();
-        let escaped = missing.namespace.enter().ok().and_then(|()| {
-            let options = missing.expected.resolved.clone();
+        let escaped = target.namespace.enter().ok().and_then(|()| {
+            let options = target.expected.resolved.clone();
             let about = (pod.as_str(), self.context.resets);
             Escaped::default().look(&self.context.host, options, about, &self.context.metrics)
         });
@@ -373,7 +378,7 @@ impl Repair {
 
     /// A pod that this action cannot repair.
     fn skip(&self, pod: &PodName, since: SystemTime, reason: &str, handled: &mut Handled) {
-        if *handled == Handled::No {
+        if *handled != Handled::Done {
             self.context.metrics.pod_repair(self.context.options.action.name(), "skip");
             log::warn!(pod:% = pod; "pod has started without capture and is not repaired: {reason}; delete the pod");
             let message = format!("started without capture: {reason}; not repaired: delete the pod");

@@ -219,3 +219,21 @@ fn without_our_entry_nothing_is_written() {
     agent.logged("are not looked for now: ");
     assert_eq!(rules(&pod), "");
 }
+
+/// The rules are there, the state is not: the next attempt writes it.
+#[test]
+fn attempt_that_failed_halfway_is_completed() {
+    let node = Node::new();
+    node.install_entry("nftables");
+    let pod = node.late_pod("late", &[INJECTED]);
+    std::fs::create_dir_all(node.path("run")).unwrap();
+    std::fs::write(node.path("run/state"), "").unwrap();
+    let agent = node.agent(&["--guard=off"]);
+    let line = agent.logged("cannot be repaired: ");
+    assert!(line["msg"].as_str().unwrap().contains("run/state"), "{line}");
+    agent.until_metric(r#"istio_cni_repair_pods_repaired_total{type="repair",result="fail"}"#, 1.0);
+    std::fs::remove_file(node.path("run/state")).unwrap();
+    agent.logged("repaired: started without capture at ");
+    assert!(node.state_file(&pod).exists() && node.is_captured(&pod));
+    agent.until_metric("istio_cni_uncaptured_pods", 0.0);
+}

@@ -133,6 +133,21 @@ fn pod_without_a_record_of_the_runtime_is_not_repaired() {
     assert!(node.get("/metrics").contains("\nistio_cni_uncaptured_pods 1\n"));
 }
 
+#[test]
+fn missing_permission_is_named_and_the_attempt_repeated() {
+    let server = Server::start(Mode::Well, &[injected("late", "u-1")]);
+    server.forbid_writes(true);
+    let node = Node::start_with(&server, &["--repair=delete"]);
+    node.is_ready();
+    let late = Namespace::with_loopback();
+    node.record("late", "u-1", &late.path());
+    until("it fails", || repairs(&node, "delete", "fail") != "0");
+    assert!(node.has_logged("cannot be repaired: ") && node.has_logged("403"));
+    server.forbid_writes(false);
+    until("it is deleted", || repairs(&node, "delete", "success") == "1");
+    assert_eq!(server.written("DELETE", "/pods/late").len(), 1);
+}
+
 /// What ADD would refuse keeps no other pod from being captured.
 #[test]
 fn pod_with_an_invalid_annotation_is_named() {

@@ -41,6 +41,8 @@ struct State {
     requests: Vec<String>,
     /// Method, target and body of requests that write.
     writes: Vec<(String, String, Value)>,
+    /// Whether they are forbidden.
+    is_read_only: bool,
     /// Events that watches report: their resourceVersion is their position, after 1 for what is there at the
     /// start.
     changes: Vec<Value>,
@@ -61,8 +63,17 @@ impl Server {
         let pods = pods.iter().map(|pod| (path(pod), pod.clone())).collect();
         let (requests, changes) = (Vec::new(), Vec::new());
         let ended = (0, WatchEnd::Closed);
-        let (writes, watches) = (Vec::new(), 0);
-        let state = Arc::new(Mutex::new(State { mode, pods, requests, writes, changes, ended, watches }));
+        let (writes, is_read_only, watches) = (Vec::new(), false, 0);
+        let state = Arc::new(Mutex::new(State {
+            mode,
+            pods,
+            requests,
+            writes,
+            is_read_only,
+            changes,
+            ended,
+            watches,
+        }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -108,6 +119,11 @@ impl Server {
         self.requests().iter().filter(|target| target.contains("/namespaces/")).count()
     }
 
+    /// Forbids writes, or allows them.
+    pub(crate) fn forbid_writes(&self, is_read_only: bool) {
+        self.state.lock().unwrap().is_read_only = is_read_only;
+    }
+
     /// The bodies of requests of this method, whose target has this part.
     pub(crate) fn written(&self, method: &str, part: &str) -> Vec<Value> {
         let state = self.state.lock().unwrap();
@@ -141,10 +157,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             });
             let mut body = vec![0; length.unwrap_or_default()];
             reader.read_exact(&mut body)?;
-            let body = serde_json::from_slice(&body).unwrap_or_default();
-            state.lock().unwrap().writes.push((method, target, body));
-            // Of all kinds that are written.
-            respond(&mut stream, 200, &json!({"metadata": {"name": "x"}, "involvedObject": {}}))?;
+            write(&mut stream, (method, target, serde_json::from_slice(&body).unwrap_or_default()), state)?;
             continue;
         }
         let (mode, pods) = {
@@ -187,6 +200,21 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             respond(&mut stream, 200, &list)?;
         }
     }
+}
+
+/// Responds to a request that writes, and records it.
+fn write(
+    stream: &mut TcpStream,
+    request: (String, String, Value),
+    state: &Mutex<State>,
+) -> std::io::Result<()> {
+    let mut state = state.lock().unwrap();
+    if state.is_read_only {
+        return respond(stream, 403, &status(403, "Forbidden"));
+    }
+    state.writes.push(request);
+    // Of all kinds that are written.
+    respond(stream, 200, &json!({"metadata": {"name": "x"}, "involvedObject": {}}))
 }
 
 /// Reports what has changed since the resourceVersion of the request, until watches are ended.
