@@ -36,11 +36,13 @@ pub enum Code {
     RulesDiffer = 101,
     /// The kernel or a tool refused the rules, or the live ones differ from those just written.
     RulesRefused = 102,
+    /// The tools of the backend, or what it needs of the kernel, are not there.
+    BackendMissing = 103,
 }
 
 impl Code {
     /// The codes, in numeric order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::IncompatibleVersion,
         Self::InvalidEnvironment,
         Self::Io,
@@ -51,6 +53,7 @@ impl Code {
         Self::Internal,
         Self::RulesDiffer,
         Self::RulesRefused,
+        Self::BackendMissing,
     ];
 }
 
@@ -93,11 +96,10 @@ impl CniError {
             Exit::Busy => Code::TryAgainLater,
             Exit::Usage => Code::InvalidConfig,
             Exit::Different | Exit::Refused => differ,
-            Exit::CannotCreate
-            | Exit::Done
-            | Exit::NoPermission
-            | Exit::Unavailable
-            | Exit::ValidationFailed => Code::RulesRefused,
+            Exit::CannotCreate | Exit::Done | Exit::NoPermission | Exit::ValidationFailed => {
+                Code::RulesRefused
+            }
+            Exit::Unavailable => Code::BackendMissing,
         };
         let hint = failure.hint.as_deref().map(|hint| format!("; {hint}")).unwrap_or_default();
         // What follows a colon is among the details.

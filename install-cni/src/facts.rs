@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use istio_cni::lookup::{KnownPod, is_relevant_annotation, is_relevant_variable};
 use istio_cni::pod::{Containers, PROXY, Pod, Proxy, VALIDATION};
 use istio_iptables::exit::Exit;
-use k8s_openapi::api::core::v1;
+
+use crate::objects;
 
 /// How `istio-validation` ends where nothing captures.
 const NOT_CAPTURED: i32 = Exit::ValidationFailed as i32;
@@ -22,7 +23,7 @@ pub(crate) struct NodePod {
 }
 
 impl NodePod {
-    pub(crate) fn new(pod: v1::Pod) -> Self {
+    pub(crate) fn new(pod: objects::Pod) -> Self {
         let (is_uncaptured, is_ending) = (is_uncaptured(&pod), is_ending(&pod));
         Self { known: known(pod), is_uncaptured, is_ending }
     }
@@ -30,7 +31,7 @@ impl NodePod {
 
 /// Whether the last run of its `istio-validation` says so. Its sandbox stays as it is until the pod is
 /// deleted.
-fn is_uncaptured(pod: &v1::Pod) -> bool {
+fn is_uncaptured(pod: &objects::Pod) -> bool {
     let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let validation = all.filter(|container| container.name == VALIDATION);
     let states = validation.flat_map(|container| [&container.state, &container.last_state]);
@@ -38,18 +39,18 @@ fn is_uncaptured(pod: &v1::Pod) -> bool {
     last.is_some_and(|end| end.exit_code == NOT_CAPTURED)
 }
 
-fn is_ending(pod: &v1::Pod) -> bool {
+fn is_ending(pod: &objects::Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The facts of a pod.
-pub(crate) fn known(pod: v1::Pod) -> KnownPod {
+pub(crate) fn known(pod: objects::Pod) -> KnownPod {
     let metadata = pod.metadata;
     let spec = pod.spec.unwrap_or_default();
     // A native sidecar is an init container that stays.
-    let all: Vec<v1::Container> =
-        spec.init_containers.unwrap_or_default().into_iter().chain(spec.containers).collect();
+    let all: Vec<objects::Container> =
+        [spec.init_containers, spec.containers].into_iter().flatten().flatten().collect();
     let of_pod = spec.security_context.unwrap_or_default();
     let proxy = all.iter().find(|container| container.name == PROXY);
     let proxy = proxy.map(|container| self::proxy(container, &of_pod)).unwrap_or_default();
@@ -66,7 +67,7 @@ pub(crate) fn known(pod: v1::Pod) -> KnownPod {
     }
 }
 
-fn proxy(container: &v1::Container, of_pod: &v1::PodSecurityContext) -> Proxy {
+fn proxy(container: &objects::Container, of_pod: &objects::SecurityContext) -> Proxy {
     let context = container.security_context.as_ref();
     let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
     let (mut env, mut unresolved) = (BTreeMap::new(), BTreeSet::new());
@@ -252,7 +253,7 @@ mod tests {
             let pod = json!({"metadata": {"name": "a"}, "status": {"initContainerStatuses": [status]}});
             assert_eq!(is_uncaptured(&serde_json::from_value(pod).unwrap()), expected, "{status}");
         }
-        assert!(!is_uncaptured(&v1::Pod::default()));
+        assert!(!is_uncaptured(&objects::Pod::default()));
     }
 
     #[test]
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn only_what_capture_depends_on_is_kept() {
-        let pod: v1::Pod = serde_json::from_value(serde_json::json!({
+        let pod: objects::Pod = serde_json::from_value(serde_json::json!({
             "metadata": {
                 "namespace": "a", "name": "b", "uid": "u",
                 "labels": {"app": "x", "sidecar.istio.io/inject": "true"},

@@ -2,6 +2,7 @@
 //! `istio-cni` that is beside its own file; everything but the client is in that program's library.
 
 mod facts;
+mod objects;
 mod pods;
 mod reports;
 

@@ -10,7 +10,6 @@ use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{PodNotice, Pods, TAINT};
 use istio_cni::lookup::{Query, Response};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::{self, json};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
@@ -18,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
 
 use crate::facts::{NodePod, known};
+use crate::objects::{Node, Pod};
 use crate::reports::{self, Reports};
 
 /// The limit for any lookup: longer than a node waits for a sandbox.

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use apiclient::describe;
 use istio_cni::install::pods::PodNotice;
 use istio_iptables::logging::timestamp;
-use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::serde_json::{self, Value, json};
+use k8s_openapi::serde_json::{Value, json};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::core::Request;
+use kube::{Api, Client, Resource as _};
 use tokio::sync::Notify;
+
+use crate::objects::{Event, Pod};
 
 /// The condition of a pod.
 const CONDITION: &str = "istio-iptables/TrafficCaptured";
@@ -205,9 +207,10 @@ async fn send_event(
         }
     }
     let event = new_event(node, (count, notice), (namespace, pod), &now);
-    let event = serde_json::from_value(event)
+    let create = Request::new(Event::url_path(&(), Some(namespace)))
+        .create(&PostParams::default(), event.to_string().into_bytes())
         .map_err(|error| Failed { problem: error.to_string(), is_final: true })?;
-    let made: Event = request(api.create(&PostParams::default(), &event)).await?;
+    let made: Event = request(client.request(create)).await?;
     Ok(Series { name: made.metadata.name.unwrap_or_default(), count, first: now, last: Instant::now() })
 }
 
@@ -223,6 +226,8 @@ fn new_event(
     let involved =
         json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid});
     json!({
+        "apiVersion": "v1",
+        "kind": "Event",
         "metadata": {"generateName": format!("{pod}."), "namespace": namespace},
         "involvedObject": involved,
         "type": kind,

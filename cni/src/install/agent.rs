@@ -34,7 +34,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
-    watch_pods(&options, host, (&installed.metrics, pods.as_ref()))?;
+    watch_pods(&options, host, program, (&installed.metrics, pods.as_ref()))?;
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
         if options.repair.is_none() {
@@ -82,6 +82,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
 fn watch_pods(
     options: &Install,
     host: &SystemHost,
+    program: &Program,
     (metrics, pods): (&Arc<Metrics>, Option<&Arc<dyn Pods>>),
 ) -> Result<(), InstallError> {
     let events = options.pods.as_ref().is_some_and(|pods| pods.events);
@@ -94,6 +95,7 @@ fn watch_pods(
         dirs: options.dirs.clone(),
         options: wanted.clone(),
         host: host.clone(),
+        plugin: program.plugin.clone(),
         metrics: Arc::clone(metrics),
         pods: pods.cloned(),
         events,

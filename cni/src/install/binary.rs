@@ -94,16 +94,26 @@ pub fn version(host: &SystemHost, path: &Path) -> Result<(), InstallError> {
     Err(InstallError::new(format!("{shown}: VERSION failed (exit code {code:?}): {out}")))
 }
 
+/// Why a call of the plugin failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// The code of the plugin's error; `None`: it could not be run, or has printed none.
+    pub code: Option<u64>,
+    /// The message.
+    pub msg: String,
+}
+
 /// Calls a plugin with these variables, and this configuration on standard input.
 ///
 /// # Errors
-/// The message of its error, or why it cannot be run.
+/// The plugin's, or why it cannot be run.
 pub fn call(
     host: &SystemHost,
     program: &Path,
     variables: &[(&str, &str)],
     config: &Value,
-) -> Result<(), String> {
+) -> Result<(), CallError> {
+    let not_run = |msg: String| CallError { code: None, msg };
     let input = || {
         let mut input = File::from(memfd_create(c"config", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(config.to_string().as_bytes())?;
@@ -112,15 +122,16 @@ pub fn call(
     };
     let mut command = Command::new(program.to_owned());
     command.env = variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
-    command.input = Some(input().map_err(|error| error.to_string())?);
+    command.input = Some(input().map_err(|error| not_run(error.to_string()))?);
     command.timeout = CALL;
     let output = host.run(command);
-    let output = output.map_err(|error| format!("cannot run {}: {error}", path_shown(program)))?;
+    let output = output.map_err(|error| not_run(format!("cannot run {}: {error}", path_shown(program))))?;
     if output.code == Some(0) {
         return Ok(());
     }
     let error: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
-    Err(error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim()).to_owned())
+    let msg = error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim()).to_owned();
+    Err(CallError { code: error.get("code").and_then(Value::as_u64), msg })
 }
 
 #[cfg(test)]
@@ -130,7 +141,7 @@ mod tests {
     #[test]
     fn plugin_that_cannot_be_run_is_reported() {
         let program = Path::new("/nonexistent/istio-cni");
-        let problem = call(&SystemHost::new(None), program, &[], &Value::Null).unwrap_err();
+        let problem = call(&SystemHost::new(None), program, &[], &Value::Null).unwrap_err().msg;
         assert!(problem.starts_with("cannot run /nonexistent/istio-cni: "), "{problem}");
     }
 }

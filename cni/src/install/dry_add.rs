@@ -106,6 +106,6 @@ fn call(
         ("CNI_PATH", "/"),
     ];
     binary::call(host, program, &variables, config).map_err(|error| {
-        InstallError::new(format!("test run of {name} in a temporary network namespace: {error}"))
+        InstallError::new(format!("test run of {name} in a temporary network namespace: {}", error.msg))
     })
 }

@@ -19,7 +19,6 @@ use super::error::InstallError;
 use super::guard::pod::{expected, open};
 use super::options::Dirs;
 use super::sandboxes::{Place, Sandbox};
-use crate::capture::CaptureOptions;
 use crate::compare::{Expected, first_difference};
 use crate::plugin::late::LatePod;
 use crate::state::{FileStamp, State};
@@ -149,7 +148,6 @@ pub(super) struct Target {
     /// The namespace that is proved to be the pod's.
     pub(super) namespace: Namespace,
     pub(super) pod: LatePod,
-    pub(super) options: CaptureOptions,
     pub(super) expected: Expected,
 }
 
@@ -194,6 +192,6 @@ impl Judge<'_> {
             }
             Ok(_) => compare(self.host, &expected, &state),
         };
-        Late::Wanted(judged, Some(Box::new(Target { namespace, pod, options, expected })))
+        Late::Wanted(judged, Some(Box::new(Target { namespace, pod, expected })))
     }
 }

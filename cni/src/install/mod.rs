@@ -17,6 +17,7 @@ pub mod files;
 pub mod foreign;
 mod guard;
 mod judge;
+mod late_add;
 pub mod locked_dir;
 pub mod metrics;
 pub mod net_dir;

@@ -5,7 +5,6 @@
 //! container that has failed: pods that run once, and native sidecars, are repaired before their first one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -21,6 +20,7 @@ use super::files;
 use super::guard::escaped::Escaped;
 use super::guard::events::StateEvents;
 use super::judge::{self, Judge, Late, PodState, Target};
+use super::late_add;
 use super::metrics::Metrics;
 use super::options::{Dirs, RepairAction, RepairOptions};
 use super::pods::{PodNotice, Pods};
@@ -41,6 +41,8 @@ pub(super) struct Context {
     pub(super) dirs: Dirs,
     pub(super) options: RepairOptions,
     pub(super) host: SystemHost,
+    /// The plugin's program.
+    pub(super) plugin: PathBuf,
     pub(super) metrics: Arc<Metrics>,
     /// The pods of the API server, if it is known.
     pub(super) pods: Option<Arc<dyn Pods>>,
@@ -251,9 +253,8 @@ impl Repair {
         let since = sandbox.since;
         match self.context.options.action {
             RepairAction::Repair => {
-                let path = PathBuf::from(format!("/proc/self/fd/{}", target.namespace.as_fd().as_raw_fd()));
-                let result = target.pod.capture(&self.context.host, path, &target.options);
-                let result = result.map_err(|error| error.msg);
+                let (host, plugin) = (&self.context.host, &self.context.plugin);
+                let result = late_add::add(host, plugin, &self.states, &target.pod, &target.namespace);
                 if result.is_ok() {
                     let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
                     self.written.insert(sandbox.id.clone(), netns);

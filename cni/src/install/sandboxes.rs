@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use istio_iptables::kernel::netns::{Namespace, NamespaceId};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::error::InstallError;
 use super::files;
@@ -73,43 +73,30 @@ impl Sandbox {
     }
 }
 
-/// libcni's file, as far as it is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// libcni's file.
 struct Cached {
-    container_id: String,
-    if_name: String,
-    network_name: String,
-    /// Written by libcni 1.2 and later.
-    #[serde(default)]
-    netns: Option<PathBuf>,
-    #[serde(default)]
-    cni_args: Option<Vec<(String, String)>>,
-    #[serde(default)]
-    capability_args: Option<BTreeMap<String, serde_json::Value>>,
-    #[serde(default)]
-    result: Option<CachedResult>,
-}
-
-#[derive(Deserialize)]
-struct CachedResult {
-    #[serde(default)]
-    interfaces: Option<Vec<Interface>>,
-}
-
-#[derive(Deserialize)]
-struct Interface {
-    #[serde(default)]
-    sandbox: Option<PathBuf>,
+    container: String,
+    interface: String,
+    json: Value,
 }
 
 impl Cached {
+    /// `None` for what is no result.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let json: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { container: text("containerId")?, interface: text("ifName")?, json })
+    }
+
     /// The pod of Kubernetes; `None` for what other programs set up.
     fn pod(&self) -> Option<PodName> {
-        let args = self.cni_args.as_deref().unwrap_or_default();
+        let args = self.json.get("cniArgs")?.as_array()?;
         let value = |key: &str| {
-            let found = args.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
-            found.filter(|value| !value.is_empty())
+            let found = args.iter().find_map(|pair| match pair.as_array()?.as_slice() {
+                [name, value] if name.as_str() == Some(key) => value.as_str(),
+                _ => None,
+            });
+            found.filter(|value| !value.is_empty()).map(str::to_owned)
         };
         Some(PodName {
             namespace: value("K8S_POD_NAMESPACE")?,
@@ -119,21 +106,22 @@ impl Cached {
     }
 
     /// The file names of network namespaces in it, empty for one that is in no directory of a runtime. An
-    /// interface without one is the node's.
+    /// interface without one is the node's. libcni 1.2 and later write the namespace itself, too.
     fn namespaces(&self) -> impl Iterator<Item = OsString> {
-        let interfaces = self.result.iter().flat_map(|result| result.interfaces.iter().flatten());
-        let paths = self.netns.iter().chain(interfaces.filter_map(|interface| interface.sandbox.as_ref()));
-        let paths = paths.filter(|path| !path.as_os_str().is_empty());
-        let is_of_runtime = |path: &&PathBuf| path.parent().is_some_and(|dir| dir.ends_with("netns"));
-        paths.map(move |path| {
-            let name = Some(path).filter(is_of_runtime).and_then(|path| path.file_name());
-            name.unwrap_or_default().to_owned()
+        let interfaces = self.json.pointer("/result/interfaces").and_then(Value::as_array);
+        let sandboxes = interfaces.into_iter().flatten().filter_map(|interface| interface.get("sandbox"));
+        let paths = self.json.get("netns").into_iter().chain(sandboxes).filter(|path| !path.is_null());
+        // What is no text names no directory of a runtime either.
+        let paths = paths.map(|path| path.as_str().unwrap_or("?")).filter(|path| !path.is_empty());
+        paths.map(Path::new).map(|path| {
+            let is_of_runtime = path.parent().is_some_and(|dir| dir.ends_with("netns"));
+            path.file_name().filter(|_| is_of_runtime).unwrap_or_default().to_owned()
         })
     }
 
     fn annotations(&self) -> Option<BTreeMap<String, String>> {
-        let value = self.capability_args.as_ref()?.get(POD_ANNOTATIONS)?;
-        BTreeMap::deserialize(value).ok()
+        let all = self.json.get("capabilityArgs")?.get(POD_ANNOTATIONS)?.as_object()?;
+        all.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 }
 
@@ -159,9 +147,9 @@ pub(super) fn read(dir: &Path, known: &BTreeSet<String>) -> Result<Vec<Sandbox>,
         // Not the time after it was read: it may be written again meanwhile.
         let Ok(written) = fs::metadata(&path).and_then(|metadata| metadata.modified()) else { continue };
         let Ok(Some(bytes)) = files::read(&path) else { continue };
-        let Ok(cached) = serde_json::from_slice::<Cached>(&bytes) else { continue };
-        if !known.contains(&cached.container_id) {
-            all.entry(cached.container_id.clone()).or_default().push((cached, written));
+        let Some(cached) = Cached::parse(&bytes) else { continue };
+        if !known.contains(&cached.container) {
+            all.entry(cached.container.clone()).or_default().push((cached, written));
         }
     }
     Ok(all.into_values().filter_map(sandbox).collect())
@@ -170,16 +158,16 @@ pub(super) fn read(dir: &Path, known: &BTreeSet<String>) -> Result<Vec<Sandbox>,
 /// The sandbox of a container, from all its results.
 fn sandbox(mut results: Vec<(Cached, SystemTime)>) -> Option<Sandbox> {
     let named: BTreeSet<OsString> = results.iter().flat_map(|(cached, _)| cached.namespaces()).collect();
-    results.retain(|(cached, _)| cached.if_name != LOOPBACK);
+    results.retain(|(cached, _)| cached.interface != LOOPBACK);
     // Kubernetes calls it eth0, and further networks of multus net1 and so on.
-    let (cached, since) = results.into_iter().min_by(|(a, _), (b, _)| a.if_name.cmp(&b.if_name))?;
+    let (cached, since) = results.into_iter().min_by(|(a, _), (b, _)| a.interface.cmp(&b.interface))?;
     let mut named = named.into_iter();
     let netns = named.next().filter(|name| !name.is_empty() && named.next().is_none());
     Some(Sandbox {
-        id: AttachmentId::new(&cached.container_id, &cached.if_name).ok()?,
+        id: AttachmentId::new(&cached.container, &cached.interface).ok()?,
         pod: cached.pod()?,
         annotations: cached.annotations(),
-        network: cached.network_name,
+        network: cached.json.get("networkName")?.as_str()?.to_owned(),
         since,
         netns,
     })
@@ -188,7 +176,7 @@ fn sandbox(mut results: Vec<(Cached, SystemTime)>) -> Option<Sandbox> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

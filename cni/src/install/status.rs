@@ -32,7 +32,7 @@ pub fn status(dirs: &Dirs, host: &SystemHost) -> Result<(String, bool), InstallE
         }
         (Ok((_, entry)), Ok(_)) => match binary::call(host, &path, &[("CNI_COMMAND", "STATUS")], entry) {
             Ok(()) => ("installed: injected pods are captured".to_owned(), true),
-            Err(problem) => (format!("broken: injected pods cannot start: {problem}"), false),
+            Err(problem) => (format!("broken: injected pods cannot start: {}", problem.msg), false),
         },
     };
     let agent = lookup::socket(&dirs.run);

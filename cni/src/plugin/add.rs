@@ -43,14 +43,7 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
     };
     let settings = conf.settings()?;
     match options(context, &settings, pod)? {
-        Decided::Capture(options) => {
-            capture(
-                context,
-                attachment,
-                pod,
-                &Wanted { options: &options, settings: &settings, native: false },
-            )?;
-        }
+        Decided::Capture(options) => capture(context, attachment, pod, &settings, &options)?,
         Decided::NotCaptured(reason) => log_not_captured(pod, &reason),
         Decided::Unknown(reason) => {
             log::warn!(pod:% = pod, reason, outcome = NOT_CAPTURED; "NOT captured: no source knows the pod, and on_unknown is pass");
@@ -205,19 +198,12 @@ impl Unknown {
 /// Between two reasons.
 const SEPARATOR: usize = 2;
 
-/// What is to be written.
-pub(super) struct Wanted<'a> {
-    pub(super) options: &'a CaptureOptions,
-    pub(super) settings: &'a Settings,
-    /// Whether rules are native if the backend of the settings cannot be used.
-    pub(super) native: bool,
-}
-
-pub(super) fn capture(
+fn capture(
     context: &Context<'_>,
     attachment: &Attachment,
     pod: &PodName,
-    Wanted { options, settings, native }: &Wanted<'_>,
+    settings: &Settings,
+    options: &CaptureOptions,
 ) -> Result<(), CniError> {
     let mut resolved =
         options.resolve(settings.backend.as_ref()).map_err(|problem| invalid_option(&problem))?;
@@ -233,12 +219,11 @@ pub(super) fn capture(
     let patience = (context.deadline.remaining() / 2).min(loopback::LONGEST);
     let container = attachment.id.container.clone();
     let states = StateDir::new(&run_dir);
-    let is_native = *native;
     // The rules of an earlier ADD are not to be guarded any more. Where this fails, so does the write below.
     let _ = states.remove(&attachment.id);
     let (written, netns) = namespace::run(&attachment.netns, context.deadline, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
-        let written = write(&machine, resolved, namespace, is_native);
+        let written = write(&machine, resolved, namespace);
         written.map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;
     let captured = context.deadline.elapsed();
@@ -262,24 +247,13 @@ pub(super) fn capture(
 
 /// Writes the rules, natively where the pod has a user namespace of its own (`hostUsers: false`): the kernel
 /// refuses iptables' match of users and groups to processes of another one, as the plugin is.
-fn write(
-    machine: &SystemHost,
-    resolved: Resolved,
-    namespace: &Namespace,
-    is_native: bool,
-) -> Result<AppliedState, Failure> {
+fn write(machine: &SystemHost, resolved: Resolved, namespace: &Namespace) -> Result<AppliedState, Failure> {
     let Resolved { intent, run, .. } = resolved;
-    let native = RunOptions { backend: BackendChoice::Nftables, ..run.clone() };
     if namespace.is_of_own_user_namespace() {
-        return match capture::write(machine, intent.clone(), &run) {
-            Err(failure) if failure.exit == Exit::Unavailable && is_native => {
-                capture::write(machine, intent, &native)
-                    .map_err(|native| failure.detail(format!("natively: {native}")))
-            }
-            written => written,
-        };
+        return capture::write(machine, intent, &run);
     }
     log::info!("the pod has a user namespace of its own: native nftables");
+    let native = RunOptions { backend: BackendChoice::Nftables, ..run.clone() };
     match capture::write(machine, intent.clone(), &native) {
         Err(failure) if failure.exit == Exit::Unavailable => {
             log::warn!("native nftables, which a pod in a user namespace needs, cannot be used: {failure}");

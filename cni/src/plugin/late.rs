@@ -1,5 +1,4 @@
-//! ADD of a pod that the runtime has set up without this plugin, by the node agent: the same decision, and
-//! the same rules.
+//! The decision of ADD about a pod that the runtime has set up without this plugin, and what ADD of it gets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +7,7 @@ use istio_iptables::kernel::process::SystemHost;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::add::{self, Decided, Wanted};
+use super::add::{self, Decided};
 use crate::capture::CaptureOptions;
 use crate::deadline::Deadline;
 use crate::environment::{Attachment, AttachmentId, PodName};
@@ -18,9 +17,10 @@ use crate::version::Version;
 
 /// A pod as ADD would get it.
 pub(crate) struct LatePod {
-    conf: String,
-    id: AttachmentId,
-    pod: PodName,
+    /// The configuration.
+    pub(crate) conf: Value,
+    pub(crate) id: AttachmentId,
+    pub(crate) pod: PodName,
 }
 
 impl LatePod {
@@ -34,24 +34,16 @@ impl LatePod {
     ) -> Self {
         let mut conf = entry.clone();
         if let Some(keys) = conf.as_object_mut() {
-            keys.insert("name".to_owned(), json!(network));
-            let of_runtime = annotations.map(|all| json!({ POD_ANNOTATIONS: all }));
-            keys.extend(of_runtime.map(|value| ("runtimeConfig".to_owned(), value)));
+            let version = Version::NEWEST.name();
+            let of_runtime = annotations.map(|all| ("runtimeConfig", json!({ POD_ANNOTATIONS: all })));
+            let of_list = [
+                ("name", json!(network)),
+                ("cniVersion", json!(version)),
+                ("prevResult", json!({ "cniVersion": version })),
+            ];
+            keys.extend(of_list.into_iter().chain(of_runtime).map(|(key, value)| (key.to_owned(), value)));
         }
-        Self { conf: conf.to_string(), id, pod }
-    }
-
-    fn run<T>(
-        &self,
-        machine: &SystemHost,
-        netns: PathBuf,
-        run: impl FnOnce(&Context<'_>, &Attachment) -> Result<T, CniError>,
-    ) -> Result<T, CniError> {
-        let conf = NetConf::parse(self.conf.as_bytes())?;
-        let deadline = Deadline::without_signals();
-        deadline.set(conf.deadline()?);
-        let context = Context { conf: &conf, version: Version::NEWEST, deadline: &deadline, machine };
-        run(&context, &Attachment { id: self.id.clone(), netns, pod: Some(self.pod.clone()) })
+        Self { conf, id, pod }
     }
 
     /// The options with which ADD would capture it; `None`: it would not.
@@ -59,28 +51,17 @@ impl LatePod {
     /// # Errors
     /// ADD would fail: the pod is not known, or an option is invalid.
     pub(crate) fn options(&self, machine: &SystemHost) -> Result<Option<CaptureOptions>, CniError> {
-        self.run(machine, PathBuf::new(), |context, attachment| {
-            let Ok(pod) = add::included(context.conf, attachment)? else { return Ok(None) };
-            match add::options(context, &context.conf.settings()?, pod)? {
-                Decided::Capture(options) => Ok(Some(options)),
-                Decided::NotCaptured(_) | Decided::Unknown(_) => Ok(None),
-            }
-        })
-    }
-
-    /// Writes rules and state as ADD does. Without the tools of the backend, rules are native.
-    ///
-    /// # Errors
-    /// As of ADD.
-    pub(crate) fn capture(
-        &self,
-        machine: &SystemHost,
-        netns: PathBuf,
-        options: &CaptureOptions,
-    ) -> Result<(), CniError> {
-        self.run(machine, netns, |context, attachment| {
-            let settings = &context.conf.settings()?;
-            add::capture(context, attachment, &self.pod, &Wanted { options, settings, native: true })
-        })
+        let text = self.conf.to_string();
+        let conf = &NetConf::parse(text.as_bytes())?;
+        let deadline = &Deadline::without_signals();
+        deadline.set(conf.deadline()?);
+        let netns = PathBuf::new();
+        let attachment = Attachment { id: self.id.clone(), netns, pod: Some(self.pod.clone()) };
+        let Ok(pod) = add::included(conf, &attachment)? else { return Ok(None) };
+        let context = Context { conf, version: Version::NEWEST, deadline, machine };
+        match add::options(&context, &conf.settings()?, pod)? {
+            Decided::Capture(options) => Ok(Some(options)),
+            Decided::NotCaptured(_) | Decided::Unknown(_) => Ok(None),
+        }
     }
 }

@@ -117,7 +117,7 @@ fn error_of_add_has_no_details_which_are_logged() {
     let node = Node::new("iptables-legacy");
     let pod = Pod::new("refused", &[INJECTED]);
     let output = add_with(&node, &pod, &[("CNI_IFNAME", "eth0"), ("PATH", "/nonexistent")]);
-    let message = output.error(102);
+    let message = output.error(103);
     assert!(message.starts_with("--backend iptables-legacy cannot be used"), "{message}");
     let document: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(document.get("details"), None, "{document}");

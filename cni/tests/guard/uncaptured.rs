@@ -129,6 +129,19 @@ fn pods_that_started_before_the_plugin_are_captured_from_outside() {
     }
 }
 
+/// As the guard does: the agent's image has no tools.
+#[test]
+fn rules_are_native_where_the_tools_of_the_backend_are_missing() {
+    let node = Node::new();
+    node.install_entry("iptables-legacy");
+    let pod = node.late_pod("late", &[INJECTED]);
+    let agent = node.agent_by(&["env", "PATH=/nonexistent"], &["--backend=iptables-legacy"]);
+    node.until_captured(&pod);
+    agent.until_metric(r#"istio_cni_repair_pods_repaired_total{type="repair",result="success"}"#, 1.0);
+    let (code, text) = audit(&node, &[]);
+    assert_eq!((code, line(&text, &pod)), (0, "nftables ok".to_owned()));
+}
+
 /// As libcni does DEL: the plugins first, then the record.
 #[test]
 fn state_of_a_pod_that_ended_meanwhile_is_removed() {

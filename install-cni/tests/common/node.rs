@@ -54,6 +54,9 @@ pub(crate) struct Node {
 /// The lines of the agent's log.
 type Log = Arc<Mutex<Vec<Value>>>;
 
+/// The test that is the plugin's ADD, in a process of its own.
+const PLUGIN: &str = "repair::add_by_the_program_of_the_plugin";
+
 impl Node {
     /// Starts the agent by a command, which is made of the program's path. Directories and address are added
     /// to its arguments.
@@ -68,12 +71,17 @@ impl Node {
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}"#,
         )
         .unwrap();
-        // The plugin's code runs in this process: here it is enough that a program responds to VERSION, and
-        // names the annotation by which the agent tells it from Istio's.
+        // The program of the plugin is not built with this package: a script that responds to VERSION, and
+        // names the annotation by which the agent tells it from Istio's, has ADD done by this program.
         let versions = Version::ALL.map(Version::name);
         let response = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
         let plugin = path("program/istio-cni");
-        std::fs::write(&plugin, format!("#!/bin/sh\n# {CAPTURE_ANNOTATION}\necho '{response}'\n")).unwrap();
+        let own = std::env::current_exe().unwrap();
+        let add = format!("exec {} --exact {PLUGIN} --ignored --nocapture >&2", own.display());
+        let script = format!(
+            "#!/bin/sh\n# {CAPTURE_ANNOTATION}\n[ \"$CNI_COMMAND\" != ADD ] || {add}\necho '{response}'\n"
+        );
+        std::fs::write(&plugin, script).unwrap();
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_install-cni"), path("program/install-cni")).unwrap();
         let log = Log::default();
