@@ -13,8 +13,8 @@ use crate::namespace::Families;
 use crate::options::Options;
 use crate::report::{environment, publish, reason};
 
-/// The questions: a packet of a captured connection, all kinds of traffic, and the comparison with options, by
-/// `check` and by a run.
+/// The questions: a packet of a captured connection, all kinds of traffic, and the comparison with options,
+/// by `check` and by a run.
 const QUESTIONS: [(&str, &[&str], bool); 4] = [
     ("`explain --live` about a packet", &["explain", "--live", "--to", "203.0.113.9:443"], false),
     ("`explain --live`, the table", &["explain", "--live"], false),

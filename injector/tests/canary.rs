@@ -68,7 +68,7 @@ pub(crate) fn only_the_init_image_differs(config: &Value, values: Option<&Value>
     );
     let plain = pod.unwrap();
     let mut chosen = plain.clone();
-    chosen["metadata"]["annotations"] = annotations.clone();
+    chosen["metadata"]["annotations"] = annotations;
     let workload = Workload::of_object(&plain, "shop");
     for native_sidecars in [true, false] {
         let context = InjectionContext { native_sidecars, ..InjectionContext::default() };
