@@ -321,8 +321,8 @@ packages-check: setup-packages ## install and remove what is in dist/, in a Debi
 packages-reproducible: ## build the packages of HEAD in another folder, and compare them with those in dist/, byte for byte
 	@packaging/reproducible
 
-plugin-cluster: static ## kubectl-capture with kubectl and a real API server (root, KUBEBUILDER_ASSETS)
-	@$(AS_ROOT) tests/kubectl_capture/cluster $(STATIC)
+plugin-cluster: static report ## kubectl-capture with kubectl and a real API server (root, KUBEBUILDER_ASSETS)
+	@$(AS_ROOT) tests/kubectl_capture/cluster $(STATIC) $(REPORT)
 
 plugin: ## kubectl-capture with a stand-in for kubectl, in three shells; shellcheck (cheap: part of `make checks`)
 	@shellcheck --external-sources packaging/kubectl-capture packaging/build packaging/check packaging/reproducible packaging/tools tests/kubectl_capture/run tests/kubectl_capture/kubectl

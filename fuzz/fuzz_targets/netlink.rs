@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (u16, &[u8])| {
     let (kind, body) = data;
-    let reply = Reply { kind, flags: 0, sequence: 0, body };
+    let reply = Reply { kind, flags: 0, sequence: 0, port: 0, body };
     let _ = Entry::read(&reply);
     let _ = InetSocket::read(&reply);
 });

@@ -22,7 +22,7 @@ fn shells_complete_commands_options_and_values() {
     assert_eq!(bash(&["install", "--guard", "=", "l"]), ["lockdown"]);
     assert_eq!(bash(&["--drop-in", "=", ""]), ["auto", "yes", "no"]);
     // Of an installation only.
-    assert_eq!(bash(&["audit", "--net-d"]), [""; 0]);
+    assert_eq!(bash(&["audit", "--bin-d"]), [""; 0]);
     let fish = |rest: &str| shells::fish(&text("fish"), &format!("{NAME} {rest}"));
     assert_eq!(fish("uninst"), ["uninstall"]);
     assert_eq!(fish("--log-level=d"), ["--log-level=debug"]);

@@ -116,7 +116,8 @@ impl Rules {
                 let Some(base) = &chain.base else { continue };
                 let Some(hook) = name_of(base.hook) else { continue };
                 let is_read = self.later.iter().chain(&self.forward).any(|known| {
-                    known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
+                    let is_table = matches!(known.holder, Holder::Iptables(Variant::Nft, name) if name == table.name.name);
+                    known.chain == chain.name && is_table && is_of_iptables(table)
                 });
                 let is_nat = base.kind == ChainKind::Nat;
                 if is_read {
@@ -130,7 +131,7 @@ impl Rules {
                     _ => &mut self.later,
                 };
                 list.push(BaseChain {
-                    holder: Holder::Nftables,
+                    holder: Holder::Nftables(shared_table(table)),
                     hook,
                     priority: base.priority,
                     table: table.name.to_string(),
@@ -177,6 +178,12 @@ fn named(family: Family, live: &ObservedTable) -> BTreeMap<String, Vec<Entry>> {
         .iter()
         .map(|(chain, lines)| (chain.name().to_owned(), entries(lines.iter().map(|line| line.live(family)))));
     foreign.chain(own).into_map()
+}
+
+/// The table that iptables-nft writes to, of those that hold rules of ours.
+pub(crate) fn shared_table(table: &NftTable) -> Option<Table> {
+    let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
+    known.filter(|_| is_of_iptables(table))
 }
 
 /// Whether iptables may have written the table: then its text has been read.

@@ -53,6 +53,7 @@ use crate::finding::Finding;
 use crate::model::{DeviceHook, Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
+pub(crate) use base_chains_of_others::shared_table;
 pub use bpf_program::{BpfProgram, Seen};
 pub use broken_chains::BrokenChain;
 pub use defaults::TestedFields;

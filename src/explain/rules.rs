@@ -58,8 +58,18 @@ pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
 pub(crate) enum Holder {
     /// This variant of iptables: its name for the table.
     Iptables(Variant, &'static str),
-    /// Any program that writes tables of nftables.
-    Nftables,
+    /// Any program that writes tables of nftables, iptables-nft among them; the table of ours that it is then.
+    Nftables(Option<Table>),
+}
+
+impl Holder {
+    /// Whether chains of ours may be in the table, with their names.
+    pub(crate) fn may_have_ours(self) -> bool {
+        match self {
+            Self::Iptables(_, table) => Table::ALL.iter().any(|ours| ours.name() == table),
+            Self::Nftables(table) => table.is_some(),
+        }
+    }
 }
 
 /// A base chain before or behind ours.

@@ -167,12 +167,16 @@ impl<'a> BaseChain<'a> {
     /// The rules of a chain that it may jump to, if that is none of ours.
     pub(super) fn named(&self, name: &str) -> Option<(&'a str, &'a [Entry])> {
         let (name, rules) = self.named.get_key_value(name)?;
-        Chain::from_name(name).is_none().then_some((name.as_str(), rules.as_slice()))
+        (!self.is_ours(name)).then_some((name.as_str(), rules.as_slice()))
+    }
+
+    fn is_ours(&self, chain: &str) -> bool {
+        self.holder.may_have_ours() && Chain::from_name(chain).is_some()
     }
 
     /// The rules of all chains of its table that are none of ours.
     pub(super) fn all_named(&self) -> impl Iterator<Item = (&'a str, &'a [Entry])> {
-        let foreign = self.named.iter().filter(|(name, _)| Chain::from_name(name).is_none());
+        let foreign = self.named.iter().filter(|(name, _)| !self.is_ours(name));
         foreign.map(|(name, rules)| (name.as_str(), rules.as_slice()))
     }
 
@@ -189,7 +193,7 @@ impl<'a> BaseChain<'a> {
                 None
             }
             Holder::Iptables(variant, table) => Some((variant, table)),
-            Holder::Nftables => None,
+            Holder::Nftables(_) => None,
         }
     }
 
@@ -197,7 +201,7 @@ impl<'a> BaseChain<'a> {
     pub(super) fn of_nftables(&self, family: Family) -> Option<Cow<'a, str>> {
         let of_family = if family == Family::V4 { "ip" } else { "ip6" };
         match self.holder {
-            Holder::Nftables => Some(Cow::Borrowed(self.table)),
+            Holder::Nftables(_) => Some(Cow::Borrowed(self.table)),
             Holder::Iptables(_, table) if self.of_iptables().is_none() => {
                 Some(Cow::Owned(format!("{of_family} {table}")))
             }

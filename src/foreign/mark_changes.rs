@@ -14,7 +14,7 @@ use crate::live_rules::{LiveRule, MarkChange};
 pub fn find_mark_changes(examined: &[Examined<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for family in examined.iter().filter(|family| family.tests_marks()) {
-        for base in family.chains().iter().filter(|base| base.holder == Holder::Nftables) {
+        for base in family.chains().iter().filter(|base| matches!(base.holder, Holder::Nftables(_))) {
             let Some(met @ Met::Before(_)) = family.met(base) else { continue };
             let may_match = |rule: &LiveRule| family.may_match(rule, met);
             let rules = Search::new(&[], &may_match, base).all_met();

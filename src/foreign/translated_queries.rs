@@ -114,9 +114,10 @@ fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAd
     for Entry { rule, .. } in base.rules.iter().chain(base.all_named().flat_map(|(_, rules)| rules)) {
         let tests = rule.tests();
         let Some(named) = tests.iter().find(|test| test.field == Field::Destination) else { continue };
-        let single = named.values.iter().filter(|(from, to)| from == to && !named.is_negated);
-        for (address, _) in single {
-            let server = address_of(family.family, *address);
+        for (first, last) in named.values.iter().filter(|_| !named.is_negated) {
+            // One address stands for a network; that of the network itself no host has.
+            let address = if first == last { *first } else { first.saturating_add(1) };
+            let server = address_of(family.family, address);
             let query = Query { server, family, base, has_zone_by_port: false };
             if query.holds(rule) == Some(true) && !found.contains(&server) {
                 found.push(server);

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use nfnetlink::nftables::{Chain as NftChain, Family as NftFamily, Table as NftTable};
+use nfnetlink::nftables::{Chain as NftChain, Table as NftTable};
 
 use super::CurrentState;
 use crate::diff;
-use crate::explain::{ForeignRule, Rules};
+use crate::explain::{ForeignRule, Rules, shared_table};
 use crate::finding::RuleId;
 use crate::foreign::{self, PrecedingRule};
-use crate::model::{Backend, Family, FamilyRules, Fib, Hook, PerFamily, Table, Variant};
+use crate::model::{Backend, Family, FamilyRules, Fib, Hook, PerFamily, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{INPUT, POSTROUTING};
 use crate::reconcile::our_rules;
@@ -37,7 +37,7 @@ impl CurrentState {
         let is_read = |table: &NftTable, chain: &NftChain| {
             let is_built_in = [INPUT, POSTROUTING].contains(&chain.name.as_str())
                 || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
-            self.backend == Backend::Iptables(Variant::Nft) && is_built_in && of_iptables(table).is_some()
+            self.backend == Backend::Iptables(Variant::Nft) && is_built_in && shared_table(table).is_some()
         };
         let links = self.network.links.each.as_slice();
         for tables in [&self.foreign, &self.lockdown] {
@@ -52,7 +52,7 @@ impl CurrentState {
     /// backend deletes.
     fn leftovers(&self, family: Family, table: &NftTable) -> BTreeSet<u64> {
         let observed = self.rules.get(&(Variant::Nft, family));
-        let Some((table, observed)) = of_iptables(table).zip(observed) else { return BTreeSet::new() };
+        let Some((table, observed)) = shared_table(table).zip(observed) else { return BTreeSet::new() };
         let of_ours = |hook| our_rules(observed, table, hook).into_iter().filter_map(|line| line.handle);
         Hook::ALL.into_iter().flat_map(of_ours).into_set()
     }
@@ -82,12 +82,6 @@ impl CurrentState {
         };
         Rules::in_form_of(self.backend, own).iter().map(among_others).collect()
     }
-}
-
-/// The table that iptables-nft writes to, of those that hold rules of ours.
-fn of_iptables(table: &NftTable) -> Option<Table> {
-    let known = Table::ALL.into_iter().find(|known| known.name() == table.name.name);
-    known.filter(|_| table.name.family != NftFamily::Inet)
 }
 
 /// What packets meet, in the form in which it is walked, and the addresses of the pod.

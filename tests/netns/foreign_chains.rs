@@ -8,6 +8,8 @@ for_these_fixtures!(only_nft: IptablesNft Dual; [base_chain_unlike_that_of_iptab
 for_each_backend_and_native!(
     chains_that_decide_first_are_named_and_decide,
     chains_that_decide_nothing_before_ours_are_not_named,
+    objects_and_maps_of_values_take_no_packet,
+    chains_with_names_of_ours_in_another_table_are_followed,
     only_chains_of_captured_families_and_hooks_are_named,
     tproxy_rules_are_preceded_by_other_chains,
 );
@@ -117,6 +119,54 @@ fn chains_that_decide_nothing_before_ours_are_not_named(fixture: Fixture) {
         let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
         pod.outside().call(inbound).captured(15006, inbound);
         pod.app().call(outbound).captured(15001, outbound);
+    }
+}
+
+/// A counter, a limit or a helper by its name, and a mark that a map gives, end no packet's way.
+fn objects_and_maps_of_values_take_no_packet(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    nft(
+        &pod,
+        "table inet agent {
+            counter seen { packets 0 bytes 0; }
+            limit most { rate 1000/second; }
+            chain out {
+                type filter hook output priority -200;
+                counter name seen;
+                limit name most;
+                meta priority set tcp dport map { 80 : 1:2, 443 : 1:3 };
+            }
+        }",
+    );
+    for args in [&EVERYTHING[..], &[&EVERYTHING[..], &["--dry-run"]].concat()] {
+        assert_eq!(named(&pod, args), [""; 0]);
+    }
+    assert_eq!(pod.istio_iptables(&[&["check"], &EVERYTHING[..]].concat()).run().code(), 0);
+    for family in fixture.families() {
+        let outbound = at(family.service(), 80);
+        pod.app().call(outbound).captured(15001, outbound);
+    }
+}
+
+/// Chains of ours have their names in tables that iptables writes to.
+fn chains_with_names_of_ours_in_another_table_are_followed(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8081]), pod.outside_listens(&[80]));
+    nft(
+        &pod,
+        "table inet agent {
+            chain ISTIO_REDIRECT { meta l4proto tcp redirect to :8081; }
+            chain out { type nat hook output priority -110; jump ISTIO_REDIRECT; }
+        }",
+    );
+    let lines = named(&pod, &EVERYTHING);
+    assert!(
+        lines.len() == 1 && lines[0].contains("inet agent out (output, priority -110): redirect"),
+        "{lines:#?}"
+    );
+    for family in fixture.families() {
+        pod.app().call(at(family.service(), 80)).served_by("app");
     }
 }
 

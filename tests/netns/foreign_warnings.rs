@@ -24,6 +24,8 @@ for_these_fixtures!(
 for_these_fixtures!(beside_legacy_nft: IptablesNft Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
 for_these_fixtures!(beside_legacy_native: Native Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
 
+for_these_fixtures!(both_variants: IptablesLegacy Dual; [a_table_of_the_other_variant_is_examined_beside_its_namesake]);
+
 for_these_fixtures!(zones_beside_native: Native Dual; [zones_of_both_variants_beside_native_nftables_are_named]);
 
 fn foreign_rules_that_decide_first_are_named(fixture: Fixture) {
@@ -205,6 +207,33 @@ fn rules_of_iptables_legacy_beside_another_backend_are_named(fixture: Fixture) {
         let (direct, captured) = (at(family.service(), 9999), at(family.service(), 80));
         pod.app().call(direct).served_by("app");
         pod.app().call(captured).captured(15001, captured);
+    }
+}
+
+/// Each variant of iptables has its own table `filter`.
+fn a_table_of_the_other_variant_is_examined_beside_its_namesake(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    for family in FAMILIES {
+        for (backend, rule) in [
+            (Backend::IptablesNft, "-I INPUT -p tcp -m tcp --dport 15001 -j DROP"),
+            (Backend::IptablesLegacy, "-I INPUT -p icmp -j ACCEPT"),
+        ] {
+            let args: Vec<&str> = rule.split(' ').collect();
+            pod.namespace.run(|| tool(&backend.tool(family, ""), &args, ""));
+        }
+    }
+    let lines = named(&pod, &EVERYTHING);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines.iter().all(|line| line.contains("filter INPUT (input, priority 0): drop")), "{lines:#?}");
+    assert_eq!(pod.istio_iptables(&[&["check"], &EVERYTHING[..]].concat()).run().code(), 1);
+    let explained = pod.istio_iptables(&["explain", "--live"]).run().output();
+    assert!(explained.contains("traffic-lost"), "{explained}");
+    for family in FAMILIES {
+        let attempt = pod.app().run(|| {
+            socket::start_connect(at(family.service(), 80), Binding::default()).expect("start to connect")
+        });
+        assert!(!socket::is_ready(&attempt), "{family:?}");
     }
 }
 

@@ -105,6 +105,16 @@ fn gives_verdict(data: &[u8]) -> bool {
     nfnetlink::Attributes::new(data).of(DESTINATION).and_then(|register| register.be32()) == Some(0)
 }
 
+/// Whether a lookup in a map, or a reference to an object such as a counter, may end the way of a packet.
+/// Others only end the rule, for what is not in the map or over a limit.
+pub(super) fn takes_packets(name: &str, data: &[u8]) -> bool {
+    // `NFTA_OBJREF_IMM_TYPE`, `NFT_OBJECT_SYNPROXY`.
+    const OBJECT_TYPE: u16 = 1;
+    const SYNPROXY: u32 = 10;
+    let object = || nfnetlink::Attributes::new(data).of(OBJECT_TYPE).and_then(|kind| kind.be32());
+    if name == "objref" { object() == Some(SYNPROXY) } else { gives_verdict(data) }
+}
+
 /// The set or the map that a lookup names.
 fn map_of<'a>(data: &[u8], sets: &'a [Members]) -> Option<&'a Members> {
     const SET: u16 = 1;

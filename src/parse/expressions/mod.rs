@@ -390,6 +390,11 @@ impl Reader {
                 self.aim("-j NFLOG".to_owned());
                 Some(())
             }
+            "lookup" | "objref" if self.is_foreign && !foreign::takes_packets(name, data) => {
+                self.loaded = None;
+                self.fields.clear();
+                self.unread(name)
+            }
             "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => {
                 self.unknown();
                 self.jump(UNREADABLE)
