@@ -58,7 +58,7 @@ pub(super) const SOURCE_NAT_PRIORITY: i32 = 100;
 pub(crate) enum Holder {
     /// This variant of iptables: its name for the table.
     Iptables(Variant, &'static str),
-    /// Any program that writes tables of nftables, iptables-nft among them; the table of ours that it is then.
+    /// Any program that writes tables of nftables; the table of ours, where it may be iptables-nft.
     Nftables(Option<Table>),
 }
 
