@@ -177,7 +177,7 @@ impl Problem {
             Self::Ipv6NotCaptured => (
                 "ipv6-not-captured",
                 "IPv6 is not captured",
-                "`istio-iptables --dual-stack` (`ISTIO_DUAL_STACK=true`); `--ip-family ipv4` confirms IPv4 only",
+                "`--dual-stack` (`ISTIO_DUAL_STACK=true`) beside the pod's other options; `--ip-family ipv4` confirms IPv4 only",
             ),
             Self::WideExclusion => (
                 "wide-exclusion",
@@ -187,12 +187,12 @@ impl Problem {
             Self::DnsNotCaptured => (
                 "dns-not-captured",
                 "DNS is not captured",
-                "`--redirect-dns` (`ISTIO_META_DNS_CAPTURE=true` in `proxyMetadata`)",
+                "`--redirect-dns` beside the pod's other options (`ISTIO_META_DNS_CAPTURE=true` in `proxyMetadata`)",
             ),
             Self::DnsTranslated => (
                 "dns-translated",
                 "DNS queries go elsewhere before the rules",
-                "`--capture-all-dns` captures them there",
+                "`--capture-all-dns` beside the pod's other options captures them there",
             ),
             Self::NoRoute => (
                 "no-route",
