@@ -97,8 +97,12 @@ impl LiveTables {
     /// The tables that are not as desired: they differ, are dormant or missing, or are not desired.
     #[must_use]
     pub fn differing(&self, desired: &[NativeTable]) -> Vec<&'static str> {
-        let normalized: Vec<_> = desired.iter().map(|table| super::encode(table).normalized()).collect();
-        self.differing_from(&normalized)
+        // In a first run none is there to be compared with.
+        let (there, missing): (Vec<_>, Vec<_>) = desired.iter().partition(|table| self.has(table.name()));
+        let normalized: Vec<_> = there.into_iter().map(|table| super::encode(table).normalized()).collect();
+        let mut differing = self.differing_from(&normalized);
+        differing.extend(missing.iter().map(|table| table.name()));
+        crate::model::NATIVE_TABLES.into_iter().filter(|name| differing.contains(name)).collect()
     }
 
     /// The names of those that differ from desired ones in the form of [`Table::normalized`].
@@ -243,7 +247,6 @@ impl LiveTables {
     }
 }
 
-/// Why a rule of ours exists: its comment tells.
 /// How many packets the rules of others in a table have met, as far as they count.
 #[must_use]
 pub fn foreign_packets(table: &Table) -> u64 {
@@ -251,6 +254,7 @@ pub fn foreign_packets(table: &Table) -> u64 {
     foreign.filter_map(counter).map(|(packets, _)| packets).sum()
 }
 
+/// Why a rule of ours exists: its comment tells.
 fn reason(rule: &Rule) -> Option<Why> {
     let slug = rule.comment.as_ref()?.as_str().split_once(": ")?.0;
     Why::ALL.iter().copied().find(|why| why.slug() == slug)
