@@ -77,7 +77,7 @@ fn foreign_rules(scratch: &Path, count: u32) -> Outcome<String> {
         (0..count).map(|i| format!("tcp dport {} drop comment \"rule {i}\"\n", 20_000 + i)).collect();
     let chain = format!("chain input {{ type filter hook input priority 0;\n{rules}}}");
     let path = scratch.join("foreign.nft");
-    std::fs::write(&path, format!("table inet firewall {{ {chain} }}\n"))?;
+    std::fs::write(&path, format!("table inet firewall {{\n{chain}\n}}\n"))?;
     Ok(path.display().to_string())
 }
 
