@@ -74,7 +74,7 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<()> {
 /// packets; each has a comment.
 fn foreign_rules(scratch: &Path, count: u32) -> Outcome<String> {
     let rules: String =
-        (0..count).map(|i| format!("tcp dport {} drop comment \"rule {i}\"\n", 20_000 + i)).collect();
+        (0..count).map(|i| format!("tcp dport {} accept comment \"rule {i}\"\n", 20_000 + i)).collect();
     let chain = format!("chain input {{ type filter hook input priority 0;\n{rules}}}");
     let path = scratch.join("foreign.nft");
     std::fs::write(&path, format!("table inet firewall {{\n{chain}\n}}\n"))?;
