@@ -130,8 +130,7 @@ pub fn restore(desired: &Guarded) -> io::Result<Differing> {
     if !names.is_empty() {
         let tables = written.iter().filter(|table| names.contains(&table.name.name.as_str()));
         let tables: Vec<Table> = tables.cloned().collect();
-        let is_desired = |name: &String| written.iter().any(|table| table.name.name == *name);
-        let delete: Vec<String> = before.names().into_iter().filter(|name| !is_desired(name)).collect();
+        let delete = before.unwanted(written.iter().map(|table| table.name.name.as_str()));
         nftables::write_by(&mut client, live, &tables, &delete).map_err(|error| error.error)?;
     }
     Ok(Differing { names, foreign_packets, _client: Some(client) })

@@ -119,9 +119,9 @@ impl LiveTables {
 
     /// Live tables that are not desired.
     #[must_use]
-    pub fn unwanted(&self, desired: &[NativeTable]) -> Vec<String> {
-        let wanted = |name: &String| desired.iter().any(|table| table.name() == name);
-        self.names().into_iter().filter(|name| !wanted(name)).collect()
+    pub fn unwanted<'a>(&self, desired: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let desired: Vec<&str> = desired.collect();
+        self.names().into_iter().filter(|name| !desired.contains(&name.as_str())).collect()
     }
 
     fn is_dormant(&self, name: &str) -> bool {

@@ -112,7 +112,7 @@ impl Phases {
             self.last_native = changed(&capturing, &last);
         }
         let differing = current.native.differing(&first);
-        let delete = current.native.unwanted(&first);
+        let delete = current.native.unwanted(first.iter().map(NativeTable::name));
         // A table that is right is not touched: no packet passes a chain of it while it is replaced.
         let written = first.into_iter().filter(|table| rewrite || differing.contains(&table.name()));
         let capture = ReplaceNative { tables: written.collect(), delete };

@@ -1,8 +1,5 @@
 //! What the agent does about pods that have started without capture, with the API server.
 
-use istio_cni::deadline::Deadline;
-use istio_cni::{environment, plugin};
-use istio_iptables::kernel::process::SystemHost;
 use netlab::Namespace;
 use netlab::process::run;
 use serde_json::{Value, json};
@@ -34,16 +31,6 @@ fn repairs(node: &Node, action: &str, result: &str) -> String {
 
 fn rules(netns: &Namespace) -> String {
     netns.run(|| run("nft", &["list", "ruleset"]))
-}
-
-/// What the agent runs as the plugin's program.
-#[test]
-#[ignore = "a call by the agent, with the variables of CNI"]
-fn add_by_the_program_of_the_plugin() {
-    let request = environment::request(std::env::vars_os()).unwrap();
-    let deadline = Deadline::start();
-    let done = plugin::run(&request, deadline.read_input(), &deadline, &SystemHost::new(None));
-    done.result.unwrap();
 }
 
 /// The pod is known to the API server only, and no container of it has run.

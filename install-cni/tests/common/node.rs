@@ -4,19 +4,17 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use istio_cni::deadline::Deadline;
 use istio_cni::environment;
 use istio_cni::plugin::{self, Outcome};
-use istio_cni::version::Version;
-use istio_iptables::config::CAPTURE_ANNOTATION;
 use istio_iptables::kernel::process::SystemHost;
+use netlab::process::under_test;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -54,8 +52,20 @@ pub(crate) struct Node {
 /// The lines of the agent's log.
 type Log = Arc<Mutex<Vec<Value>>>;
 
-/// The test that is the plugin's ADD, in a process of its own.
-const PLUGIN: &str = "repair::add_by_the_program_of_the_plugin";
+/// The plugin's program: the one that `ISTIO_CNI_PROGRAM` names, as it ships, or a new build, since cargo builds
+/// none of another package for these tests.
+static PLUGIN: LazyLock<PathBuf> = LazyLock::new(|| {
+    const NAMED: &str = "ISTIO_CNI_PROGRAM";
+    if std::env::var_os(NAMED).is_some() {
+        return under_test(NAMED, "").into();
+    }
+    let own = std::env::current_exe().unwrap();
+    let target = own.ancestors().nth(3).unwrap();
+    let build = ["build", "--locked", "--quiet", "-p", "istio-cni", "--bin", "istio-cni", "--target-dir"];
+    let status = Command::new(env!("CARGO")).args(build).arg(target).status().unwrap();
+    assert!(status.success(), "the plugin is not built");
+    target.join("debug/istio-cni")
+});
 
 impl Node {
     /// Starts the agent by a command, which is made of the program's path. Directories and address are added
@@ -71,18 +81,7 @@ impl Node {
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}"#,
         )
         .unwrap();
-        // The program of the plugin is not built with this package: a script that responds to VERSION, and
-        // names the annotation by which the agent tells it from Istio's, has ADD done by this program.
-        let versions = Version::ALL.map(Version::name);
-        let response = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
-        let plugin = path("program/istio-cni");
-        let own = std::env::current_exe().unwrap();
-        let add = format!("exec {} --exact {PLUGIN} --ignored --nocapture >&2", own.display());
-        let script = format!(
-            "#!/bin/sh\n# {CAPTURE_ANNOTATION}\n[ \"$CNI_COMMAND\" != ADD ] || {add}\necho '{response}'\n"
-        );
-        std::fs::write(&plugin, script).unwrap();
-        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::copy(&*PLUGIN, path("program/istio-cni")).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_install-cni"), path("program/install-cni")).unwrap();
         let log = Log::default();
         let (child, address) = run(&folder, command, &log);
