@@ -52,8 +52,8 @@ pub(crate) struct Node {
 /// The lines of the agent's log.
 type Log = Arc<Mutex<Vec<Value>>>;
 
-/// The plugin's program: the one that `ISTIO_CNI_PROGRAM` names, as it ships, or a new build, since cargo builds
-/// none of another package for these tests.
+/// The plugin's program: the one that `ISTIO_CNI_PROGRAM` names, as it ships, or a new build, since cargo
+/// builds none of another package for these tests.
 static PLUGIN: LazyLock<PathBuf> = LazyLock::new(|| {
     const NAMED: &str = "ISTIO_CNI_PROGRAM";
     if std::env::var_os(NAMED).is_some() {
