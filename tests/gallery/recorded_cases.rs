@@ -1,5 +1,6 @@
 //! The list of recorded cases in docs/parity-cases.md: what was run, without what was recorded of it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -19,10 +20,12 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{word}'") }
 }
 
-/// Variables, then options; broken between words.
+/// Variables by name, then options; broken between words.
 fn command(env: &Value, args: &[String]) -> String {
-    let env = env.as_object().into_iter().flatten();
-    let env = env.map(|(name, value)| format!("{name}={}", quoted(value.as_str().unwrap_or_default())));
+    // Whether an object of `serde_json` keeps the order of the text depends on the packages built beside this one.
+    let env: BTreeMap<_, _> = env.as_object().into_iter().flatten().collect();
+    let env =
+        env.into_iter().map(|(name, value)| format!("{name}={}", quoted(value.as_str().unwrap_or_default())));
     let all: Vec<String> = env.chain(args.iter().map(|word| quoted(word))).collect();
     let mut lines = vec![String::new()];
     for word in all {
