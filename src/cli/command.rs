@@ -334,15 +334,17 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
             // `-json`, of which the parser names the first letter.
             let written =
                 arguments.iter().filter_map(|word| word.to_str()).find(|word| word.starts_with(&flag));
-            let hint = other_word(&flag)
-                .or_else(|| other_word(written?))
-                .map(str::to_owned)
-                .or_else(|| did_you_mean(ContextKind::SuggestedArg));
+            let hint = written.and_then(other_word).or_else(|| other_word(&flag)).map(str::to_owned);
+            let hint =
+                hint.or_else(|| did_you_mean(ContextKind::SuggestedArg).filter(|_| commands.is_empty()));
             UsageError::UnknownFlag { flag, hint, commands }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
             let hint = boolean_before(&word, arguments)
-                .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"))
+                .map(|flag| match other_word(flag).filter(|_| !BOOLEANS.contains(&word.as_str())) {
+                    Some(hint) => hint.to_owned(),
+                    None => format!("a boolean takes its value behind `=`: {flag}={word}"),
+                })
                 .or_else(|| {
                     let flag = unquoted(&word, arguments)?;
                     Some(format!("if the value of {flag} is an asterisk, quote it for the shell: {flag} '*'"))
@@ -375,6 +377,9 @@ fn commands_with(flag: &str) -> Vec<String> {
     let have = all.get_subcommands().filter(|command| command.get_arguments().any(is_it));
     have.map(|command| command.get_name().to_owned()).collect()
 }
+
+/// What people take for values of booleans.
+const BOOLEANS: [&str; 4] = ["true", "false", "yes", "no"];
 
 /// The boolean flag right before `word`; `word` was probably meant as its value.
 fn boolean_before<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> {

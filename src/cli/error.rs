@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::options::Key;
 use super::raw::{Origin, SubCommand};
+use super::typed::other_word;
 use crate::text::one_line;
 
 /// A command line, an environment or a config file that cannot be read.
@@ -78,8 +79,13 @@ impl fmt::Display for UsageError {
             Self::Misplaced { options, command } => {
                 let names: Vec<_> = options.iter().map(ToString::to_string).collect();
                 let (names, name) = (names.join(", "), command.name());
-                write!(f, "{names}: no effect with {name}, which accepts {}", command.accepted())?;
-                suffix(f, &format!("leave it out; `istio-iptables {name} --help` describes them"))
+                write!(f, "{names}: no effect with {name}; leave it out")?;
+                if let [Key::DryRun] = options.as_slice()
+                    && let Some(hint) = other_word(Key::DryRun.spec().name)
+                {
+                    return suffix(f, hint);
+                }
+                suffix(f, &format!("`istio-iptables {name} --help` lists what it accepts"))
             }
             Self::MissingValue { flag, takes } => write!(f, "{flag} needs a value: {takes}"),
             Self::NotUtf8 { origin, shown } => {
@@ -91,7 +97,7 @@ impl fmt::Display for UsageError {
                 meant.spec().name
             ),
             Self::Other(text) => f.write_str(text),
-            Self::UnknownFlag { flag, hint: _, commands } if !commands.is_empty() => {
+            Self::UnknownFlag { flag, hint: None, commands } if !commands.is_empty() => {
                 write!(f, "unknown option {flag:?} here; it belongs to {}", commands.join(", "))
             }
             Self::UnknownFlag { flag, hint, .. } => {

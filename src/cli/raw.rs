@@ -106,26 +106,6 @@ impl SubCommand {
         }
     }
 
-    /// The options that are accepted, in words: a group by its title if that is all of its options.
-    pub(super) fn accepted(self) -> String {
-        let all: Vec<Key> = Key::ALL.iter().copied().filter(|key| key.spec().has_flag()).collect();
-        let (mut groups, mut options) = (Vec::new(), Vec::new());
-        for group in all.chunk_by(|one, next| one.spec().heading == next.spec().heading) {
-            let accepted = group.iter().filter(|key| self.accepts(**key));
-            match group.first() {
-                Some(first) if group.len() > 2 && accepted.clone().count() == group.len() => {
-                    groups.push(first.spec().heading.title());
-                }
-                _ => options.extend(accepted.map(|key| format!("--{}", key.spec().name))),
-            }
-        }
-        options.extend(self.own_options().iter().map(ToString::to_string));
-        match groups.as_slice() {
-            [] => options.join(", "),
-            groups => format!("the options of the groups {}, and {}", groups.join(", "), options.join(", ")),
-        }
-    }
-
     /// The values of an option of its own that shells complete; empty if any text may be one.
     #[must_use]
     pub const fn words(self, key: PacketKey) -> &'static [&'static str] {

@@ -2,11 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::packet::PacketKey;
 use super::raw::SubCommand;
 
-/// `help SUBCOMMAND` and `version` become options, and `-o json` of a report becomes `--output json`: no port
-/// has such a name.
+/// `help SUBCOMMAND` and `version` become options, and `-o json` of a sub-command becomes `--output json`: no
+/// port has such a name.
 pub(super) fn normalize(arguments: &mut Vec<OsString>) {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("version") if arguments.len() == 2 => replace(arguments, 1, "--version"),
@@ -17,17 +16,15 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
         }
         _ => {}
     }
-    let has_output = |word: &OsString| {
-        let of_word = SubCommand::ALL.into_iter().find(|sub| word == sub.name());
-        of_word.is_some_and(|sub| sub.own_options().contains(&PacketKey::Output))
-    };
-    if !arguments.iter().any(has_output) {
+    let is_report =
+        |sub: SubCommand| sub != SubCommand::Apply && arguments.iter().any(|word| word == sub.name());
+    if !SubCommand::ALL.into_iter().any(is_report) {
         return;
     }
-    // A list of ports has no letters: such a word is a format, if need be one that does not exist.
+    // A list of ports has no letters: such a word is a format or a file, if need be one that does not exist.
     let is_format = |word: Option<&OsString>| {
         let bytes = word.map(|word| word.as_encoded_bytes()).unwrap_or_default();
-        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_alphabetic)
+        bytes.iter().any(u8::is_ascii_alphabetic) && !bytes.starts_with(b"-")
     };
     for at in 1..arguments.len() {
         if arguments.get(at).is_some_and(|word| word == "-o") && is_format(arguments.get(at + 1)) {
@@ -39,24 +36,15 @@ pub(super) fn normalize(arguments: &mut Vec<OsString>) {
 /// How a pod is asked about of which only the name is known.
 pub(crate) const ASK_ABOUT_A_POD: &str = "`kubectl capture explain pod/NAME` asks about a pod of the cluster";
 
+/// What people type who know other programs, and what is meant here: in each line words without their dashes,
+/// or `OPTION=VALUE`, and the hint.
+const OTHER_WORDS: &str = include_str!("typed.txt");
+
 /// What a word is here that other programs have for the same, as a hint.
-pub(super) fn other_word(word: &str) -> Option<&'static str> {
-    match word.trim_start_matches('-') {
-        "status" | "health" => Some(
-            "`check` exits with 0 if the live rules are right, `explain --live --expect no-problem` if nothing is wrong with the pod",
-        ),
-        "uninstall" | "remove" | "delete" => Some("`cleanup` removes the rules"),
-        "json" => {
-            Some("`--output json` (`-o json`) of check, diff, explain, guard, observe and show prints JSON")
-        }
-        "pod" => Some(ASK_ABOUT_A_POD),
-        "audit" => Some("`install-cni audit` lists the pods of a node, `check --pid PID` compares one"),
-        "list" | "dump" => Some("`show` prints the live rules"),
-        "netns" | "namespace" => {
-            Some("--pid takes a process, --network-namespace a path or a name of `ip netns`")
-        }
-        _ => None,
-    }
+pub(crate) fn other_word(word: &str) -> Option<&'static str> {
+    let word = word.trim_start_matches('-');
+    let rows = OTHER_WORDS.lines().filter_map(|row| row.split_once(": "));
+    rows.filter(|(words, _)| words.split(' ').any(|known| known == word)).map(|(_, hint)| hint).next()
 }
 
 fn replace(arguments: &mut [OsString], at: usize, with: &str) {
@@ -74,7 +62,7 @@ pub(super) fn unquoted<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a 
 }
 
 /// Whether a name differs from a known one by one character, or by two that are swapped.
-pub(super) fn is_misspelt(name: &str, known: &str) -> bool {
+pub(crate) fn is_misspelt(name: &str, known: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (name.chars().collect(), known.chars().collect());
     let start = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     let (one, other) = (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());
@@ -107,12 +95,37 @@ mod tests {
             ("x explain -o json", "x explain --output json"),
             ("x explain --live -o html", "x explain --live --output html"),
             ("x check -o JSON", "x check --output JSON"),
+            ("x bundle -o pod.json", "x bundle --output pod.json"),
             ("x explain -o 9000", "x explain -o 9000"),
+            ("x explain -o -i", "x explain -o -i"),
             ("x -o json", "x -o json"),
             ("x apply -o json", "x apply -o json"),
         ] {
             assert_eq!(normalized(typed), meant);
         }
+    }
+
+    #[test]
+    fn a_word_has_one_meaning_and_a_hint_one_line() {
+        let mut seen = std::collections::HashSet::new();
+        for row in OTHER_WORDS.lines() {
+            let (words, hint) = row.split_once(": ").unwrap();
+            assert!(hint.len() <= 160 && !hint.ends_with('.'), "{row}");
+            for word in words.split(' ') {
+                assert!(seen.insert(word) && !word.starts_with('-'), "{word}");
+                assert_eq!(other_word(word), Some(hint));
+                let of_option = word.split_once('=').map(|(name, _)| name);
+                let is_option = |name: &str| {
+                    super::super::Key::by_name(name).is_some()
+                        || SubCommand::ALL
+                            .iter()
+                            .any(|sub| sub.own_options().iter().any(|key| key.name() == name))
+                };
+                assert!(of_option.is_none_or(is_option), "{word}");
+            }
+        }
+        assert_eq!(other_word("--health"), other_word("status"));
+        assert_eq!(other_word(""), None);
     }
 
     #[test]

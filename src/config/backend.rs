@@ -24,21 +24,11 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         "iptables-legacy" => Ok(BackendChoice::IptablesLegacy),
         "iptables-nft" => Ok(BackendChoice::IptablesNft),
         "nftables" => Ok(BackendChoice::Nftables),
-        other => {
-            let expected = Expected::new("auto, iptables, iptables-nft, iptables-legacy or nftables");
-            Err(match other.to_ascii_lowercase().as_str() {
-                "legacy" => expected.hint("did you mean iptables-legacy?"),
-                "native" | "native-nftables" | "nf_tables" => expected.hint("did you mean nftables?"),
-                "nft" => expected.hint("did you mean iptables-nft, or nftables for rules without iptables?"),
-                _ => expected,
-            })
-        }
+        _ => Err(Expected::new("auto, iptables, iptables-nft, iptables-legacy or nftables")),
     });
     let forced = reader.optional(Key::ForceIptablesBinary, |text| match text {
         "legacy" => Ok(BackendChoice::IptablesLegacy),
         "nft" => Ok(BackendChoice::IptablesNft),
-        "iptables-legacy" => Err(Expected::new("legacy or nft").hint("did you mean legacy?")),
-        "iptables-nft" => Err(Expected::new("legacy or nft").hint("did you mean nft?")),
         _ => Err(Expected::new("legacy or nft")),
     });
     let options = BackendOptions {

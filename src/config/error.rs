@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::cli::Origin;
+use crate::cli::{Origin, is_misspelt, other_word};
 use crate::finding::Problem;
 use crate::model::Port;
 
@@ -38,11 +38,19 @@ impl Expected {
         }
     }
 
-    /// Adds a hint if the same in small letters is one of the accepted words.
-    pub(super) fn or_small_letters(self, given: &str, words: &[&str]) -> Self {
-        match words.iter().find(|word| **word != given && word.eq_ignore_ascii_case(given)) {
-            Some(word) if self.hint.is_none() => self.hint(format!("did you mean {word}?")),
-            Some(_) | None => self,
+    /// Adds a hint if an option's value is almost one of its words, or what another program calls one.
+    pub(super) fn or_meant(self, option: &str, given: &str, words: &[&str]) -> Self {
+        if self.hint.is_some() || words.contains(&given) {
+            return self;
+        }
+        let small = given.to_ascii_lowercase();
+        let is_meant = |word: &&&str| word.eq_ignore_ascii_case(given) || is_misspelt(&small, word);
+        match words.iter().find(is_meant) {
+            Some(word) => self.hint(format!("did you mean {word}?")),
+            None => match other_word(&format!("{option}={small}")) {
+                Some(hint) => self.hint(hint),
+                None => self,
+            },
         }
     }
 }

@@ -122,6 +122,9 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
         Err(_) if text.contains(|c: char| c.is_ascii_alphabetic()) && !text.contains("::") => {
             Err(expected().hint("names are not resolved: give the address"))
         }
+        Err(_) if text.contains(['/', '-', ',', '*']) => {
+            Err(expected().hint("it is about one connection: give one address and one port"))
+        }
         Err(_) => Err(expected()),
     }
 }
@@ -171,7 +174,7 @@ pub(super) fn transport(text: &str) -> Result<Transport, Expected> {
     match text.to_ascii_lowercase().as_str() {
         "tcp" => Ok(Transport::Tcp),
         "udp" => Ok(Transport::Udp),
-        _ => Err(Expected::new("tcp or udp").hint("nothing else is ever captured")),
+        _ => Err(Expected::new("tcp or udp: nothing else is ever captured")),
     }
 }
 

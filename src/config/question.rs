@@ -265,7 +265,7 @@ impl Reader<'_> {
     pub(super) fn refuse(&mut self, key: PacketKey, expected: Expected) {
         let given = self.raw.packet(key).to_owned();
         let words = self.raw.command.words(key);
-        let expected = expected.or_unquoted(&given).or_small_letters(&given, words);
+        let expected = expected.or_unquoted(&given).or_meant(key.name(), &given, words);
         self.errors.push(ConfigError::Value { origin: Origin::Packet(key), given, expected });
     }
 

@@ -54,7 +54,8 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
-        let expected = expected.or_unquoted(given).or_small_letters(given, key.spec().words);
+        let spec = key.spec();
+        let expected = expected.or_unquoted(given).or_meant(spec.name, given, spec.words);
         self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 

@@ -64,7 +64,8 @@ pub(super) fn pid(text: &str) -> Result<u32, Expected> {
             let is_name = text.contains(|letter: char| letter.is_ascii_alphabetic());
             Err(if is_name && !text.starts_with('-') {
                 expected.hint(format!(
-                "names are not resolved: `pgrep -n PROGRAM` or `crictl inspect CONTAINER` on the node has the pid, and {ASK_ABOUT_A_POD}"
+                "names are not resolved: `--network-namespace NAME` takes one of `ip netns`, `pgrep -n PROGRAM` or \
+                 `crictl inspect CONTAINER` on the node has the pid, {ASK_ABOUT_A_POD}"
             ))
             } else {
                 flag_hint(expected, text)

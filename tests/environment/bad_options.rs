@@ -107,8 +107,14 @@ const RUNS: &[Case] = &[
     (&["--log-format", "xml"], &["--log-format: \"xml\"", FORMAT]),
     (&["--log_as_json=2"], &["--log_as_json: \"2\"", BOOLEAN]),
     (&["--cleanup-only", "--skip-rule-apply"], &["--cleanup-only and --skip-rule-apply", KEEP_ONE]),
-    (&["cleanup", "--skip-rule-apply"], &["--skip-rule-apply: no effect with cleanup", "accepts "]),
-    (&["show", "-b", "x"], &["--istio-inbound-ports (-b): no effect with show", "accepts "]),
+    (
+        &["cleanup", "--skip-rule-apply"],
+        &["--skip-rule-apply: no effect with cleanup", "leave it out", "cleanup --help"],
+    ),
+    (
+        &["show", "-b", "x"],
+        &["--istio-inbound-ports (-b): no effect with show", "leave it out", "show --help"],
+    ),
 ];
 
 const TRAFFIC: &[Case] = &[
@@ -143,13 +149,59 @@ const TRAFFIC: &[Case] = &[
     (&["-e", "x"], &["(-e): \"x\"", PORT]),
 ];
 
+/// What people type who know kubectl, istioctl, iptables, nft and tcpdump.
+const OTHER_PROGRAMS: &[Case] = &[
+    (&["show", "--follow"], &["\"--follow\"", "`show --watch`"]),
+    (&["show", "-f"], &["\"-f\"", "--bundle FILE"]),
+    (&["check", "--format", "json"], &["\"--format\"", "`-o json`"]),
+    (&["check", "-n"], &["--dry-run (-n)", "leave it out", "change nothing"]),
+    (&["cleanup", "-n", "shop"], &["\"shop\"", "-n is --dry-run here", "`kubectl capture`"]),
+    (&["bundle", "-o", "x"], &["\"--output\"", "`istio-iptables bundle > FILE`"]),
+    (&["bundle", "--output", "pod.json"], &["\"--output\"", "`istio-iptables bundle > FILE`"]),
+    (&["-o", "json"], &["(-o): \"json\"", PORT, "`-o json` is the format of check"]),
+    (&["check", "--pid", "mypod"], &["--pid: \"mypod\"", "`--network-namespace NAME`", "`kubectl capture"]),
+    (&["guard", "--repair"], &["\"--repair\"", "`guard --action repair`"]),
+    (&["guard", "--action", "Fix"], &["--action: \"Fix\"", "did you mean repair?"]),
+    (&["guard", "--action", "reapir"], &["--action: \"reapir\"", "did you mean repair?"]),
+    (&["-v"], &["\"-v\"", "`--log_output_level debug`", "`--version`"]),
+    (&["explain", "-vv"], &["\"-v\"", "`--log_output_level debug`"]),
+    (&["check", "--verbose"], &["\"--verbose\"", "`--log_output_level debug`"]),
+    (&["check", "--strict"], &["\"--strict\"", "`sidecar-injector check --strict`"]),
+    (&["completion", "bash"], &["\"completion\"", "cli_docs -- bash"]),
+    (&["explain", "--from", "client", "1.1.1.1:1"], &["--from: \"client\"", "outside is another pod"]),
+    (&["explain", "--from", "envoy", "1.1.1.1:1"], &["--from: \"envoy\"", "did you mean proxy?"]),
+    (&["explain", "--from", "Proxy", "1.1.1.1:1"], &["--from: \"Proxy\"", "did you mean proxy?"]),
+    (&["explain", "--from", "prxy", "1.1.1.1:1"], &["--from: \"prxy\"", "did you mean proxy?"]),
+    (&["explain", "--to", "10.0.0.1:80-90"], &["--to: ", TO, "one address and one port"]),
+    (&["explain", "--to", "10.0.0.0/8:80"], &["--to: ", TO, "one address and one port"]),
+    (&["explain", "--to", "*:80"], &["--to: ", TO, "one address and one port"]),
+    (&["explain", "--proto", "https"], &["--proto: \"https\"", "did you mean tcp?"]),
+    (&["explain", "--expect", "bypassed"], &["--expect: \"bypassed\"", "did you mean not-captured?"]),
+    (&["show", "-o", "wide"], &["--output: \"wide\"", FORMAT, "--wide"]),
+    (&["-L"], &["\"-L\"", "`show`"]),
+    (&["-S"], &["\"-S\"", "`show`"]),
+    (&["-F"], &["\"-F\"", "`cleanup`"]),
+    (&["list", "ruleset"], &["\"list\"", "`show`"]),
+    (&["describe"], &["\"describe\"", "`explain`"]),
+    (&["analyze"], &["\"analyze\"", "`explain`"]),
+    (&["kube-inject"], &["\"kube-inject\"", "`sidecar-injector inject`"]),
+    (&["--context", "prod"], &["\"--context\"", "`kubectl capture explain pod/NAME`"]),
+    (&["--backend", "legacy"], &["--backend: \"legacy\"", "did you mean iptables-legacy?"]),
+    (&["--backend", "nft"], &["--backend: \"nft\"", "did you mean iptables-nft, or nftables"]),
+    (&["--ip-family", "IPv4"], &["--ip-family: \"IPv4\"", "did you mean ipv4?"]),
+    (&["--ip-family", "both"], &["--ip-family: \"both\"", "did you mean dual?"]),
+];
+
+/// A terminal of 80 columns and 24 lines.
+const ONE_SCREEN: usize = 80 * 12;
+
 #[test]
 fn every_bad_option_is_one_line_with_option_value_and_what_is_accepted() {
-    for (words, expected) in [COMMANDS, QUESTIONS, RUNS, TRAFFIC].into_iter().flatten() {
+    for (words, expected) in [COMMANDS, QUESTIONS, RUNS, TRAFFIC, OTHER_PROGRAMS].into_iter().flatten() {
         let ended = Command::new(&*BUILT).args(*words).env_clear().output().unwrap();
         let log = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(64), "{words:?}: {log}");
-        assert!(ended.stdout.is_empty(), "{words:?}");
+        assert!(ended.stdout.is_empty() && log.len() < ONE_SCREEN, "{words:?}: {log}");
         let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{words:?}: {log}") };
         assert!(line.contains("\terror\tbad option: "), "{words:?}: {line}");
         for part in *expected {

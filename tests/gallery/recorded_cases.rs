@@ -22,7 +22,7 @@ fn quoted(word: &str) -> String {
 
 /// Variables by name, then options; broken between words.
 fn command(env: &Value, args: &[String]) -> String {
-    // Whether an object of `serde_json` keeps the order of the text depends on the packages built beside this one.
+    // Whether an object of `serde_json` keeps the order of the text depends on the other packages of a build.
     let env: BTreeMap<_, _> = env.as_object().into_iter().flatten().collect();
     let env =
         env.into_iter().map(|(name, value)| format!("{name}={}", quoted(value.as_str().unwrap_or_default())));
