@@ -14,3 +14,11 @@ pub fn shown(text: &str) -> String {
     let cut: String = text.chars().take(LONGEST).collect();
     if cut.len() < text.len() { format!("{cut:?}...") } else { format!("{cut:?}") }
 }
+
+/// Whether a key is one that people write instead of [`keys::INJECT`]. Annotations that are almost known ones
+/// are reported as such.
+pub(crate) fn is_instead_of_inject(what: &str, key: &str) -> bool {
+    const KEYS: [&str; 2] = ["istio.io/inject", "sidecar.istio.io.inject"];
+    let is_case = key != keys::INJECT && key.eq_ignore_ascii_case(keys::INJECT);
+    KEYS.contains(&key) || what == "label" && is_case
+}

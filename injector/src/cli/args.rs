@@ -2,9 +2,8 @@
 
 use super::connect::ClusterArgs;
 use crate::config::{ConfigFiles, SetValues};
-use crate::decide;
+use crate::inject;
 use crate::manifests::{Image, Namespace, Platform, Revision};
-use crate::pod::annotations;
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
@@ -90,16 +89,15 @@ pub(super) struct InjectionArgs {
 /// What a run fails at besides errors.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct StrictArgs {
-    /// Take an annotation of Istio that is not known, as a misspelt one, for an error
+    /// Take an unknown annotation, label or ProxyConfig field of Istio, as a misspelt one, for an error
     #[arg(long)]
     strict: bool,
 }
 
 impl StrictArgs {
-    /// The keys of the pod that are errors, each in a sentence.
+    /// The keys and fields of the pod that are errors, each in a sentence.
     pub(super) fn misspelt(self, pod: &Value) -> Vec<String> {
-        let found = || decide::misspelt(pod).into_iter().chain(annotations::unknown_keys(pod));
-        if self.strict { found().collect() } else { Vec::new() }
+        if self.strict { inject::misspelt(pod) } else { Vec::new() }
     }
 }
 

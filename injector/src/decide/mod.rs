@@ -12,6 +12,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::annotations::is_instead_of_inject;
 use crate::path::at;
 use crate::pod::list;
 
@@ -221,13 +222,9 @@ pub(crate) fn misspelt(pod: &Value) -> Option<String> {
     if given(pod).is_some() {
         return None;
     }
-    const KEYS: [&str; 2] = ["istio.io/inject", "sidecar.istio.io.inject"];
-    // Annotations that are almost known ones are reported as such.
-    let is_case =
-        |what: &str, key: &str| what == "label" && key != INJECT && key.eq_ignore_ascii_case(INJECT);
     let found = [("label", "labels"), ("annotation", "annotations")].into_iter().find_map(|(what, map)| {
         let mut keys = list::metadata(pod, map)?.keys();
-        keys.find(|key| KEYS.contains(&key.as_str()) || is_case(what, key)).map(|key| (what, key))
+        keys.find(|key| is_instead_of_inject(what, key)).map(|key| (what, key))
     });
     found.map(|(what, key)| format!("{what} {key} has no effect: expected label {INJECT}"))
 }

@@ -10,6 +10,7 @@ mod faults;
 mod findings;
 mod merge;
 mod merge_existing;
+mod misspelt;
 mod overlay_cache;
 mod postprocess;
 mod preserve;
@@ -44,7 +45,6 @@ use crate::quantity;
 use crate::schema;
 use crate::template::Data;
 use crate::validity::{self, Fault};
-use crate::yaml;
 
 pub use crate::template::functions;
 pub use crate::validity::EnforcedBy;
@@ -54,6 +54,7 @@ pub use error::InjectError;
 pub use faults::InvalidField;
 use faults::Origins;
 use findings::{Finding, TemplateFlaw};
+pub(crate) use misspelt::misspelt;
 use overlay_cache::OverlayCache;
 pub use uninject::Uninjected;
 
@@ -411,18 +412,15 @@ impl Injector {
         request: &Request<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<Cow<'_, Mesh>, Vec<AnnotationError>> {
-        // Every pod may bring one.
-        const MOST_NODES: usize = 10_000;
         let [of_root, of_namespace, of_workload] = self.layers(request);
         let below = over(over(Cow::Borrowed(&self.settings.mesh), of_root), of_namespace);
         let Some(text) = annotation(request.pod, keys::PROXY_CONFIG) else {
             return Ok(over(below, of_workload));
         };
         let key = keys::PROXY_CONFIG;
-        let value = yaml::read_at_most(MOST_NODES, text)
-            .map_err(|error| vec![AnnotationError::Yaml { key, error }])?;
-        let unknown = Mesh::unknown_proxy_fields(&value);
-        warnings.extend(unknown.into_iter().map(|field| format!("annotation {key}: {field}")));
+        let value =
+            misspelt::proxy_config(text).map_err(|error| vec![AnnotationError::Yaml { key, error }])?;
+        warnings.extend(misspelt::unknown_fields(&value));
         let mesh = below.with_proxy_config(&value);
         let bad = |error| AnnotationError::Field { key, error };
         mesh.map(|mesh| over(Cow::Owned(mesh), of_workload))

@@ -121,6 +121,42 @@ fn webhooks_of_other_programs_inject_nothing() {
     );
 }
 
+/// The labels of a pod, the key of its annotation, and what the error says.
+const MISSPELT: &[(&str, &str, &str)] = &[
+    (
+        "",
+        "traffic.sidecar.istio.io/excludeOutboundPort",
+        "did you mean traffic.sidecar.istio.io/excludeOutboundPorts?",
+    ),
+    ("", "sidecar.istio.io/nothingLikeIt", "annotation sidecar.istio.io/nothingLikeIt is not known"),
+    ("", "istio.io/inject", "annotation istio.io/inject has no effect"),
+    (
+        "",
+        "traffic.istio.io/excludeOutboundPorts",
+        "did you mean traffic.sidecar.istio.io/excludeOutboundPorts?",
+    ),
+    ("", "istio.io/reroute-virtual-interface", "did you mean istio.io/reroute-virtual-interfaces?"),
+    ("sidecar.istio.io/injct: 'true'", "a", "label sidecar.istio.io/injct is not known"),
+    (
+        "istio.io/revision: '1'",
+        "a",
+        "label istio.io/revision is not known and has no effect; did you mean istio.io/rev?",
+    ),
+    ("istio.io/revs: '1'", "a", "did you mean istio.io/rev?"),
+    ("istio-injection: enabled", "a", "label istio-injection has no effect: it is a label of the namespace"),
+    (
+        "traffic.sidecar.istio.io/excludeOutboundPorts: '80'",
+        "a",
+        "label traffic.sidecar.istio.io/excludeOutboundPorts has no effect: it is an annotation",
+    ),
+    // Of a pod that is not to be injected, too: the key may be the one that decides.
+    (
+        "sidecar.istio.io/inject: 'false'",
+        "sidecar.istio.io/proxyCPUs",
+        "did you mean sidecar.istio.io/proxyCPU?",
+    ),
+];
+
 #[test]
 fn a_misspelt_key_is_an_error_with_strict() {
     let folder = Folder::new();
@@ -131,21 +167,7 @@ fn a_misspelt_key_is_an_error_with_strict() {
         );
         folder.file("pod.yaml", &text)
     };
-    for (labels, key, says) in [
-        (
-            "",
-            "traffic.sidecar.istio.io/excludeOutboundPort",
-            "did you mean traffic.sidecar.istio.io/excludeOutboundPorts?",
-        ),
-        ("", "sidecar.istio.io/nothingLikeIt", "annotation sidecar.istio.io/nothingLikeIt is not known"),
-        ("", "istio.io/inject", "annotation istio.io/inject has no effect"),
-        // Of a pod that is not to be injected, too: the key may be the one that decides.
-        (
-            "sidecar.istio.io/inject: 'false'",
-            "sidecar.istio.io/proxyCPUs",
-            "did you mean sidecar.istio.io/proxyCPU?",
-        ),
-    ] {
+    for (labels, key, says) in MISSPELT {
         let file = pod(labels, &format!("{key}: '80'"));
         run(&["inject", "-f", &file]).unwrap();
         let failure = run(&["inject", "--strict", "-f", &file]).unwrap_err();
@@ -154,7 +176,12 @@ fn a_misspelt_key_is_an_error_with_strict() {
         assert!(failure.to_string().contains(says), "{failure}");
         strict_check_has_the_error(&file, says);
     }
-    let known = pod("", "traffic.sidecar.istio.io/excludeOutboundPorts: '80', example.com/a: b");
+    // Other keys and labels of Istio, and of programs beside it.
+    let known = pod(
+        "istio.io/rev: default, istio.io/tag: x, istio.io/dataplane-mode: none, istio.io/use-waypoint: w, \
+         operator.istio.io/component: x, service.istio.io/canonical-name: web",
+        "traffic.sidecar.istio.io/excludeOutboundPorts: '80', example.com/a: b, ambient.istio.io/redirection: disabled",
+    );
     assert!(!run(&["check", "--strict", "-f", &known]).unwrap().refused);
     let injected = run(&["inject", "--strict", "-f", &known]).unwrap().text;
     assert_eq!(injected, run(&["inject", "-f", &known]).unwrap().text);
@@ -164,6 +191,31 @@ fn a_misspelt_key_is_an_error_with_strict() {
         &folder.file("injected.yaml", &misspelt),
         "did you mean sidecar.istio.io/proxyCPU?",
     );
+}
+
+#[test]
+fn a_misspelt_field_of_a_proxy_config_is_an_error_with_strict() {
+    let folder = Folder::new();
+    let pod = |config: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, annotations: {{proxy.istio.io/config: '{config}'}}}}\n\
+             spec: {{containers: [{{name: app, image: app}}]}}\n"
+        );
+        folder.file("pod.yaml", &text)
+    };
+    for (config, says) in [
+        ("{holdApplicationUntilProxyStart: true}", "did you mean holdApplicationUntilProxyStarts?"),
+        ("{proxyMetdata: {A: b}}", "annotation proxy.istio.io/config: proxyMetdata: not known, ignored"),
+        ("{tracing: {samplin: 1}}", "annotation proxy.istio.io/config: tracing.samplin: not known"),
+    ] {
+        let file = pod(config);
+        run(&["inject", "-f", &file]).unwrap();
+        let failure = run(&["inject", "--strict", "-f", &file]).unwrap_err();
+        assert!(failure.exit == Exit::Data && failure.to_string().contains(says), "{failure}");
+        strict_check_has_the_error(&file, says);
+    }
+    let known = pod("{holdApplicationUntilProxyStarts: true, proxyMetadata: {ANY: b}}");
+    assert!(!run(&["check", "--strict", "-f", &known]).unwrap().refused);
 }
 
 /// The sentence is an error with `--strict`, with exit code 1, and no warning beside it.

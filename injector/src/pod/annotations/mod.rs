@@ -1,6 +1,7 @@
 //! Validation of a pod's annotations: values that are not accepted, unknown keys, annotations without effect.
 
 mod capture;
+mod unknown;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,8 @@ use crate::schema::check::Malformed;
 use crate::yaml::YamlError;
 
 use capture::Capture;
+
+pub(crate) use unknown::unknown_keys;
 
 /// An annotation whose value cannot be followed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -159,43 +162,6 @@ fn fails_envoy(row: &Row, text: &str) -> Option<String> {
             ENVOY_LEVELS.join(", ")
         )
     })
-}
-
-/// Prefixes under which every key should be known.
-const PREFIXES: [&str; 8] = [
-    "inject.istio.io/",
-    "prometheus.istio.io/",
-    "proxy.istio.io/",
-    "readiness.status.sidecar.istio.io/",
-    "sidecar.istio.io/",
-    "status.sidecar.istio.io/",
-    "traffic.sidecar.istio.io/",
-    "injector.istio.io/",
-];
-
-/// The most letters that a misspelt key differs in.
-const MAX_DISTANCE: usize = 4;
-/// Maximum number of reported unknown keys: more are not misspellings.
-const MAX_UNKNOWN: usize = 20;
-
-/// The annotations of Istio that mean nothing, each in a sentence: often a known one, misspelt.
-pub(crate) fn unknown_keys(pod: &Value) -> Vec<String> {
-    let keys = list::metadata(pod, "annotations").into_iter().flat_map(|map| map.keys());
-    keys.filter(|key| row(key).is_none()).filter_map(|key| unknown(key)).take(MAX_UNKNOWN).collect()
-}
-
-fn unknown(key: &str) -> Option<String> {
-    PREFIXES.iter().find(|prefix| key.starts_with(**prefix))?;
-    // Words that differ more in length differ in more letters than a slip does; comparing them all costs
-    // seconds.
-    let alike = TABLE.iter().filter(|row| row.key.len().abs_diff(key.len()) <= MAX_DISTANCE);
-    let lower = key.to_lowercase();
-    let near = alike.map(|row| (strsim::levenshtein(&row.key.to_lowercase(), &lower), row.key)).min();
-    let hint = match near {
-        Some((steps, other)) if steps <= MAX_DISTANCE => format!("; did you mean {other}?"),
-        _ => String::new(),
-    };
-    Some(format!("annotation {key} is not known and has no effect{hint}"))
 }
 
 /// Annotations for templates that none of the applied ones names. The last part of the key is enough, since a

@@ -46,7 +46,7 @@ fn unknown_keys_are_reported_up_to_a_limit() {
     let many: serde_json::Map<String, Value> =
         (0..10_000).map(|n| (format!("sidecar.istio.io/n{n}"), json!("x"))).collect();
     let checked = check(&pod(&Value::Object(many)));
-    assert_eq!((checked.errors.len(), checked.warnings.len()), (0, MAX_UNKNOWN));
+    assert_eq!((checked.errors.len(), checked.warnings.len()), (0, unknown::MAX_UNKNOWN));
 }
 
 #[test]
