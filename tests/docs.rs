@@ -9,6 +9,9 @@
     reason = "reads and writes pages, and fails by panicking"
 )]
 
+#[path = "docs/readable.rs"]
+mod readable;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,6 +164,18 @@ fn example_page_is_up_to_date() {
     assert!(picture < 150_000, "docs/pod.png: {picture} bytes");
 }
 
+/// The picture is of the page as it is, by the checksum that `make picture` records.
+#[test]
+fn picture_of_the_example_page_is_up_to_date() {
+    let compared = std::process::Command::new("sha256sum")
+        .args(["--check", "docs/pod.png.sha256"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let result = String::from_utf8(compared.stdout).unwrap();
+    assert_eq!(result, "docs/pod.html: OK\n", "docs/pod.png is not current: run `make picture`");
+}
+
 /// A terminal with this text, whose colours are sequences of ECMA-48.
 fn picture(text: &str) -> String {
     const WIDTH: usize = 104;
@@ -272,66 +287,6 @@ fn summary_lists_every_page() {
 }
 
 /// Links of a page to files or headings that do not exist.
-/// A page is looked through, not read: a paragraph or an item of a list has one idea.
-#[test]
-fn paragraphs_have_at_most_four_lines() {
-    let pages = files(Path::new("docs")).into_iter().filter(|page| page.extension() == Some("md".as_ref()));
-    let long = |page: PathBuf| {
-        let text = fs::read_to_string(&page).unwrap();
-        long_paragraphs(&text)
-            .into_iter()
-            .map(|line| format!("{}: {line}", page.display()))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(pages.flat_map(long).collect::<Vec<_>>(), [""; 0]);
-}
-
-#[test]
-fn long_paragraphs_are_found() {
-    let (four, five) = ("a\n".repeat(4), "b\n".repeat(5));
-    assert_eq!(long_paragraphs(&format!("# h\n{four}\n{five}")), ["b"]);
-    assert_eq!(long_paragraphs(&format!("{four}- {four}```\n{five}```\n|{five}")), [""; 0]);
-    let link = "c".repeat(700);
-    assert_eq!(long_paragraphs(&format!("[c]({link})\n\n{link}")), [link]);
-}
-
-/// The first line of each paragraph or item that has more than four lines, in the source or on a wide screen.
-fn long_paragraphs(text: &str) -> Vec<String> {
-    const MOST: (usize, usize) = (4, 640);
-    let starts_item = |line: &str| {
-        let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
-        line.starts_with("- ")
-            || line.starts_with("* ")
-            || number.len() < line.len() && number.starts_with(". ")
-    };
-    let mut paragraphs: Vec<Vec<&str>> = vec![Vec::new()];
-    let mut in_code = false;
-    for line in text.lines().map(str::trim) {
-        let fence = line.starts_with("```");
-        let other = in_code || fence || line.is_empty() || line.starts_with(['#', '|', '<', '!']);
-        in_code ^= fence;
-        if other || starts_item(line) {
-            paragraphs.push(Vec::new());
-        }
-        if !other && let Some(paragraph) = paragraphs.last_mut() {
-            paragraph.push(line);
-        }
-    }
-    // The target of a link is not on the screen.
-    let shown = |line: &&str| -> usize {
-        line.split("](")
-            .enumerate()
-            .map(|(at, part)| part.len() - if at > 0 { part.find(')').unwrap_or(0) } else { 0 })
-            .sum()
-    };
-    let long = |lines: &&Vec<&str>| lines.len() > MOST.0 || lines.iter().map(shown).sum::<usize>() > MOST.1;
-    paragraphs
-        .iter()
-        .filter(long)
-        .map(|lines| lines.first().copied().unwrap_or_default().to_owned())
-        .collect()
-}
-
 fn broken_links(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let links =
