@@ -96,10 +96,12 @@ impl NodePods {
         Api::all(self.client.clone())
     }
 
-    /// The API of a pod's namespace, and its uid there, which is not the node's own of a static pod.
+    /// The API of a pod's namespace, and its uid there, which is not the node's own of a static pod. A pod of
+    /// the same name that has come meanwhile is another one.
     fn of_uid(&self, pod: &PodName) -> (Api<Pod>, String) {
         let cached = self.cached.borrow();
         let found = cached.objects.as_ref().and_then(|all| all.get(&pod.to_string()));
+        let found = found.filter(|found| found.known.has_uid(&pod.uid));
         let uid = found.map_or(&pod.uid, |found| &found.known.uid).clone();
         (Api::namespaced(self.client.clone(), &pod.namespace), uid)
     }

@@ -25,6 +25,7 @@ mod node;
 mod node_object;
 mod outage;
 mod pod_events;
+mod repair;
 mod rights;
 mod token;
 
@@ -46,6 +47,17 @@ const TESTS: &[Test] = &[
     ("node_object::missing_rights_on_nodes_are_named", node_object::missing_rights_on_nodes_are_named),
     ("pod_events::changed_rules_are_an_event_and_a_condition", pod_events::changed_rules_are_reported),
     ("pod_events::permissions_that_are_missing_are_named", pod_events::missing_permissions_are_named),
+    ("repair::pod_gets_the_label", repair::pod_gets_the_label),
+    ("repair::only_the_broken_pod_is_deleted", repair::only_the_broken_pod_is_deleted),
+    (
+        "repair::pod_that_was_replaced_meanwhile_is_not_changed",
+        repair::pod_that_was_replaced_meanwhile_is_not_changed,
+    ),
+    ("repair::missing_permission_is_named", repair::permission_of_an_action_that_is_missing_is_named),
+    (
+        "repair::repair_from_outside_needs_no_right_on_pods",
+        repair::repair_from_outside_needs_no_right_on_pods,
+    ),
     ("token::token_is_read_again_when_it_was_rotated", token::token_is_read_again_when_it_was_rotated),
     // Last: they end the API server of the others.
     ("outage::restart_of_the_api_server_is_survived", outage::restart_of_the_api_server_is_survived),

@@ -11,7 +11,7 @@ use crate::control_plane::Cluster;
 use crate::node::{Node, until};
 
 /// The events about a pod.
-fn events(installation: &Installation<'_>, uid: &str) -> Vec<Value> {
+pub(crate) fn events(installation: &Installation<'_>, uid: &str) -> Vec<Value> {
     let list = installation.cluster.api.get("/api/v1/namespaces/default/events").unwrap();
     let of_pod = |event: &&Value| event["involvedObject"]["uid"] == uid;
     list["items"].as_array().unwrap().iter().filter(of_pod).cloned().collect()
@@ -36,7 +36,7 @@ fn guarded(installation: &mut Installation<'_>, name: &str) -> (Node, Namespace,
 }
 
 /// Resource, verb and status of the agent's requests beside those that read pods.
-fn writes(installation: &Installation<'_>) -> BTreeSet<(String, String)> {
+pub(crate) fn writes(installation: &Installation<'_>) -> BTreeSet<(String, String)> {
     let text = |entry: &Value, pointer: &str| {
         entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };

@@ -222,10 +222,16 @@ impl Node {
     /// The runtime's record of a pod that it has set up without our plugin, without annotations: the agent
     /// knows the pod.
     pub(crate) fn record(&self, name: &str, uid: &str, netns: &str) {
+        self.record_with(name, uid, netns, &json!({}));
+    }
+
+    /// With what the runtime passed to plugins.
+    pub(crate) fn record_with(&self, name: &str, uid: &str, netns: &str, capabilities: &Value) {
         let path = |dir: &str| self.folder.path().join(dir);
         std::os::unix::fs::symlink(netns, path("netns").join(name)).unwrap();
         let result = json!({
             "kind": "cniCacheV1", "containerId": name, "ifName": "eth0", "networkName": "a", "netns": format!("/var/run/netns/{name}"),
+            "capabilityArgs": capabilities,
             "cniArgs": [["K8S_POD_NAMESPACE", "default"], ["K8S_POD_NAME", name], ["K8S_POD_UID", uid]]
         });
         std::fs::write(path("results").join(format!("a-{name}-eth0")), result.to_string()).unwrap();
