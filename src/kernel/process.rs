@@ -1,5 +1,6 @@
 //! Processes and files: the trait that tests replace.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -174,6 +175,18 @@ pub fn beside_this(name: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
+thread_local! {
+    /// The processes that this thread starts, while they are asked for.
+    static STARTED: RefCell<Option<Vec<u32>>> = const { RefCell::new(None) };
+}
+
+/// Calls something. Returns the ids of the processes that it has started in this thread, too.
+pub fn with_started<T>(call: impl FnOnce() -> T) -> (T, Vec<u32>) {
+    STARTED.set(Some(Vec::new()));
+    let result = call();
+    (result, STARTED.take().unwrap_or_default())
+}
+
 #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
 fn run_program(command: Command) -> io::Result<Output> {
     let Command { program, args, env, input, timeout, is_trial } = command;
@@ -184,7 +197,9 @@ fn run_program(command: Command) -> io::Result<Output> {
     if is_trial {
         trial::isolate(&mut command);
     }
-    child::output(command.spawn()?, timeout)
+    let child = command.spawn()?;
+    STARTED.with_borrow_mut(|started| started.iter_mut().for_each(|ids| ids.push(child.id())));
+    child::output(child, timeout)
 }
 
 /// Runs a program while its output is recorded, or takes that from a recording: exit code, standard output,

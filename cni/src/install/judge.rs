@@ -87,26 +87,30 @@ pub(super) fn captured(
         Ok(expected)
     });
     match entered {
-        Ok(expected) => compare(host, &expected, state),
+        Ok(expected) => compare(host, &expected, state).0,
         Err(problem) => Judged::new(PodState::Unreadable, problem),
     }
 }
 
-/// Compares in this thread's network namespace.
-fn compare(host: &SystemHost, expected: &Expected, state: &State) -> Judged {
+/// Compares in this thread's network namespace. Returns the state that ADD would write, too, if the rules have
+/// the effect of its own, whatever others do.
+fn compare(host: &SystemHost, expected: &Expected, state: &State) -> (Judged, Option<State>) {
     let compare = || {
-        let found = expected.compare(host, Some(state))?.drift();
+        let compared = expected.compare(host, Some(state))?;
+        let digest = compared.differences.is_same().then(|| compared.desired.digest());
+        let found = compared.drift();
+        let of_add = found.is_same().then(|| state.clone().with_rules(digest, found.backend));
         let deciding = || found.notices.deciding.first().map(ToString::to_string);
         let of_rules = first_difference(&found).or_else(deciding);
         let unreachable = if of_rules.is_none() { expected.unreachable(host)? } else { None };
-        Ok((of_rules.or(unreachable.map(|finding| finding.to_string())), found.backend.to_string()))
+        Ok((of_rules.or(unreachable.map(|finding| finding.to_string())), found.backend.to_string(), of_add))
     };
-    let (reason, backend) = match compare() {
+    let (reason, backend, of_add) = match compare() {
         Ok(found) => found,
-        Err(failure) => return unreadable(&failure),
+        Err(failure) => return (unreadable(&failure), None),
     };
     let state = if reason.is_some() { PodState::Drift } else { PodState::Same };
-    Judged { backend: Some(backend), ..Judged::new(state, reason.unwrap_or_default()) }
+    (Judged { backend: Some(backend), ..Judged::new(state, reason.unwrap_or_default()) }, of_add)
 }
 
 fn unreadable(failure: &Failure) -> Judged {
@@ -149,6 +153,8 @@ pub(super) struct Target {
     pub(super) namespace: Namespace,
     pub(super) pod: LatePod,
     pub(super) expected: Expected,
+    /// What is missing for the guard, if the rules are there.
+    pub(super) state: Option<State>,
 }
 
 impl Judge<'_> {
@@ -181,17 +187,27 @@ impl Judge<'_> {
         if let Err(error) = namespace.enter() {
             return unknown(error.to_string());
         }
-        let judged = match apply::inspect(self.host, expected.resolved.run.backend, Access::Question) {
+        let (mut judged, state) = match apply::inspect(
+            self.host,
+            expected.resolved.run.backend,
+            Access::Question,
+        ) {
             Err(failure) => return Late::Wanted(unreadable(&failure), None),
             Ok(found) if found.current.is_empty() => {
                 let since = timestamp(sandbox.since);
                 let reason = format!(
                     "no rules: its sandbox was set up at {since}, without the plugin in the network configuration"
                 );
-                Judged::new(PodState::Uncaptured, reason)
+                (Judged::new(PodState::Uncaptured, reason), None)
             }
             Ok(_) => compare(self.host, &expected, &state),
         };
-        Late::Wanted(judged, Some(Box::new(Target { namespace, pod, expected })))
+        // With which options it was captured is not known.
+        if judged.state == PodState::Drift && state.is_none() {
+            judged.reason.push_str(
+                "; not guarded: it has no state file, and its rules are not those of its annotations",
+            );
+        }
+        Late::Wanted(judged, Some(Box::new(Target { namespace, pod, expected, state })))
     }
 }

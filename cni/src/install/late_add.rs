@@ -37,6 +37,8 @@ pub(super) fn add(
         ("CNI_ARGS", &args),
         ("CNI_PATH", "/"),
     ];
+    // Where this fails, the plugin fails, too.
+    let _ = states.begin(id);
     let call = |conf: &Value| binary::call(host, program, &variables, conf);
     match call(conf) {
         Err(error) if error.code == Some(Code::BackendMissing as u64) => {

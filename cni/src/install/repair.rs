@@ -27,7 +27,7 @@ use super::pods::{PodNotice, Pods};
 use super::sandboxes::{self, Sandbox};
 use crate::environment::{AttachmentId, PodName};
 use crate::plugin::late::LatePod;
-use crate::state::StateDir;
+use crate::state::{State, StateDir};
 
 /// The longest time between two looks, and before a pod is looked at again.
 const LOOK: Duration = Duration::from_secs(30);
@@ -90,8 +90,8 @@ enum Handled {
     No,
     /// What failed is tried again.
     Failed(String),
-    /// Whether anything is to be done is not known.
-    Unjudged(String),
+    /// It is logged that nothing can be done: why.
+    Noted(String),
     Done,
 }
 
@@ -110,11 +110,11 @@ struct Repair {
     problem: Option<String>,
 }
 
-/// Logs once why a pod cannot be judged.
-fn note_unjudged(pod: &PodName, reason: &str, handled: &mut Handled) {
-    let noted = Handled::Unjudged(reason.to_owned());
+/// Logs once why nothing can be done about a pod.
+fn note(pod: &PodName, text: &str, handled: &mut Handled) {
+    let noted = Handled::Noted(text.to_owned());
     if *handled != noted {
-        log::info!(pod:% = pod; "whether the pod is captured as it should be is not known: {reason}");
+        log::warn!(pod:% = pod; "{text}");
         *handled = noted;
     }
 }
@@ -221,19 +221,44 @@ impl Repair {
             Ok(Late::Wanted(judged, target)) => {
                 seen.again = Some(Instant::now() + LOOK);
                 seen.is_judged = judged.state != PodState::Unreadable;
-                // An attempt that failed may have written rules, and no state.
-                let is_tried = matches!(seen.handled, Handled::Failed(_))
-                    && self.context.options.action == RepairAction::Repair;
-                match target {
-                    Some(target) if judged.state == PodState::Uncaptured || (is_tried && seen.is_judged) => {
-                        self.act(sandbox, &target, &judged.reason, &mut seen);
+                // An attempt that failed, or was killed, may have written rules, and no state.
+                let is_tried = self.context.options.action == RepairAction::Repair
+                    && (matches!(seen.handled, Handled::Failed(_)) || self.states.is_begun(&sandbox.id));
+                let (pod, reason) = (&sandbox.pod, &judged.reason);
+                match target.filter(|_| seen.is_judged) {
+                    Some(target) if judged.state == PodState::Uncaptured || is_tried => {
+                        self.act(sandbox, &target, reason, &mut seen);
                     }
-                    _ if seen.is_judged => {}
-                    _ => note_unjudged(&sandbox.pod, &judged.reason, &mut seen.handled),
+                    Some(target) => match &target.state {
+                        Some(state) => self.adopt(sandbox, state, &mut seen.handled),
+                        None => note(pod, reason, &mut seen.handled),
+                    },
+                    None => {
+                        let what = "whether the pod is captured as it should be is not known";
+                        note(pod, &format!("{what}: {reason}"), &mut seen.handled);
+                    }
                 }
             }
         }
         seen
+    }
+
+    /// Has the guard keep the rules of a pod that is captured and has no state file: it is lost, or Istio's
+    /// agent has written the rules.
+    fn adopt(&mut self, sandbox: &Sandbox, state: &State, handled: &mut Handled) {
+        match self.states.write(&sandbox.id, state) {
+            Ok(()) => {
+                log::info!(pod:% = sandbox.pod; "the pod is captured and had no state file: it is guarded from now on");
+                self.remember(sandbox);
+            }
+            Err(error) => note(&sandbox.pod, &format!("the pod is not guarded: {}", error.msg), handled),
+        }
+    }
+
+    /// A state file that this process has written.
+    fn remember(&mut self, sandbox: &Sandbox) {
+        let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
+        self.written.insert(sandbox.id.clone(), netns);
     }
 
     fn leave(&self) {
@@ -256,8 +281,7 @@ impl Repair {
                 let (host, plugin) = (&self.context.host, &self.context.plugin);
                 let result = late_add::add(host, plugin, &self.states, &target.pod, &target.namespace);
                 if result.is_ok() {
-                    let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
-                    self.written.insert(sandbox.id.clone(), netns);
+                    self.remember(sandbox);
                     seen.is_uncaptured = false;
                     self.repaired(sandbox, target);
                 }

@@ -220,7 +220,7 @@ fn capture(
     let container = attachment.id.container.clone();
     let states = StateDir::new(&run_dir);
     // The rules of an earlier ADD are not to be guarded any more. Where this fails, so does the write below.
-    let _ = states.remove(&attachment.id);
+    let _ = states.forget(&attachment.id);
     let (written, netns) = namespace::run(&attachment.netns, context.deadline, move |namespace| {
         loopback::wait_until_set_up(&container, patience);
         let written = write(&machine, resolved, namespace);
@@ -229,7 +229,7 @@ fn capture(
     let captured = context.deadline.elapsed();
     let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
         .with_options(options.values())
-        .with_rules(written.desired.digest(), written.backend);
+        .with_rules(Some(written.desired.digest()), written.backend);
     states.write(&attachment.id, &state)?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     log::info!(

@@ -63,6 +63,22 @@ impl StateDir {
         write().map_err(|error| failed(&error))
     }
 
+    /// Marks an attachment until its state is written, or DEL: an ADD that is killed may leave a part of the
+    /// rules.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be made.
+    pub fn begin(&self, id: &AttachmentId) -> io::Result<()> {
+        self.create()?;
+        lock_new(&self.temporary(id)).map(drop)
+    }
+
+    /// Whether it is marked, or an ADD was killed that wrote its state.
+    #[must_use]
+    pub fn is_begun(&self, id: &AttachmentId) -> bool {
+        self.temporary(id).exists()
+    }
+
     /// One for each attachment, so that DEL finds what a killed ADD has left.
     fn temporary(&self, id: &AttachmentId) -> PathBuf {
         self.0.join(format!(".{}.tmp", name(id)))
@@ -95,6 +111,14 @@ impl StateDir {
         }
     }
 
+    /// Removes a state file, if it is there, but no mark.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn forget(&self, id: &AttachmentId) -> Result<(), CniError> {
+        remove(&self.path(id))
+    }
+
     /// Removes a state file, if it is there, and what an ADD that was killed has left of it.
     ///
     /// # Errors
@@ -103,8 +127,8 @@ impl StateDir {
         remove(&self.path(id)).and(remove(&self.temporary(id)))
     }
 
-    /// Removes the files of attachments of this network that are not listed, and temporary files that no
-    /// process writes. Returns how many.
+    /// Removes the files of attachments of this network that are not listed, and temporary files of others
+    /// that no process writes. Returns how many.
     ///
     /// # Errors
     /// Code 5: the first file that cannot be removed; the others are.
@@ -114,14 +138,14 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(failed("read", &self.0, &error)),
         };
-        let kept: Vec<PathBuf> = valid.iter().map(|id| self.path(id)).collect();
+        let kept: Vec<PathBuf> = valid.iter().flat_map(|id| [self.path(id), self.temporary(id)]).collect();
         let (mut removed, mut first) = (0, Ok(()));
         for entry in entries.flatten() {
             let path = entry.path();
             let is_garbage = match path.extension().and_then(|ending| ending.to_str()) {
                 Some("json") => !kept.contains(&path) && is_of(&path, network),
                 Some("tmp") => {
-                    removed += usize::from(remove_abandoned(&path));
+                    removed += usize::from(!kept.contains(&path) && remove_abandoned(&path));
                     false
                 }
                 Some(_) | None => false,

@@ -64,10 +64,10 @@ impl State {
         }
     }
 
-    /// With the digest of the rules that were written, and what holds them.
+    /// With the digest of the rules, if they are exactly those that ADD writes, and what holds them.
     #[must_use]
-    pub fn with_rules(mut self, digest: u64, backend: Backend) -> Self {
-        self.rules = hexadecimal(digest);
+    pub fn with_rules(mut self, digest: Option<u64>, backend: Backend) -> Self {
+        self.rules = digest.map(hexadecimal).unwrap_or_default();
         self.backend = backend.to_string();
         self
     }

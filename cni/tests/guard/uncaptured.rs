@@ -250,3 +250,129 @@ fn attempt_that_failed_halfway_is_completed() {
     assert!(node.state_file(&pod).exists() && node.is_captured(&pod));
     agent.until_metric("istio_cni_uncaptured_pods", 0.0);
 }
+
+/// A directory of programs before those of the system, in which one program runs this first.
+fn before_program(node: &Node, program: &str, line: &str) -> String {
+    let dir = node.path("tools");
+    std::fs::create_dir_all(&dir).unwrap();
+    let script = dir.join(program);
+    std::fs::write(&script, format!("#!/bin/sh\n{line}\nexec /usr/sbin/{program} \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", dir.display())
+}
+
+/// State files are gone, or Istio's agent has written none: the rules are there, as ADD writes them.
+#[test]
+fn pods_whose_state_is_lost_are_guarded_again() {
+    let node = Node::new();
+    node.install_entry("nftables");
+    let pods = ["nftables", "iptables-nft", "iptables-legacy"].map(|backend| node.pod(backend, backend));
+    for pod in &pods {
+        node.record(pod);
+        std::fs::remove_file(node.state_file(pod)).unwrap();
+    }
+    // Rules of another version with the same effect: the rule before is about all packets.
+    let version = node.pod("version", "iptables-nft");
+    in_pod(&version, "iptables-nft -t nat -A ISTIO_REDIRECT -p tcp --dport 7 -j RETURN");
+    node.record(&version);
+    std::fs::remove_file(node.state_file(&version)).unwrap();
+    let before = [pods.each_ref().map(rules).concat(), rules(&version)];
+    let agent = node.agent(&[]);
+    agent.until_guarded(4);
+    assert_eq!([pods.each_ref().map(rules).concat(), rules(&version)], before, "nothing is written");
+    in_pod(&version, "iptables-nft -t nat -D ISTIO_OUTPUT 1");
+    agent.logged("changed by iptables-nft (pid ");
+    node.until_captured(&version);
+    let [native, iptables, _] = &pods;
+    in_pod(native, "nft flush ruleset");
+    agent.logged("drift: the nftables table inet istio-proxy-nat is not as written, changed by nft (pid ");
+    node.until_captured(native);
+    in_pod(iptables, "iptables-nft -t nat -F");
+    agent.logged("changed by iptables-nft (pid ");
+    node.until_captured(iptables);
+    let backend = |pod: &Pod| audit_line(&node, pod);
+    assert_eq!(pods.each_ref().map(backend), ["nftables ok", "iptables-nft ok", "iptables-legacy ok"]);
+    // As the plugin's own: DEL forgets it.
+    node.delete(native);
+    assert!(!node.state_file(native).exists());
+}
+
+fn audit_line(node: &Node, pod: &Pod) -> String {
+    line(&audit(node, &[]).1, pod)
+}
+
+/// Which options they had is not known: to write those of today would change the pod.
+#[test]
+fn pods_with_other_rules_and_no_state_are_named_as_not_guarded() {
+    let node = Node::new();
+    node.install_entry("nftables");
+    let pod = Pod::new("other", &[INJECTED]);
+    node.add(&pod, "nftables", &json!({"dual_stack": true, "dns": true}));
+    std::fs::remove_file(node.state_file(&pod)).unwrap();
+    node.record(&pod);
+    let before = rules(&pod);
+    let agent = node.agent(&[]);
+    let line = agent.logged("not guarded: ");
+    assert_eq!(line["pod"], "default/other");
+    assert!(
+        audit_line(&node, &pod).contains("; not guarded: it has no state file"),
+        "{}",
+        audit_line(&node, &pod)
+    );
+    assert!(rules(&pod) == before && !node.state_file(&pod).exists());
+}
+
+/// Rules of one family are written, then the agent and the plugin end.
+#[test]
+fn rules_of_a_capture_that_was_killed_are_completed() {
+    let node = Node::new();
+    node.install_entry("iptables-legacy");
+    let pod = node.late_pod("late", &[INJECTED]);
+    // The tool is a child of the plugin, and this one of the agent.
+    let kill = "case \"$*\" in *--test*) ;; *) read -r stat < /proc/$PPID/stat; set -- $stat \"$@\"; \
+        kill -9 $4 $PPID; exit 1;; esac";
+    let path = before_program(&node, "ip6tables-legacy-restore", kill);
+    let mut agent = node.agent_by(&["env", &path], &["--backend=iptables-legacy"]);
+    agent.child.wait().unwrap();
+    let legacy = || pod.netns.run(|| run("iptables-legacy-save", &["-t", "nat"]));
+    assert!(legacy().contains("ISTIO_OUTPUT") && !node.state_file(&pod).exists(), "{}", legacy());
+    let agent = node.agent(&["--backend=iptables-legacy"]);
+    node.until_captured(&pod);
+    agent.logged("repaired: started without capture at ");
+    assert!(node.state_file(&pod).exists());
+    agent.until_guarded(1);
+}
+
+/// Rules of one family are repaired, then the agent ends.
+#[test]
+fn repair_that_was_killed_is_completed() {
+    let node = Node::new();
+    let pod = node.pod("pod", "iptables-nft");
+    let path = before_program(&node, "ip6tables-nft-restore", "kill -9 $PPID; exit 1");
+    let mut agent = node.agent_by(&["env", &path], &["--backend=iptables-nft"]);
+    agent.until_guarded(1);
+    in_pod(&pod, "nft flush ruleset");
+    agent.child.wait().unwrap();
+    assert!(rules(&pod).contains("ISTIO_OUTPUT") && !node.is_captured(&pod), "{}", rules(&pod));
+    let agent = node.agent(&["--backend=iptables-nft"]);
+    agent.logged("drift: ");
+    agent.logged("repaired: ");
+    assert!(node.is_captured(&pod));
+}
+
+/// Another program changes rules while the tools of a repair run, whose own notices are not its.
+#[test]
+fn program_that_changes_rules_beside_a_repair_is_named() {
+    let node = Node::new();
+    let pod = node.pod("pod", "iptables-nft");
+    let path = before_program(&node, "ip6tables-nft-restore", "nft insert rule ip nat ISTIO_OUTPUT accept");
+    let agent = node.agent_by(&["env", &path], &["--backend=iptables-nft"]);
+    agent.until_guarded(1);
+    in_pod(&pod, "nft flush ruleset");
+    agent.logged("drift: ");
+    let other = agent.logged("drift: ");
+    let text = other["msg"].as_str().unwrap();
+    let (what, by) = text.split_once(", changed by ").expect("a program");
+    assert!(what.contains("1 rule unexpected"), "{text}");
+    assert!(by.starts_with("nft (pid ") && !by.contains(','), "no tool of the guard's own: {text}");
+}

@@ -10,7 +10,7 @@ mod guarded;
 mod pace;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nfnetlink::nftables::Change;
 
@@ -176,7 +176,7 @@ fn watch_until_the_end<R: Rules>(mut guard: Guard<R>, terminal: &mut Terminal) -
                 return Ok(Exit::Done);
             }
             Woken::Lost => guard.lost(),
-            Woken::Changed(changes) => guard.changed(changes),
+            Woken::Changed(changes) => guard.changed(Instant::now(), changes),
             Woken::OnTime => {}
         }
         guard.wake(terminal)?;

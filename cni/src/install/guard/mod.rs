@@ -89,8 +89,6 @@ struct Guarded {
     guard: Guard<PodRules>,
     /// The id of its namespace.
     id: Option<i32>,
-    /// When the first change since the last comparison was noticed.
-    noticed: Option<Instant>,
     /// When its rules were last found as they should be.
     same: SystemTime,
     incident: Option<Incident>,
@@ -177,10 +175,11 @@ impl Node {
     /// Guards until something fails.
     fn guard(&mut self) -> io::Result<()> {
         loop {
+            // No repair waits for anything else.
+            self.examine_changed()?;
             if self.events.changed() || self.read_again <= Instant::now() {
                 self.read_states()?;
             }
-            self.examine_changed()?;
             self.examine_due();
             let drifted = self.pods().filter(|pod| pod.guard.has_drift()).count();
             let guarded = self.pods().filter(|pod| pod.guard.rules.is_compared()).count();
@@ -223,8 +222,7 @@ impl Node {
                 pod.guard.lost();
             }
             if let Some((noticed, changes)) = changes {
-                pod.noticed = pod.noticed.or(Some(noticed));
-                pod.guard.changed(changes);
+                pod.guard.changed(noticed, changes);
                 names.push(name.clone());
             } else if are_lost {
                 names.push(name.clone());
@@ -258,18 +256,15 @@ impl Node {
             metrics: &self.metrics,
             id: pod.id,
             name: &text,
-            noticed: pod.noticed,
+            noticed: pod.guard.noticed(),
             same: pod.same,
             incident: &mut pod.incident,
             closing: &self.closing,
         };
         // Reports of a pod do not fail.
         let _ = pod.guard.wake(&mut driver);
-        if !pod.guard.has_drift() {
-            pod.noticed = None;
-            if pod.guard.rules.is_compared() {
-                pod.same = SystemTime::now();
-            }
+        if !pod.guard.has_drift() && pod.guard.rules.is_compared() {
+            pod.same = SystemTime::now();
         }
         let repairs = self.options.action.repairs();
         let standing = pod.incident.as_mut().and_then(|one| one.standing(&pod.guard.rules.state, repairs));
@@ -389,7 +384,6 @@ impl Node {
         let pod = Guarded {
             guard: Guard::new(rules, settings),
             id,
-            noticed: None,
             same: stamp.written,
             incident: None,
             escaped: Arc::default(),

@@ -66,7 +66,7 @@ pub(super) struct Pod<'a> {
     pub(super) id: Option<i32>,
     /// The pod's namespace and name.
     pub(super) name: &'a str,
-    /// When the first change since the last comparison was noticed.
+    /// When the first change was noticed since its rules were last as they should be.
     pub(super) noticed: Option<Instant>,
     /// When its rules were last known to be as they should be.
     pub(super) same: SystemTime,
@@ -100,14 +100,7 @@ impl Driver for Pod<'_> {
             Event::Drift { reason, .. } => self.metrics.drift(reason.name()),
             Event::Found { .. } => self.metrics.drift("foreign"),
             Event::Failed { .. } => self.metrics.guard_failed(),
-            Event::Repaired { took, what, by, removed } => {
-                // From the notice on, if there was one.
-                let took = self.noticed.map_or(*took, |noticed| noticed.elapsed().max(*took));
-                self.metrics.repaired(took);
-                let event = Event::Repaired { took, what: what.clone(), by: by.clone(), removed: *removed };
-                log::log!(event.level(), pod; "{}", one_line(&event.words()));
-                return Ok(());
-            }
+            Event::Repaired { took, .. } => self.metrics.repaired(*took),
             Event::Waiting { by, .. } => self.metrics.repair_conflict(by.programs()),
             Event::Gone { .. }
             | Event::Guarding { .. }

@@ -32,6 +32,8 @@ pub struct Change {
     pub pid: u32,
     /// The name of its program, at most 15 bytes: evidence, as a program may choose it.
     pub program: String,
+    /// The port id of its socket: as a rule the process, in its own PID namespace.
+    pub port: u32,
     /// The id of another network namespace, whose rules it changed; `None` for that of the socket.
     pub namespace: Option<i32>,
 }
@@ -45,6 +47,7 @@ impl Change {
             generation: number(GEN_ID),
             pid: number(GEN_PROCESS_ID),
             program: of(GEN_PROCESS_NAME).map(|name| name.text()).unwrap_or_default(),
+            port: reply.port,
             namespace,
         })
     }

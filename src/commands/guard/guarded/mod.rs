@@ -19,6 +19,7 @@ use crate::config::GuardAction;
 use crate::exit::Exit;
 use crate::finding::{Finding, Problem};
 use crate::kernel::netlink::Socket;
+use crate::kernel::process;
 use crate::kernel::run_lock::Lock;
 use crate::model::{Backend, Table};
 use crate::report::Failure;
@@ -169,10 +170,15 @@ impl<R: Rules> Guard<R> {
         self.drift.is_some()
     }
 
-    /// Another program has changed rules.
-    pub fn changed(&mut self, changes: Vec<Change>) {
-        self.noticed.get_or_insert_with(Instant::now);
+    /// Another program has changed rules, which was noticed at this time.
+    pub fn changed(&mut self, noticed: Instant, changes: Vec<Change>) {
+        self.noticed.get_or_insert(noticed);
         self.by.add(changes);
+    }
+
+    /// When the first change was noticed since the rules were last as they should be.
+    pub const fn noticed(&self) -> Option<Instant> {
+        self.noticed
     }
 
     /// Since when the rules are not as they should be, as far as it was noticed: at the latest since `begin`.
@@ -364,6 +370,18 @@ impl<R: Rules> Guard<R> {
         std::mem::take(&mut self.by)
     }
 
+    /// Takes the notices until now, without those of the guard's own tools: a socket has the id of its
+    /// process, as a rule. That a foreign process has the same id in another PID namespace costs no more than
+    /// its name.
+    fn take_beside(&mut self, driver: &mut dyn Driver, tools: &[u32]) {
+        let beside = |mut changes: Vec<Change>| {
+            changes.retain(|change| !tools.contains(&change.port));
+            changes
+        };
+        let taken = driver.take().map(|taken| taken.map(beside));
+        self.add(taken);
+    }
+
     /// Whether there are changes among them.
     fn add(&mut self, taken: io::Result<Option<Vec<Change>>>) -> bool {
         match taken {
@@ -383,11 +401,11 @@ impl<R: Rules> Guard<R> {
         by: &Culprits,
     ) -> Result<Option<Instant>, Failure> {
         let (differences, reason) = (in_words(found), Reason::of(found));
-        let repaired = self.rules.repair();
+        let (repaired, tools) = process::with_started(|| self.rules.repair());
         self.pace.repaired(self.since(begin), Instant::now());
         self.fights(by);
-        // Notices of the tools are among them: what others do meanwhile, the comparison shows.
-        let _ = self.culprits(driver);
+        // What has changed until now, the comparison shows.
+        self.take_beside(driver, &tools);
         let generation = self.generation();
         let removed = repaired.as_ref().ok().copied().unwrap_or_default();
         let compared = repaired.and_then(|_| self.rules.compared());
@@ -397,22 +415,23 @@ impl<R: Rules> Guard<R> {
         match compared {
             Ok(found) if found.is_same() => {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
+                let beside = std::mem::take(&mut self.by);
                 let (took, what) = (self.since(begin).elapsed(), self.rules.desired().counts());
                 self.noticed = None;
                 driver.report(&Event::Repaired { took, what, by: by.clone(), removed })?;
                 self.remember();
                 let next = self.unlock(driver, generation)?;
-                self.report_problems(driver, &found, &Culprits::default())?;
+                self.report_problems(driver, &found, &beside)?;
                 Ok(next)
             }
             Ok(found) => {
+                // It is compared again: nothing is lost if the rules were read before a notice.
+                self.take_beside(driver, &tools);
+                let beside = std::mem::take(&mut self.by);
+                self.fight.extend(beside.clone());
                 self.drift = Some(in_words(&found));
                 let differences = self.drift.clone().unwrap_or_default();
-                driver.report(&Event::Drift {
-                    differences,
-                    reason: Reason::of(&found),
-                    by: Culprits::default(),
-                })?;
+                driver.report(&Event::Drift { differences, reason: Reason::of(&found), by: beside })?;
                 Ok(Some(Instant::now()))
             }
             Err(failure) => {

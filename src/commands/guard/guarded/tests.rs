@@ -68,7 +68,7 @@ fn program_of_a_problem_is_named_if_its_notice_comes_after_the_rules_were_read()
         };
         let mut guard =
             Guard::new(Disturbed(apply::Guarded::new(DesiredState::empty()), Duration::ZERO), settings);
-        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
+        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), port: 7, namespace: None };
         let mut driver = Late(Some(change), Vec::new());
         guard.wake(&mut driver).unwrap();
         let by = driver
@@ -106,7 +106,7 @@ fn changes_during_a_long_comparison_are_compared_a_second_later() {
             Settings { name: "guard", action: GuardAction::Report, audit, patience: Duration::ZERO };
         let rules = Disturbed(apply::Guarded::new(DesiredState::empty()), Duration::from_millis(300));
         let mut guard = Guard::new(rules, settings);
-        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), namespace: None };
+        let change = Change { generation: 2, pid: 7, program: "nft".to_owned(), port: 7, namespace: None };
         guard.wake(&mut Late(Some(change), Vec::new())).unwrap();
         assert!(guard.due() <= Instant::now() + Duration::from_secs(1));
     });
