@@ -92,8 +92,8 @@ pub(super) fn captured(
     }
 }
 
-/// Compares in this thread's network namespace. Returns the state that ADD would write, too, if the rules have
-/// the effect of its own, whatever others do.
+/// Compares in this thread's network namespace. Returns the state that ADD would write, too, if the rules
+/// have the effect of its own, whatever others do.
 fn compare(host: &SystemHost, expected: &Expected, state: &State) -> (Judged, Option<State>) {
     let compare = || {
         let compared = expected.compare(host, Some(state))?;

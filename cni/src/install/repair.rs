@@ -90,7 +90,7 @@ enum Handled {
     No,
     /// What failed is tried again.
     Failed(String),
-    /// It is logged that nothing can be done: why.
+    /// Why nothing can be done, as it is logged.
     Noted(String),
     Done,
 }

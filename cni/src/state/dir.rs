@@ -424,6 +424,22 @@ mod tests {
     }
 
     #[test]
+    fn mark_stays_until_the_state_is_written_or_del() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(folder.path());
+        assert!(!dir.is_begun(&id("x")));
+        dir.begin(&id("x")).unwrap();
+        dir.forget(&id("x")).unwrap();
+        assert_eq!(dir.collect("net", &[id("x")]), Ok(0));
+        assert!(dir.is_begun(&id("x")) && dir.files().unwrap().is_empty());
+        dir.write(&id("x"), &state("net", &id("x"))).unwrap();
+        assert!(!dir.is_begun(&id("x")));
+        dir.begin(&id("x")).unwrap();
+        dir.remove(&id("x")).unwrap();
+        assert!(!dir.is_begun(&id("x")));
+    }
+
+    #[test]
     fn state_that_a_killed_add_has_left_is_replaced_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let dir = StateDir::new(folder.path());
