@@ -1,11 +1,10 @@
 //! The command line, built with clap from the table of options.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use super::error::UsageError;
@@ -17,16 +16,20 @@ use super::spec::Kind;
 use super::typed::{other_word, unquoted};
 
 thread_local! {
-    /// For command lines without a sub-command. Built once, and used for every command line of a thread: the
-    /// injector reads one for each pod, and building takes longer than reading.
-    static BUILT: RefCell<Command> = RefCell::new(command_line(&[], Texts::None));
+    /// Whether this thread has read a command line without a sub-command.
+    static HAS_READ: Cell<bool> = const { Cell::new(false) };
+    /// For all further ones. Built once: the injector reads one for each pod, and building takes longer than
+    /// reading.
+    static BUILT: RefCell<Command> = RefCell::new(command_line(&[], Scope::All));
 }
 
 /// Takes a command line apart.
 pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
     let matches = match named(arguments).as_slice() {
-        [] => BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments)),
-        named => command_line(named, Texts::None).try_get_matches_from(arguments),
+        [] if HAS_READ.replace(true) => {
+            BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments))
+        }
+        named => command_line(named, Scope::Of(arguments)).try_get_matches_from(arguments),
     };
     match matches {
         // Help and hints are about the whole command line.
@@ -44,22 +47,52 @@ fn named(arguments: &[OsString]) -> Vec<SubCommand> {
 /// The whole command line, as `--help`, completions and the man page describe it.
 #[must_use]
 pub fn command() -> Command {
-    command_line(&SubCommand::ALL, Texts::OfHelp)
+    command_line(&SubCommand::ALL, Scope::Help)
 }
 
-/// What is only printed.
+/// The options that are built. To build one, which clap also copies into each sub-command, is more work than
+/// all else at the start of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Texts {
-    None,
-    OfHelp,
+enum Scope<'a> {
+    /// The options that one of these words may name.
+    Of(&'a [OsString]),
+    All,
+    /// All, with their texts.
+    Help,
 }
 
-/// With these sub-commands. To build options, which clap also copies into each sub-command, is more work than
-/// all else at the start of a process: sub-commands that no word names are left out, and texts where nothing
-/// is printed.
-fn command_line(commands: &[SubCommand], texts: Texts) -> Command {
+impl Scope<'_> {
+    /// Whether an option with this name may be given.
+    fn has(self, name: &str) -> bool {
+        let names = |word: &OsString| {
+            word.as_encoded_bytes().strip_prefix(b"--").is_some_and(|word| word.starts_with(name.as_bytes()))
+        };
+        match self {
+            Self::Of(words) => words.iter().any(names),
+            Self::All | Self::Help => true,
+        }
+    }
+
+    fn has_option(self, key: Key) -> bool {
+        let spec = key.spec();
+        // Several options of one letter may be one word.
+        let has_letter = |letter: char| match self {
+            Self::Of(words) => words.iter().filter_map(|word| word.to_str()).any(|word| {
+                word.strip_prefix('-').is_some_and(|word| !word.starts_with('-') && word.contains(letter))
+            }),
+            Self::All | Self::Help => true,
+        };
+        spec.has_flag()
+            && (self.has(spec.name)
+                || spec.alias.is_some_and(|alias| self.has(alias))
+                || spec.short.is_some_and(has_letter))
+    }
+}
+
+/// With these sub-commands.
+fn command_line(commands: &[SubCommand], scope: Scope<'_>) -> Command {
     let is_global = !commands.is_empty();
-    let is_described = texts == Texts::OfHelp;
+    let is_described = scope == Scope::Help;
     let mut command = Command::new("istio-iptables")
         .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
@@ -70,28 +103,28 @@ fn command_line(commands: &[SubCommand], texts: Texts) -> Command {
     if is_described {
         command = command.after_help(help::after());
     }
-    for key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
+    for key in Key::ALL.iter().filter(|key| scope.has_option(**key)) {
         let argument = argument(*key).global(is_global);
         command = command.arg(if is_described { argument.help(help::of(key.spec())) } else { argument });
     }
-    for name in IGNORED {
+    for name in IGNORED.into_iter().filter(|name| scope.has(name)) {
         let ignored = Arg::new(name).long(name).hide(true).allow_hyphen_values(true);
         command = command.arg(ignored.global(is_global).value_parser(SuggestedValues(&[])));
     }
-    commands.iter().fold(command, |command, sub| command.subcommand(sub_command(*sub, texts)))
+    commands.iter().fold(command, |command, sub| command.subcommand(sub_command(*sub, scope)))
 }
 
-fn sub_command(sub: SubCommand, texts: Texts) -> Command {
+fn sub_command(sub: SubCommand, scope: Scope<'_>) -> Command {
     let mut command = Command::new(sub.name()).about(sub.about());
-    if texts == Texts::OfHelp {
+    if scope == Scope::Help {
         let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
         command = command.after_help(std::iter::once("Examples:").chain(examples).collect::<String>());
     }
-    for key in sub.own_options() {
-        command = command.arg(packet_argument(*key, sub, texts));
+    for key in sub.own_options().iter().filter(|key| scope.has(key.name())) {
+        command = command.arg(packet_argument(*key, sub, scope));
     }
     // Hidden: their values are read as such, and the error names them.
-    for key in Key::ALL.iter().filter(|key| key.spec().has_flag() && !sub.accepts(**key)) {
+    for key in Key::ALL.iter().filter(|key| scope.has_option(**key) && !sub.accepts(**key)) {
         command = command.arg(argument(*key).global(true).hide(true));
     }
     if sub.own_options().contains(&PacketKey::Color) {
@@ -185,7 +218,7 @@ fn rule_set_argument(name: &'static str) -> Arg {
         .help(help)
 }
 
-fn packet_argument(key: PacketKey, command: SubCommand, texts: Texts) -> Arg {
+fn packet_argument(key: PacketKey, command: SubCommand, scope: Scope<'_>) -> Arg {
     let argument = Arg::new(key.name())
         .allow_hyphen_values(true)
         .long(key.name())
@@ -193,7 +226,7 @@ fn packet_argument(key: PacketKey, command: SubCommand, texts: Texts) -> Arg {
         .value_parser(SuggestedValues(command.words(key)))
         .hide_possible_values(true)
         .help_heading(key.heading());
-    if texts == Texts::OfHelp { argument.help(key.help(command.words(key))) } else { argument }
+    if scope == Scope::Help { argument.help(key.help(command.words(key))) } else { argument }
 }
 
 fn argument(key: Key) -> Arg {
@@ -220,6 +253,12 @@ fn argument(key: Key) -> Arg {
     }
 }
 
+/// The value of an option, if it is given.
+fn given<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a OsString> {
+    // Of one that was not built it is not known.
+    matches.try_get_one(name).ok()?
+}
+
 /// The values of the flags.
 pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     raw.is_named = matches.subcommand_name().is_some();
@@ -231,11 +270,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
     read_compared(matches, raw, errors);
     let mut misplaced = Vec::new();
     for &key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
-        let name = key.spec().name;
-        if matches.value_source(name) != Some(ValueSource::CommandLine) {
-            continue;
-        }
-        let Some(value) = matches.get_one::<OsString>(name) else {
+        let Some(value) = given(matches, key.spec().name) else {
             continue;
         };
         if !raw.command.accepts(key) {
@@ -259,13 +294,13 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
     raw.uncaptured = raw.command == SubCommand::Observe && matches.get_flag(UNCAPTURED);
     raw.wide = raw.command.own_options().contains(&PacketKey::Color) && matches.get_flag(WIDE);
-    if let (SubCommand::Explain, Ok(Some(to))) = (raw.command, matches.try_get_one::<OsString>(TARGET))
+    if let (SubCommand::Explain, Some(to)) = (raw.command, given(matches, TARGET))
         && !to.is_empty()
     {
         raw.ask(PacketKey::To, to.to_string_lossy().into_owned());
     }
     for &key in raw.command.own_options() {
-        match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
+        match given(matches, key.name()).map(|value| value.to_str().ok_or(value)) {
             // A variable that is unset in a script: without the option, the question would be another one.
             Some(Ok("")) => errors.push(UsageError::MissingValue {
                 flag: Origin::Packet(key).to_string(),
@@ -283,7 +318,7 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
 
 fn read_compared(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     let Some((_, matches)) = matches.subcommand().filter(|_| raw.command == SubCommand::Diff) else { return };
-    match COMPARED.map(|name| matches.get_one::<OsString>(name)) {
+    match COMPARED.map(|name| given(matches, name)) {
         [Some(a), Some(b)] => match [a, b].map(|name| name.to_str().map(str::to_owned)) {
             [Some(a), Some(b)] => raw.compared = Some(Box::new([a, b])),
             _ => errors
