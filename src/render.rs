@@ -88,8 +88,15 @@ fn table_section(text: &mut String, change: &TableChange) {
 impl Display for Statement {
     /// The words of a rule behind `-A CHAIN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { matcher, target } = self;
-        let Matcher {
+        self.matcher.fmt(f)?;
+        target_words(f, self.target)
+    }
+}
+
+impl Display for Matcher {
+    /// The words of the tests, each with a blank behind it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
             source,
             destination,
             in_interface,
@@ -99,7 +106,7 @@ impl Display for Statement {
             mark,
             connmark,
             owners,
-        } = matcher;
+        } = self;
         address(f, "-s", source.as_ref())?;
         address(f, "-d", destination.as_ref())?;
         interface(f, "-i", in_interface.as_ref())?;
@@ -126,7 +133,7 @@ impl Display for Statement {
                 Owner::Gid(gid) => write!(f, "-m owner {}--gid-owner {gid} ", not(owner))?,
             }
         }
-        target_words(f, *target)
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ mod kernel;
 mod legacy;
 mod live_rule;
 pub mod matches;
+mod native_rule;
 mod native_tables;
 mod refused;
 mod statement;

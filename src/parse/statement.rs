@@ -137,11 +137,11 @@ fn module(name: &str) -> Option<&'static str> {
 }
 
 /// Fills a slot; a second value for it is more than the model can say.
-fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
+pub(super) fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.replace(value).is_none().then_some(())
 }
 
-const fn test<T>(negated: bool, value: T) -> Match<T> {
+pub(super) const fn test<T>(negated: bool, value: T) -> Match<T> {
     if negated { Match::Not(value) } else { Match::Is(value) }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::model::Family;
 
 /// A number in the byte order of the machine.
-pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+pub(in crate::parse) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
@@ -19,16 +19,16 @@ pub(super) fn states_of(bits: u32) -> Option<String> {
 }
 
 /// A port in network byte order.
-pub(super) fn port(value: &[u8]) -> Option<u16> {
+pub(in crate::parse) fn port(value: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(value.try_into().ok()?))
 }
 
-pub(super) fn half(bytes: &[u8], at: usize) -> Option<u16> {
+pub(in crate::parse) fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
 /// A name with its NUL; without one, a prefix of names.
-pub(super) fn interface(value: &[u8]) -> Option<String> {
+pub(in crate::parse) fn interface(value: &[u8]) -> Option<String> {
     let end = value.iter().position(|byte| *byte == 0);
     let name = std::str::from_utf8(value.get(..end.unwrap_or(value.len()))?).ok()?;
     Some(quoted(&if end.is_some() { name.to_owned() } else { format!("{name}+") }))
@@ -60,7 +60,7 @@ pub(in crate::parse) fn address(family: Family, value: &[u8]) -> Option<IpAddr> 
 }
 
 /// One word for the reader of `iptables-save`.
-pub(super) fn quoted(word: &str) -> String {
+pub(in crate::parse) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:+@%/".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

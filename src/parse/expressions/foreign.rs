@@ -129,7 +129,7 @@ impl Reader {
     /// The equivalent rules of a lookup in a verdict map, one for each member.
     fn mapped(&self, map: &Members) -> Option<Vec<Self>> {
         let with = |mut reader: Self, verdict: &Verdict| {
-            reader.native(&Expression::Verdict(verdict.clone())).or_else(|| reader.verdict(verdict))?;
+            reader.verdict(verdict)?;
             Some(reader)
         };
         let mut rules = Vec::new();

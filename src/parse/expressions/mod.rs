@@ -19,12 +19,10 @@ use nfnetlink::nftables::{
 use super::UNREADABLE;
 use crate::model::Family;
 
-pub(super) use decode::address;
-use decode::{number, quoted};
+pub(super) use decode::{address, half, interface, number, port, quoted};
 pub(super) use extension::{Extension, of_match, of_target};
 use extension::{XT_NAME, extension, queue};
 pub use foreign::{RuleContext, foreign_rules};
-pub(super) use native_rule::words_of_native_rule;
 pub(super) use values::prefix;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
@@ -417,7 +415,7 @@ impl Reader {
 }
 
 /// Whether a comparison for equality is negated.
-const fn is_not(operator: Operator) -> Option<bool> {
+pub(super) const fn is_not(operator: Operator) -> Option<bool> {
     match operator {
         Operator::Equal => Some(false),
         Operator::NotEqual => Some(true),

@@ -1,27 +1,12 @@
-//! Rules of a native table: what of them iptables writes in another form.
+//! What nft writes in another form than iptables.
 
-use std::borrow::Cow;
+use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase};
 
-use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Verdict};
-
-use super::super::words::chain_name;
-use super::decode::{half, number, port, quoted};
+use super::decode::{half, number, port};
 use super::{Loaded, Reader, is_not};
-use crate::model::Family;
-
-/// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other
-/// family only.
-pub(in crate::parse) fn words_of_native_rule(family: Family, expressions: &[Expression]) -> Option<String> {
-    let mut reader = Reader { family, ..Reader::default() };
-    for expression in expressions {
-        let understood = reader.native(expression).or_else(|| reader.read(expression));
-        reader.note(understood);
-    }
-    (!reader.is_other_family).then(|| reader.into_words())
-}
 
 impl Reader {
-    /// What only native rules of ours consist of.
+    /// What only rules that nft wrote consist of.
     #[allow(clippy::wildcard_enum_match_arm, reason = "everything else is read as in a rule of iptables")]
     pub(super) fn native(&mut self, expression: &Expression) -> Option<()> {
         let loaded = match expression {
@@ -39,24 +24,9 @@ impl Reader {
                 self.loaded = None;
                 return Some(());
             }
-            // TPROXY of iptables sets the mark and accepts by itself.
-            Expression::Verdict(Verdict::Accept) if self.target.starts_with("-j TPROXY ") => return Some(()),
-            Expression::Verdict(Verdict::Jump(chain)) => {
-                self.aim(format!("-j {}", quoted(&self.named(chain))));
-                return Some(());
-            }
-            Expression::Verdict(Verdict::Goto(chain)) => {
-                self.aim(format!("-g {}", quoted(&self.named(chain))));
-                return Some(());
-            }
             _ => return self.native_target(expression),
         };
         self.load(loaded)
-    }
-
-    /// A chain of ours has the name that it has in iptables.
-    fn named<'a>(&self, chain: &'a str) -> Cow<'a, str> {
-        if self.is_foreign { chain.into() } else { chain_name(chain).into() }
     }
 
     /// A test that is the same as in a rule of iptables is read as one of these.
@@ -89,10 +59,6 @@ impl Reader {
 
     fn native_target(&mut self, expression: &Expression) -> Option<()> {
         let target = match (expression, self.loaded) {
-            (Expression::Redirect { port: Some(_) }, _) => {
-                format!("-j REDIRECT --to-ports {}", port(&self.constant)?)
-            }
-            (Expression::Tproxy { .. }, _) => format!("-j TPROXY --on-port {}", port(&self.constant)?),
             (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Mark("connmark", u32::MAX, 0))) => {
                 "-j CONNMARK --restore-mark".to_owned()
             }
@@ -100,13 +66,7 @@ impl Reader {
                 format!("-j MARK --set-xmark {toggled:#x}/{:#x}", !kept)
             }
             (Expression::SetMeta { key: MetaKey::Mark, .. }, None) => {
-                let mark = number(&self.constant, 0)?;
-                if let Some(options) = self.target.strip_prefix("-j TPROXY ").filter(|_| !self.is_foreign) {
-                    self.target = format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff");
-                    self.constant.clear();
-                    return Some(());
-                }
-                format!("-j MARK --set-xmark {mark:#x}/0xffffffff")
+                format!("-j MARK --set-xmark {:#x}/0xffffffff", number(&self.constant, 0)?)
             }
             (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark("connmark", kept, toggled))) => {
                 format!("-j CONNMARK --set-xmark {toggled:#x}/{:#x}", !kept)

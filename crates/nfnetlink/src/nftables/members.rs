@@ -5,7 +5,7 @@ use std::io;
 use super::decode::verdict;
 use super::encode::message;
 use super::number::{Kind, LIST_ELEM, NFGENMSG, data, element, elements, set};
-use super::{Client, TableName, Verdict, interval};
+use super::{Client, Elements, Set, TableName, Verdict, interval};
 use crate::{Attributes, Reply};
 
 /// Some values of equal length, and the verdict that a map has for them.
@@ -46,6 +46,24 @@ const DATA: u16 = 2;
 const KEY_END: u16 = 10;
 /// The element for all other values.
 const CATCH_ALL: u32 = 2;
+
+impl Set {
+    /// The members of the set; `None` if they are not understood.
+    #[must_use]
+    pub fn members(&self) -> Option<Members> {
+        let member = |first: &Vec<u8>, last: &Vec<u8>| Member {
+            first: first.clone(),
+            last: last.clone(),
+            verdict: None,
+        };
+        let list = match &self.elements {
+            Elements::Values(values) => values.iter().map(|value| member(value, value)).collect(),
+            Elements::Ranges(ranges) => ranges.iter().map(|(first, last)| member(first, last)).collect(),
+            Elements::Foreign(_) => return None,
+        };
+        Some(Members { name: self.name.clone(), list, ..Members::default() })
+    }
+}
 
 impl Client {
     /// The members of the sets and verdict maps of a table; without those that hold anything else, and those
