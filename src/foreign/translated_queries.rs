@@ -22,12 +22,21 @@ use crate::model::{
 
 const UDP: u128 = 17;
 
-/// The name servers whose queries over UDP are sure to get no response beside the desired rules, each with
-/// the rule that translates them. A rule with a test that is not known, such as that of an owner, is none of
-/// them.
+/// Foreign rules beside which queries over UDP to name servers get no response.
+#[derive(Debug, Default)]
+pub struct LostQueries {
+    /// Those that are sure to translate a query. A rule with a test that is not known, such as that of an
+    /// owner, is none of them.
+    pub sure: Vec<Finding>,
+    /// Those whose destination is not known, and those that exclude servers, of which the pod may use no
+    /// other.
+    pub possible: Vec<Finding>,
+}
+
+/// The rules that translate queries to captured name servers, beside the desired rules.
 #[must_use]
-pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
-    let mut found = Vec::new();
+pub fn that_translate_queries(examined: &[Examined<'_>]) -> LostQueries {
+    let mut lost = LostQueries::default();
     for family in examined {
         let captured = captured_servers(family.desired);
         let is_met = |base: &&BaseChain<'_>| base.stage == Stage::Output && base.is_nat;
@@ -42,20 +51,37 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> Vec<Finding> {
                     let has_zone_by_port = captured == Servers::Every && !is_before_ours;
                     Query { server, family, base, has_zone_by_port }.walk(base.chain, rules, 0)
                 });
-                let outcome = outcomes.find(|outcome| !matches!(outcome, Outcome::Continues));
-                if let Some(Outcome::Translated(Place { words, about })) = outcome {
-                    let server = server.map_or_else(|| "any server".to_owned(), |server| server.to_string());
-                    let sentence = format!(
-                        "DNS queries over UDP to {server} would get no response while DNS is captured (--redirect-dns): a foreign rule \
-                         sends them elsewhere{words}"
-                    );
-                    let finding = Finding::new(Problem::ForeignRule, sentence);
-                    found.push(finding.about(about).family(family.family));
-                }
+                let excludes_some = server.is_none() && names_server(base);
+                let (is_sure, Place { words, about }) = match outcomes
+                    .find(|outcome| !matches!(outcome, Outcome::Continues))
+                {
+                    Some(Outcome::Translated(place)) => (!excludes_some, place),
+                    Some(Outcome::Unknown(place) | Outcome::MayBeTranslated(Some(place))) => (false, place),
+                    Some(
+                        Outcome::MayBeTranslated(None)
+                        | Outcome::Ends
+                        | Outcome::Returns
+                        | Outcome::Continues,
+                    )
+                    | None => continue,
+                };
+                let server = match server {
+                    Some(server) => server.to_string(),
+                    None if excludes_some => "servers that no rule excludes".to_owned(),
+                    None => "any server".to_owned(),
+                };
+                let (get, list) =
+                    if is_sure { ("would", &mut lost.sure) } else { ("may", &mut lost.possible) };
+                let sentence = format!(
+                    "DNS queries over UDP to {server} {get} get no response while DNS is captured (--redirect-dns): a foreign rule \
+                     sends them elsewhere{words}"
+                );
+                let finding = Finding::new(Problem::ForeignRule, sentence);
+                list.push(finding.about(about).family(family.family));
             }
         }
     }
-    found
+    lost
 }
 
 /// The rules of a chain, and whether packets are known to meet them before our rules of nat.
@@ -108,10 +134,21 @@ fn is_of_app(rule: &Rule) -> bool {
     is_query && matcher.owners.is_empty() && matches!(rule.statement.target, Target::ConntrackZone(_))
 }
 
+/// All rules of a base chain and of those that it leads to.
+fn all_rules<'a>(base: &'a BaseChain<'a>) -> impl Iterator<Item = &'a LiveRule> {
+    let named = base.all_named().flat_map(|(_, rules)| rules);
+    base.rules.iter().chain(named).map(|entry| &entry.rule)
+}
+
+/// Whether a rule names servers, so that it is not for all of them.
+fn names_server(base: &BaseChain<'_>) -> bool {
+    all_rules(base).any(|rule| rule.tests().iter().any(|test| test.field == Field::Destination))
+}
+
 /// The servers whose queries rules of a base chain name, and any other one (`None`).
 fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAddr>> {
     let mut found = vec![None];
-    for Entry { rule, .. } in base.rules.iter().chain(base.all_named().flat_map(|(_, rules)| rules)) {
+    for rule in all_rules(base) {
         let tests = rule.tests();
         let Some(named) = tests.iter().find(|test| test.field == Field::Destination) else { continue };
         for (first, last) in named.values.iter().filter(|_| !named.is_negated) {
@@ -131,9 +168,11 @@ fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAd
 #[derive(Debug)]
 enum Outcome {
     Translated(Place),
+    /// A rule translates it, to where is not known.
+    Unknown(Place),
     /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it
-    /// continues.
-    MayBeTranslated,
+    /// continues. With the rule, if not even its destination is known.
+    MayBeTranslated(Option<Place>),
     /// The query leaves the base chain as it is, or that is not known.
     Ends,
     /// The query leaves the chain.
@@ -143,7 +182,7 @@ enum Outcome {
 
 /// A query of the proxy over UDP.
 struct Query<'a> {
-    /// `None`: any that no rule names.
+    /// `None`: one that no rule names.
     server: Option<IpAddr>,
     family: &'a Examined<'a>,
     base: &'a BaseChain<'a>,
@@ -153,16 +192,19 @@ struct Query<'a> {
 
 impl Query<'_> {
     fn walk(&self, chain: &str, rules: &[Entry], depth: usize) -> Outcome {
-        let mut may_be_translated = false;
+        let mut may_be: Option<Option<Place>> = None;
         for (_, entry) in self.family.foreign(self.base, rules) {
             match self.meets(chain, &entry.rule, depth) {
                 Outcome::Continues => {}
-                Outcome::MayBeTranslated => may_be_translated = true,
-                Outcome::Returns if may_be_translated => return Outcome::MayBeTranslated,
-                outcome @ (Outcome::Translated(_) | Outcome::Ends | Outcome::Returns) => return outcome,
+                Outcome::MayBeTranslated(place) => may_be = Some(may_be.flatten().or(place)),
+                Outcome::Returns if may_be.is_some() => break,
+                outcome @ (Outcome::Translated(_)
+                | Outcome::Unknown(_)
+                | Outcome::Ends
+                | Outcome::Returns) => return outcome,
             }
         }
-        if may_be_translated { Outcome::MayBeTranslated } else { Outcome::Continues }
+        may_be.map_or(Outcome::Continues, Outcome::MayBeTranslated)
     }
 
     fn meets(&self, chain: &str, rule: &LiveRule, depth: usize) -> Outcome {
@@ -183,17 +225,22 @@ impl Query<'_> {
                         Outcome::Returns
                     }
                     Outcome::Returns | Outcome::Continues => Outcome::Continues,
-                    Outcome::MayBeTranslated if *is_goto => Outcome::Ends,
-                    Outcome::Translated(_) if holds.is_none() => Outcome::MayBeTranslated,
-                    outcome @ (Outcome::Translated(_) | Outcome::MayBeTranslated | Outcome::Ends) => outcome,
+                    Outcome::MayBeTranslated(None) if *is_goto => Outcome::Ends,
+                    Outcome::Translated(_) if holds.is_none() => Outcome::MayBeTranslated(None),
+                    Outcome::Unknown(place) if holds.is_none() => Outcome::MayBeTranslated(Some(place)),
+                    outcome @ (Outcome::Translated(_)
+                    | Outcome::Unknown(_)
+                    | Outcome::MayBeTranslated(_)
+                    | Outcome::Ends) => outcome,
                 }
             }
-            Effect::Translates(translation) if self.is_kept_by(*translation) => decides(Outcome::Ends),
-            Effect::Translates(_) | Effect::Known(Target::Redirect(_)) => match self.holds(rule) {
-                Some(true) => Outcome::Translated(self.base.place(self.family.family, chain, rule)),
-                Some(false) => Outcome::Continues,
-                None => Outcome::MayBeTranslated,
-            },
+            Effect::Translates(translation) if self.is_kept_by(*translation) == Some(true) => {
+                decides(Outcome::Ends)
+            }
+            Effect::Translates(translation) => self.translated(chain, rule, *translation),
+            Effect::Known(Target::Redirect(_)) => {
+                self.translated(chain, rule, Translation { address: To::Own, port: To::Same })
+            }
             Effect::Known(Target::Return) => decides(Outcome::Returns),
             Effect::Known(Target::Accept | Target::Drop | Target::Jump(_) | Target::Tproxy { .. })
             | Effect::Rejects
@@ -214,17 +261,37 @@ impl Query<'_> {
         }
     }
 
-    /// Whether responses still come from the server and its port, or may.
-    fn is_kept_by(&self, Translation { address, port }: Translation) -> bool {
+    /// What becomes of it by a rule after whose translation responses are lost, or may be.
+    fn translated(&self, chain: &str, rule: &LiveRule, translation: Translation) -> Outcome {
+        let place = || self.base.place(self.family.family, chain, rule);
+        let is_known = translation.address != To::Unknown && translation.port != To::Unknown;
+        match self.holds(rule) {
+            Some(false) => Outcome::Continues,
+            Some(true) if self.is_kept_by(translation).is_none() => Outcome::Unknown(place()),
+            Some(true) => Outcome::Translated(place()),
+            None => Outcome::MayBeTranslated((!is_known).then(place)),
+        }
+    }
+
+    /// Whether responses still come from the server and its port; `None`: that is not known.
+    fn is_kept_by(&self, Translation { address, port }: Translation) -> Option<bool> {
+        let by_port = self.has_zone_by_port && !self.is_to_loopback();
         let same_address = match address {
-            To::Same | To::Unknown => true,
-            To::Own => false,
-            To::This(address) => {
-                Some(address) == self.server
-                    || (self.has_zone_by_port && !self.is_to_loopback() && !address.is_loopback())
-            }
+            To::Same => Some(true),
+            To::Own => Some(false),
+            To::This(address) => Some(Some(address) == self.server || (by_port && !address.is_loopback())),
+            To::Unknown => by_port.then_some(true),
         };
-        same_address && matches!(port, To::Same | To::Unknown | To::This(53))
+        let same_port = match port {
+            To::Same | To::This(53) => Some(true),
+            To::Own | To::This(_) => Some(false),
+            To::Unknown => None,
+        };
+        match (same_address, same_port) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+        }
     }
 
     fn is_to_loopback(&self) -> bool {
@@ -244,7 +311,10 @@ impl Query<'_> {
     fn holds_for(&self, test: &FieldMatch) -> Option<bool> {
         let value = match test.field {
             Field::Protocol => UDP,
-            Field::Destination => address_number(self.server?),
+            Field::Destination => match self.server {
+                Some(server) => address_number(server),
+                None => return Some(test.is_negated),
+            },
             Field::DestinationPort => DNS_PORT.number().into(),
             Field::InInterface | Field::ExtensionHeader => 0,
             Field::OutInterface if self.is_to_loopback() => name_number(b"lo"),

@@ -145,7 +145,10 @@ fn translation(words: &[&str]) -> Translation {
             let address = || to.trim_matches(['[', ']']).parse().map(|address| this(address, To::Same));
             let same =
                 || to.strip_prefix(':').map(|number| Translation { address: To::Same, port: port(number) });
-            socket.or_else(|_| address()).unwrap_or_else(|_| same().unwrap_or(unknown))
+            // One of several addresses.
+            let several =
+                || if to.contains(':') { unknown } else { Translation { port: To::Same, ..unknown } };
+            socket.or_else(|_| address()).unwrap_or_else(|_| same().unwrap_or_else(several))
         }
         _ => unknown,
     }
@@ -229,6 +232,7 @@ mod tests {
         assert_eq!(of("DNAT --to-destination :80"), (To::Same, To::This(80)));
         assert_eq!(of("DNAT --to-destination 10.0.0.1"), (this("10.0.0.1"), To::Same));
         assert_eq!(of("DNAT --to-destination 10.0.0.1-10.0.0.5:80"), (To::Unknown, To::Unknown));
+        assert_eq!(of("DNAT --to-destination 10.0.0.1-10.0.0.5"), (To::Unknown, To::Same));
         assert_eq!(of("DNAT --to-destination 10.0.0.1:80-90"), (To::Unknown, To::Unknown));
         assert_eq!(of("DNAT"), (To::Unknown, To::Unknown));
         assert_eq!(of("REDIRECT --to-ports 80 --random"), (To::Own, To::This(80)));

@@ -164,7 +164,7 @@ pub fn lost_queries(desired: &DesiredState, current: &CurrentState) -> Vec<Findi
         return Vec::new();
     }
     let planned = current.planned(&desired.rules);
-    foreign::that_translate_queries(&current.examined(&desired.rules, &planned))
+    foreign::that_translate_queries(&current.examined(&desired.rules, &planned)).sure
 }
 
 /// Foreign rules, chains and routes that decide over the packets of the desired rules, and interfaces on
@@ -187,6 +187,7 @@ fn add_foreign(
         deciding.extend(first.iter().map(Finding::from));
         deciding.extend(foreign::find_tproxy_marks(&examined));
         deciding.extend(foreign::find_translations_behind_tproxy(&examined));
+        notices.extend(foreign::that_translate_queries(&examined).possible);
         for chain in foreign::find_conflicting_chains(&examined) {
             let list = if chain.is_before() { &mut *deciding } else { &mut *notices };
             list.push((&chain).into());

@@ -14,6 +14,8 @@ for_each_backend_and_native!(
     a_translated_name_server_is_refused_if_that_is_certain,
     a_translated_name_server_outside_is_refused_with_all_dns,
     a_name_server_outside_that_is_translated_beside_live_capture_is_named,
+    servers_that_no_rule_excludes_are_named,
+    destinations_of_a_map_are_named_as_possible,
 );
 
 /// What dockerd puts into a container.
@@ -217,4 +219,81 @@ fn a_name_server_outside_that_is_translated_beside_live_capture_is_named(fixture
         pod.istio_iptables(&with(&ALL_DNS)).run().ended_with(if is_certain { 70 } else { 0 });
         translate(&pod, "-D", Some(to), true);
     }
+}
+
+/// A chain of another program behind ours, which translates queries.
+fn nft_chain(pod: &Pod, rule: &dyn Fn(Family) -> String) {
+    let rules: String = pod.fixture.families().iter().map(|family| rule(*family) + "\n").collect();
+    let chain = format!("chain out {{ type nat hook output priority -90;\n{rules}}}");
+    let table = format!("table inet others\ndelete table inet others\ntable inet others {{\n{chain}\n}}\n");
+    pod.namespace.run(|| tool("nft", &["-f", "-"], &table));
+}
+
+const fn family_word(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+const MAY_GET_NONE: &str = "may get no response while DNS is captured";
+
+/// All servers but those of a range: the fixture's name server is one of them.
+fn servers_that_no_rule_excludes_are_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let outside_of = |range: &dyn Fn(Family) -> &'static str, port| {
+        nft_chain(&pod, &|family| {
+            let word = family_word(family);
+            let to = at(family.service(), port);
+            format!("{word} daddr != {} udp dport 53 dnat {word} to {to}", range(family))
+        });
+    };
+    let other = |family| match family {
+        Family::V4 => "198.51.100.0/24",
+        Family::V6 => "2001:db8:77::/64",
+    };
+    let of_server = |family| match family {
+        Family::V4 => "10.96.0.0/16",
+        Family::V6 => "fd00:96::/64",
+    };
+    // Responses from port 53 of any server are known by it.
+    for (range, port, expected, is_named) in [
+        (&other as &dyn Fn(_) -> _, 5353, false, true),
+        (&of_server, 5353, true, true),
+        (&other, 53, true, false),
+    ] {
+        outside_of(range, port);
+        let output = pod.istio_iptables(&with(&ALL_DNS)).run().succeeded().output();
+        assert_eq!(get_response(&pod).0, expected, "{port}: {output}");
+        assert_eq!(output.contains(MAY_GET_NONE), is_named, "{port}: {output}");
+        let check = pod.istio_iptables(&[&["check"], &with(&ALL_DNS)[..]].concat()).run().output();
+        assert_eq!(check.contains(MAY_GET_NONE), is_named, "{port}: {check}");
+        pod.istio_iptables(&["cleanup"]).run().succeeded();
+    }
+}
+
+fn destinations_of_a_map_are_named_as_possible(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let servers =
+        pod.fixture.families().iter().map(|family| format!("nameserver {}\n", family.name_server()));
+    let resolv_conf: String = servers.collect();
+    nft_chain(&pod, &|family| {
+        let word = family_word(family);
+        let (server, other) = (family.name_server(), family.service());
+        format!("udp dport 53 dnat {word} to {word} daddr map {{ {server} : {other} }}")
+    });
+    let run = |command: &[&'static str], options: &[&'static str]| {
+        pod.istio_iptables(&[command, &with(options)].concat()).file("/etc/resolv.conf", &resolv_conf).run()
+    };
+    // Responses from port 53 of any server are known by it.
+    let output = run(&[], &ALL_DNS).succeeded().output();
+    assert_eq!(get_response(&pod), (true, true), "{output}");
+    assert!(!output.contains(MAY_GET_NONE), "{output}");
+    let output = run(&[], &["--redirect-dns"]).succeeded().output();
+    assert!(!get_response(&pod).0, "{output}");
+    assert!(output.contains(MAY_GET_NONE), "{output}");
+    let check = run(&["check"], &["--redirect-dns"]).output();
+    assert!(check.contains(MAY_GET_NONE), "{check}");
 }
