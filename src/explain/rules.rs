@@ -8,10 +8,9 @@ use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
 use super::reasons_by_form;
-use crate::live_rules::{Effect, Field};
+use crate::live_rules::Effect;
 use crate::model::{
-    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Port, Rule, Table, TableRules, Target,
-    Variant, Why,
+    Chain, Family, FamilyRules, Hook, HookRules, Match, Port, Rule, Table, TableRules, Target, Variant, Why,
 };
 use crate::nft;
 use crate::ordered::Ordered as _;
@@ -29,21 +28,6 @@ pub struct Rules {
     pub(crate) later: Vec<BaseChain>,
     /// The base chains that only forwarded packets meet.
     pub(crate) forward: Vec<BaseChain>,
-}
-
-/// Behind the name of a chain with native rules that follow a negated owner.
-const REST: &str = "_REST";
-
-/// The owner whose packets leave before a native rule for all others.
-fn leaving_owner(entry: &Entry) -> Option<Owner> {
-    let (chain, true) = entry.rule.chain()? else { return None };
-    let tests = entry.rule.tests();
-    let mut owners = tests.iter().filter(|test| matches!(test.field, Field::Uid | Field::Gid));
-    let (Some(test), None) = (owners.next(), owners.next()) else { return None };
-    let [(id, last)] = test.values.as_slice() else { return None };
-    let is_one = id == last && !test.is_negated && chain.contains(REST);
-    let id = u32::try_from(*id).ok().filter(|_| is_one)?;
-    Some(if test.field == Field::Uid { Owner::Uid(id) } else { Owner::Gid(id) })
 }
 
 /// The hook of packets for this machine, by the name of its chain.
@@ -188,12 +172,11 @@ impl Rules {
             }
             for (name, entries) in &chains.named {
                 // Native rules behind a negated owner are in a chain of their own.
-                let name = name.split_once(REST).map_or(name.as_str(), |(name, _)| name);
-                if let Some(chain) = Chain::from_name(name) {
+                if let Some(chain) = Chain::from_name(parse::first_part(name)) {
                     let rules = rules.chains.entry(chain).or_default();
                     let mut leaving = Vec::new();
                     for entry in entries {
-                        leaving.extend(leaving_owner(entry));
+                        leaving.extend(parse::leaving_owner(&entry.rule));
                         let Some(mut rule) = rule(entry) else { continue };
                         rule.statement
                             .matcher

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 
 use super::counters::counter;
-use super::dns_path::{DnsRule, dns_path};
 use super::rule_family::{NAT, families, family_of};
 use super::types::{ChainName, NativeTable};
 use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why};
@@ -232,14 +231,6 @@ impl LiveTables {
             _ => false,
         };
         self.rules().any(|rule| rule.expressions.windows(2).any(compares))
-    }
-
-    /// What queries of a family meet in the nat table on their way to the proxy's DNS port, in order: the
-    /// rules up to the chain of DNS rules, and that chain. Empty if no query gets there. To be compared only.
-    #[must_use]
-    pub fn dns_path(&self, family: Family) -> Vec<DnsRule> {
-        let nat = self.tables.iter().find(|table| table.name.name == NAT);
-        nat.map(|nat| dns_path(nat, family)).unwrap_or_default()
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {

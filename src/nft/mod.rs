@@ -13,7 +13,6 @@
 
 mod combine;
 mod counters;
-mod dns_path;
 mod encode;
 mod lists;
 mod live_tables;
@@ -31,7 +30,6 @@ mod tests;
 use crate::model::{FamilyRules, PerFamily};
 
 pub use counters::carry_counters;
-pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
 pub use live_tables::{LiveTables, SECOND, foreign_packets};
 pub use lockdown::{LOCKDOWN_TABLES, is_lockdown_table, lockdown_tables};

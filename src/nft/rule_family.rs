@@ -26,10 +26,6 @@ pub fn family_of(rule: &Rule) -> Option<Family> {
     }
 }
 
-pub(super) fn is_tcp(rule: &Rule) -> bool {
-    compared(rule, MetaKey::TransportProtocol) == Some(&[6])
-}
-
 /// What a property of the packet is compared with.
 fn compared(rule: &Rule, property: MetaKey) -> Option<&[u8]> {
     rule.expressions.windows(2).find_map(|pair| match pair {

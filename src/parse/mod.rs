@@ -31,7 +31,7 @@ pub use kernel::{
 };
 pub use legacy::{counts as legacy_counts, saved_tables};
 pub use live_rule::live_rule;
-pub use native_tables::{NativeLine, NativeRules, native, why_of};
+pub use native_tables::{NativeLine, NativeRules, first_part, leaving_owner, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};
 

@@ -10,8 +10,8 @@ use nfnetlink::nftables::{
 use super::expressions::{RuleContext, foreign_rules};
 use super::native_rule::rules_of;
 use super::words::chain_name;
-use crate::live_rules::{LiveRule, NftPlace};
-use crate::model::{Chain, Family, Hook, Table, Why};
+use crate::live_rules::{Field, LiveRule, NftPlace};
+use crate::model::{Chain, Family, Hook, Match, Owner, Statement, Table, Why};
 use crate::nft::NativeTable;
 use crate::ordered::Ordered as _;
 
@@ -35,6 +35,63 @@ pub struct NativeRules {
     pub chains: BTreeMap<String, Vec<NativeLine>>,
     /// The hooks with the policy drop.
     pub drops: BTreeSet<Hook>,
+}
+
+/// Behind the name of a chain with rules that follow a negated owner.
+const REST: &str = "_REST";
+
+/// The name of the chain that a chain goes on with, or its own name.
+#[must_use]
+pub fn first_part(name: &str) -> &str {
+    name.split_once(REST).map_or(name, |(name, _)| name)
+}
+
+/// The owner whose packets leave before a rule for all others.
+#[must_use]
+pub fn leaving_owner(rule: &LiveRule) -> Option<Owner> {
+    let (chain, true) = rule.chain()? else { return None };
+    let tests = rule.tests();
+    let mut owners = tests.iter().filter(|test| matches!(test.field, Field::Uid | Field::Gid));
+    let (Some(test), None) = (owners.next(), owners.next()) else { return None };
+    let [(id, last)] = test.values.as_slice() else { return None };
+    let is_one = id == last && !test.is_negated && chain.contains(REST);
+    let id = u32::try_from(*id).ok().filter(|_| is_one)?;
+    Some(if test.field == Field::Uid { Owner::Uid(id) } else { Owner::Gid(id) })
+}
+
+impl NativeRules {
+    /// What the model has terms for of the rules of a shared chain, in order.
+    #[must_use]
+    pub fn of_hook(&self, hook: Hook) -> Vec<Option<Statement>> {
+        self.statements(self.hooks.get(&hook), hook.name())
+    }
+
+    /// What the model has terms for of the rules of a chain of ours, in order.
+    #[must_use]
+    pub fn of_chain(&self, chain: Chain) -> Vec<Option<Statement>> {
+        self.statements(self.chains.get(chain.name()), chain.name())
+    }
+
+    fn statements(&self, first: Option<&Vec<NativeLine>>, name: &str) -> Vec<Option<Statement>> {
+        let is_rest = |(found, _): &(&String, _)| *found != name && first_part(found) == name;
+        // One with a higher number goes on where the one before it ends.
+        let rest = self.chains.iter().filter(is_rest).into_sorted_by_key(|(name, _)| (name.len(), *name));
+        let rest = rest.into_iter().map(|(_, lines)| lines);
+        let (mut found, mut leaving) = (Vec::new(), Vec::new());
+        for NativeLine { live, .. } in first.into_iter().chain(rest).flatten() {
+            if let Some(owner) = leaving_owner(live) {
+                leaving.push(Match::Not(owner));
+            } else if !matches!(live.chain(), Some((_, true))) {
+                let mut statement = live.statement().cloned();
+                let owners = std::mem::take(&mut leaving);
+                statement
+                    .iter_mut()
+                    .for_each(|statement| statement.matcher.owners.extend(owners.iter().copied()));
+                found.push(statement);
+            }
+        }
+        found
+    }
 }
 
 /// The rules of these tables, without tables in which packets of the family meet none.

@@ -7,8 +7,8 @@ use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, PerFamily, Ports,
     Protocol, Rule, Statement, Table, Target, Transport, Variant,
 };
-use crate::nft::{self, DnsRule, NativeTable};
-use crate::parse::{Line, Observed};
+use crate::nft::{self, NativeTable};
+use crate::parse::{self, Line, Observed};
 use crate::reconcile::our_rules;
 
 /// The flows of a family that a run to the desired rules sends another way; `None` if there is none.
@@ -23,8 +23,8 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &ObservedState<'_>) -> 
             let differ = flows.is_some() || sets.iter().any(|before| *before != after);
             if sets.is_empty() { flows } else { differ.then_some(DnsFlows::All) }
         }
-        [] => difference(&Path::default(), &after),
-        [before] => difference(before, &after),
+        [] => compare(&[], &after.0),
+        [before] => compare(&before.0, &after.0),
         // What either set captured was captured.
         several => several.iter().any(|before| *before != after).then_some(DnsFlows::All),
     }
@@ -33,10 +33,10 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &ObservedState<'_>) -> 
 /// The flows that a replacement of native tables sends another way, in each family in which it does.
 #[must_use]
 pub fn native_flows(live: &nft::LiveTables, desired: &[NativeTable]) -> PerFamily<DnsFlows> {
+    let desired: Vec<_> = desired.iter().map(nft::encode).collect();
     let changed = |family: Family| {
-        let decisions = |path: Vec<DnsRule>| path.into_iter().map(Decision::native).collect::<Vec<_>>();
-        let (before, after) = (live.dns_path(family), nft::dns_path_of(desired, family));
-        Some((family, compare(&decisions(before), &decisions(after))?))
+        let (before, after) = (Path::native(live.tables(), family), Path::native(&desired, family));
+        Some((family, compare(&before.0, &after.0)?))
     };
     Family::ALL.into_iter().filter_map(changed).collect()
 }
@@ -44,7 +44,7 @@ pub fn native_flows(live: &nft::LiveTables, desired: &[NativeTable]) -> PerFamil
 /// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that
 /// chain. Empty if no query gets there.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Path(Vec<Decision<Option<Statement>, Owner>>);
+struct Path(Vec<Decision>);
 
 impl Path {
     fn is_empty(&self) -> bool {
@@ -64,6 +64,18 @@ impl Path {
         let raw = raw.into_iter().flatten().filter_map(of);
         let path =
             relevant(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw));
+        Self(path.into_iter().map(Decision::of).collect())
+    }
+
+    fn native(tables: &[nfnetlink::nftables::Table], family: Family) -> Self {
+        let tables = parse::native(&tables.iter(), family);
+        let raw = tables.get(&Table::Raw).map(|raw| raw.of_chain(Chain::OutputDns)).unwrap_or_default();
+        let Some(nat) = tables.get(&Table::Nat) else { return Self::default() };
+        let [hook, output, dns] =
+            [nat.of_hook(Hook::Output), nat.of_chain(Chain::Output), nat.of_chain(Chain::OutputDns)];
+        let [hook, output, dns] =
+            [&hook, &output, &dns].map(|rules| rules.iter().map(Option::as_ref).collect());
+        let path = relevant(hook, output, dns, &proxy_owners(raw.iter().flatten()));
         Self(path.into_iter().map(Decision::of).collect())
     }
 }
@@ -133,9 +145,4 @@ fn fits_queries(protocol: &Protocol) -> bool {
 fn decides(rule: &Statement, proxy: &[Owner]) -> bool {
     let queries = rule.matcher.protocol.as_ref().is_none_or(fits_queries);
     queries && only_owner(&rule.matcher).is_none_or(|owner| !proxy.contains(&owner))
-}
-
-/// Compares two paths.
-fn difference(before: &Path, after: &Path) -> Option<DnsFlows> {
-    compare(&before.0, &after.0)
 }

@@ -1,23 +1,18 @@
 //! Compares the rules that a DNS query meets before and after a change.
 
-use nfnetlink::nftables::Expression;
-
 use super::dns_flows::DnsFlows;
 use crate::model::{Match, Owner, Statement, Target};
-use crate::nft::DnsRule;
 
 /// A rule of a path. The owners that it does not apply to are set apart: a longer list of them is no other
 /// rule.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Decision<R, E> {
-    rule: R,
-    /// The rule without its test of the destination.
-    of_any_server: R,
-    exceptions: Vec<E>,
+pub(super) struct Decision {
+    rule: Option<Statement>,
+    exceptions: Vec<Owner>,
     effect: Effect,
 }
 
-impl Decision<Option<Statement>, Owner> {
+impl Decision {
     pub(super) fn of(rule: Option<&Statement>) -> Self {
         let (effect, mut rule) = (Effect::of(rule), rule.cloned());
         let owners = rule.as_mut().map(|rule| std::mem::take(&mut rule.matcher.owners)).unwrap_or_default();
@@ -29,27 +24,9 @@ impl Decision<Option<Statement>, Owner> {
             Match::Is(owner) | Match::Not(owner) => owner,
         };
         let negated: Vec<Match<Owner>> = negated;
-        let mut of_any_server = rule.clone();
-        if let Some(rule) = &mut of_any_server {
-            rule.matcher.destination = None;
-        }
-        Self { rule, of_any_server, exceptions: negated.into_iter().map(owner).collect(), effect }
+        Self { rule, exceptions: negated.into_iter().map(owner).collect(), effect }
     }
-}
 
-impl Decision<DnsRule, [Expression; 2]> {
-    pub(super) fn native(mut rule: DnsRule) -> Self {
-        let effect = match &rule {
-            rule if rule.redirects() => Effect::Captures,
-            rule if rule.excludes() => Effect::Excludes,
-            _ => Effect::Unknown,
-        };
-        let exceptions = std::mem::take(&mut rule.exceptions);
-        Self { of_any_server: rule.of_any_server(), rule, exceptions, effect }
-    }
-}
-
-impl<R, E: PartialEq> Decision<R, E> {
     /// The effect of each exception that the other version of this rule has not.
     fn exceptions_missing_in(&self, other: &Self) -> impl Iterator<Item = Effect> {
         let only_here = self.exceptions.iter().filter(|exception| !other.exceptions.contains(exception));
@@ -57,22 +34,20 @@ impl<R, E: PartialEq> Decision<R, E> {
     }
 
     /// Whether this rule captures every query that the other one captures.
-    fn captures_all_of(&self, other: &Self) -> bool
-    where
-        R: PartialEq,
-    {
+    fn captures_all_of(&self, other: &Self) -> bool {
+        let mut of_any_server = other.rule.clone();
+        if let Some(rule) = &mut of_any_server {
+            rule.matcher.destination = None;
+        }
         self.effect == Effect::Captures
-            && self.rule == other.of_any_server
+            && self.rule == of_any_server
             && self.exceptions.iter().all(|exception| other.exceptions.contains(exception))
     }
 }
 
 /// Compares two lists of rules: those that are in one of them only capture more queries or fewer, and so does
 /// an exception that one of them only has.
-pub(super) fn compare<R: PartialEq, E: PartialEq>(
-    before: &[Decision<R, E>],
-    after: &[Decision<R, E>],
-) -> Option<DnsFlows> {
+pub(super) fn compare(before: &[Decision], after: &[Decision]) -> Option<DnsFlows> {
     if before == after {
         return None;
     }
@@ -108,21 +83,18 @@ pub(super) fn compare<R: PartialEq, E: PartialEq>(
     })
 }
 
-type Decisions<'a, R, E> = Vec<&'a Decision<R, E>>;
+type Decisions<'a> = Vec<&'a Decision>;
 
 /// The rules that are in the other list too, and those that are not.
-fn split<'a, R: PartialEq, E>(
-    rules: &'a [Decision<R, E>],
-    other: &[Decision<R, E>],
-) -> (Decisions<'a, R, E>, Decisions<'a, R, E>) {
+fn split<'a>(rules: &'a [Decision], other: &[Decision]) -> (Decisions<'a>, Decisions<'a>) {
     rules.iter().partition(|rule| other.iter().any(|other| other.rule == rule.rule))
 }
 
 /// Whether the same rules are in an order with the same effect. That of the last ones does not matter if all
 /// of them capture.
-fn in_the_same_order<R: PartialEq, E>(one: &[&Decision<R, E>], other: &[&Decision<R, E>]) -> bool {
-    let captures = |rule: &&&Decision<R, E>| rule.effect == Effect::Captures;
-    let last = |rules: &[&Decision<R, E>]| rules.iter().rev().take_while(captures).count();
+fn in_the_same_order(one: &[&Decision], other: &[&Decision]) -> bool {
+    let captures = |rule: &&&Decision| rule.effect == Effect::Captures;
+    let last = |rules: &[&Decision]| rules.iter().rev().take_while(captures).count();
     let until_last = one.len().saturating_sub(last(one));
     let rules = one.iter().zip(other).take(until_last);
     one.len() == other.len()
@@ -133,15 +105,11 @@ fn in_the_same_order<R: PartialEq, E>(one: &[&Decision<R, E>], other: &[&Decisio
 /// The rules of `missing`, from `here`, whose queries no rule for every server captures in `there`. Such a
 /// rule must not come later than the missing one: a rule in both lists that only it is behind could decide
 /// first.
-fn not_captured_by<'a, R: PartialEq, E: PartialEq>(
-    there: &[Decision<R, E>],
-    here: &[Decision<R, E>],
-    missing: Decisions<'a, R, E>,
-) -> Decisions<'a, R, E> {
-    let common_ahead = |rules: &[Decision<R, E>], at: usize, other: &[Decision<R, E>]| {
+fn not_captured_by<'a>(there: &[Decision], here: &[Decision], missing: Decisions<'a>) -> Decisions<'a> {
+    let common_ahead = |rules: &[Decision], at: usize, other: &[Decision]| {
         split(rules.get(..at).unwrap_or_default(), other).0.len()
     };
-    let is_captured = |rule: &&Decision<R, E>| {
+    let is_captured = |rule: &&Decision| {
         let at = here.iter().position(|one| one.rule == rule.rule);
         let wider = there.iter().position(|one| one.captures_all_of(rule));
         at.zip(wider)
