@@ -217,7 +217,7 @@ pub fn native_by_client() -> io::Result<(LiveTables, Option<(Live, Client)>)> {
 /// # Errors
 /// The kernel refuses.
 pub fn limit_save_mark(table: &str) -> io::Result<usize> {
-    Nftables::open()?.limit_save_mark(&TableName::new(TableFamily::Inet, table))
+    super::nftables::limit_save_mark(&super::nftables::inet(table)).map_err(|error| error.error.error)
 }
 
 /// Deletes tables of the family `inet`, all or none.

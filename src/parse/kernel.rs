@@ -5,16 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use ipnetwork::IpNetwork;
 use nfnetlink::nftables::{
     Chain, Expression, Members, MetaKey, Operator, PayloadBase, Rule, TableName, Verdict,
 };
 
 use super::counters::{Counters, counted};
-use super::expressions::{ReadRule, RuleContext, address, foreign_rules, prefix, read_rule};
+use super::expressions::{ReadRule, RuleContext, foreign_rules, read_rule};
 use super::statement::{self, statement};
-use super::{Line, Observed, ObservedTable, live_rule, words};
-use crate::model::{Family, Hook, Match, Statement, Table};
+use super::{Line, Observed, ObservedTable, live_rule, native_rule, words};
+use crate::model::{Family, Hook, Statement, Table};
 
 /// A table of iptables-nft: its name, its chains, and what its sets and maps hold.
 pub type KernelTable = (TableName, Vec<Chain>, Vec<Members>);
@@ -47,87 +46,25 @@ pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -
             found.declare(&chain.name, chain.base.as_ref().is_some_and(|base| base.policy == Verdict::Drop));
             let words = said.get(&(name.name.clone(), chain.name.clone()));
             let words = words.filter(|words| words.len() == chain.rules.len());
-            let mut earlier = None;
             for (at, rule) in chain.rules.iter().enumerate() {
-                if let Some((text, statement)) = earlier.as_ref().and_then(|earlier| like(earlier, rule)) {
-                    found.add_modelled(&chain.name, text, statement);
+                if let Some(statement) = plain_statement(family, rule) {
+                    found.add(family, &chain.name, Line::modelled(statement.to_string(), statement));
                     continue;
                 }
                 lacks_options |=
                     add(found, family, &chain.name, rule, sets, words.and_then(|words| words.get(at)));
-                earlier = destination_rule(family, rule, found.last_of(&chain.name));
             }
         }
     }
     (observed, lacks_options)
 }
 
-/// A rule for a range of destinations, as of a long list of excluded ranges: most rules behind it differ in
-/// the range only.
-struct DestinationRule<'a> {
-    family: Family,
-    rule: &'a Rule,
-    /// Where it loads the destination, masks it and compares it.
-    at: usize,
-    /// The words of the rule behind the range.
-    rest: String,
-    statement: Statement,
-}
-
-fn destination_rule<'a>(family: Family, rule: &'a Rule, line: Option<&Line>) -> Option<DestinationRule<'a>> {
-    let line = line?;
-    let statement = line.statement.clone().filter(|_| line.jump.is_none())?;
-    let at = rule.expressions.iter().position(|expression| loads_destination(family, expression))?;
-    let network = network_at(family, rule, at)?;
-    if statement.matcher.destination != Some(Match::Is(network)) {
-        return None;
-    }
-    let rest = line.text.strip_prefix(&format!("-d {network} "))?.to_owned();
-    Some(DestinationRule { family, rule, at, rest, statement })
-}
-
-fn loads_destination(family: Family, expression: &Expression) -> bool {
-    let place = match family {
-        Family::V4 => (16, 4),
-        Family::V6 => (24, 16),
-    };
-    matches!(expression, Expression::Payload { base: PayloadBase::Network, offset, length, .. } if (*offset, *length) == place)
-}
-
-/// The network whose addresses a rule loads, masks and compares at a place.
-fn network_at(family: Family, rule: &Rule, at: usize) -> Option<IpNetwork> {
-    let Some(
-        [
-            Expression::Payload { register, .. },
-            Expression::Bitwise { source, destination, mask, xor },
-            Expression::Compare { register: compared, operator: Operator::Equal, value },
-            ..,
-        ],
-    ) = rule.expressions.get(at..)
-    else {
-        return None;
-    };
-    let is_masked = [source, destination, compared].into_iter().all(|other| other == register);
-    let bits = prefix(mask).filter(|_| is_masked && xor.iter().all(|byte| *byte == 0))?;
-    IpNetwork::new(address(family, value)?, bits).ok()
-}
-
-/// The words and the statement of a rule that differs from an earlier one in the range only.
-fn like(earlier: &DestinationRule<'_>, rule: &Rule) -> Option<(String, Statement)> {
-    let DestinationRule { family, rule: known, at, rest, statement } = earlier;
-    let is_same = |(place, (one, other)): (usize, (&Expression, &Expression))| match (one, other) {
-        (Expression::Counter { .. }, Expression::Counter { .. }) => true,
-        (one, other) => (at + 1..at + 3).contains(&place) || one == other,
-    };
-    let (known, found) = (&known.expressions, &rule.expressions);
-    let all_same = known.len() == found.len() && known.iter().zip(found).enumerate().all(is_same);
-    let network = network_at(*family, rule, *at).filter(|_| all_same && rule.comment.is_none())?;
-    // A range of all addresses is no test.
-    (network.prefix() > 0 && network.network() == network.ip()).then(|| {
-        let mut statement = statement.clone();
-        statement.matcher.destination = Some(Match::Is(network));
-        (format!("-d {network} {rest}"), statement)
-    })
+/// A rule in terms of the model, if each version of iptables writes and reads it in one form without
+/// extensions, as that of an excluded range.
+fn plain_statement(family: Family, rule: &Rule) -> Option<Statement> {
+    let is_plain = rule.comment.is_none() && !has_extension(rule) && every_version_reads(rule);
+    let rules = is_plain.then(|| native_rule::rules_of(family, &rule.expressions, &[]))??;
+    rules.first()?.statement().cloned()
 }
 
 /// Whether iptables has the chain: a base chain of another name is another program's.
@@ -162,7 +99,7 @@ fn add(
     let statement = if is_ours { statement::read(family, &words) } else { None };
     // The tool deletes what it reads, which is another rule or none.
     let of_nftables = !is_complete && !has_extension(rule);
-    table.add(family, chain, text, &words, statement, of_nftables);
+    table.add(family, chain, Line { of_nftables, ..Line::of_words(text, &words, statement) });
     lacks_options
 }
 

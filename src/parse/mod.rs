@@ -55,6 +55,18 @@ pub struct Line {
 }
 
 impl Line {
+    /// A rule that the model has terms for.
+    fn modelled(text: String, statement: Statement) -> Self {
+        let jump = statement.target.jump();
+        Self { text, statement: Some(statement), jump, handle: None, ours: None, of_nftables: false }
+    }
+
+    /// A rule by its words.
+    fn of_words(text: String, words: &[String], statement: Option<Statement>) -> Self {
+        let jump = words::target(words).and_then(Chain::from_name);
+        Self { text, statement, jump, handle: None, ours: None, of_nftables: false }
+    }
+
     /// The rule with its tests and its effect.
     #[must_use]
     pub fn live(&self, family: Family) -> LiveRule {
@@ -287,20 +299,17 @@ fn read_line<'a>(
     {
         let mut statement = known.statement.clone();
         statement.matcher.destination = Some(Match::Is(network));
-        table.add_modelled(name, text.to_owned(), statement);
+        table.add(family, name, Line::modelled(text.to_owned(), statement));
         return;
     }
     let words = words::split(text).unwrap_or_default();
     let statement = statement::read(family, &words);
-    let is_known = |network| statement.as_ref()?.matcher.destination.filter(|is| *is == Match::Is(network));
-    let of = destination.filter(|(network, _)| is_known(*network).is_some());
-    table.add(family, name, text.to_owned(), &words, statement.clone(), false);
-    let line = table.last_of(name).filter(|line| line.jump.is_none());
-    *earlier = line.and(of).zip(statement).map(|((_, rest), statement)| DestinationLine {
-        chain: name,
-        rest,
-        statement,
-    });
+    let of_range = |(network, rest)| {
+        let statement = statement.clone().filter(|it| it.matcher.destination == Some(Match::Is(network)))?;
+        Some(DestinationLine { chain: name, rest, statement })
+    };
+    *earlier = destination.and_then(of_range);
+    table.add(family, name, Line::of_words(text.to_owned(), &words, statement));
 }
 
 impl ObservedTable {
@@ -314,51 +323,23 @@ impl ObservedTable {
         self.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
     }
 
-    /// Adds a rule without a jump to a chain of ours behind those of a chain that has such rules.
-    fn add_modelled(&mut self, name: &str, text: String, statement: Statement) {
-        let (statement, handle) = (Some(statement), None);
-        let line = Line { text, statement, jump: None, handle, ours: None, of_nftables: false };
-        if let Some(lines) = self.lines_mut(name) {
-            lines.push(line);
-        }
-    }
-
-    /// The last rule of a chain of ours, or of a shared one.
-    fn last_of(&mut self, name: &str) -> Option<&Line> {
-        self.lines_mut(name)?.last()
-    }
-
+    /// The rules of a chain of ours, or of a shared one.
     fn lines_mut(&mut self, name: &str) -> Option<&mut Vec<Line>> {
-        match Chain::from_name(name) {
-            Some(chain) => self.chains.get_mut(&chain),
-            None => self.hooks.get_mut(&Hook::ALL.into_iter().find(|hook| hook.name() == name)?),
+        if let Some(chain) = Chain::from_name(name) {
+            return Some(self.chains.entry(chain).or_default());
         }
+        let hook = Hook::ALL.into_iter().find(|hook| hook.name() == name)?;
+        Some(self.hooks.entry(hook).or_default())
     }
 
     /// Adds a rule behind those of its chain.
-    fn add(
-        &mut self,
-        family: Family,
-        name: &str,
-        text: String,
-        words: &[String],
-        statement: Option<Statement>,
-        of_nftables: bool,
-    ) {
-        let jump = words::target(words).and_then(Chain::from_name);
-        if let Some(chain) = Chain::from_name(name) {
-            let line = Line { text, statement, jump, handle: None, ours: None, of_nftables };
-            self.chains.entry(chain).or_default().push(line);
-        } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
-            let line = Line { text, statement, jump, handle: None, ours: None, of_nftables };
-            self.hooks.entry(hook).or_default().push(line);
-        } else {
-            let rule = live_rule(family, text).of_nftables(of_nftables);
-            self.foreign.entry(name.to_owned()).or_default().push(rule);
-            if let Some(chain) = jump {
-                self.held.insert(chain, name.to_owned());
-            }
+    fn add(&mut self, family: Family, name: &str, line: Line) {
+        if let Some(lines) = self.lines_mut(name) {
+            lines.push(line);
+            return;
         }
+        self.held.extend(line.jump.map(|chain| (chain, name.to_owned())));
+        self.foreign.entry(name.to_owned()).or_default().push(line.live(family));
     }
 }
 

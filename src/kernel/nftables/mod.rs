@@ -2,7 +2,6 @@
 
 mod commit;
 mod device;
-mod save_mark;
 mod staged;
 mod whole_tables;
 
@@ -11,7 +10,9 @@ use std::io;
 
 pub use commit::{Live, delete_tables_at};
 pub use nfnetlink::nftables::{Client, Family as TableFamily, Table, TableName};
-pub use whole_tables::{members, read, read_without_elements, tables_in_path, try_scratch, write, write_by};
+pub use whole_tables::{
+    limit_save_mark, members, read, read_without_elements, tables_in_path, try_scratch, write, write_by,
+};
 
 use super::netlink::{BatchError, Message, Reply, Socket};
 

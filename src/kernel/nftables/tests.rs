@@ -104,8 +104,7 @@ fn rules_that_store_marks_are_limited_to_lo_and_no_others_change() {
         }";
         run_with_input("nft", &["-f", "-"], table);
         let name = TableName::new(TableFamily::Inet, "istio-proxy-mangle");
-        let mut nftables = Nftables::open().unwrap();
-        assert_eq!(nftables.limit_save_mark(&name).unwrap(), 2);
+        assert_eq!(limit_save_mark(&name).unwrap(), 2);
         let listed = run("nft", &["list", "table", "inet", "istio-proxy-mangle"]);
         let rules: Vec<&str> = listed.lines().map(str::trim).skip(3).take(5).collect();
         assert_eq!(
@@ -118,8 +117,8 @@ fn rules_that_store_marks_are_limited_to_lo_and_no_others_change() {
                 "ct mark 0x00000009 meta mark set ct mark",
             ]
         );
-        assert_eq!(nftables.limit_save_mark(&name).unwrap(), 0);
+        assert_eq!(limit_save_mark(&name).unwrap(), 0);
         let absent = TableName::new(TableFamily::Inet, "istio-proxy-raw");
-        assert_eq!(nftables.limit_save_mark(&absent).unwrap(), 0);
+        assert_eq!(limit_save_mark(&absent).unwrap(), 0);
     });
 }

@@ -1,5 +1,6 @@
 //! Tables of native nftables: reads, replaces and tests whole tables.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -8,12 +9,14 @@ use nfnetlink::nftables::{
     Members, MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
-use super::commit::{Live, failed};
+use super::commit::{Live, commit, failed};
 use super::{inet, staged};
 use crate::ordered::Ordered as _;
 
 /// A table that exists within one transaction only.
 const SCRATCH: &str = "istio-iptables-scratch";
+/// The name of `lo` as the kernel compares it: `IFNAMSIZ` bytes.
+const LO: &[u8; 16] = b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// The tables of the family `inet` with these names, as far as they exist.
 ///
@@ -92,6 +95,38 @@ fn delete_dormant(client: &mut Client, dormant: &[TableName], tables: &[Table]) 
         batch.delete_table(&table.name);
     }
     if batch.is_empty() { Ok(()) } else { client.commit(&batch) }
+}
+
+/// Limits the rules of a table that store packet marks in connections to packets from `lo`, in one
+/// transaction; those that look at an input interface already stay as they are. Returns how many there were.
+///
+/// # Errors
+/// What the kernel refuses; then nothing is changed.
+pub fn limit_save_mark(name: &TableName) -> Result<usize, CommitError> {
+    let saves = |rule: &Rule| {
+        let has = |is: fn(&Expression) -> bool| rule.expressions.iter().any(is);
+        has(|found| matches!(found, Expression::SetCt { key: CtKey::Mark, .. }))
+            && !has(|found| matches!(found, Expression::Meta { key: MetaKey::InInterface, .. }))
+    };
+    let (live, mut client) = super::Nftables::open().and_then(Live::list).map_err(failed)?;
+    let limited = Cell::new(0);
+    commit(&mut client, live, &[], |client, _| {
+        let mut batch = Batch::new();
+        let Some(before) = client.table(name)? else { return Ok(batch) };
+        let mut table = before.clone();
+        limited.set(0);
+        let rules = table.chains.iter_mut().flat_map(|chain| &mut chain.rules);
+        for rule in rules.filter(|rule| saves(rule)) {
+            rule.expressions.splice(0..0, [Expression::meta(MetaKey::InInterface), Expression::equal(*LO)]);
+            limited.set(limited.get() + 1);
+        }
+        if limited.get() > 0 {
+            let named = before.sets.iter().filter(|set| !set.anonymous);
+            batch.replace_content(&before, &table, &named.map(|set| set.name.clone()).into_set());
+        }
+        Ok(batch)
+    })?;
+    Ok(limited.get())
 }
 
 /// Whether the kernel takes everything that native rules consist of: tried in a transaction that makes a
