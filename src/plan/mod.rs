@@ -139,11 +139,13 @@ impl CurrentState {
     /// What decides which conntrack entries are stale.
     fn tracked(&self, desired: &DesiredState) -> conntrack::ObservedState<'_> {
         let Self { rules, native, entries, .. } = self;
+        // Where no flow is tracked, none changes.
+        let is_tracked = *entries != conntrack::TrackingState::None;
         let flows = || conntrack::native_flows(native, &nft::tables(&desired.rules));
         let native = if native.is_empty() {
             conntrack::Native::Absent
         } else if native.is_ours() {
-            conntrack::Native::Replaced(flows())
+            conntrack::Native::Replaced(if is_tracked { flows() } else { PerFamily::new() })
         } else {
             conntrack::Native::Unread
         };

@@ -33,6 +33,9 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &ObservedState<'_>) -> 
 /// The flows that a replacement of native tables sends another way, in each family in which it does.
 #[must_use]
 pub fn native_flows(live: &nft::LiveTables, desired: &[NativeTable]) -> PerFamily<DnsFlows> {
+    if live.differing(desired).is_empty() {
+        return PerFamily::new();
+    }
     let desired: Vec<_> = desired.iter().map(nft::encode).collect();
     let changed = |family: Family| {
         let (before, after) = (Path::native(live.tables(), family), Path::native(&desired, family));
