@@ -45,6 +45,7 @@ pub fn runtime(
     let owners = Owners::of(&found.found, &tcp().map(|socket| socket.inode).collect::<Vec<_>>());
     unread.extend(hidden(tcp(), &owners));
     let (processes, captured_proxy) = exempt(&config.traffic.proxy, (&inodes, &owners), &found, &mut unread);
+    let declared_ports = processes::declared_ports(processes.iter().map(|process| process.pid));
     let connections = connections(network, &ids).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
@@ -76,6 +77,7 @@ pub fn runtime(
         processes,
         captured_proxy,
         app,
+        declared_ports,
         connections,
         translated_servers,
         programs,

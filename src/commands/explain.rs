@@ -44,14 +44,15 @@ pub(super) fn explain(
         let (config, mut live, unread) =
             live(apply::live_inspection::rules(host, run.backend)?, &config, &network, run.local_resolver);
         let is_read = unread.is_empty();
-        if query.destination.is_none() || query.expected.is_some() {
-            live.notices.extend(unread);
-        }
+        live.notices.extend(unread);
         (config, Some(live), is_read)
     } else {
         (config, None, true)
     };
-    let pod = explain::Pod { config: &config, given, network: &network, live };
+    let mut pod = explain::Pod { config: &config, given, network: &network, live };
+    if query.destination.is_none() {
+        pod.note_missing_listeners();
+    }
     let explain::Report { text, is_as_expected } = explain::report(query, &pod);
     // What was not read may be a problem.
     let is_certain = is_as_expected && (is_read || query.expected.is_none());
@@ -105,6 +106,7 @@ fn all_traffic(
     let own = apply::live_inspection::rules_of(&current);
     let (config, mut live, unread) = live(own, &config, &network, run.local_resolver);
     live.notices.extend(unread);
-    let pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
+    let mut pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
+    pod.note_missing_listeners();
     Ok(explain::pod_report(&pod, &live, &counters))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::model::Family;
 use crate::text::count;
 
-use super::{CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups};
+use super::{CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups, Traffic};
 
 impl fmt::Display for CaptureConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,6 +51,14 @@ impl fmt::Display for CaptureConfig {
 }
 
 impl CaptureConfig {
+    /// Whether no packet gets to the proxy.
+    #[must_use]
+    pub fn captures_nothing(&self) -> bool {
+        let Traffic { inbound, outbound, .. } = &self.traffic;
+        let has_outbound = outbound.ranges != OutboundRanges::None || !outbound.ports.is_empty();
+        *inbound == InboundPorts::None && !has_outbound && self.dns == Dns::Off
+    }
+
     fn outbound_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outbound = &self.traffic.outbound;
         let some = |number: usize, what: &str| (number > 0).then(|| count(number, what));

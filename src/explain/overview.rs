@@ -82,8 +82,9 @@ impl Kinds<'_> {
     fn port_of_app(&self, is_open: &dyn Fn(u16) -> bool) -> u16 {
         let any = default_port(self.pod, self.family, is_open);
         let known = self.pod.captured_ports();
-        let first = known.iter().copied().find(|port| is_open(*port));
-        first.filter(|_| !known.contains(&any)).unwrap_or(any)
+        let declared = self.pod.live.iter().flat_map(|live| &live.runtime.declared_ports);
+        let mut named = known.iter().chain(declared).copied();
+        named.find(|port| is_open(*port)).filter(|_| !known.contains(&any)).unwrap_or(any)
     }
 
     fn outbound(&mut self) {

@@ -92,7 +92,7 @@ pub fn pod_report(pod: &Pod<'_>, live: &LiveState, counters: &PerFamily<Counters
     });
     PodReport {
         verdict: text::verdict(&problems),
-        notes: text::notes(live, &problems).map(str::to_owned).collect(),
+        notes: pod.live.iter().flat_map(|live| text::notes(live, &problems)).map(str::to_owned).collect(),
         chains: chains.collect(),
         proxy_ports: runtime::proxy_ports(live, pod),
         app_listeners: app_listeners

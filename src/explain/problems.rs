@@ -28,6 +28,10 @@ use crate::text::one_line;
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
 
+/// What a pod without inbound traffic has in common with one whose app has ended.
+const NOTHING_LISTENS: &str = "no process of the app listens on a captured TCP port: calls of clients fail; \
+                               `--from outside --to ADDRESS:PORT` asks about one";
+
 /// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for
 /// foreign rules.
 pub(super) fn problems(rows: &[Row], live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
@@ -154,6 +158,10 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
             problems.push(Finding::new(Problem::BrokenChain, cause));
         }
     }
+    if config.captures_nothing() && problems.is_empty() {
+        let cause = "the rules name no inbound port and no outbound range or port: every connection goes where it was sent";
+        problems.push(Finding::new(Problem::CapturesNothing, cause));
+    }
     // Rules in a table that is switched off are there again with it.
     if live.dormant.is_empty() {
         problems.extend(without_rules(Problem::Ipv4NotCaptured, (Family::V4, Family::V6), live, pod));
@@ -201,16 +209,25 @@ fn of_pod(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         let cause = format!("{older} open connections began before capture and are not captured");
         problems.push(Finding::new(Problem::OlderConnections, cause));
     }
-    if let InboundPorts::Only(ports) = &pod.config.traffic.inbound {
-        let wanted = addresses(pod.network);
-        let unserved = |port: &Port| app_not_listening(port.number(), &wanted, live, Some(pod));
-        problems.extend(ports.iter().filter_map(unserved));
-    }
+    problems.extend(unserved_ports(live, pod));
     let captured: Vec<Family> =
         live.rules.iter().filter(|(_, rules)| rules.has_ours()).map(|(family, _)| *family).collect();
     let on_interfaces = pod.captured_ports().into_iter();
     problems.extend(on_interfaces.filter_map(|port| app_on_interface(port, &captured, live)));
     problems
+}
+
+/// The ports without a listener that the options list, or the pod declares.
+fn unserved_ports(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
+    let wanted = addresses(pod.network);
+    let unserved = |port| app_not_listening(port, &wanted, live, Some(pod));
+    let mut found: Vec<Finding> = pod.listed_ports().filter_map(unserved).collect();
+    let declared = pod.declared_ports().filter_map(unserved);
+    found.extend(declared.map(|finding| {
+        let cause = format!("{}; the pod declares this port (containerPort)", finding.cause);
+        Finding { cause, ..finding }
+    }));
+    found
 }
 
 /// The resolver in the pod whose own queries are captured: the proxy asks it, and it asks the proxy.
@@ -229,6 +246,36 @@ fn dns_loop(live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
 }
 
 impl Pod<'_> {
+    /// The inbound ports that the options list.
+    fn listed_ports(&self) -> impl Iterator<Item = u16> {
+        let listed: &[Port] =
+            if let InboundPorts::Only(ports) = &self.config.traffic.inbound { ports } else { &[] };
+        listed.iter().map(|port| port.number())
+    }
+
+    /// The captured ports that the pod declares, and the options do not list.
+    fn declared_ports(&self) -> impl Iterator<Item = u16> {
+        let inbound = &self.config.traffic.inbound;
+        let declared = self.live.iter().flat_map(|live| &live.runtime.declared_ports).copied();
+        let is_all = matches!(inbound, InboundPorts::All { .. });
+        declared.filter(move |port| is_all && *port != 0 && inbound.captures(*port))
+    }
+
+    /// Whether a client may expect that the app listens on the port.
+    pub(super) fn is_port_of_app(&self, port: u16) -> bool {
+        self.listed_ports().chain(self.declared_ports()).any(|known| known == port)
+    }
+
+    /// Notes that no port of the app is known, and none is open: that may be meant.
+    pub fn note_missing_listeners(&mut self) {
+        let is_known = self.listed_ports().chain(self.captured_ports()).next().is_some();
+        let is_open = self.config.traffic.inbound != InboundPorts::None;
+        let Some(live) = self.live.as_mut().filter(|_| is_open && !is_known) else { return };
+        if live.has_rules() && live.runtime.listeners.is_some() && live.runtime.declared_ports.is_empty() {
+            live.notices.push(NOTHING_LISTENS.to_owned());
+        }
+    }
+
     /// The captured ports on which processes other than the proxy listen.
     pub(super) fn captured_ports(&self) -> BTreeSet<u16> {
         let listeners = self.live.iter().flat_map(|live| live.runtime.listeners.iter().flatten());

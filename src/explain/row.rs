@@ -7,7 +7,7 @@ use super::packet::{Packet, Process};
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
 use super::rules::Rules;
-use super::unserved::forwarded_behind;
+use super::unserved::{forwarded_behind, unserved};
 use super::walk::{Sent, Step, Verdict, Walk};
 use super::{LiveState, Pod};
 use crate::finding::{self, Finding, Subject};
@@ -35,6 +35,8 @@ pub struct Row {
     pub question: String,
     /// What is wrong with it in a live pod.
     pub(super) problems: Vec<Problem>,
+    /// Whether it is captured for a port of the app on which nothing listens.
+    pub is_unserved: bool,
 }
 
 /// The sender of a packet.
@@ -130,15 +132,31 @@ impl Row {
         let (family, verdict) = (packet.family(), walk.verdict);
         let live = pod.live.as_ref();
         let problems = live.map(|live| problems(packet, (walk, reason), live, pod)).unwrap_or_default();
+        let is_unserved = live.is_some_and(|live| {
+            let is_expected = packet.is_inbound
+                && packet.transport == Transport::Tcp
+                && pod.is_port_of_app(packet.destination.port());
+            is_expected && unserved(packet, walk, live, pod).is_some()
+        });
         let sender = sender(packet, pod);
         let (packet, question) = (packet.to_string(), question(packet, sender));
-        Self { kind, family, packet, sender, verdict, reason: reason.clone(), question, problems }
+        Self {
+            kind,
+            family,
+            packet,
+            sender,
+            verdict,
+            reason: reason.clone(),
+            question,
+            problems,
+            is_unserved,
+        }
     }
 
     /// Whether something is wrong with it.
     #[must_use]
     pub const fn is_unexpected(&self) -> bool {
-        !self.problems.is_empty()
+        !self.problems.is_empty() || self.is_unserved
     }
 }
 

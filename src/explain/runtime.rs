@@ -32,6 +32,8 @@ pub struct Runtime {
     pub captured_proxy: Option<Owner>,
     /// The user and the group of the process of the app that listens on the lowest port.
     pub app: Option<Owner>,
+    /// The TCP ports that the containers of the pod declare; none if that is not known.
+    pub declared_ports: Vec<u16>,
     /// Open TCP connections with other hosts whose destination is not translated.
     pub connections: Vec<Connection>,
     /// The name servers whose queries get another destination before the rules.

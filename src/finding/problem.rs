@@ -5,6 +5,8 @@
 pub enum Problem {
     /// No rule of ours is there.
     NoRules,
+    /// Rules of ours are there, for no port and no range.
+    CapturesNothing,
     /// The pod has an IPv4 address and rules of IPv6 only.
     Ipv4NotCaptured,
     /// A table of ours is switched off.
@@ -74,8 +76,9 @@ pub struct Spec {
 
 impl Problem {
     /// The problems, the most harmful first.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoRules,
+        Self::CapturesNothing,
         Self::Ipv4NotCaptured,
         Self::Dormant,
         Self::Lockdown,
@@ -114,6 +117,11 @@ impl Problem {
                 "no-rules",
                 "no capture rule is live",
                 "`istio-iptables` with the pod's options writes them; in a cluster: `kubectl delete pod NAME`",
+            ),
+            Self::CapturesNothing => (
+                "captures-nothing",
+                "the capture rules capture nothing",
+                "`-i '*'` and `-b '*'` beside the pod's other options capture all traffic; pods that are not to be captured need no rules",
             ),
             Self::Ipv4NotCaptured => (
                 "ipv4-not-captured",

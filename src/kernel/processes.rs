@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::{netns, procfs, recording};
 
 /// A process.
@@ -118,6 +120,30 @@ fn process(path: &Path, pid: u32) -> Option<Process> {
         mounts: mounts.map(|mounts| mounts.to_string_lossy().into_owned()),
     })
 }
+
+/// The TCP ports that the containers of the pod declare, which the injector gives to the proxy. None if no
+/// process of it may be read.
+#[must_use]
+pub fn declared_ports(processes: impl Iterator<Item = u32>) -> Vec<u16> {
+    let mut pids: Vec<u32> = processes.collect();
+    let text = recording::optional(|| {
+        recording::text("ports that the pod declares", &mut || {
+            let listed = pids.drain(..).find_map(|pid| {
+                let environment = procfs::read(format!("/proc/{pid}/environ")).ok()?;
+                let listed = environment.split('\0').find_map(|one| one.strip_prefix(DECLARED_PORTS))?;
+                serde_json::from_str::<Vec<Value>>(listed).ok()
+            });
+            let is_tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|name| name == "TCP");
+            let listed = listed.unwrap_or_default();
+            let ports = listed.iter().filter(is_tcp).filter_map(|port| port["containerPort"].as_u64());
+            Ok(ports.map(|port| format!("{port}\n")).collect())
+        })
+    });
+    text.unwrap_or_default().lines().filter_map(|port| port.parse().ok()).collect()
+}
+
+/// The variable of the proxy's container with these ports, in JSON.
+const DECLARED_PORTS: &str = "ISTIO_META_POD_PORTS=";
 
 /// Whether a process has this socket open.
 #[must_use]

@@ -35,6 +35,7 @@ mod dns;
 mod dns_changes;
 mod dropped_syns;
 mod dry_runs;
+mod eight_pods;
 mod ended_connections;
 mod established;
 mod expected_answers;
