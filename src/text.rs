@@ -24,6 +24,28 @@ pub fn path_shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
+/// The most characters of a verdict.
+pub const WIDEST: usize = 100;
+/// Ends a verdict that goes on below.
+const MORE: &str = " ...";
+
+/// A verdict as the first line of a report, up to a word, and what of it goes on below.
+#[must_use]
+pub fn first_line(whole: &str) -> (String, &str) {
+    if whole.chars().count() <= WIDEST {
+        return (whole.to_owned(), "");
+    }
+    let mut short = String::new();
+    for word in whole.split_inclusive(' ') {
+        if short.chars().count() + word.chars().count() > WIDEST - MORE.len() {
+            break;
+        }
+        short.push_str(word);
+    }
+    let rest = whole.get(short.len()..).unwrap_or_default();
+    ([short.trim_end(), MORE].concat(), rest)
+}
+
 /// `text` in lines of at most `width` characters, broken between words; what goes on is indented. Sequences
 /// that colour text (`ESC [ ... m`) have no width.
 #[must_use]

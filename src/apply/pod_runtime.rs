@@ -26,7 +26,6 @@ pub fn runtime(
     own: &PerFamily<FamilyRules>,
     config: &CaptureConfig,
     network: &Network,
-    local_resolver: Option<IpAddr>,
 ) -> (Runtime, Vec<String>) {
     let mut unread = Vec::new();
     let ids = OwnerIds::read().unwrap_or_else(|error| {
@@ -81,7 +80,7 @@ pub fn runtime(
         connections,
         translated_servers,
         programs,
-        local_resolver,
+        ..Runtime::default()
     };
     (runtime, unread)
 }
@@ -186,13 +185,17 @@ fn exempt(
     }));
     let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
     // The proxy may run as another user than rules exempt.
-    let listening = found.iter().find(|one| owners.has_one(one.pid, listeners));
+    let is_listening = |one: &&processes::Process| owners.has_one(one.pid, listeners);
+    let listening = exempt.iter().copied().find(is_listening).or_else(|| found.iter().find(is_listening));
     let captured = listening.filter(|proxy| exempt.iter().all(|one| one.mounts != proxy.mounts));
     let captured = captured.map(|proxy| Owner { uid: proxy.uid, gid: proxy.gid });
     let container = listening.and_then(|process| process.mounts.clone());
+    // What is visible shares no container with a proxy that is not.
+    let is_hidden = listening.is_none() && listeners.iter().any(|inode| owners.is_hidden(*inode));
     let of = |process: &processes::Process| {
         let processes::Process { pid, name, uid, gid, mounts } = process.clone();
-        let is_proxy = container.as_ref().map(|container| mounts.as_ref() == Some(container));
+        let is_proxy = container.as_ref().zip(mounts.as_ref()).map(|(container, mounts)| container == mounts);
+        let is_proxy = is_proxy.or_else(|| is_hidden.then_some(false));
         Process { pid, name, uid, gid, is_proxy }
     };
     (exempt.into_iter().map(of).collect(), captured)

@@ -1,7 +1,5 @@
 //! `check`: the live rules against those of the options, or those that they come from.
 
-use std::net::IpAddr;
-
 use super::capture::{decide, desired, warn_of_name_servers};
 use super::check_format;
 use super::diff;
@@ -16,6 +14,7 @@ use crate::config::{
 use crate::diff::Conclusion;
 use crate::exit::Exit;
 use crate::explain;
+use crate::facts::NameServers;
 use crate::finding::{Finding, Problem};
 use crate::kernel::process::Host;
 use crate::model::Backend;
@@ -49,15 +48,13 @@ pub(super) fn compared(
 ) -> Result<Differences, Failure> {
     let mut found =
         apply::differences::differences_from(current, &desired(config, Action::Apply, false), run);
-    let wide = config.traffic.outbound.wide_exclusion();
-    found.notices.others.extend(wide.map(|ranges| Finding::new(Problem::WideExclusion, ranges)));
     let link_local = Notice::of_link_local_name_server(config);
     let link_local = link_local.map(|notice| Finding::new(Problem::NotEvaluated, notice.to_string()));
     found.notices.others.extend(link_local);
     // What a run would change may be the cause.
     if found.others.is_empty() {
         let own = own.unwrap_or_else(|| apply::live_inspection::rules_of(current));
-        add_of_live(&mut found, own, (config, given), run.local_resolver)?;
+        add_of_live(&mut found, own, (config, given), &run.name_servers)?;
     }
     Ok(found)
 }
@@ -69,12 +66,12 @@ fn add_of_live(
     found: &mut Differences,
     own: LiveInspection,
     (config, given): (&CaptureConfig, &[GivenOption]),
-    local_resolver: Option<IpAddr>,
+    name_servers: &NameServers,
 ) -> Result<(), Failure> {
     let network = network()?;
     // Facts of name servers are recorded for the live rules only.
     let is_same = found.is_same();
-    let runtime = || apply::pod_runtime::runtime(&own.rules, config, &network, local_resolver);
+    let runtime = || apply::pod_runtime::runtime(&own.rules, config, &network);
     let whole = is_same.then(runtime);
     let (runtime, unread) = whole.unwrap_or_else(|| {
         (
@@ -101,7 +98,7 @@ fn add_of_live(
     deciding.splice(0..0, lost);
     // Not before: rules are compared whether a proxy runs or not.
     if let Some(live) = &mut pod.live {
-        live.runtime = runtime;
+        live.runtime = explain::Runtime { name_servers: name_servers.clone(), ..runtime };
     }
     deciding.extend(explain::lost_at_proxy(&pod));
     if is_same {

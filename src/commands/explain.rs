@@ -1,7 +1,5 @@
 //! `explain`: what happens to a packet, of the options or in a live pod.
 
-use std::net::IpAddr;
-
 use super::interfaces;
 use super::namespace::{enter, enter_settled, network};
 use crate::apply::live_inspection::LiveInspection;
@@ -9,6 +7,7 @@ use crate::apply::{self, Access};
 use crate::config::{CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions};
 use crate::exit::Exit;
 use crate::explain;
+use crate::facts::NameServers;
 use crate::kernel::process::Host;
 use crate::model::Network;
 use crate::report::Failure;
@@ -42,7 +41,7 @@ pub(super) fn explain(
     }
     let (config, live, is_read) = if query.live {
         let (config, mut live, unread) =
-            live(apply::live_inspection::rules(host, run.backend)?, &config, &network, run.local_resolver);
+            live(apply::live_inspection::rules(host, run.backend)?, &config, &network, &run.name_servers);
         let is_read = unread.is_empty();
         live.notices.extend(unread);
         (config, Some(live), is_read)
@@ -65,12 +64,13 @@ pub(super) fn live(
     mut own: LiveInspection,
     config: &CaptureConfig,
     network: &Network,
-    local_resolver: Option<IpAddr>,
+    name_servers: &NameServers,
 ) -> (CaptureConfig, explain::LiveState, Vec<String>) {
     let nearest = own.nearest_config(config, network);
     own.find_foreign(&nearest);
     let config = nearest.config;
-    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network, local_resolver);
+    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, network);
+    let runtime = explain::Runtime { name_servers: name_servers.clone(), ..runtime };
     (config, explain::LiveState { runtime, ..own.live }, unread)
 }
 
@@ -104,7 +104,7 @@ fn all_traffic(
     let counters = apply::show::counters(&current);
     let (config, _) = intent.decide(&network);
     let own = apply::live_inspection::rules_of(&current);
-    let (config, mut live, unread) = live(own, &config, &network, run.local_resolver);
+    let (config, mut live, unread) = live(own, &config, &network, &run.name_servers);
     live.notices.extend(unread);
     let mut pod = explain::Pod { config: &config, given, network: &network, live: Some(live.clone()) };
     pod.note_missing_listeners();

@@ -21,7 +21,7 @@ pub fn older_connections(host: &impl Host, resolved: Resolved) -> Result<Vec<Con
     let network = network()?;
     let (config, _) = intent.decide(&network);
     let own = apply::live_inspection::rules(host, run.backend)?;
-    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, &network, None);
+    let (runtime, unread) = apply::pod_runtime::runtime(&own.rules, &config, &network);
     unread.iter().for_each(|problem| log::debug!("{problem}"));
     let live = LiveState { runtime, ..own.live };
     Ok(older_than_capture(&live, &config, &network).into_iter().copied().collect())

@@ -135,8 +135,9 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     // The file of the caller says nothing of another network namespace.
     let resolv_conf =
         files.resolv_conf.as_ref().ok().filter(|_| reader.given(Key::NetworkNamespace).is_none());
-    let local_resolver = resolv_conf.and_then(|text| facts::name_servers(text).loopback());
-    let run = run_options::run(&mut reader, local_resolver);
+    let name_servers = resolv_conf.map(|text| facts::name_servers(text)).unwrap_or_default();
+    let local_resolver = name_servers.loopback();
+    let run = run_options::run(&mut reader, name_servers);
     let intent = read_intent(&mut reader, files, local_resolver);
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();

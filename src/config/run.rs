@@ -1,10 +1,10 @@
 //! Run options: action, backend, validation.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::Key;
+use crate::facts::NameServers;
 use crate::model::{Backend, Port, Variant};
 
 /// The action of a run.
@@ -145,6 +145,6 @@ pub struct RunOptions {
     /// pod's network: rules with which the kernel drops them there are not written, and those of a run that
     /// fails stay, as nothing runs in the pod then.
     pub pod_interface: Option<String>,
-    /// The name server of the pod's `/etc/resolv.conf` on a loopback address, if that file is known.
-    pub local_resolver: Option<IpAddr>,
+    /// The name servers of the pod's `/etc/resolv.conf`; none if that file is not known.
+    pub name_servers: NameServers,
 }

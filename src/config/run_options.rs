@@ -1,14 +1,13 @@
 //! The options that decide what a run does, apart from the rules.
 
-use std::net::IpAddr;
-
 use crate::cli::{Key, RawOptions, SubCommand};
+use crate::facts::NameServers;
 
 use super::reader::Reader;
 use super::run::{Action, NetworkNamespace, RunOptions, Validation};
 use super::{backend, values};
 
-pub(super) fn run(reader: &mut Reader<'_>, local_resolver: Option<IpAddr>) -> Option<RunOptions> {
+pub(super) fn run(reader: &mut Reader<'_>, name_servers: NameServers) -> Option<RunOptions> {
     let clean = reader.boolean(Key::CleanupOnly) || reader.raw.command == SubCommand::Cleanup;
     let dry_run = reader.boolean(Key::DryRun);
     let skip_rule_apply = reader.boolean(Key::SkipRuleApply);
@@ -26,7 +25,7 @@ pub(super) fn run(reader: &mut Reader<'_>, local_resolver: Option<IpAddr>) -> Op
         network_namespace: network_namespace(reader),
         cni_mode: reader.boolean(Key::CniMode),
         pod_interface: None,
-        local_resolver,
+        name_servers,
     };
     // The parser of the command line has read it.
     reader.required(Key::Config, values::config_file);

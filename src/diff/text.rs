@@ -13,7 +13,7 @@ use super::set::Set;
 use super::witness::{is_usual_source, protocol_name};
 use super::{Compared, Conclusion};
 use crate::model::Family;
-use crate::text::{count, one_line};
+use crate::text::{count, first_line, one_line};
 
 /// Most kinds of differences, and rules, that are listed.
 const MOST: usize = 8;
@@ -38,15 +38,16 @@ pub(super) fn text(compared: &Compared<'_>) -> String {
             writeln!(text, "equal for all {families} packets ({} compared)", count(classes, "class"))
         }
         (Conclusion::Different, Some(first)) => {
-            let _ = writeln!(text, "different: {}", first.witness);
+            let (line, _) = first_line(&format!("different: {}", first.witness.summary()));
+            let _ = writeln!(text, "{line}\n  packet   {}", first.witness);
             details(&mut text, first, compared);
             Ok(())
         }
         (Conclusion::Different | Conclusion::NotProved, _) => {
             writeln!(
                 text,
-                "not proved for all {families} packets: no difference found, but some rules cannot be evaluated: packets that they match \
-                 may be treated differently"
+                "not proved for all {families} packets: some rules cannot be evaluated\n  \
+                 no difference was found; packets that these rules match may be treated differently"
             )
         }
     };

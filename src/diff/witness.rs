@@ -9,6 +9,7 @@ use super::field::{
     UDP, address_number, address_of, addresses, loopback_addresses, loopback_interface, name_number, name_of,
 };
 use super::set::Set;
+use crate::explain::first_host;
 use crate::model::{Family, Network};
 
 /// A port that clients get.
@@ -72,7 +73,7 @@ impl Witness {
         let mut chosen = Self { family, cost: 0, values: [0; Field::ALL.len()], question: None };
         for field in Field::ALL {
             let usual = chosen.usual(field, usual);
-            let (value, cost) = choose(field, class.get(field), &usual);
+            let (value, cost) = choose((family, field), class.get(field), &usual);
             chosen.cost += cost;
             chosen.set(field, value);
         }
@@ -245,9 +246,14 @@ pub(super) fn is_usual_source(family: Family, values: &Set) -> bool {
 }
 
 /// A value out of a set, and what it costs.
-fn choose(field: Field, values: &Set, usual: &[u128]) -> (u128, usize) {
+fn choose((family, field): (Family, Field), values: &Set, usual: &[u128]) -> (u128, usize) {
     if let Some(at) = usual.iter().position(|value| values.contains(*value)) {
         return (usual.get(at).copied().unwrap_or_default(), at);
+    }
+    if matches!(field, Field::Source | Field::Destination)
+        && let Some(host) = values.ranges().iter().find_map(|range| first_host(family, *range))
+    {
+        return (host, UNUSUAL);
     }
     // Not the first address of a network, nor port 0, if there is another one.
     let of = |(first, last): &(u128, u128)| match field {
@@ -301,30 +307,55 @@ pub(super) fn protocol_name(number: u128) -> String {
     }
 }
 
-impl fmt::Display for Witness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Witness {
+    fn socket(&self, address: Field, port: Field) -> String {
+        let socket = self.address(address, port);
+        let has_ports = [TCP, UDP].contains(&self.get(Field::Protocol));
+        if has_ports { socket.to_string() } else { socket.ip().to_string() }
+    }
+
+    /// The protocol, and the state of the connection.
+    fn kind(&self) -> String {
         let protocol = self.get(Field::Protocol);
-        let has_ports = [TCP, UDP].contains(&protocol);
-        let socket = |address, port| {
-            let socket = self.address(address, port);
-            if has_ports { socket.to_string() } else { socket.ip().to_string() }
-        };
-        let mut sender = match (self.get(Field::Uid), self.get(Field::Gid)) {
-            _ if self.is_inbound() => "outside the pod".to_owned(),
-            (NO_SOCKET, _) => "the kernel, without a socket,".to_owned(),
-            (uid, gid) => format!("a process with uid {uid}, gid {gid}"),
-        };
-        let _ = write!(sender, " ({})", socket(Field::Source, Field::SourcePort));
         let state = match self.get(Field::State) {
             NEW => "first packet of a connection",
             ESTABLISHED => "packet of an established connection",
             _ => "packet in conntrack state INVALID",
         };
-        write!(f, "{}, {state}", protocol_name(protocol))?;
-        if protocol == TCP && (self.get(Field::Syn) == 1) != self.opens() {
-            f.write_str(if self.opens() { " without SYN" } else { " with SYN" })?;
-        }
-        write!(f, ", from {sender} to {}", socket(Field::Destination, Field::DestinationPort))?;
+        let flags = match (self.opens(), self.get(Field::Syn) == 1) {
+            (true, false) if protocol == TCP => " without SYN",
+            (false, true) if protocol == TCP => " with SYN",
+            _ => "",
+        };
+        format!("{}, {state}{flags}", protocol_name(protocol))
+    }
+
+    /// What fits into a line: where it goes, and who sends it.
+    pub(super) fn summary(&self) -> String {
+        let sender = match (self.get(Field::Uid), self.get(Field::Gid)) {
+            _ if self.is_inbound() => "outside".to_owned(),
+            (NO_SOCKET, _) => "the kernel".to_owned(),
+            (uid, gid) => format!("uid {uid}, gid {gid}"),
+        };
+        let to = self.socket(Field::Destination, Field::DestinationPort);
+        format!("{}, to {to} from {sender}", self.kind())
+    }
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sender = match (self.get(Field::Uid), self.get(Field::Gid)) {
+            _ if self.is_inbound() => "outside the pod".to_owned(),
+            (NO_SOCKET, _) => "the kernel, without a socket,".to_owned(),
+            (uid, gid) => format!("a process with uid {uid}, gid {gid}"),
+        };
+        let _ = write!(sender, " ({})", self.socket(Field::Source, Field::SourcePort));
+        write!(
+            f,
+            "{}, from {sender} to {}",
+            self.kind(),
+            self.socket(Field::Destination, Field::DestinationPort)
+        )?;
         let way = match self.get(Field::Path) {
             FROM_OUTSIDE => "arriving on",
             FORWARDED => "forwarded, arriving on",

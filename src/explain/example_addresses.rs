@@ -74,6 +74,18 @@ pub(super) fn server_in(range: &IpNetwork, network: &Network) -> IpAddr {
     first.unwrap_or(range.ip())
 }
 
+/// The first address of a range that a host can have, as a number: neither of `0.0.0.0/8` nor below
+/// `64:ff9b::`, none of multicast or reserved ranges, and not that of a network itself. `None` if none is.
+pub(crate) fn first_host(family: Family, (first, last): (u128, u128)) -> Option<u128> {
+    let (lowest, end) = match family {
+        Family::V4 => (1 << 24, 0xe0 << 24),
+        Family::V6 => (0x0064_ff9b << 96, 0xff << 120),
+    };
+    let is_one = first == last && first >= lowest;
+    let number = if is_one { first } else { first.max(lowest).checked_add(1)? };
+    (number <= last && number < end).then_some(number)
+}
+
 /// The address of a pod that has none yet.
 pub(super) const fn any_pod(family: Family) -> IpAddr {
     in_family(POD, family)

@@ -58,6 +58,7 @@ pub use bpf_program::{BpfProgram, Seen};
 pub use broken_chains::BrokenChain;
 pub use defaults::TestedFields;
 pub use entry::Entry;
+pub(crate) use example_addresses::first_host;
 pub use listener::{Listener, ListenerProblem};
 use matching::Words;
 pub use overview::query;
@@ -257,9 +258,9 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
             }
             Some(Answer::NotCaptured) => walk.verdict == Verdict::NotCaptured,
         };
-        let is_sure = || problems.is_empty() && is_certain(&packet, &walk, pod);
-        let is_as_expected = query.expected.is_none() || (is_wanted && is_sure());
         let otherwise = || unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
+        let is_sure = || problems.is_empty() && is_certain(&packet, &walk, pod) && otherwise().is_empty();
+        let is_as_expected = query.expected.is_none() || (is_wanted && is_sure());
         let text = match query.output {
             Output::Text if query.is_diagram => {
                 let verdict = text::headline(&packet, &walk, &reason, pod);
@@ -308,11 +309,12 @@ struct Overview {
 impl Overview {
     fn of(pod: &Pod<'_>) -> Self {
         let rules = pod.rules();
-        let rows = rows_of(pod.kinds(), &rules, pod);
+        let mut rows = rows_of(pod.kinds(), &rules, pod);
         let Some(live) = &pod.live else { return Self { rows, probes: Vec::new(), problems: Vec::new() } };
         let probes = rows_of(pod.probes(), &rules, pod);
         let all: Vec<_> = rows.iter().chain(&probes).cloned().collect();
         let problems = problems::problems(&all, live, pod);
+        row::add_probes(&mut rows, &probes);
         Self { rows, probes, problems }
     }
 }

@@ -9,6 +9,7 @@ use super::packet::Packet;
 use crate::config::{
     CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
 };
+use crate::facts::NameServers;
 use crate::model::{
     DNS_PORT, Family, InterfaceAddress, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport,
 };
@@ -127,18 +128,32 @@ impl Kinds<'_> {
     }
 
     fn dns(&mut self) {
-        let server = match (&self.config.dns, self.family) {
-            (Dns::Servers { v4, .. }, Family::V4) => v4.first().map(|server| IpAddr::from(*server)),
-            (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
-            (Dns::All | Dns::Off, _) => None,
-        };
-        let server = server.unwrap_or_else(|| default_server(self.pod, self.family));
+        let server = self.name_server().unwrap_or_else(|| default_server(self.pod, self.family));
         for (name, sender) in [("app", Sender::App), ("proxy", Sender::Proxy)] {
             for transport in [Transport::Udp, Transport::Tcp] {
                 let kind = format!("{name} to a name server, {}", transport.name().to_uppercase());
                 self.push(&kind, &PacketQuery { transport, ..query(sender) }, server, DNS_PORT.number());
             }
         }
+    }
+
+    /// The name server that a problem is about; else the first one that rules capture, or that the pod has.
+    fn name_server(&self) -> Option<IpAddr> {
+        let runtime = self.pod.live.as_ref().map(|live| &live.runtime);
+        let translated = runtime.and_then(|runtime| runtime.translated_servers.first());
+        let first = |servers: &NameServers| {
+            let local = servers.loopback();
+            let all = servers.v4.iter().map(|server| IpAddr::from(*server));
+            let all = local.into_iter().chain(all).chain(servers.v6.iter().map(|server| (*server).into()));
+            { all }.find(|server| self.family.has(*server))
+        };
+        let captured = match (&self.config.dns, self.family) {
+            (Dns::Servers { v4, .. }, Family::V4) => v4.first().map(|server| IpAddr::from(*server)),
+            (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
+            (Dns::All | Dns::Off, _) => None,
+        };
+        let translated = translated.map(|found| found.server.ip()).filter(|server| self.family.has(*server));
+        translated.or(captured).or_else(|| first(&runtime?.name_servers))
     }
 
     fn add(&mut self, kind: &str, sender: Sender, to: IpAddr, port: u16) {

@@ -232,7 +232,7 @@ fn unserved_ports(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
 
 /// The resolver in the pod whose own queries are captured: the proxy asks it, and it asks the proxy.
 fn dns_loop(live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
-    let server = live.runtime.local_resolver.filter(|_| config.dns == Dns::All)?;
+    let server = live.runtime.name_servers.loopback().filter(|_| config.dns == Dns::All)?;
     let to = SocketAddr::new(server, DNS_PORT.number());
     let uid = listener_at(to, Transport::Udp, live.runtime.listeners.as_ref()?)?.uid;
     let proxy = &config.traffic.proxy;

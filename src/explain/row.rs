@@ -160,6 +160,31 @@ impl Row {
     }
 }
 
+/// Most packets for foreign rules in a table.
+const MOST_PROBES: usize = 8;
+
+/// Adds to the kinds of traffic of each family the packets for foreign rules that show a problem which the
+/// usual kind of that sender, the first one, does not have.
+pub(super) fn add_probes(rows: &mut Vec<Row>, probes: &[Row]) {
+    let mut added: Vec<&Row> = Vec::new();
+    for probe in probes {
+        let is_of_both = |row: &&Row| (row.family, row.sender) == (probe.family, probe.sender);
+        let known = rows.iter().find(is_of_both).into_iter();
+        let known: Vec<&Row> = known.chain(added.iter().copied().filter(is_of_both)).collect();
+        let is_shown = |problem: &Problem| {
+            let mut others = known.iter().flat_map(|row| &row.problems);
+            problem.is_of_egress || others.any(|other| other.is_same(problem))
+        };
+        if added.len() < MOST_PROBES && !probe.problems.iter().all(is_shown) {
+            added.push(probe);
+        }
+    }
+    for probe in added {
+        let at = rows.iter().rposition(|row| row.family <= probe.family).map_or(0, |last| last + 1);
+        rows.insert(at, probe.clone());
+    }
+}
+
 fn sender(packet: &Packet, pod: &Pod<'_>) -> Side {
     match packet.process {
         Some(process) if process == pod.proxy() => Side::Proxy,

@@ -13,6 +13,7 @@ use super::rules::Rules;
 use super::walk::{Sent, Verdict};
 use super::{LiveState, Pod};
 use crate::config::{CaptureConfig, OwnerGroups, PacketQuery, Sender};
+use crate::facts::NameServers;
 use crate::finding::{Finding, Problem};
 use crate::model::{
     DNS_CAPTURE_PORT, Family, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Protocol, Transport,
@@ -40,8 +41,8 @@ pub struct Runtime {
     pub translated_servers: Vec<TranslatedServer>,
     /// BPF programs that may decide over packets.
     pub programs: Vec<BpfProgram>,
-    /// The name server on a loopback address that `/etc/resolv.conf` names, if that is known.
-    pub local_resolver: Option<IpAddr>,
+    /// The name servers that `/etc/resolv.conf` names; none if that is not known.
+    pub name_servers: NameServers,
 }
 
 /// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::defaults::{default_port, default_server};
-use super::example_addresses::server_in;
+use super::example_addresses::{first_host, server_in};
 use super::overview::{passthrough_query, pod_address, query};
 use super::packet::Packet;
 use super::row::is_captured_by_ours;
@@ -342,9 +342,10 @@ const fn transport(number: u128) -> Option<Transport> {
     }
 }
 
-/// An address of a test: that of a network itself no host has, nor `0.0.0.0` or `::`.
+/// An address of a test that a host can have, if there is one.
 fn first_address(family: Family, test: &FieldMatch) -> Option<IpAddr> {
     let (first, last) = *test.values.first()?;
-    let number = if first == last { first } else { first.checked_add(1)? };
+    let number = first_host(family, (first, last));
+    let number = if first == last { first } else { number.or_else(|| first.checked_add(1))? };
     address_of(family, number).filter(|address| !address.is_unspecified())
 }

@@ -15,7 +15,7 @@ use super::{Connection, LiveState, Pod, RunningProcess};
 use crate::finding::{self, Finding, Subject};
 use crate::model::{DNS_PORT, Transport, Why};
 use crate::ordered::Ordered as _;
-use crate::text::one_line;
+use crate::text::{WIDEST, first_line, one_line};
 
 /// Most rules in a row that are printed although they are not for the packet.
 const MOST_MISMATCHES: usize = 12;
@@ -108,11 +108,11 @@ fn notes_of_packet(text: &mut String, packet: &Packet, walk: &Walk<'_>, pod: &Po
 
 /// The verdict, with the problems that it does not name.
 fn begin(text: &mut String, whole: &str, problems: &[Finding]) {
-    let short = shortened(whole);
+    let (short, rest) = first_line(whole);
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{short}");
-    if let Some(rest) = whole.strip_prefix(short.trim_end_matches(MORE)).filter(|rest| !rest.is_empty()) {
-        let _ = writeln!(text, "  more     {}", rest.trim_start_matches([' ', ',', ';', ':']));
+    if !rest.is_empty() {
+        let _ = writeln!(text, "  more     {rest}");
     }
     let is_said = |about: &Subject| match about {
         Subject::Rule(rule) => whole.contains(&*one_line(&rule.words)),
@@ -132,26 +132,6 @@ fn begin(text: &mut String, whole: &str, problems: &[Finding]) {
         let _ = writeln!(text, "  problem  {}{cause}", finding.problem.spec().id);
         let _ = writeln!(text, "  fix      {}", finding.fix());
     }
-}
-
-/// The most characters of a verdict.
-const WIDEST: usize = 100;
-/// Ends a verdict that goes on below.
-const MORE: &str = " ...";
-
-/// The beginning of a verdict, up to a word.
-fn shortened(whole: &str) -> String {
-    if whole.chars().count() <= WIDEST {
-        return whole.to_owned();
-    }
-    let mut short = String::new();
-    for word in whole.split_inclusive(' ') {
-        if short.chars().count() + word.chars().count() > WIDEST - MORE.len() {
-            break;
-        }
-        short.push_str(word);
-    }
-    [short.trim_end(), MORE].concat()
 }
 
 fn trace(text: &mut String, walk: &Walk<'_>) {
@@ -294,7 +274,11 @@ pub(super) fn overview(rows: &[Row], problems: &[Finding], pod: &Pod<'_>) -> Str
     let list = finding::list(problems);
     match &pod.live {
         None => {
-            let _ = writeln!(text, "{}\nnote: {OF_OPTIONS}", pod.config);
+            let _ = writeln!(text, "{}", pod.config.verdict());
+            for part in pod.config.parts() {
+                let _ = writeln!(text, "  {part}");
+            }
+            let _ = writeln!(text, "note: {OF_OPTIONS}");
         }
         Some(live) => {
             let _ = writeln!(text, "{}", verdict(problems));
@@ -359,10 +343,10 @@ mod tests {
     use super::*;
 
     /// The first line, and the whole verdict.
-    fn first_line(verdict: &str, but: &'static str, problem: &str) -> (String, String) {
+    fn first_and_whole(verdict: &str, but: &'static str, problem: &str) -> (String, String) {
         let headline =
             Headline { verdict: verdict.to_owned(), but, problem: problem.to_owned(), harm: "it fails" };
-        (shortened(&headline.text()), headline.text())
+        (first_line(&headline.text()).0, headline.text())
     }
 
     #[test]
@@ -380,7 +364,7 @@ mod tests {
             ),
             (foreign, "; and ", "not captured, and it fails: a foreign rule in nat PREROUTING decides: "),
         ] {
-            let (line, whole) = first_line(verdict, but, cause);
+            let (line, whole) = first_and_whole(verdict, but, cause);
             assert!(line.starts_with(begins) && line.chars().count() <= WIDEST, "{line}");
             assert!(whole.contains(cause), "{whole}");
             assert!(whole.contains(verdict.split_once(": ").expect("a reason").1), "{whole}");
@@ -389,7 +373,8 @@ mod tests {
 
     #[test]
     fn a_cause_that_fits_needs_no_other_words() {
-        let (line, whole) = first_line("captured: goes to port 15001", ", but ", "nothing listens there");
+        let (line, whole) =
+            first_and_whole("captured: goes to port 15001", ", but ", "nothing listens there");
         assert_eq!(line, "captured: goes to port 15001, but nothing listens there");
         assert_eq!(line, whole);
     }

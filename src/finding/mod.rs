@@ -100,6 +100,13 @@ impl Finding {
         is_of_family && !other.about.is_empty() && other.about.iter().all(has_rule)
     }
 
+    /// Whether both are about one rule, and the same command mends both.
+    fn is_mended_with(&self, other: &Self) -> bool {
+        let is_rule = |about: &&Subject| matches!(about, Subject::Rule(_));
+        let rule = self.about.iter().find(is_rule);
+        rule.is_some() && rule == other.about.iter().find(is_rule) && self.fix() == other.fix()
+    }
+
     /// The fix, with its command: that of the kind, or the one that deletes the first rule that is the cause.
     #[must_use]
     pub fn fix(&self) -> String {
@@ -135,8 +142,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings as problems: the most harmful kind first, each cause once. The commands of fixes are for
-/// rules that `backend` holds; those of the tables in `owned` only their owners can change.
+/// The findings as problems: the most harmful kind first, each cause once, and each rule with one fix. The
+/// commands of fixes are for rules that `backend` holds; those of the tables in `owned` only their owners can
+/// change.
 #[must_use]
 pub fn by_harm(
     findings: impl IntoIterator<Item = Finding>,
@@ -153,7 +161,13 @@ pub fn by_harm(
             sorted.insert(at, Finding { variant, owned_table, ..finding });
         }
     }
-    sorted
+    let mut distinct: Vec<Finding> = Vec::new();
+    for finding in sorted {
+        if !distinct.iter().any(|known| known.is_mended_with(&finding)) {
+            distinct.push(finding);
+        }
+    }
+    distinct
 }
 
 /// The first line of a report with problems, at most 100 characters.

@@ -77,13 +77,13 @@ fn listed() -> io::Result<Processes> {
     let own =
         ["/proc/thread-self/ns/net", "/proc/self/ns/net"].iter().find_map(|path| fs::read_link(path).ok());
     let own = own.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted"))?;
-    let this = std::process::id();
+    let this = this_and_its_parents();
     let mut processes = Processes::default();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let Some(pid) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
-        // This process has nothing to capture.
-        if pid == this {
+        // This process has nothing to capture, nor has the shell in which it runs.
+        if this.contains(&pid) {
             continue;
         }
         match fs::read_link(path.join("ns/net")) {
@@ -97,6 +97,19 @@ fn listed() -> io::Result<Processes> {
         }
     }
     Ok(processes)
+}
+
+fn this_and_its_parents() -> Vec<u32> {
+    let mut all = vec![std::process::id()];
+    let parent = |pid: u32| {
+        let status = procfs::read(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent != 0)
+    };
+    while let Some(next) = all.last().and_then(|last| parent(*last)) {
+        all.push(next);
+    }
+    all
 }
 
 /// What a process is now; `None` if it has ended.

@@ -179,7 +179,7 @@ fn declared_ports_without_a_listener_are_named(fixture: Fixture) {
     }
 }
 
-const NOTE: &str = "note: no process of the app listens on a captured TCP port";
+pub(crate) const NOTE: &str = "note: no process of the app listens on a captured TCP port";
 
 /// A job, for instance, whose pod declares no port.
 fn pods_without_inbound_ports_have_a_note_at_most(fixture: Fixture) {

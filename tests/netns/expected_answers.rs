@@ -1,13 +1,14 @@
 //! The exit code for scripts that expect an answer.
 
 use crate::broken_pods::OPTIONS;
-use crate::lab::{Family, Fixture, Pod, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 
 for_these_fixtures!(
     nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual;
     [
         an_answer_is_captured_or_not,
         an_answer_that_a_foreign_rule_may_change_is_neither,
+        an_answer_that_depends_on_what_is_not_given_is_neither,
         an_answer_with_a_problem_is_neither,
         what_was_not_read_is_no_answer,
         options_have_answers_without_a_pod
@@ -36,6 +37,22 @@ fn an_answer_that_a_foreign_rule_may_change_is_neither(fixture: Fixture) {
     pod.apply(&OPTIONS);
     pod.iptables(Family::V4, "-t mangle -I OUTPUT -m statistic --mode random --probability 0.5 -j DROP");
     assert_eq!(codes(&pod, &["--live", "--to", "10.3.4.5:80"]), [1, 1]);
+}
+
+/// The question that names the user has an answer.
+fn an_answer_that_depends_on_what_is_not_given_is_neither(fixture: Fixture) {
+    if fixture.backend == Backend::Native {
+        return;
+    }
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    pod.iptables(Family::V4, "-t nat -I OUTPUT -m owner --uid-owner 2000 -j ACCEPT");
+    let question = ["--live", "--to", "10.3.4.5:80"];
+    assert_eq!(codes(&pod, &question), [1, 1], "its uid may be 2000");
+    assert_eq!(codes(&pod, &[&question[..], &["--from", "uid:3000"]].concat()), [0, 1]);
+    // A rule decides that is foreign: a problem.
+    assert_eq!(codes(&pod, &[&question[..], &["--from", "uid:2000"]].concat()), [1, 1]);
 }
 
 fn an_answer_with_a_problem_is_neither(fixture: Fixture) {

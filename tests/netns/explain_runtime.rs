@@ -22,6 +22,9 @@ for_each_backend_and_native!(
     processes_with_the_proxys_ids_are_named,
     questions_are_about_the_app_that_runs,
     hidden_processes_are_noted,
+    a_visible_process_is_in_another_container_than_a_hidden_proxy,
+    a_shell_of_the_report_is_no_app,
+    a_listener_of_another_container_on_a_proxys_port_is_not_the_proxy,
     connections_that_began_before_capture_are_named,
     connections_of_which_that_is_not_known_are_not_named,
     inbound_connections_are_named_beside_exempt_owners
@@ -242,6 +245,62 @@ fn hidden_processes_are_noted(fixture: Fixture) {
     assert!(inside.contains(note), "{inside}");
     assert!(!notices(&["env"]).contains("PID namespace"), "{}", notices(&["env"]));
     stop(process);
+}
+
+/// What a shell in the pod prints, as JSON.
+fn said_in(pod: &Pod, under: &str, script: &str) -> Value {
+    let words: Vec<&str> = under.split(' ').chain(["sh", "-c", script]).collect();
+    let said = pod.namespace.run(|| tool(words[0], &words[1..], ""));
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// As with `kubectl debug --target=APP`, which shows the processes of that container alone.
+fn a_visible_process_is_in_another_container_than_a_hidden_proxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let _proxy = pod.proxy_listens_without_dns();
+    let script = format!(
+        "setpriv --reuid=1337 --regid=1337 --clear-groups sleep 600 & app=$!
+         until [ \"$(cat /proc/$app/comm)\" = sleep ]; do :; done
+         {} explain --live --output json; kill $app",
+        &**BUILT
+    );
+    let said = said_in(&pod, "unshare --pid --fork --mount-proc", &script);
+    assert_eq!(said["exempt_processes"][0]["in_container_of_proxy"], Value::Bool(false), "{said:#}");
+    assert_eq!(said["problems"][0]["id"], "app-as-proxy", "{said:#}");
+}
+
+/// As in a container with the proxy's image, which has its user.
+fn a_shell_of_the_report_is_no_app(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    let outbound = pod.proxy().run(|| TcpListener::bind("0.0.0.0:15001").expect("a listener"));
+    let proxy = start(&pod, "setpriv --reuid=1337 --regid=1337 --clear-groups cat", Some(&outbound));
+    let script = format!("{} explain --live --output json; true", &**BUILT);
+    let said = said_in(&pod, "unshare -m setpriv --regid=1337 --clear-groups", &script);
+    assert_eq!(said["exempt_processes"], serde_json::json!([]), "{said:#}");
+    assert!(!said["problems"].to_string().contains("app-as-proxy"), "{said:#}");
+    stop(proxy);
+}
+
+fn a_listener_of_another_container_on_a_proxys_port_is_not_the_proxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*", "--redirect-dns", "--capture-all-dns"]);
+    let bind = |at: &str| pod.namespace.run(|| TcpListener::bind(at).expect("a listener"));
+    let (resolver, outbound) = (bind("127.0.0.1:15053"), bind("0.0.0.0:15001"));
+    let other =
+        start(&pod, "unshare -m setpriv --reuid=1000 --regid=1000 --clear-groups cat", Some(&resolver));
+    let proxy = start(&pod, "setpriv --reuid=1337 --regid=1337 --clear-groups cat", Some(&outbound));
+    for process in [&other, &proxy] {
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", process.id()));
+        while name().is_ok_and(|name| name != "cat\n") {
+            std::thread::yield_now();
+        }
+    }
+    let said = overview(&pod);
+    assert_eq!(said["exempt_processes"], serde_json::json!([]), "{said:#}");
+    assert!(!said["problems"].to_string().contains("app-as-proxy"), "{said:#}");
+    [other, proxy].into_iter().for_each(stop);
 }
 
 fn connections_that_began_before_capture_are_named(fixture: Fixture) {

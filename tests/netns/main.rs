@@ -106,6 +106,7 @@ mod regressions;
 mod repeated_kills;
 mod repeated_runs;
 mod replaced_entries;
+mod report_lines;
 mod restricted_container;
 mod show;
 mod situations;

@@ -8,6 +8,7 @@ use crate::commands::explain::live;
 use crate::commands::namespace::network;
 use crate::config::{CaptureConfig, GivenOption, Intent, RunOptions, Sender};
 use crate::explain::{Judgement, LiveState, Pod, Rules, SeenConnection};
+use crate::facts::NameServers;
 use crate::kernel::conntrack::Entry;
 use crate::kernel::idmap::OwnerIds;
 use crate::kernel::process::Host;
@@ -162,7 +163,7 @@ impl State {
         let network = network()?;
         let (config, _) = intent.clone().decide(&network);
         let own = apply::live_inspection::rules(host, run.backend)?;
-        let (config, live, _) = live(own, &config, &network, None);
+        let (config, live, _) = live(own, &config, &network, &NameServers::default());
         Ok(Self { config, network, live: Some(live) })
     }
 

@@ -60,7 +60,7 @@ fn defaults_match_istio() {
         network_namespace: None,
         cni_mode: false,
         pod_interface: None,
-        local_resolver: None,
+        name_servers: NameServers::default(),
     };
     assert_eq!(resolved.run, run);
     let log = LogOptions { level: log::LevelFilter::Info, format: LogFormat::Text };
@@ -252,7 +252,7 @@ fn switches_and_paths_of_a_run() {
         network_namespace: Some(NetworkNamespace::Path(PathBuf::from("/proc/7/ns/net"))),
         cni_mode: true,
         pod_interface: None,
-        local_resolver: None,
+        name_servers: NameServers::default(),
     };
     assert_eq!(resolved.run, run);
     assert_eq!(resolved.warnings, []);
