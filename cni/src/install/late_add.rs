@@ -13,7 +13,8 @@ use crate::error::Code;
 use crate::plugin::late::LatePod;
 use crate::state::StateDir;
 
-/// Writes rules and state. Where the backend of the configuration is missing, rules are native.
+/// Writes rules and state, with the file name of the network namespace. Where the backend of the
+/// configuration is missing, rules are native.
 ///
 /// # Errors
 /// As of ADD.
@@ -22,7 +23,7 @@ pub(super) fn add(
     program: &Path,
     states: &StateDir,
     LatePod { conf, id, pod }: &LatePod,
-    namespace: &Namespace,
+    (namespace, name): (&Namespace, &str),
 ) -> Result<(), String> {
     let netns = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd());
     let args = format!(
@@ -51,9 +52,8 @@ pub(super) fn add(
         called => called.map_err(|error| error.msg)?,
     }
     // The plugin keeps state of what it captured, and only of that.
-    match states.read(id) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err("the plugin has captured nothing".to_owned()),
-        Err(error) => Err(error.msg),
-    }
+    let state = states.read(id).map_err(|error| error.msg)?;
+    let mut state = state.ok_or("the plugin has captured nothing")?;
+    state.late_netns = Some(name.to_owned());
+    states.write(id, &state).map_err(|error| error.msg)
 }

@@ -104,8 +104,6 @@ struct Repair {
     seen: BTreeMap<String, Seen>,
     /// Pods of which the API server alone knows that they are not captured, by uid.
     reported: BTreeMap<String, Handled>,
-    /// The state files that this process has written, and the paths of the network namespaces.
-    written: BTreeMap<AttachmentId, PathBuf>,
     /// What keeps pods from being looked at, as it is logged.
     problem: Option<String>,
 }
@@ -129,7 +127,6 @@ impl Repair {
             events: StateEvents::new(),
             seen: BTreeMap::new(),
             reported: BTreeMap::new(),
-            written: BTreeMap::new(),
             problem: None,
         }
     }
@@ -186,18 +183,25 @@ impl Repair {
         Ok(())
     }
 
-    /// Forgets sandboxes that have ended. The runtime may have called DEL before the state was written here.
+    /// Forgets sandboxes that have ended. The runtime may have called DEL before the state was written here,
+    /// or does not call ours.
     fn forget(&mut self, present: &BTreeSet<&str>) {
         self.seen.retain(|container, _| present.contains(container.as_str()));
-        let states = &self.states;
-        self.written.retain(|id, netns| {
+        for (name, _) in self.states.files().unwrap_or_default() {
             // A record that another program has removed ends no sandbox.
-            let is_there = present.contains(id.container.as_str()) || netns.exists();
-            if !is_there && let Err(error) = states.remove(id) {
+            let container = name.to_str().and_then(StateDir::container);
+            if container.is_none_or(|container| present.contains(container)) {
+                continue;
+            }
+            let Ok(state) = self.states.read_named(&name) else { continue };
+            let Some(netns) = &state.late_netns else { continue };
+            let Ok(id) = AttachmentId::new(&state.container, &state.interface) else { continue };
+            if !self.context.options.netns_dir.join(netns).exists()
+                && let Err(error) = self.states.remove(&id)
+            {
                 log::debug!("{}", error.msg);
             }
-            is_there
-        });
+        }
     }
 
     /// Judges a pod without a state file, and does what is to be done.
@@ -245,20 +249,16 @@ impl Repair {
 
     /// Has the guard keep the rules of a pod that is captured and has no state file: it is lost, or Istio's
     /// agent has written the rules.
-    fn adopt(&mut self, sandbox: &Sandbox, state: &State, handled: &mut Handled) {
-        match self.states.write(&sandbox.id, state) {
+    fn adopt(&self, sandbox: &Sandbox, state: &State, handled: &mut Handled) {
+        // The runtime may not call DEL of a plugin whose ADD it has not called.
+        let mut state = state.clone();
+        state.late_netns.clone_from(&sandbox.netns);
+        match self.states.write(&sandbox.id, &state) {
             Ok(()) => {
                 log::info!(pod:% = sandbox.pod; "the pod is captured and had no state file: it is guarded from now on");
-                self.remember(sandbox);
             }
             Err(error) => note(&sandbox.pod, &format!("the pod is not guarded: {}", error.msg), handled),
         }
-    }
-
-    /// A state file that this process has written.
-    fn remember(&mut self, sandbox: &Sandbox) {
-        let netns = sandbox.path(&self.context.options.netns_dir).unwrap_or_default();
-        self.written.insert(sandbox.id.clone(), netns);
     }
 
     fn leave(&self) {
@@ -279,9 +279,9 @@ impl Repair {
         match self.context.options.action {
             RepairAction::Repair => {
                 let (host, plugin) = (&self.context.host, &self.context.plugin);
-                let result = late_add::add(host, plugin, &self.states, &target.pod, &target.namespace);
+                let place = (&target.namespace, sandbox.netns.as_deref().unwrap_or_default());
+                let result = late_add::add(host, plugin, &self.states, &target.pod, place);
                 if result.is_ok() {
-                    self.remember(sandbox);
                     seen.is_uncaptured = false;
                     self.repaired(sandbox, target);
                 }

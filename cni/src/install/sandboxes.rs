@@ -4,7 +4,7 @@
 //! libcni writes a result after the last plugin of ADD, and removes it after the last one of DEL.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -33,7 +33,7 @@ pub(super) struct Sandbox {
     /// When it was set up.
     pub(super) since: SystemTime,
     /// The file name of its network namespace, if all results of the container name the same one.
-    netns: Option<OsString>,
+    pub(super) netns: Option<String>,
 }
 
 /// The network namespace of a sandbox.
@@ -107,7 +107,7 @@ impl Cached {
 
     /// The file names of network namespaces in it, empty for one that is in no directory of a runtime. An
     /// interface without one is the node's. libcni 1.2 and later write the namespace itself, too.
-    fn namespaces(&self) -> impl Iterator<Item = OsString> {
+    fn namespaces(&self) -> impl Iterator<Item = String> {
         let interfaces = self.json.pointer("/result/interfaces").and_then(Value::as_array);
         let sandboxes = interfaces.into_iter().flatten().filter_map(|interface| interface.get("sandbox"));
         let paths = self.json.get("netns").into_iter().chain(sandboxes).filter(|path| !path.is_null());
@@ -115,7 +115,7 @@ impl Cached {
         let paths = paths.map(|path| path.as_str().unwrap_or("?")).filter(|path| !path.is_empty());
         paths.map(Path::new).map(|path| {
             let is_of_runtime = path.parent().is_some_and(|dir| dir.ends_with("netns"));
-            path.file_name().filter(|_| is_of_runtime).unwrap_or_default().to_owned()
+            path.file_name().filter(|_| is_of_runtime).and_then(OsStr::to_str).unwrap_or_default().to_owned()
         })
     }
 
@@ -157,7 +157,7 @@ pub(super) fn read(dir: &Path, known: &BTreeSet<String>) -> Result<Vec<Sandbox>,
 
 /// The sandbox of a container, from all its results.
 fn sandbox(mut results: Vec<(Cached, SystemTime)>) -> Option<Sandbox> {
-    let named: BTreeSet<OsString> = results.iter().flat_map(|(cached, _)| cached.namespaces()).collect();
+    let named: BTreeSet<String> = results.iter().flat_map(|(cached, _)| cached.namespaces()).collect();
     results.retain(|(cached, _)| cached.interface != LOOPBACK);
     // Kubernetes calls it eth0, and further networks of multus net1 and so on.
     let (cached, since) = results.into_iter().min_by(|(a, _), (b, _)| a.interface.cmp(&b.interface))?;
@@ -209,15 +209,15 @@ mod tests {
         );
         assert_eq!((one.id.container.as_str(), one.id.interface.as_str()), ("c1", "eth0"));
         assert_eq!(one.annotations.as_ref().unwrap()["a"], "b");
-        assert_eq!(one.netns.as_deref(), Some("cni-1".as_ref()));
+        assert_eq!(one.netns.as_deref(), Some("cni-1"));
         // Calico's result names none; that of the loopback plugin does, and so does libcni 1.2.
         let mut without = result("c1", "eth0", &json!(null));
         let lo = result("c1", "lo", &json!("/run/netns/cni-1"));
         let found = read_all(&[("pods-c1-eth0", &without), ("cni-loopback-c1-lo", &lo)]);
-        assert_eq!((found.len(), found[0].netns.as_deref()), (1, Some("cni-1".as_ref())));
+        assert_eq!((found.len(), found[0].netns.as_deref()), (1, Some("cni-1")));
         assert_eq!(read_all(&[("pods-c1-eth0", &without)])[0].netns, None);
         without["netns"] = json!("/var/run/netns/cni-1");
-        assert_eq!(read_all(&[("pods-c1-eth0", &without)])[0].netns.as_deref(), Some("cni-1".as_ref()));
+        assert_eq!(read_all(&[("pods-c1-eth0", &without)])[0].netns.as_deref(), Some("cni-1"));
         // Not known which.
         let other = result("c1", "net1", &json!("/var/run/netns/cni-2"));
         let of_process = result("c1", "net1", &json!("/proc/1/ns/net"));

@@ -205,9 +205,13 @@ impl StateDir {
     #[must_use]
     pub fn containers(&self) -> BTreeSet<String> {
         let names = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let container =
-            |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.rsplit_once('.')?.0.to_owned());
-        names.filter_map(container).collect()
+        names.filter_map(|name| Self::container(name.to_str()?).map(str::to_owned)).collect()
+    }
+
+    /// The container of a state file, by its name.
+    #[must_use]
+    pub fn container(name: &str) -> Option<&str> {
+        Some(name.strip_suffix(".json")?.rsplit_once('.')?.0)
     }
 
     /// Where the files are.

@@ -43,6 +43,10 @@ pub struct State {
     /// What holds them, as the option has it; empty in files of earlier versions.
     #[serde(default)]
     backend: String,
+    /// The file name of the network namespace, of a pod that the agent has captured from outside. CRI-O calls
+    /// DEL with the plugins of ADD, so ours is not called for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_netns: Option<String>,
 }
 
 impl State {
@@ -61,6 +65,7 @@ impl State {
             options: BTreeMap::new(),
             rules: String::new(),
             backend: String::new(),
+            late_netns: None,
         }
     }
 

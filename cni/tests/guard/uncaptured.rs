@@ -160,12 +160,39 @@ fn state_of_a_pod_that_ended_meanwhile_is_removed() {
     std::fs::write(&record, text).unwrap();
     std::fs::remove_file(node.path("netns/ended")).unwrap();
     std::fs::remove_file(&record).unwrap();
+    until_removed(&node, &pod);
+    drop(agent);
+}
+
+/// CRI-O calls DEL with the plugins of ADD, so not ours for a pod that was captured from outside.
+#[test]
+fn state_of_a_pod_that_ended_while_no_agent_ran_is_removed() {
+    let node = Node::new();
+    node.install_entry("nftables");
+    let [ended, running] = ["ended", "running"].map(|name| node.late_pod(name, &[INJECTED]));
+    let agent = node.agent(&[]);
+    for pod in [&ended, &running] {
+        node.until_captured(pod);
+        agent.until_metric("istio_cni_uncaptured_pods", 0.0);
+    }
+    drop(agent);
+    // One of ADD, of which the runtime's own DEL is to come.
+    let lost = node.pod("lost", "nftables");
+    for name in ["ended", "lost"] {
+        std::fs::remove_file(node.path("netns").join(name)).unwrap();
+    }
+    std::fs::remove_file(node.path("results/pods-ended-eth0")).unwrap();
+    let _agent = node.agent(&[]);
+    until_removed(&node, &ended);
+    assert!(node.state_file(&running).exists() && node.state_file(&lost).exists());
+}
+
+fn until_removed(node: &Node, pod: &Pod) {
     let begin = std::time::Instant::now();
-    while node.state_file(&pod).exists() {
+    while node.state_file(pod).exists() {
         assert!(begin.elapsed() < crate::lab::PATIENCE);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    drop(agent);
 }
 
 #[test]
