@@ -51,7 +51,7 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test quick instructions schema iptables-versions bench bench-cni bench-connections bench-guard bench-injector bench-image bench-questions bench-webhook chaos soak soak-diff soak-explain fuzz static report cni cni-plugin injector relay programs \
-    lint checks program-tests parity unit test-programs unit-cross pod containerd proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files package-tools packages-check packages-reproducible plugin plugin-cluster \
+    lint checks program-tests parity unit test-programs unit-cross pod containerd crio proxies gvisor registry registry-programs kernels kernel-tests cluster image image-local docs packages package-files package-tools packages-check packages-reproducible plugin plugin-cluster \
     gallery picture setup setup-checks setup-demo setup-cross setup-registry setup-packages setup-docs setup-kernels clean
 
 help: ## this list
@@ -234,8 +234,13 @@ pod: setup-checks static cni injector relay ## run a whole injected pod in podma
 
 # CASES="killed many" runs these alone.
 CASES ?=
-containerd: setup-checks cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; SANDBOXES=100 at once, CASES)
-	@$(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
+# NETWORK_PLUGINS=FOLDER has bridge and host-local, instead of Debian's.
+CONTAINERD ?= $(or $(shell command -v containerd),/usr/bin/containerd)
+containerd: setup-checks cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; CONTAINERD=/path/to/containerd, SANDBOXES=100 at once, CASES)
+	@CONTAINERD=$(CONTAINERD) CRIO= $(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
+
+crio: setup-checks cni injector ## the same in CRI-O (root; CRIO=/path/to/crio, SANDBOXES=100 at once, CASES)
+	@CRIO=$${CRIO:?/path/to/crio is missing: Debian has no package of it} $(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
 
 # Debian 11 to sid: a node's iptables is seldom that of the image.
 iptables-versions: setup-checks static ## rules that one version of iptables wrote, read, changed and deleted with each other (root, network or cached packages)

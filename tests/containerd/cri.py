@@ -13,7 +13,9 @@ MESSAGES = {
         "attempt": (4, "uint32"),
     },
     "PortMapping": {"protocol": (1, "int32"), "container_port": (2, "int32"), "host_port": (3, "int32")},
-    "LinuxPodSandboxConfig": {"cgroup_parent": (1, "string")},
+    "NamespaceOption": {"pid": (2, "int32")},
+    "LinuxSandboxSecurityContext": {"namespace_options": (1, "NamespaceOption")},
+    "LinuxPodSandboxConfig": {"cgroup_parent": (1, "string"), "security_context": (2, "LinuxSandboxSecurityContext")},
     "PodSandboxConfig": {
         "metadata": (1, "PodSandboxMetadata"),
         "hostname": (2, "string"),

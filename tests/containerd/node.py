@@ -1,4 +1,4 @@
-"""A node: containerd with directories of its own, a chain of plugins, and the image of its sandboxes."""
+"""A node: a container runtime with directories of its own, a chain of plugins, and the image of its sandboxes."""
 
 import contextlib
 import hashlib
@@ -12,41 +12,17 @@ import subprocess
 import tarfile
 import time
 
+import runtimes
 from cri import Cri, CriError
 
 GATEWAY, GATEWAY6 = "10.88.0.1", "fd00:88::1"
 NETWORK = "pods"
-# Of the test's own /run: the path of a socket may have 107 characters only.
-SOCKET = "/run/node.sock"
 HERE = os.path.dirname(os.path.abspath(__file__))
-DEBIAN_PLUGINS = "/usr/lib/cni"
+NETWORK_PLUGINS = os.environ.get("NETWORK_PLUGINS") or "/usr/lib/cni"
 # Where Go's libcni keeps results, whatever the runtime's configuration says.
 RESULTS = "/var/lib/cni/results"
 # How long something may take that happens by itself: never reached unless it does not happen.
 PATIENCE = 120
-
-CONTAINERD = """version = 2
-root = "{work}/root"
-state = "{work}/state"
-disabled_plugins = [{disabled}]
-[grpc]
-address = "{socket}"
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "localhost/sandbox:1"
-restrict_oom_score_adj = true # a lower one needs CAP_SYS_RESOURCE
-disable_apparmor = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{work}/bin"
-conf_dir = "{work}/net.d"
-[plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "native"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-Root = "{work}/runc"
-"""
-# Which need more than a directory: without them no warning is logged. containerd 2 does not start without overlayfs.
-DISABLED = ["aufs", "btrfs", "devmapper", "zfs"]
 
 
 def wait_for(what, condition):
@@ -67,7 +43,7 @@ class Node:
         for name in ("bin", "net.d", "ipam"):
             os.makedirs(self.path(name))
         for name in ("bridge", "host-local", "loopback", "portmap"):
-            os.symlink(f"{DEBIAN_PLUGINS}/{name}", self.path("bin", name))
+            os.symlink(f"{NETWORK_PLUGINS}/{name}", self.path("bin", name))
         shutil.copy(f"{HERE}/hold", self.path("bin", "hold"))
         ipam = {
             "type": "host-local",
@@ -79,35 +55,36 @@ class Node:
             {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": ipam},
             {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
         ]
-        self.original = json.dumps({"cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins}, indent=3) + "\n\n"
+        self.version = _newest_version(self.path("bin", "bridge"))
+        self.original = json.dumps({"cniVersion": self.version, "name": NETWORK, "plugins": plugins}, indent=3) + "\n\n"
         self.list = self.path("net.d", "10-pods.conflist")
         self.write_list(self.original)
-        disabled = ", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in DISABLED)
         # The plugin would make it, with an IPv6 address that is checked for duplicates first: no source of calls meanwhile.
         for command in (
-            "link add cni0 type bridge",
+            # Without an address of its own it has the lowest one of its ports, so it changes with pods, and CHECK of the plugin
+            # fails, which CRI-O calls after each ADD.
+            "link add cni0 address 02:00:00:00:00:01 type bridge",
             f"address add {GATEWAY}/16 dev cni0",
             f"address add {GATEWAY6}/64 dev cni0 nodad",
             "link set cni0 up",
         ):
             subprocess.run(["ip", *command.split()], check=True)
-        with open(self.path("containerd.toml"), "w", encoding="utf-8") as file:
-            file.write(CONTAINERD.format(work=work, socket=SOCKET, disabled=disabled))
-        self.log = open(self.path("containerd.log"), "ab")
-        self.cri, self.process, self.search = None, None, os.environ["PATH"]
+        self.runtime = runtimes.chosen()
+        self.command = self.runtime.configure(self)
+        self.log = open(self.path("runtime.log"), "ab")
+        self.cri, self.process, self.search = None, None, self.runtime.search
 
     def path(self, *names):
         return os.path.join(self.work, *names)
 
-    # --- containerd ------------------------------------------------------------------------------------------------
+    # --- the runtime -----------------------------------------------------------------------------------------------
 
     def start(self):
-        command = [shutil.which("containerd"), "--config", self.path("containerd.toml")]
         environment = {**os.environ, "PATH": self.search}
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment)
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log, env=environment)
         if self.cri:
             self.cri.close()  # it may not have noticed yet
-        self.cri = Cri(SOCKET)
+        self.cri = Cri(runtimes.SOCKET)
         self.cri.call("Version")
 
     def kill(self):
@@ -126,8 +103,8 @@ class Node:
     def without_iptables(self):
         tools, before = self.path("tools"), self.search
         os.makedirs(tools)
-        for name in ("containerd-shim-runc-v2", "runc"):
-            os.symlink(shutil.which(name), os.path.join(tools, name))
+        for name in self.runtime.tools:
+            os.symlink(self.runtime.which(name), os.path.join(tools, name))
         self.restart(tools)
         try:
             yield
@@ -137,12 +114,8 @@ class Node:
     def import_image(self):
         archive = self.path("image.tar")
         _write_image(archive, self.path("layer.tar"))
-        command = ["ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import"]
-        described = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-        # The transfer service of containerd 2 unpacks only for snapshotters that its configuration names.
-        local = ["--local"] if "--local" in described else []
-        subprocess.run([*command, *local, "--snapshotter", "native", archive], check=True, stdout=subprocess.DEVNULL)
-        wait_for("containerd lists the image", lambda: self.cri.call("ListImages").get("images"))
+        self.runtime.import_image(self, archive)
+        wait_for("the runtime lists the image", lambda: self.cri.call("ListImages").get("images"))
 
     # --- network configuration -------------------------------------------------------------------------------------
 
@@ -158,7 +131,7 @@ class Node:
         os.replace(temporary, self.list)
 
     def edit_list(self, edit):
-        """Changes the plugins by a function of their list, and waits until containerd uses them."""
+        """Changes the plugins by a function of their list, and waits until the runtime uses them."""
         value = json.loads(self.read_list())
         edit(value["plugins"])
         self.write_list(json.dumps(value))
@@ -173,29 +146,12 @@ class Node:
         return texts
 
     def wait_for_list(self, path=None):
-        """containerd watches the directory: it uses a change a moment later."""
-        with open(path or self.list, encoding="utf-8") as file:
-            text = file.read()
-
-        def is_loaded():
-            info = self.cri.call("Status", verbose=True)["info"]
-            networks = json.loads(info.get("cniconfig", "{}")).get("Networks") or []
-            return any(_is_of(network["Config"]["Source"], text) for network in networks)
-
-        wait_for("containerd uses the network configuration", is_loaded)
+        """The runtime watches the directory: it uses a change a moment later."""
+        wait_for("the runtime uses the network configuration", lambda: self.runtime.has_loaded(self, path or self.list))
 
     def loaded_types(self, text):
-        """The types of the plugins of the list that has just been written, as containerd loads it; `None` if it does not."""
-
-        def outcome():
-            info = self.cri.call("Status", verbose=True)["info"]
-            networks = json.loads(info.get("cniconfig", "{}")).get("Networks") or []
-            loaded = [network["Config"] for network in networks if network["Config"]["Source"] == text]
-            types = [[plugin["Network"]["type"] for plugin in config["Plugins"]] for config in loaded]
-            failed = info.get("lastCNILoadStatus", "OK") not in ("OK", '"OK"')
-            return types or ([None] if failed else None)
-
-        return wait_for("containerd has read the network configuration", outcome)[0]
+        """The types of the plugins of the list that has just been written, as it is loaded; `None` if it is not."""
+        return wait_for("the network configuration is read", lambda: self.runtime.loaded_types(self, text))[0]
 
     def istio_cni(self, command, *options, program=None):
         """The node agent's program; what it printed, of both streams."""
@@ -244,6 +200,14 @@ class Node:
     def state(self):
         return _names(self.path("run", "state"))
 
+    def remove_lost(self):
+        """Removes what a runtime has left of pods that it does not know any more."""
+        for name in _names("/run/netns"):
+            subprocess.run(["ip", "netns", "delete", name], check=True)
+        for folder in (self.path("ipam", NETWORK), self.path("run", "state"), RESULTS):
+            for name in _names(folder):
+                os.unlink(os.path.join(folder, name))
+
     def leftovers(self):
         """What is there of sandboxes, by kind: nothing when all are removed."""
         leases = [name for name in _names(self.path("ipam", NETWORK)) if name[0].isdigit() or name.startswith("fd")]
@@ -274,7 +238,8 @@ class Sandbox:
                 "io.kubernetes.pod.uid": uid,
             },
             "annotations": annotations,
-            "linux": {"cgroup_parent": os.environ["CGROUP"]},
+            # Containers have process namespaces of their own, as in pods without `shareProcessNamespace`.
+            "linux": {"cgroup_parent": os.environ["CGROUP"], "security_context": {"namespace_options": {"pid": 1}}},
         }
 
     def run(self):
@@ -317,9 +282,10 @@ class Sandbox:
         self.remove()
 
 
-def _is_of(loaded, text):
-    """Whether containerd has loaded a file; of a configuration of one plugin it makes a list."""
-    return loaded == text or json.loads(loaded)["plugins"] == [json.loads(text)]
+def _newest_version(plugin):
+    """Of CNI 1, which a network plugin has."""
+    done = subprocess.run([plugin], env={"CNI_COMMAND": "VERSION"}, input=b"{}", capture_output=True, check=True)
+    return max(version for version in json.loads(done.stdout)["supportedVersions"] if version in ("1.0.0", "1.1.0"))
 
 
 def _names(folder):
