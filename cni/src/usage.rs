@@ -1,6 +1,9 @@
 //! Help and errors for people who run `istio-cni`: runtimes set `CNI_COMMAND` and pass no argument.
 
+use istio_iptables::cli::is_misspelt;
 use istio_iptables::exit::Exit;
+
+use crate::install::COMMANDS;
 
 const HELP: &str = "\
 Usage: istio-cni COMMAND [OPTIONS]
@@ -34,11 +37,13 @@ pub struct Reply {
 pub fn reply(argument: Option<&str>) -> Option<Reply> {
     let (text, exit) = match argument? {
         "--help" | "-h" | "help" => (HELP.to_owned(), Exit::Done),
-        "--version" | "-V" => (version("istio-cni"), Exit::Done),
+        "--version" | "-V" | "version" => (version("istio-cni"), Exit::Done),
         other => {
-            let problem = format!(
-                "unknown argument {other:?}, expected install, status, audit, uninstall, --help or --version\n"
-            );
+            let accepted = "install, status, audit, uninstall, --help or --version";
+            let mut commands = COMMANDS.into_iter();
+            let hint = commands.find(|command| is_misspelt(other, command));
+            let hint = hint.map(|command| format!("; did you mean {command}?")).unwrap_or_default();
+            let problem = format!("unknown argument {other:?}, expected {accepted}{hint}\n");
             (problem, Exit::Usage)
         }
     };

@@ -20,13 +20,14 @@ fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, Strin
 #[test]
 fn help_and_version_are_text() {
     let version = format!("istio-cni {}\n", env!("CARGO_PKG_VERSION"));
-    for args in [&["--version"][..], &["-V"], &["uninstall", "-V"]] {
+    for args in [&["--version"][..], &["-V"], &["version"], &["uninstall", "-V"], &["status", "version"]] {
         assert_eq!(run(args, &[]), (Some(0), version.clone(), String::new()), "{args:?}");
     }
     for (args, part) in [
         (&["--help"][..], "Usage: istio-cni COMMAND"),
         (&["-h"], "istio-cni uninstall --help"),
         (&["install", "-h"], "Usage: istio-cni install"),
+        (&["install", "help"], "Usage: istio-cni install"),
         (&["install", "-h"], "--exclude-namespaces=NAMES"),
         (&["status", "--help"], "Usage: istio-cni status"),
         (&["audit", "--help"], "--netns-dir=DIR"),
@@ -89,4 +90,28 @@ fn runtime_gets_json() {
     assert!(code == Some(0) && stdout.starts_with('{') && stdout.contains("supportedVersions"), "{stdout}");
     let (code, stdout, _) = run(&[], &[]);
     assert!(code == Some(1) && stdout.starts_with('{') && stdout.contains("\"code\":4"), "{stdout}");
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_what_is_meant() {
+    for (args, part) in [
+        (&["instal"][..], "did you mean install?"),
+        (&["stauts"], "did you mean status?"),
+        (&["guard"], "expected install, status, audit, uninstall, --help or --version"),
+        (&["install", "--oncee"], "unknown argument \"--oncee\"; did you mean --once?"),
+        (&["install", "-once"], "did you mean --once?"),
+        (&["install", "once"], "did you mean --once?"),
+        (&["install", "--net-dri=/x"], "did you mean --net-dir?"),
+        (&["install", "-f"], "unknown argument \"-f\"; --help lists the options"),
+        (&["install", "--log-level=verbose"], "expected one of info, error, warn, debug"),
+        (&["install", "--guard=on"], "expected one of repair, lockdown, report, off"),
+        (&["audit", "-o", "yaml"], "--output: \"yaml\" is not accepted, expected one of text, json"),
+        (&["audit", "--pod", "x"], "unknown argument \"--pod\"; --help lists the options"),
+        (&["status", "--output", "json"], "unknown argument \"--output\""),
+        (&["uninstall", "--dry-run"], "unknown argument \"--dry-run\""),
+    ] {
+        let (code, stdout, stderr) = run(args, &[]);
+        assert!(code == Some(64) && stdout.is_empty() && stderr.contains(part), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
 }

@@ -24,7 +24,8 @@ pub use options::Key;
 pub use packet::PacketKey;
 pub use raw::{OptionValue, Origin, RawOptions, SubCommand};
 pub use spec::{Heading, Kind, OptionSpec, Variables};
-pub(crate) use typed::{ASK_ABOUT_A_POD, is_misspelt, other_word};
+pub use typed::is_misspelt;
+pub(crate) use typed::{ASK_ABOUT_A_POD, other_word};
 
 /// The result of parsing the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

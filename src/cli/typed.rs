@@ -62,7 +62,8 @@ pub(super) fn unquoted<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a 
 }
 
 /// Whether a name differs from a known one by one character, or by two that are swapped.
-pub(crate) fn is_misspelt(name: &str, known: &str) -> bool {
+#[must_use]
+pub fn is_misspelt(name: &str, known: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (name.chars().collect(), known.chars().collect());
     let start = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     let (one, other) = (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());

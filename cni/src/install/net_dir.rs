@@ -40,12 +40,18 @@ pub fn choose(dirs: &Dirs) -> Result<ConfigFile, InstallError> {
         }
     }
     let dir = path_shown(dir);
-    let found = if problems.is_empty() { "no file".to_owned() } else { problems.join("; ") };
+    let (found, fix) = if problems.is_empty() {
+        ("no file".to_owned(), "install the network plugin, or name its directory with --net-dir")
+    } else {
+        (problems.join("; "), "let the network plugin write it again, or correct or remove the file")
+    };
     let expected = dirs.conf_name.as_ref().map_or_else(
         || "the one of the cluster's network plugin".to_owned(),
         |name| format!("{name} of --{CONF_NAME}"),
     );
-    Err(InstallError::new(format!("no valid network configuration in {dir} ({found}), expected {expected}")))
+    Err(InstallError::new(format!(
+        "no valid network configuration in {dir} ({found}), expected {expected}; {fix}"
+    )))
 }
 
 /// The names of the files of which the runtime uses one, in its order.

@@ -309,7 +309,13 @@ fn what_cannot_be_edited_is_reported_and_left() {
     let node = Node::with_program(&[]);
     let problem = "no valid network configuration in";
     node.fails("install", &["--once"], problem);
+    node.fails("install", &["--once"], "or name its directory with --net-dir");
     node.write_old("10-a.conflist", "{\"name\": \"x\", \"plugins\": []}");
+    node.fails(
+        "install",
+        &["--once"],
+        "let the network plugin write it again, or correct or remove the file",
+    );
     node.fails("install", &["--once"], "10-a.conflist: plugins: empty");
     let outside = node.path("outside.conflist");
     std::fs::write(&outside, LIST).unwrap();

@@ -9,6 +9,7 @@ use crate::install::config_file;
 use crate::install::error::InstallError;
 use crate::install::platform::Platform;
 use crate::netconf::RUN_DIR;
+use istio_iptables::cli::is_misspelt;
 
 /// Values of a flag, which is true without one: a DaemonSet takes them from a ConfigMap.
 const TRUE: &str = "true";
@@ -32,7 +33,11 @@ impl ParsedArgs {
             };
             let row = name.strip_prefix("--").and_then(|name| rows.iter().find(|row| row.0 == name));
             let Some((name, takes, _)) = row else {
-                return Err(InstallError::new(format!("unknown argument {arg:?}; see --help")));
+                let hint = meant(rows, name).map_or_else(
+                    || "--help lists the options".to_owned(),
+                    |meant| format!("did you mean --{meant}?"),
+                );
+                return Err(InstallError::new(format!("unknown argument {arg:?}; {hint}")));
             };
             let value = match (takes, value) {
                 (Some(_), Some(value)) => value,
@@ -150,13 +155,21 @@ impl ParsedArgs {
     }
 }
 
-/// The two short options that people try.
+/// The short options and words that people try.
 fn long(arg: &str) -> &str {
     match arg {
-        "-h" => "--help",
-        "-V" => "--version",
+        "-h" | "help" => "--help",
+        "-V" | "version" => "--version",
+        "-o" => "--output",
         other => other,
     }
+}
+
+/// The option that was probably meant: without its dashes, or one character off.
+fn meant(rows: &[Row], name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('-');
+    let mut known = rows.iter().map(|row| row.0);
+    known.clone().find(|known| *known == name).or_else(|| known.find(|known| is_misspelt(name, known)))
 }
 
 /// `$(POD_NAMESPACE)` is what a variable that is not set leaves.
