@@ -3,7 +3,8 @@
 use istio_iptables::cli::is_misspelt;
 use istio_iptables::exit::Exit;
 
-use crate::install::COMMANDS;
+/// The commands of the agent.
+pub const COMMANDS: [&str; 4] = ["install", "status", "audit", "uninstall"];
 
 const HELP: &str = "\
 Usage: istio-cni COMMAND [OPTIONS]

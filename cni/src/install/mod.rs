@@ -54,8 +54,7 @@ use options::{Command, PodsOptions};
 use pods::Pods;
 use uninstall::Report;
 
-/// The commands of the agent.
-pub const COMMANDS: [&str; 4] = ["install", "status", "audit", "uninstall"];
+pub use crate::usage::COMMANDS;
 
 /// The agent's command line, if this is not a call by a container runtime: the program is called
 /// `install-cni`, or its first argument is one of [`COMMANDS`].
