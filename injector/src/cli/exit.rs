@@ -100,29 +100,45 @@ impl Failure {
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
         let line: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
         let line = line.join("; ").replace(":; ", ": ");
-        let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => given.as_str(),
-            _ => "",
-        };
+        let given = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
+        let given = if let Some(ContextValue::String(given)) = given { given.as_str() } else { "" };
+        let unknown = if error.kind() == ErrorKind::UnknownArgument { given } else { "" };
+        let is_unknown = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+        let meant = OTHER_WORDS.iter().find(|(word, _)| is_unknown && *word == given);
         let takes = |id: &str| {
             command.is_some_and(|command| command.get_arguments().any(|argument| argument.get_id() == id))
         };
         let is_config = matches!(unknown, "-c" | "--config");
         let is_file = !unknown.is_empty() && !unknown.starts_with('-');
         // What clap finds similar to it is another file.
-        let line = if is_config { line.split("; tip").next().unwrap_or_default() } else { &line };
+        let is_wrong_tip = is_config || meant.is_some() || line.contains("; tip: to pass ");
+        let line = if is_wrong_tip { line.split("; tip").next().unwrap_or_default() } else { &line };
         let hint = match unknown {
+            _ if meant.is_some() => meant.map_or("", |(_, hint)| *hint),
             "-f" | "--filename" => is_file_hint(takes("filename"), takes("inject_config")),
             _ if is_file => is_file_hint(takes("filename"), takes("inject_config")),
             _ if is_config && takes("inject_config") => CONFIG_HINT,
             _ if error.kind() == ErrorKind::MissingRequiredArgument && takes("pod") => {
                 ": check the pods of a file, or pod/NAME in a cluster"
             }
+            _ if is_unknown && !line.contains("; tip") => ": --help lists what is accepted",
             _ => "",
         };
         Self::one(Exit::Usage, format!("{line}{hint}"))
     }
 }
+
+/// What people type who know other programs, and what is meant here.
+const OTHER_WORDS: [(&str, &str); 8] = [
+    ("version", ": did you mean --version?"),
+    ("status", ": check says whether a pod is injected, doctor what is wrong with the installation"),
+    ("analyze", ": check says whether a pod is injected, doctor what is wrong with the installation"),
+    ("install", ": manifests prints the objects for kubectl apply"),
+    ("uninstall", ": manifests --uninstall prints the objects for kubectl delete"),
+    ("--dry-run", ": inject changes no cluster; --diff shows the changes"),
+    ("--format", ": did you mean -o?"),
+    ("--file", ": did you mean -f FILE?"),
+];
 
 const CONFIG_HINT: &str = ": pass the config with --inject-config FILE";
 

@@ -22,6 +22,25 @@ fn a_missing_command_prints_the_usage() {
 }
 
 #[test]
+fn words_of_other_programs_are_refused_with_what_is_meant() {
+    for (args, part) in [
+        (&["version"][..], "'version': did you mean --version?"),
+        (&["analyze"], "doctor what is wrong"),
+        (&["uninstall"], "manifests --uninstall"),
+        (&["nothing-like-it"], "'nothing-like-it': --help lists what is accepted"),
+        (&["inject", "--dry-run", "-f", "x"], "--diff shows the changes"),
+        (&["check", "--format", "json"], "'--format' found: did you mean -o?"),
+        (&["inject", "--file", "x"], "did you mean -f FILE?"),
+        (&["inject", "--nothing-like-it"], "--help lists what is accepted"),
+    ] {
+        let failure = run(args).unwrap_err();
+        let text = failure.to_string();
+        assert!(failure.exit == Exit::Usage && text.contains(part) && !text.contains("to pass"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn unusable_inputs_are_reported_with_a_fix() {
     let folder = Folder::new();
     let failure =
