@@ -197,7 +197,7 @@ fn dns_goes_by_tcp_then_udp_and_the_zones_of_the_proxy_come_first() {
 /// What the kernel would show if it held exactly these rules.
 fn live(rules: &FamilyRules) -> Observed {
     let line = |rule: &Rule| Line {
-        text: rule.statement.to_string(),
+        words: None,
         statement: Some(rule.statement.clone()),
         jump: rule.statement.target.jump(),
         handle: None,
@@ -242,7 +242,7 @@ fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
                 let lines = lines.expect("it was cloned");
                 lines.swap(at - 1, at);
                 all.push((
-                    format!("{place:?}: {} moved before {}", lines[at - 1].text, lines[at].text),
+                    format!("{place:?}: {} moved before {}", lines[at - 1].text(), lines[at].text()),
                     wrong,
                 ));
             }

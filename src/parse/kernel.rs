@@ -48,7 +48,7 @@ pub fn kernel_tables(family: Family, tables: &[KernelTable], said: &ToolWords) -
             let words = words.filter(|words| words.len() == chain.rules.len());
             for (at, rule) in chain.rules.iter().enumerate() {
                 if let Some(statement) = plain_statement(family, rule) {
-                    found.add(family, &chain.name, Line::modelled(statement.to_string(), statement));
+                    found.add(family, &chain.name, Line::modelled(None, statement));
                     continue;
                 }
                 lacks_options |=
@@ -217,7 +217,7 @@ mod tests {
         let rule = Rule::new([&tcp()[..], &port, &[Expression::Verdict(Verdict::Return)]].concat());
         assert!(!every_version_reads(&rule));
         let [line] = lines(vec![rule]).try_into().expect("one line");
-        assert_eq!(line.text, "-p tcp -m tcp --dport 8080 -j RETURN");
+        assert_eq!(line.text(), "-p tcp -m tcp --dport 8080 -j RETURN");
         let statement = line.statement.expect("a rule of ours");
         let ports = statement.matcher.protocol.and_then(|protocol| protocol.destination);
         assert_eq!(
@@ -254,7 +254,7 @@ mod tests {
         ];
         let alone: Vec<Line> = rules.iter().flat_map(|rule| lines(vec![rule.clone()])).collect();
         assert_eq!(lines(rules), alone);
-        let texts: Vec<&str> = alone.iter().map(|line| line.text.as_str()).collect();
+        let texts: Vec<_> = alone.iter().map(|line| line.text()).collect();
         assert_eq!(
             texts[..3],
             ["-d 10.0.0.0/17 -j RETURN", "-d 10.1.128.0/17 -j RETURN", "-d 10.2.2.4/30 -j RETURN"]
@@ -272,7 +272,7 @@ mod tests {
         assert!(every_version_reads(&plain));
         let [of_set, plain] = lines(vec![rule, plain]).try_into().expect("two lines");
         assert_eq!(of_set.statement, None);
-        assert!(of_set.text.starts_with("-p tcp -m unknown"), "{}", of_set.text);
-        assert_eq!(plain.text, "-p tcp -j RETURN");
+        assert!(of_set.text().starts_with("-p tcp -m unknown"), "{}", of_set.text());
+        assert_eq!(plain.text(), "-p tcp -j RETURN");
     }
 }

@@ -15,6 +15,7 @@ mod refused;
 mod statement;
 mod words;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -38,9 +39,9 @@ pub use statement::{protocol_number, statement};
 /// One rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The words of the rule behind `-A CHAIN`, as printed. Bytes that are not UTF-8 are replaced: only rules
+    /// The words of the rule behind `-A CHAIN`, as printed; `None`: those of the statement. Bytes that are not UTF-8 are replaced: only rules
     /// that are understood are ever written back, and those have none.
-    pub text: String,
+    pub words: Option<String>,
     /// What it says, if the model has words for all of it: not with a comment, which no rule of ours carries.
     pub statement: Option<Statement>,
     /// The chain of ours that it jumps to, understood or not.
@@ -56,30 +57,40 @@ pub struct Line {
 
 impl Line {
     /// A rule that the model has terms for.
-    fn modelled(text: String, statement: Statement) -> Self {
+    pub(crate) const fn modelled(words: Option<String>, statement: Statement) -> Self {
         let jump = statement.target.jump();
-        Self { text, statement: Some(statement), jump, handle: None, ours: None, of_nftables: false }
+        Self { words, statement: Some(statement), jump, handle: None, ours: None, of_nftables: false }
     }
 
     /// A rule by its words.
     fn of_words(text: String, words: &[String], statement: Option<Statement>) -> Self {
         let jump = words::target(words).and_then(Chain::from_name);
-        Self { text, statement, jump, handle: None, ours: None, of_nftables: false }
+        Self { words: Some(text), statement, jump, handle: None, ours: None, of_nftables: false }
+    }
+
+    /// The words of the rule behind `-A CHAIN`.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        match (&self.words, &self.statement) {
+            (Some(words), _) => Cow::Borrowed(words),
+            (None, statement) => statement.as_ref().map(ToString::to_string).unwrap_or_default().into(),
+        }
     }
 
     /// The rule with its tests and its effect.
     #[must_use]
     pub fn live(&self, family: Family) -> LiveRule {
-        match &self.statement {
-            Some(statement) => LiveRule::modelled(statement.clone(), self.text.clone()),
-            None => live_rule(family, self.text.clone()).of_nftables(self.of_nftables),
+        match (&self.statement, &self.words) {
+            (Some(statement), Some(words)) => LiveRule::modelled(statement.clone(), words.clone()),
+            (Some(statement), None) => statement.clone().into(),
+            (None, _) => live_rule(family, self.text().into_owned()).of_nftables(self.of_nftables),
         }
     }
 
     /// The words of the rule but for its comments.
     #[must_use]
     pub(crate) fn words_without_comments(&self) -> String {
-        words::without_comments(&self.text)
+        words::without_comments(&self.text())
     }
 }
 
@@ -153,7 +164,7 @@ impl Observed {
             let hooks = table.hooks.iter().map(|(hook, lines)| (hook.name(), lines));
             let lines = own
                 .chain(hooks)
-                .flat_map(|(chain, lines)| lines.iter().map(move |line| (chain, line.text.as_str().into())));
+                .flat_map(|(chain, lines)| lines.iter().map(move |line| (chain, line.text())));
             let foreign = table.foreign.iter();
             let foreign = foreign
                 .flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain.as_str(), rule.words())));
@@ -299,7 +310,7 @@ fn read_line<'a>(
     {
         let mut statement = known.statement.clone();
         statement.matcher.destination = Some(Match::Is(network));
-        table.add(family, name, Line::modelled(text.to_owned(), statement));
+        table.add(family, name, Line::modelled(Some(text.to_owned()), statement));
         return;
     }
     let words = words::split(text).unwrap_or_default();

@@ -145,10 +145,8 @@ fn unrecorded_deletions(change: &Change, observed: &Observed) -> Vec<String> {
         let deletions = change.deletions.iter().filter(|deletion| !deletion.jumps);
         let text = |deletion: &Deletion| {
             let words = match &deletion.what {
-                Deleted::Specification(words) => words.as_str(),
-                Deleted::Number(number) => {
-                    live?.hook(deletion.hook).get(number.checked_sub(1)?)?.text.as_str()
-                }
+                Deleted::Specification(words) => words.into(),
+                Deleted::Number(number) => live?.hook(deletion.hook).get(number.checked_sub(1)?)?.text(),
             };
             Some(format!("`{} {} {words}`", change.table.name(), deletion.hook.name()))
         };

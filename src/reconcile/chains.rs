@@ -111,7 +111,7 @@ fn words(rule: &Rule) -> String {
 
 /// The words of the model, which do not depend on the tool's version.
 fn words_of_line(line: &Line) -> String {
-    line.statement.as_ref().map_or_else(|| line.text.clone(), ToString::to_string)
+    line.statement.as_ref().map_or_else(|| line.text().into_owned(), ToString::to_string)
 }
 
 /// The differences of one family in native nftables: rules as packets of each family meet them.

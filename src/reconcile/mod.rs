@@ -251,16 +251,16 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
     let mut foreign = HashSet::new();
     let (mut numbers, mut words) = (Vec::new(), Vec::new());
     for (at, line) in lines.iter().enumerate() {
-        let (text, says) = (line.text.as_str(), line.statement.as_ref());
+        let (text, says) = (line.text(), line.statement.as_ref());
         match (ours.contains(&at), line.handle.zip(says)) {
             (false, _) => foreign.extend(says),
             (true, Some((handle, says))) if unlisted || foreign.contains(says) => {
-                change.by_handle.push(RuleByHandle { hook, handle, text: text.to_owned() });
+                change.by_handle.push(RuleByHandle { hook, handle, text: text.into_owned() });
             }
             (true, None) if unlisted || says.is_some_and(|says| foreign.contains(says)) => {
                 numbers.push((Deleted::Number(at + 1), line.jump.is_some()));
             }
-            (true, _) => words.push((Deleted::Specification(text.to_owned()), line.jump.is_some())),
+            (true, _) => words.push((Deleted::Specification(text.into_owned()), line.jump.is_some())),
         }
     }
     let all = numbers.into_iter().rev().chain(words);

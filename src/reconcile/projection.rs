@@ -92,7 +92,7 @@ fn delete<'a>(lines: &mut Vec<Line>, deletions: impl Iterator<Item = &'a Deleted
             Deleted::Specification(text) => *words.entry(text).or_default() += 1,
         }
     }
-    lines.retain(|line| match words.get_mut(line.text.as_str()) {
+    lines.retain(|line| match words.get_mut(&*line.text()) {
         Some(left @ 1..) => {
             *left -= 1;
             false
@@ -102,12 +102,5 @@ fn delete<'a>(lines: &mut Vec<Line>, deletions: impl Iterator<Item = &'a Deleted
 }
 
 fn line(rule: &Rule) -> Line {
-    Line {
-        text: rule.statement.to_string(),
-        statement: Some(rule.statement.clone()),
-        jump: rule.statement.target.jump(),
-        handle: None,
-        ours: Some(true),
-        of_nftables: false,
-    }
+    Line { ours: Some(true), ..Line::modelled(None, rule.statement.clone()) }
 }

@@ -214,7 +214,7 @@ proptest! {
         pod.tables.restore(&render::restore(&change));
         let (projected, after) = (change.project(&before), pod.observed(family));
         let says = |lines: &[Line]| -> Vec<_> {
-            lines.iter().map(|line| (line.text.clone(), line.statement.clone(), line.jump)).collect()
+            lines.iter().map(|line| (line.text().into_owned(), line.statement.clone(), line.jump)).collect()
         };
         for table in Table::ALL {
             let (projected, after) = (projected.tables.get(&table), after.tables.get(&table));

@@ -155,7 +155,13 @@ pub(super) fn named(
     let statement = line.statement.as_ref()?;
     let open = lines.iter().enumerate().filter(|(at, _)| !certain.contains(at));
     let identical = open.filter(|(_, other)| other.statement.as_ref() == Some(statement)).count();
-    Some(Ambiguous { table, hook, text: line.text.clone(), digest: digest([hash(statement)]), identical })
+    Some(Ambiguous {
+        table,
+        hook,
+        text: line.text().into_owned(),
+        digest: digest([hash(statement)]),
+        identical,
+    })
 }
 
 /// Our rules in one shared chain of a table, in their order.
