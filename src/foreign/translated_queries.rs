@@ -25,10 +25,10 @@ const UDP: u128 = 17;
 /// Foreign rules beside which queries over UDP to name servers get no response.
 #[derive(Debug, Default)]
 pub struct LostQueries {
-    /// Those that are sure to translate a query. A rule with a test that is not known, such as that of an
-    /// owner, is none of them.
+    /// Rules that are sure to translate a query. One with a test that is not known, such as that of an owner,
+    /// is none of them.
     pub sure: Vec<Finding>,
-    /// Those whose destination is not known, and those that exclude servers, of which the pod may use no
+    /// Rules whose destination is not known, and those that exclude servers, of which the pod may use no
     /// other.
     pub possible: Vec<Finding>,
 }

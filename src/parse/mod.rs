@@ -39,8 +39,8 @@ pub use statement::{protocol_number, statement};
 /// One rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The words of the rule behind `-A CHAIN`, as printed; `None`: those of the statement. Bytes that are not UTF-8 are replaced: only rules
-    /// that are understood are ever written back, and those have none.
+    /// The words of the rule behind `-A CHAIN`, as printed; `None`: those of the statement. Bytes that are
+    /// not UTF-8 are replaced: only rules that are understood are ever written back, and those have none.
     pub words: Option<String>,
     /// What it says, if the model has words for all of it: not with a comment, which no rule of ours carries.
     pub statement: Option<Statement>,
