@@ -135,19 +135,16 @@ pub(super) fn checked(
     run: &RunOptions,
     scope: OptionScope,
 ) -> Result<Checked, Failure> {
-    let of_options = |intent, own| {
-        let has_no_rules = scope != OptionScope::Traffic;
-        decide(intent, run).map(|config| Checked { config, options: None, own, has_no_rules })
-    };
     if scope == OptionScope::Traffic {
-        return of_options(intent, None);
+        let config = decide(intent, run)?;
+        return Ok(Checked { config, options: None, own: None, has_no_rules: false });
     }
     let own = apply::live_inspection::rules_of(current);
-    if own.rules.values().next().is_none() {
-        return of_options(intent, Some(own));
-    }
     let network = network()?;
     let (otherwise, notices) = intent.decide(&network);
+    if own.rules.values().next().is_none() {
+        return Ok(Checked { config: otherwise, options: None, own: Some(own), has_no_rules: true });
+    }
     let mut config = own.nearest_config(&otherwise, &network).config;
     if scope == OptionScope::Families {
         config.families = otherwise.families;

@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::{IpNetwork, Ipv4Network};
 
-use crate::model::{Families, Interface, Mark, Port};
+use crate::model::{Families, Family, Interface, Mark, Port};
 
 pub use as_options::AsOptions;
 pub use capture_annotation::{
@@ -219,6 +219,18 @@ pub enum OutboundRanges {
     None,
     /// Just these.
     Only(Vec<IpNetwork>),
+}
+
+impl OutboundRanges {
+    /// Whether there are any of a family.
+    #[must_use]
+    pub fn has_any(&self, family: Family) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Only(ranges) => ranges.iter().any(|range| family.holds(range)),
+        }
+    }
 }
 
 /// Groups whose outbound traffic is captured. Excludes exist only together with all.

@@ -66,8 +66,9 @@ impl Kinds<'_> {
         let is_open = |number: u16| !named.iter().any(|port| port.number() == number);
         let other = self.port_of_app(&is_open);
         self.add(&format!("client to the app, port {other}"), Sender::Outside, pod, other);
-        for port in named.iter().take(MOST) {
-            self.add(&format!("client to the app, port {port}"), Sender::Outside, pod, port.number());
+        let declared = self.pod.declared_ports().filter(|port| *port != other);
+        for port in named.iter().map(|port| port.number()).chain(declared).take(MOST) {
+            self.add(&format!("client to the app, port {port}"), Sender::Outside, pod, port);
         }
         let tunnel = traffic.ports.tunnel;
         self.add("client to the proxy's HBONE port", Sender::Outside, pod, tunnel.number());

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use ipnetwork::IpNetwork;
 
 use super::broken_chains::Listed;
 use super::listener::{Listener, ListenerProblem};
 use super::packet::{Packet, Process};
-use super::reason::{Reason, reason};
+use super::reason::{Reason, is_expected, reason};
 use super::replies;
 use super::row::{self, Row, Side, is_captured_by_ours};
 use super::rules::Rules;
@@ -29,8 +30,10 @@ use crate::text::one_line;
 const MOST: usize = 8;
 
 /// What a pod without inbound traffic has in common with one whose app has ended.
-const NOTHING_LISTENS: &str = "no process of the app listens on a captured TCP port: calls of clients fail; \
+const NOTHING_LISTENS: &str = "no process of the app listens on a captured TCP port at an address of the pod: calls of clients fail; \
                                `--from outside --to ADDRESS:PORT` asks about one";
+/// Those that Istio reserves.
+const PORTS_OF_PROXY: RangeInclusive<u16> = 15000..=15099;
 
 /// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for
 /// foreign rules.
@@ -75,6 +78,11 @@ pub(super) fn of_packet(
     let rows = [Some(&row), sent_on.as_ref()].into_iter().flatten();
     let found = rows.flat_map(|row| row.problems.iter().map(move |problem| (row, problem)));
     let mut problems: Vec<Finding> = found.map(known).collect();
+    let is_by_none =
+        walk.verdict == Verdict::NotCaptured && walk.because.is_none() && walk.decisive().is_none();
+    if is_by_none && is_expected(packet, live, pod.config) {
+        problems.extend(damaged(packet.family(), live, pod.config));
+    }
     if packet.is_inbound && packet.transport == Transport::Tcp {
         let is_named = problems.iter().any(|known| known.problem == Problem::AppNotListening);
         problems.extend(unserved(packet, walk, live, pod).filter(|_| !is_named));
@@ -151,13 +159,7 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         let about = Subject::Condition(format!("{cause}; `{command}`"));
         Some(Finding::new(Problem::LoopbackUnusable, cause).subject(command).about([about]))
     }));
-    for family in live.rules.keys() {
-        let broken = live.broken_chains(config, *family);
-        if !broken.is_empty() {
-            let cause = format!("{} ({family})", Listed(&broken));
-            problems.push(Finding::new(Problem::BrokenChain, cause));
-        }
-    }
+    problems.extend(live.rules.keys().filter_map(|family| damaged(*family, live, config)));
     if config.captures_nothing() && problems.is_empty() {
         let cause = "the rules name no inbound port and no outbound range or port: every connection goes where it was sent";
         problems.push(Finding::new(Problem::CapturesNothing, cause));
@@ -179,6 +181,15 @@ fn of_rules(live: &LiveState, pod: &Pod<'_>) -> Vec<Finding> {
         problems.push(Finding::new(Problem::DnsNotCaptured, cause));
     }
     problems
+}
+
+/// The finding that chains of ours are damaged.
+fn damaged(family: Family, live: &LiveState, config: &CaptureConfig) -> Option<Finding> {
+    let broken = live.broken_chains(config, family);
+    let listed = Listed(&broken).to_string();
+    let about = Subject::Condition(listed.clone());
+    let finding = || Finding::new(Problem::BrokenChain, format!("{listed} ({family})")).about([about]);
+    (!broken.is_empty()).then(finding)
 }
 
 /// The finding that the pod has an address of a family without rules, while the other family has some:
@@ -254,7 +265,7 @@ impl Pod<'_> {
     }
 
     /// The captured ports that the pod declares, and the options do not list.
-    fn declared_ports(&self) -> impl Iterator<Item = u16> {
+    pub(super) fn declared_ports(&self) -> impl Iterator<Item = u16> + use<'_> {
         let inbound = &self.config.traffic.inbound;
         let declared = self.live.iter().flat_map(|live| &live.runtime.declared_ports).copied();
         let is_all = matches!(inbound, InboundPorts::All { .. });
@@ -268,10 +279,21 @@ impl Pod<'_> {
 
     /// Notes that no port of the app is known, and none is open: that may be meant.
     pub fn note_missing_listeners(&mut self) {
-        let is_known = self.listed_ports().chain(self.captured_ports()).next().is_some();
-        let is_open = self.config.traffic.inbound != InboundPorts::None;
-        let Some(live) = self.live.as_mut().filter(|_| is_open && !is_known) else { return };
-        if live.has_rules() && live.runtime.listeners.is_some() && live.runtime.declared_ports.is_empty() {
+        let (inbound, is_listed) = (&self.config.traffic.inbound, self.listed_ports().next().is_some());
+        let Some(live) = self.live.as_mut().filter(|_| !is_listed && *inbound != InboundPorts::None) else {
+            return;
+        };
+        // An app may run as the proxy's user, whose own ports are these.
+        let is_for_clients = |found: &Listener| {
+            let port = found.address.port();
+            found.transport == Transport::Tcp
+                && !found.address.ip().is_loopback()
+                && inbound.captures(port)
+                && !PORTS_OF_PROXY.contains(&port)
+        };
+        let is_none = |listeners: &Vec<Listener>| !listeners.iter().any(is_for_clients);
+        let has_none = live.runtime.listeners.as_ref().is_some_and(is_none);
+        if live.has_rules() && has_none && live.runtime.declared_ports.is_empty() {
             live.notices.push(NOTHING_LISTENS.to_owned());
         }
     }

@@ -141,9 +141,7 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
                 None => (sentence, None),
             };
         }
-        if packet.transport == Transport::Tcp
-            && (is_meant(packet, pod.config) || is_perhaps_deleted(packet, live, pod.config))
-        {
+        if is_expected(packet, live, pod.config) {
             return (no_live_rule(packet, live, pod.config), None);
         }
     }
@@ -194,6 +192,12 @@ fn no_live_rule(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> St
     format!("no live rule captures it ({family}){because}")
 }
 
+/// Whether the live rules would capture the packet if they worked, as far as that is known.
+pub(super) fn is_expected(packet: &Packet, live: &LiveState, config: &CaptureConfig) -> bool {
+    packet.transport == Transport::Tcp
+        && (is_meant(packet, config) || is_perhaps_deleted(packet, live, config))
+}
+
 /// Whether rules for a packet's port or address are live: then they do not work, a jump to them is missing
 /// for instance.
 fn is_meant(packet: &Packet, config: &CaptureConfig) -> bool {
@@ -220,7 +224,7 @@ fn is_perhaps_deleted(packet: &Packet, live: &LiveState, config: &CaptureConfig)
     let Traffic { inbound, outbound, .. } = &config.traffic;
     let is_none = match packet.is_inbound {
         true => *inbound == InboundPorts::None,
-        false => outbound.ranges == OutboundRanges::None && outbound.ports.is_empty(),
+        false => outbound.ports.is_empty() && !outbound.ranges.has_any(packet.family()),
     };
     is_none && live.broken_chains(config, packet.family()).iter().any(BrokenChain::is_of_capture)
 }

@@ -100,9 +100,9 @@ impl Finding {
         is_of_family && !other.about.is_empty() && other.about.iter().all(has_rule)
     }
 
-    /// Whether both are about one rule, and the same command mends both.
+    /// Whether both are about one rule or policy, and the same command mends both.
     fn is_mended_with(&self, other: &Self) -> bool {
-        let is_rule = |about: &&Subject| matches!(about, Subject::Rule(_));
+        let is_rule = |about: &&Subject| matches!(about, Subject::Rule(_) | Subject::Policy { .. });
         let rule = self.about.iter().find(is_rule);
         rule.is_some() && rule == other.about.iter().find(is_rule) && self.fix() == other.fix()
     }

@@ -4,10 +4,11 @@
 use std::net::TcpListener;
 use std::process::Child;
 
-use netlab::Server;
+use netlab::{Listen, Server};
 
 use crate::broken_pods::{OPTIONS, problems};
 use crate::explain_runtime::{start, stop};
+use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 
@@ -193,9 +194,15 @@ fn pods_without_inbound_ports_have_a_note_at_most(fixture: Fixture) {
         assert_eq!(said.contains(NOTE), has_note, "{said}");
     }
     pod.apply(&OPTIONS);
-    let _app = pod.app_listens(&[9090]);
-    let said = pod.bare_istio_iptables(&explain).run().ended_with(0).stdout();
-    assert!(!said.contains(NOTE), "{said}");
+    let said = || pod.bare_istio_iptables(&explain).run().ended_with(0).stdout();
+    let local = pod.app().serve("app", &[Listen::TcpAt(at(Family::V4.loopback(), 8080))]);
+    assert!(said().contains(NOTE), "{}", said());
+    drop(local);
+    // As whichever user.
+    for processes in [pod.app(), pod.proxy()] {
+        let _app = processes.serve("app", &[Listen::Tcp(9090)]);
+        assert!(!said().contains(NOTE), "{}", said());
+    }
 }
 
 /// Chains without a range or a port have no effect.

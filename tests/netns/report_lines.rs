@@ -16,6 +16,7 @@ for_these_fixtures!(
         first_lines_have_at_most_100_characters,
         the_table_shows_the_first_problem,
         a_port_without_a_listener_is_marked_in_the_table,
+        a_flushed_chain_is_a_problem_of_its_packets,
         one_rule_is_one_problem,
         rows_of_dns_are_about_the_name_server_of_the_pod,
         processes_that_are_hidden_are_noted_in_every_report
@@ -114,6 +115,26 @@ fn a_port_without_a_listener_is_marked_in_the_table(fixture: Fixture) {
     assert!(found.iter().all(|line| line.starts_with("client to the app, port 8080 ")), "{found:#?}");
 }
 
+/// The report on one packet has the problem and the fix of the report on all traffic.
+fn a_flushed_chain_is_a_problem_of_its_packets(fixture: Fixture) {
+    if fixture.backend == Backend::Native {
+        return;
+    }
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    pod.iptables(Family::V4, "-t nat -F ISTIO_OUTPUT");
+    let all = problems(&pod, &[]);
+    assert_eq!(all.iter().map(|[id, ..]| &**id).collect::<Vec<_>>(), ["broken-chain"], "{all:?}");
+    let to = at(Family::V4.service(), 80).to_string();
+    let asked = pod.bare_istio_iptables(&["explain", "--live", "--to", &to, "--expect", "not-captured"]);
+    let said = asked.run().ended_with(1).stdout();
+    assert!(said.contains("  problem  broken-chain\n  fix      "), "{said}");
+    let excluded = ["explain", "--live", "--to", &to, "--proto", "udp", "--output", "json"];
+    let said: Value = serde_json::from_str(&pod.bare_istio_iptables(&excluded).run().stdout()).expect("JSON");
+    assert_eq!(said["problems"], serde_json::json!([]), "{said:#}");
+}
+
 fn one_rule_is_one_problem(fixture: Fixture) {
     if fixture.backend == Backend::Native {
         // Another table: its chain is no rule.
@@ -138,6 +159,16 @@ fn one_rule_is_one_problem(fixture: Fixture) {
         let check: Value = serde_json::from_str(&check).expect("JSON");
         assert_eq!(check["problems"].as_array().map(Vec::len), Some(1), "{rule}: {check:#}");
     }
+    // A policy is one problem for each command that mends it.
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
+    pod.apply(&OPTIONS);
+    pod.iptables(Family::V4, "-P INPUT DROP");
+    let mut fixes: Vec<String> = problems(&pod, &[]).into_iter().map(|[_, _, fix]| fix).collect();
+    let count = fixes.len();
+    fixes.sort();
+    fixes.dedup();
+    assert_eq!(fixes.len(), count, "{fixes:#?}");
 }
 
 fn rows_of_dns_are_about_the_name_server_of_the_pod(fixture: Fixture) {
