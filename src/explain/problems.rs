@@ -32,7 +32,7 @@ const MOST: usize = 8;
 /// What a pod without inbound traffic has in common with one whose app has ended.
 const NOTHING_LISTENS: &str = "no process of the app listens on a captured TCP port at an address of the pod: calls of clients fail; \
                                `--from outside --to ADDRESS:PORT` asks about one";
-/// Those that Istio reserves.
+/// The ports that Istio reserves.
 const PORTS_OF_PROXY: RangeInclusive<u16> = 15000..=15099;
 
 /// What is wrong with a live pod, the most harmful first. `rows` are all kinds of traffic, and packets for
