@@ -60,7 +60,10 @@ fn defaults_match_istio() {
         network_namespace: None,
         cni_mode: false,
         pod_interface: None,
-        name_servers: NameServers::default(),
+        name_servers: NameServers {
+            v4: vec!["10.96.0.10".parse().unwrap()],
+            v6: vec!["fd00::a".parse().unwrap()],
+        },
     };
     assert_eq!(resolved.run, run);
     let log = LogOptions { level: log::LevelFilter::Info, format: LogFormat::Text };
