@@ -59,7 +59,12 @@ pub struct Attachment {
     pub netns: PathBuf,
     /// The pod; `None` if it is not one of Kubernetes.
     pub pod: Option<PodName>,
+    /// The file name of the namespace, if the agent calls ADD in the place of the runtime.
+    pub late_netns: Option<String>,
 }
+
+/// The variable of `Attachment::late_netns`.
+pub(crate) const LATE_NETNS: &str = "CNI_LATE_NETNS";
 
 /// A pod, as `CNI_ARGS` name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,7 +162,8 @@ impl Variables {
                 netns.display()
             ));
         }
-        Ok(Attachment { id: self.id()?, netns, pod: pod(self.text("CNI_ARGS")?)? })
+        let late_netns = self.value(LATE_NETNS)?.map(str::to_owned);
+        Ok(Attachment { id: self.id()?, netns, pod: pod(self.text("CNI_ARGS")?)?, late_netns })
     }
 }
 
@@ -265,7 +271,8 @@ mod tests {
     fn variables_become_a_request() {
         let id = AttachmentId { container: "abc-1".to_owned(), interface: "eth0".to_owned() };
         let pod = PodName { namespace: "a".to_owned(), name: "b".to_owned(), uid: "u".to_owned() };
-        let attachment = Attachment { id: id.clone(), netns: "/proc/1/ns/net".into(), pod: Some(pod) };
+        let attachment =
+            Attachment { id: id.clone(), netns: "/proc/1/ns/net".into(), pod: Some(pod), late_netns: None };
         assert_eq!(of(&GOOD), Ok(Request::Add(attachment.clone())));
         assert_eq!(with("CNI_COMMAND", "CHECK"), Ok(Request::Check(attachment.clone())));
         assert_eq!(with("CNI_COMMAND", "DEL"), Ok(Request::Del(Some(id))));

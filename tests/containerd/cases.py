@@ -283,6 +283,16 @@ def upgraded(node):
     expect_clean(node)
 
 
+def wait_until_guarded(address):
+    """Until the agent guards the one pod that is captured."""
+
+    def is_guarded():
+        with urllib.request.urlopen(f"http://{address}/metrics") as metrics:
+            return b"istio_cni_guarded_pods 1\n" in metrics.read()
+
+    wait_for("the pod is guarded", is_guarded)
+
+
 def guarded(node):
     """Rules of a running pod are deleted by hand: the agent names the program, and writes them again."""
     annotations = injected({"proxy.istio.io/config": DUAL_STACK})
@@ -297,13 +307,7 @@ def guarded(node):
         with Sandbox(node, "guarded", annotations) as pod:
             rules = pod.rules()
             with node.agent(f"--backend={backend}") as logged:
-                address = json.loads(logged("serving /healthz, /readyz and /metrics"))["address"]
-
-                def is_guarded(address=address):
-                    with urllib.request.urlopen(f"http://{address}/metrics") as metrics:
-                        return b"istio_cni_guarded_pods 1\n" in metrics.read()
-
-                wait_for("the pod is guarded", is_guarded)
+                wait_until_guarded(json.loads(logged("serving /healthz, /readyz and /metrics"))["address"])
                 subprocess.run(["nsenter", f"--net={pod.netns}", *command.split()], check=True)
                 drift = json.loads(logged("drift: "))
                 expect(f"{command}: the pod", "default/guarded", drift["pod"])
@@ -328,7 +332,9 @@ def late(node):
             status, text = node.istio_cni("audit")
             expect("audit names the pod", (1, True), (status, "default/late  none     uncaptured  no rules: " in text))
             with node.agent(f"--backend={backend}") as logged:
+                address = json.loads(logged("serving /healthz, /readyz and /metrics"))["address"]
                 logged("repaired: started without capture at ")
+                wait_until_guarded(address)
                 expect_traffic(f"{backend}: captured from outside", pod, captured=True)
                 expect("its state", [f"{pod.id}.eth0.json"], node.state())
                 expect("another pod has no rules", "", plain.rules())

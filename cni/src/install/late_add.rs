@@ -9,6 +9,7 @@ use istio_iptables::model::Backend;
 use serde_json::{Value, json};
 
 use super::binary;
+use crate::environment::LATE_NETNS;
 use crate::error::Code;
 use crate::plugin::late::LatePod;
 use crate::state::StateDir;
@@ -37,6 +38,7 @@ pub(super) fn add(
         ("CNI_IFNAME", &id.interface),
         ("CNI_ARGS", &args),
         ("CNI_PATH", "/"),
+        (LATE_NETNS, name),
     ];
     // Where this fails, the plugin fails, too.
     let _ = states.begin(id);
@@ -52,8 +54,9 @@ pub(super) fn add(
         called => called.map_err(|error| error.msg)?,
     }
     // The plugin keeps state of what it captured, and only of that.
-    let state = states.read(id).map_err(|error| error.msg)?;
-    let mut state = state.ok_or("the plugin has captured nothing")?;
-    state.late_netns = Some(name.to_owned());
-    states.write(id, &state).map_err(|error| error.msg)
+    match states.read(id) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err("the plugin has captured nothing".to_owned()),
+        Err(error) => Err(error.msg),
+    }
 }

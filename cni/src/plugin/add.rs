@@ -227,9 +227,10 @@ fn capture(
         written.map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;
     let captured = context.deadline.elapsed();
-    let state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
+    let mut state = State::new(network, &attachment.id, pod.to_string(), pod.uid.clone(), netns.inode)
         .with_options(options.values())
         .with_rules(Some(written.desired.digest()), written.backend);
+    state.late_netns.clone_from(&attachment.late_netns);
     states.write(&attachment.id, &state)?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     log::info!(

@@ -56,7 +56,8 @@ impl LatePod {
         let deadline = &Deadline::without_signals();
         deadline.set(conf.deadline()?);
         let netns = PathBuf::new();
-        let attachment = Attachment { id: self.id.clone(), netns, pod: Some(self.pod.clone()) };
+        let attachment =
+            Attachment { id: self.id.clone(), netns, pod: Some(self.pod.clone()), late_netns: None };
         let Ok(pod) = add::included(conf, &attachment)? else { return Ok(None) };
         let context = Context { conf, version: Version::NEWEST, deadline, machine };
         match add::options(&context, &conf.settings()?, pod)? {
