@@ -97,6 +97,11 @@ impl Entry {
         self.why.is_none()
     }
 
+    /// Whether it is a foreign rule that changes the mark of a packet or of its connection.
+    pub(super) fn changes_mark(&self) -> bool {
+        self.is_foreign() && self.rule.effect().mark_change().is_some()
+    }
+
     /// The words of the rule in one line. Where some of them are not known, its handle or number in the
     /// chain, by which it can be found.
     pub(super) fn shown(&self) -> String {

@@ -42,7 +42,7 @@ pub(super) const fn any_client(family: Family) -> IpAddr {
 }
 
 /// The address of any server.
-pub(super) const fn any_server(family: Family) -> IpAddr {
+pub(crate) const fn any_server(family: Family) -> IpAddr {
     in_family(SERVER, family)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn first_host(family: Family, (first, last): (u128, u128)) -> Option<
 }
 
 /// The address of a pod that has none yet.
-pub(super) const fn any_pod(family: Family) -> IpAddr {
+pub(crate) const fn any_pod(family: Family) -> IpAddr {
     in_family(POD, family)
 }
 

@@ -13,6 +13,16 @@ use crate::live_rules::{
 use crate::model::{Fib, FibRoute, LOCAL_TABLE, RouteKind, Transport};
 use crate::routing::{Flow, Found, lookup};
 
+/// A field of which only some values are known that it does not have: the packet stands for all that have
+/// another one.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// The field.
+    pub field: Field,
+    /// The values that it does not have; a packet that has one of them by now is no open one.
+    pub except: Vec<u128>,
+}
+
 /// What matches look at besides the packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
@@ -20,6 +30,8 @@ pub(super) struct Facts<'a> {
     pub(super) fib: Option<&'a Fib>,
     /// The connection of the packet, if it is known.
     pub(super) connection: Option<Connection>,
+    /// The fields of the packet that are open, unless it has one of the values by now.
+    pub(super) open: &'a [Open],
 }
 
 /// Whether a match holds.
@@ -34,7 +46,11 @@ pub(super) enum Holds {
 
 /// Whether a match of a foreign rule holds for a packet.
 pub(super) fn holds(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -> Holds {
-    let number = |value: u128| of_value(test, value, u128::MAX, packet);
+    let open = facts.open.iter().find(|open| open.field == test.field);
+    let number = |value: u128| match open.filter(|open| !open.except.contains(&value)) {
+        Some(open) => of_open(test, &open.except, packet),
+        None => of_value(test, value, u128::MAX, packet),
+    };
     let port = |port: u16| u128::from(port);
     match test.field {
         Field::Protocol => number(protocol(packet.transport)),
@@ -42,6 +58,7 @@ pub(super) fn holds(test: &FieldMatch, packet: &PacketState, facts: Facts<'_>) -
         Field::Destination => number(address_number(packet.destination.ip())),
         Field::SourcePort => number(port(packet.source.port())),
         Field::DestinationPort => number(port(packet.destination.port())),
+        Field::EitherPort if open.is_some() => Holds::Unknown,
         Field::EitherPort => {
             let ports = [packet.source.port(), packet.destination.port()];
             decided(test, ports.into_iter().any(|number| test.lists(port(number))), packet)
@@ -127,6 +144,12 @@ fn of_value(test: &FieldMatch, value: u128, known: u128, packet: &PacketState) -
         Some(false) => Holds::No(mismatch(test, packet)),
         None => Holds::Unknown,
     }
+}
+
+/// Whether it holds for a field that has none of these values.
+fn of_open(test: &FieldMatch, except: &[u128], packet: &PacketState) -> Holds {
+    let is_excepted = |(first, last): &(u128, u128)| first == last && except.contains(first);
+    if test.values.iter().all(is_excepted) { decided(test, false, packet) } else { Holds::Unknown }
 }
 
 /// Whether it holds, where it is known whether the packet has one of the values.

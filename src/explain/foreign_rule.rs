@@ -68,7 +68,7 @@ mod tests {
         match applies(
             (&rule.tests(), rule.unread()),
             &packet,
-            Facts { fib: None, connection: Some(connection) },
+            Facts { fib: None, connection: Some(connection), open: &[] },
         ) {
             Applies::Yes => "yes".to_owned(),
             Applies::No(_) => "no".to_owned(),

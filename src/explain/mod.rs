@@ -20,6 +20,7 @@ mod foreign_in_own_chains;
 mod foreign_rule;
 mod json;
 mod listener;
+mod mark_paths;
 mod matching;
 mod overview;
 mod packet;
@@ -58,8 +59,10 @@ pub use bpf_program::{BpfProgram, Seen};
 pub use broken_chains::BrokenChain;
 pub use defaults::TestedFields;
 pub use entry::Entry;
-pub(crate) use example_addresses::first_host;
+pub(crate) use example_addresses::{any_pod, any_server, first_host};
+pub use field_match::Open;
 pub use listener::{Listener, ListenerProblem};
+pub use mark_paths::{Affected, MarkFacts, mark_harms};
 use matching::Words;
 pub use overview::query;
 pub use packet::{Packet, Process, TcpFlags};
@@ -78,7 +81,7 @@ pub use runtime::{
 pub use seen::{Judgement, SeenConnection};
 pub use text::NEVER_CAPTURED;
 use walk::Sent;
-pub use walk::{Match, Step, Verdict, Walk, walk};
+pub use walk::{Match, Step, Verdict, Walk, walk, walk_open};
 
 /// What a report is about: a pod, and how its traffic is, or would be, captured.
 #[derive(Clone, Debug)]
@@ -287,7 +290,7 @@ fn is_certain(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> bool {
 
 fn explained<'a>(packet: &Packet, rules: &'a Rules, words: Words, pod: &'a Pod<'_>) -> (Walk<'a>, Reason) {
     let routing = pod.routing(packet.family());
-    let walk = Sent { rules, packet, routing, connection: None, words }.walk();
+    let walk = Sent { words, ..Sent::of(rules, packet, routing) }.walk();
     let reason = reason::reason(packet, &walk, pod);
     (walk, reason)
 }

@@ -127,6 +127,34 @@ impl Packet {
         }
     }
 
+    /// The first packet that a process of the pod sends over `lo`.
+    #[must_use]
+    pub fn over_lo(
+        process: Option<Process>,
+        transport: Transport,
+        source: IpAddr,
+        destination: SocketAddr,
+    ) -> Self {
+        Self {
+            sender: String::new(),
+            process,
+            is_inbound: false,
+            transport,
+            source: SocketAddr::new(source, CLIENT_PORT),
+            destination,
+            has_source: true,
+            has_port: true,
+            has_interface: true,
+            is_local: true,
+            interface: "lo".to_owned(),
+            mark: Mark(0),
+            connmark: Mark(0),
+            state: ConnectionState::New,
+            tcp_flags: None,
+            translated_from: None,
+        }
+    }
+
     /// The packet, sent by another process.
     #[must_use]
     pub(super) fn sent_by(self, sender: Sender, process: Option<Process>) -> Self {

@@ -55,7 +55,7 @@ impl Packet {
     /// kernel chooses where none is, or that of a client which its interface leads to. What is for an address
     /// that no interface but `lo` has arrives by the one that leads to the client.
     #[must_use]
-    pub(super) fn by_route(mut self, routing: Routing<'_>) -> Self {
+    pub fn by_route(mut self, routing: Routing<'_>) -> Self {
         if self.is_inbound && !self.has_interface && !routing.is_on_link(self.destination.ip()) {
             let way = routing.way_to(self.source.ip());
             self.interface = way.unwrap_or(self.interface);
@@ -201,7 +201,8 @@ impl<'a> Routing<'a> {
     }
 
     /// Whether an address is one of the machine's own.
-    pub(super) fn has_own(&self, address: IpAddr) -> bool {
+    #[must_use]
+    pub fn has_own(&self, address: IpAddr) -> bool {
         self.fib.is_some_and(|fib| fib.addresses.iter().any(|own| own.address == address))
     }
 

@@ -2,7 +2,6 @@
 
 use super::egress::is_egress_filter;
 use super::fix::{self, Fix};
-use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::reason::Reason;
 use super::replies::{self, ReplyProblem};
@@ -322,9 +321,7 @@ fn is_diverted(packet: &Packet, walk: &Walk<'_>, live: &LiveState, pod: &Pod<'_>
 /// Whether the packet is captured where foreign rules have no effect.
 pub(super) fn is_captured_by_ours(packet: &Packet, live: &LiveState) -> bool {
     let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
-    rules.is_some_and(|rules| {
-        Sent { rules, packet, routing, connection: None, words: Words::None }.is_captured_by_ours()
-    })
+    rules.is_some_and(|rules| Sent::of(rules, packet, routing).is_captured_by_ours())
 }
 
 /// The policy of a chain.

@@ -218,7 +218,7 @@ impl Rules {
     }
 
     /// The foreign rules, each with its hook; in chains that others jump to there may be several.
-    pub(super) fn foreign(&self) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
+    pub(crate) fn foreign(&self) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
         fn named(chains: &Chains) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
             chains.named.values().flatten().map(|entry| (None, entry))
         }

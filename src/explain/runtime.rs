@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::bpf_program::BpfProgram;
 use super::listener::{Listener, ListenerProblem};
-use super::matching::Words;
 use super::overview::{has_address, query};
 use super::packet::{Packet, Process as Owner};
 use super::rules::Rules;
@@ -372,11 +371,7 @@ pub fn older_than_capture<'a>(
         };
         let (rules, routing) = (live.rules.get(&packet.family()), live.routing(packet.family()));
         let packet = packet.by_route(routing);
-        let verdict = |rules| {
-            Sent { rules, packet: &packet, routing, connection: None, words: Words::None }
-                .walk_with(&[])
-                .verdict
-        };
+        let verdict = |rules| Sent::of(rules, &packet, routing).walk_with(&[]).verdict;
         rules.is_some_and(|rules| matches!(verdict(rules), Verdict::Captured(_)))
     };
     live.runtime.connections.iter().filter(is_older).collect()

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::matching::Words;
 use super::packet::{Packet, Process};
 use super::rules::Rules;
 use super::walk::{Sent, Step, Verdict, Walk};
@@ -95,8 +94,7 @@ pub(super) fn otherwise(
             break;
         }
         walks += 1;
-        let walk =
-            Sent { rules, packet: &other, routing, connection: None, words: Words::None }.walk_with(&[]);
+        let walk = Sent::of(rules, &other, routing).walk_with(&[]);
         if walk.verdict != first.verdict {
             let rule = walk.decisive().map(Step::words);
             let rule = rule.or_else(|| walk.because.clone());

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::listener::Listener;
-use super::matching::Words;
 use super::overview::passthrough_query;
 use super::packet::Packet;
 use super::walk::{Sent, Verdict, Walk, walk};
@@ -43,7 +42,7 @@ pub(super) fn forwarded_behind<'a>(
     let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
     rules.foreign().next().filter(|_| is_of_client)?;
     let unserved = unserved(packet, taken, live, pod)?;
-    let sent = Sent { rules, packet, routing, connection: None, words: Words::None };
+    let sent = Sent::of(rules, packet, routing);
     let walk = sent.without_ours();
     let is_forwarded =
         walk.verdict == Verdict::TakenByForeignRule && walk.end.destination != packet.destination;

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{CapturedTraffic, shown};
-use crate::explain::{self, Entry, Holder, Rules};
-use crate::finding::{RuleId, Subject};
+use crate::explain::{self, Entry, Holder, Rules, Step};
+use crate::finding::{Finding, RuleId, Subject};
 use crate::live_rules::LiveRule;
 use crate::model::{
     Backend, Chain, Family, FamilyRules, Fib, Hook, HookRules, Link, PerFamily, Rule, Table, Target, Variant,
@@ -32,7 +33,7 @@ pub struct Examined<'a> {
     pub(super) backend: Backend,
     pub(super) fib: Option<&'a Fib>,
     pub(super) links: &'a [Link],
-    rules: &'a Rules,
+    pub(super) rules: &'a Rules,
 }
 
 impl<'a> Examined<'a> {
@@ -71,7 +72,6 @@ impl<'a> Examined<'a> {
                     stage: Stage::of(hook.name()),
                     priority: table.priority(),
                     is_nat: *table == Table::Nat,
-                    reroutes: *table == Table::Mangle,
                     drops: chains_of.drops.contains(hook),
                     shared: Some((*table, *hook)),
                     rules,
@@ -83,6 +83,12 @@ impl<'a> Examined<'a> {
         let Rules { before, later, forward, .. } = self.rules;
         chains.extend(before.iter().chain(later).chain(forward).map(BaseChain::from));
         chains
+    }
+
+    /// The base chain in which a rule was met, or from which a packet came to it.
+    pub(super) fn base_of(&self, step: &Step<'_>) -> Option<BaseChain<'a>> {
+        let is_in = |base: &BaseChain<'_>| (base.stage.chain(), base.table) == (step.hook, step.table);
+        self.chains().into_iter().find(is_in)
     }
 
     /// The rules of ours in a hook of a table.
@@ -98,20 +104,20 @@ impl<'a> Examined<'a> {
         self.hook_rules(table, hook).any(jumps)
     }
 
-    /// The foreign rules among some of a base chain, with their places. One that is equal to a rule of ours
-    /// is taken for that.
+    /// The foreign rules among some of a base chain, with their places.
     pub(super) fn foreign<'r>(
         &self,
         base: &BaseChain<'_>,
         rules: &'r [Entry],
     ) -> impl Iterator<Item = (usize, &'r Entry)> {
-        let shared = base.shared;
-        let is_wanted = move |entry: &Entry| {
-            let mut ours = shared.into_iter().flat_map(|(table, hook)| self.hook_rules(table, hook));
-            entry.statement().is_some_and(|says| ours.any(|rule| rule.statement == *says))
-        };
-        let is_foreign = move |entry: &Entry| entry.is_foreign() && !entry.is_leftover && !is_wanted(entry);
-        rules.iter().enumerate().filter(move |(_, entry)| is_foreign(entry))
+        rules.iter().enumerate().filter(|(_, entry)| self.is_foreign(base, entry))
+    }
+
+    /// Whether a rule of a base chain is foreign. One that is equal to a rule of ours is taken for that.
+    pub(super) fn is_foreign(&self, base: &BaseChain<'_>, entry: &Entry) -> bool {
+        let mut ours = base.shared.into_iter().flat_map(|(table, hook)| self.hook_rules(table, hook));
+        let mut is_wanted = || entry.statement().is_some_and(|says| ours.any(|rule| rule.statement == *says));
+        entry.is_foreign() && !entry.is_leftover && !is_wanted()
     }
 }
 
@@ -126,8 +132,6 @@ pub(super) struct BaseChain<'a> {
     pub(super) priority: i32,
     /// Whether only the first packet of a connection traverses it.
     pub(super) is_nat: bool,
-    /// Whether outgoing packets are routed again behind it if their mark has changed.
-    pub(super) reroutes: bool,
     /// Whether its policy is to drop.
     pub(super) drops: bool,
     /// The table and the hook, where our backend has its rules.
@@ -145,7 +149,6 @@ impl<'a> From<&'a explain::BaseChain> for BaseChain<'a> {
             stage: Stage::of(base.hook),
             priority: base.priority,
             is_nat: base.is_nat,
-            reroutes: base.reroutes,
             drops: base.drops,
             shared: None,
             rules: &base.rules,
@@ -155,22 +158,13 @@ impl<'a> From<&'a explain::BaseChain> for BaseChain<'a> {
 }
 
 impl<'a> BaseChain<'a> {
-    /// The rules before ours and those behind them. In PREROUTING of mangle captured packets leave at the
-    /// jump; other packets continue to the rule that saves their mark.
-    pub(super) fn around_ours(&self) -> (&'a [Entry], &'a [Entry]) {
-        let is_ours = |entry: &Entry| !entry.is_foreign();
-        let first = || self.rules.iter().position(is_ours);
-        let border = if self.stage == Stage::Output { first() } else { self.rules.iter().rposition(is_ours) };
-        self.rules.split_at(border.unwrap_or(self.rules.len()))
-    }
-
     /// The rules of a chain that it may jump to, if that is none of ours.
     pub(super) fn named(&self, name: &str) -> Option<(&'a str, &'a [Entry])> {
         let (name, rules) = self.named.get_key_value(name)?;
         (!self.is_ours(name)).then_some((name.as_str(), rules.as_slice()))
     }
 
-    fn is_ours(&self, chain: &str) -> bool {
+    pub(super) fn is_ours(&self, chain: &str) -> bool {
         self.holder.may_have_ours() && Chain::from_name(chain).is_some()
     }
 
@@ -178,11 +172,6 @@ impl<'a> BaseChain<'a> {
     pub(super) fn all_named(&self) -> impl Iterator<Item = (&'a str, &'a [Entry])> {
         let foreign = self.named.iter().filter(|(name, _)| !self.is_ours(name));
         foreign.map(|(name, rules)| (name.as_str(), rules.as_slice()))
-    }
-
-    /// Whether our rules about marks are in it.
-    pub(super) const fn has_our_marks(&self) -> bool {
-        matches!(self.shared, Some((Table::Mangle, _)))
     }
 
     /// The variant of iptables that holds it, and the table's name there. The tables of iptables-nft in which
@@ -211,21 +200,53 @@ impl<'a> BaseChain<'a> {
 
     /// A rule of one of its chains, for a message.
     pub(super) fn place(&self, family: Family, chain: &str, rule: &LiveRule) -> Place {
-        let Some((variant, table)) = self.of_iptables() else {
-            let table = self.of_nftables(family).unwrap_or_default();
-            return Place { words: format!(": {table} {chain}"), about: None };
-        };
-        let id = RuleId::of(self.table, chain, rule);
-        let words = format!(" ({family}, {variant}): {table} `{}`", shown(chain, &id.words));
-        Place { words, about: Some(Subject::Rule(id)) }
+        match self.of_iptables() {
+            Some((variant, table)) => {
+                Place::Iptables { family, variant, table, rule: RuleId::of(self.table, chain, rule) }
+            }
+            None => {
+                let table = self.of_nftables(family).unwrap_or_default().into_owned();
+                Place::Nftables { table, chain: chain.to_owned() }
+            }
+        }
     }
 }
 
-/// Where a rule is, in words, and as a value where it is one of iptables.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) words: String,
-    pub(super) about: Option<Subject>,
+/// Where a rule is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Iptables {
+        family: Family,
+        variant: Variant,
+        table: &'static str,
+        rule: RuleId,
+    },
+    /// One of the rules of this chain.
+    Nftables {
+        table: String,
+        chain: String,
+    },
+}
+
+impl Place {
+    /// The finding, about the rule if that is known.
+    pub(super) fn about(self, finding: Finding) -> Finding {
+        match self {
+            Self::Iptables { rule, .. } => finding.about([Subject::Rule(rule)]),
+            Self::Nftables { .. } => finding,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iptables { family, variant, table, rule } => {
+                write!(f, " ({family}, {variant}): {table} `{}`", shown(&rule.chain, &rule.words))
+            }
+            Self::Nftables { table, chain } => write!(f, ": {table} {chain}"),
+        }
+    }
 }
 
 /// The hooks that a packet traverses over `lo`, in order; and that of forwarded packets.

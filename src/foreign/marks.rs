@@ -1,9 +1,9 @@
 //! Foreign rules that give packets or connections the mark of TPROXY, or overwrite marks that it needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BaseChain, CapturedTraffic, Examined, Place, Stage, overwritten};
-use crate::explain::Entry;
+use super::{BaseChain, CapturedTraffic, Examined, Place, Stage};
+use crate::explain::{self, Affected, Entry, MarkFacts};
 use crate::finding::{Finding, Problem};
 use crate::live_rules::{LiveRule, MarkChange};
 use crate::model::{Family, Mark};
@@ -17,7 +17,8 @@ enum Marked {
 }
 
 /// Warnings of foreign rules that set the mark which the desired rules look for in connections: in whatever
-/// chain, and where policy routing follows for those that set it in packets.
+/// chain, and where policy routing follows for those that set it in packets. And of those by which packets
+/// go astray that depend on a mark.
 #[must_use]
 pub fn find_tproxy_marks(examined: &[Examined<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
@@ -27,21 +28,20 @@ pub fn find_tproxy_marks(examined: &[Examined<'_>]) -> Vec<Finding> {
         let mut captured = family.captured.clone();
         captured.dns = false;
         let marks = Marks { family: family.family, captured, mark };
-        let mut named = BTreeSet::new();
-        for base in family.chains() {
-            for (marked, Place { words, about }) in marks.in_table(family, &base) {
-                let subject = if about.is_none() { listing(&words) } else { String::new() };
-                found.push(marks.warning(marked, &words).subject(subject).about(about));
-                named.insert(words);
+        let mut given = Vec::new();
+        for base in &family.chains() {
+            for (marked, place) in marks.in_table(family, base) {
+                found.push(with_place(marks.warning(marked, &place), place.clone()));
+                given.push(place);
             }
         }
-        for (Place { words, about }, harms) in overwritten::in_family(family, mark) {
-            if !named.contains(&words) {
-                let sentence = format!("a foreign rule changes marks of TPROXY{words}: {harms}");
+        for (place, affected) in marks.harmful(family) {
+            if !given.contains(&place) {
+                let harms = consequences(&affected, mark);
+                let sentence = format!("a foreign rule changes marks of TPROXY{place}: {harms}");
                 let advice = "; exempt these packets from the rule or delete it";
-                let subject = if about.is_none() { listing(&words) } else { String::new() };
-                let finding = Finding::new(Problem::TproxyMark, sentence).advice(advice).about(about);
-                found.push(finding.subject(subject).family(family.family));
+                let finding = Finding::new(Problem::TproxyMark, sentence).advice(advice);
+                found.push(with_place(finding.family(family.family), place));
             }
         }
     }
@@ -51,10 +51,34 @@ pub fn find_tproxy_marks(examined: &[Examined<'_>]) -> Vec<Finding> {
     found
 }
 
-/// The command that lists a chain of nftables, which is named behind a colon.
-fn listing(place: &str) -> String {
-    let chain = shell_words(place.trim_start_matches(": "));
-    format!("`nft list chain {chain}` shows its rules: exempt the captured packets from those that set marks")
+/// The finding about a rule there; of nftables it has the command that lists the chain.
+fn with_place(finding: Finding, place: Place) -> Finding {
+    let finding = match &place {
+        Place::Iptables { .. } => finding,
+        Place::Nftables { table, chain } => finding.subject(format!(
+            "`nft list chain {}` shows its rules: exempt the captured packets from those that set marks",
+            shell_words(&format!("{table} {chain}"))
+        )),
+    };
+    place.about(finding)
+}
+
+/// The consequences of one rule.
+fn consequences(affected: &BTreeSet<Affected>, mark: Mark) -> String {
+    let of = |affected: &Affected| match affected {
+        Affected::OwnCalls => {
+            "connections from a proxy that runs as root to its own pod are not captured".to_owned()
+        }
+        Affected::ClientAddress => {
+            "the app's replies to connections that the proxy opens from the client's address do not arrive"
+                .to_owned()
+        }
+        Affected::OtherCalls => "connections of other programs to the pod itself are captured".to_owned(),
+        Affected::Clients => format!(
+            "captured connections get the mark {mark}, with which the proxy's replies are routed to lo"
+        ),
+    };
+    affected.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
 struct Marks {
@@ -83,6 +107,22 @@ impl Marks {
         found
     }
 
+    /// The rules that change marks on which packets depend, with the traffic that each breaks.
+    fn harmful(&self, family: &Examined<'_>) -> impl Iterator<Item = (Place, BTreeSet<Affected>)> {
+        let Examined { desired, fib, links, .. } = *family;
+        let facts = MarkFacts { desired, mark: self.mark, fib, links };
+        let mut found: BTreeMap<String, (Place, BTreeSet<Affected>)> = BTreeMap::new();
+        for (step, affected) in explain::mark_harms(family.rules, facts) {
+            let Some(base) = family.base_of(&step) else { continue };
+            if family.is_foreign(&base, step.rule) && !base.is_ours(step.chain) {
+                let place = base.place(self.family, step.chain, &step.rule.rule);
+                let known = found.entry(place.to_string()).or_insert((place, BTreeSet::new()));
+                known.1.insert(affected);
+            }
+        }
+        found.into_values()
+    }
+
     /// What a rule of iptables gives the mark, if TCP may meet it.
     fn of_rule(&self, rule: &LiveRule) -> Option<Marked> {
         let (marked, bits) = match rule.effect().mark_change()?? {
@@ -93,7 +133,7 @@ impl Marks {
         (bits == self.mark.0 && self.captured.may_match(rule)).then_some(marked)
     }
 
-    fn warning(&self, marked: Marked, rule: &str) -> Finding {
+    fn warning(&self, marked: Marked, rule: &Place) -> Finding {
         let (what, then) = match marked {
             Marked::Connections => {
                 ("connections", "what they send is routed to lo, so they end, those of the proxy too")

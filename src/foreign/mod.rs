@@ -7,7 +7,6 @@ mod conflicting_chains;
 mod later_chains;
 mod mark_changes;
 mod marks;
-mod overwritten;
 mod preceding_rules;
 mod translated;
 mod translated_queries;

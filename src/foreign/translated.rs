@@ -27,15 +27,14 @@ pub fn find_translations_behind_tproxy(examined: &[Examined<'_>]) -> Vec<Finding
         for base in family.chains().iter().filter(is_met) {
             let mut search =
                 Search { family, captured: &captured, links: &links, base, seen: BTreeSet::new() };
-            for Place { words: rule, about } in search.rules(base.chain, base.rules, 0) {
+            for place in search.rules(base.chain, base.rules, 0) {
                 let sentence = format!(
-                    "a foreign rule applies to packets that TPROXY captures{rule}: the kernel drops what arrives on {name} and gets a \
+                    "a foreign rule applies to packets that TPROXY captures{place}: the kernel drops what arrives on {name} and gets a \
                      loopback address ({why})"
                 );
                 let advice = "; exempt the captured ports from the rule or delete it";
-                found.push(
-                    Finding::new(Problem::ForeignRule, sentence).advice(advice).about(about).family(of),
-                );
+                let finding = Finding::new(Problem::ForeignRule, sentence).advice(advice).family(of);
+                found.push(place.about(finding));
             }
         }
     }

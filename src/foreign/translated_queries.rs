@@ -6,21 +6,18 @@
 //! With all DNS captured, what comes from port 53 of any host has the zone of the proxy's queries. The app's
 //! have another one: without a response is what is translated before our rules see it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::{BaseChain, DEEPEST, Examined, Place, Stage};
-use crate::explain::Entry;
-use crate::finding::{Finding, Problem};
-use crate::live_rules::{
-    Effect, Field, FieldMatch, LOCAL, Limit, LiveRule, To, Translation, address_number, address_of,
-    name_number,
+use super::{BaseChain, Examined, Place};
+use crate::explain::{
+    Entry, Match as Matches, Open, Packet, Process, Routing, Step, any_pod, any_server, walk_open,
 };
+use crate::finding::{Finding, Problem};
+use crate::live_rules::{Effect, Field, NO_SOCKET, To, Translation, address_of, name_number};
 use crate::model::{
-    Chain, DNS_PORT, FamilyRules, Match, NAT_PRIORITY, PerFamily, Ports, Rule, Table as OurTable, Target,
+    Chain, DNS_PORT, FamilyRules, Hook, Match, NAT_PRIORITY, Owner, PerFamily, Ports, Rule, Table, Target,
     Transport,
 };
-
-const UDP: u128 = 17;
 
 /// Foreign rules beside which queries over UDP to name servers get no response.
 #[derive(Debug, Default)]
@@ -39,58 +36,30 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> LostQueries {
     let mut lost = LostQueries::default();
     for family in examined {
         let captured = captured_servers(family.desired);
-        let is_met = |base: &&BaseChain<'_>| base.stage == Stage::Output && base.is_nat;
-        for base in family.chains().iter().filter(is_met) {
-            let servers: Vec<Option<IpAddr>> = match &captured {
-                Servers::None => continue,
-                Servers::Listed(servers) => servers.iter().copied().map(Some).collect(),
-                Servers::Every => named_servers(family, base),
+        let servers = match &captured {
+            Servers::None => continue,
+            Servers::Listed(servers) => servers.iter().copied().map(Some).collect(),
+            Servers::Every => named_servers(family),
+        };
+        for server in servers {
+            let query = Query { server, family, is_every_captured: captured == Servers::Every };
+            let Some(Translated { by: place, is_sure, excludes_some }) = query.translated() else { continue };
+            let server = match server {
+                Some(server) => server.to_string(),
+                None if excludes_some => "servers that no rule excludes".to_owned(),
+                None => "any server".to_owned(),
             };
-            for server in servers {
-                let mut outcomes = parts(base).into_iter().map(|(is_before_ours, rules)| {
-                    let has_zone_by_port = captured == Servers::Every && !is_before_ours;
-                    Query { server, family, base, has_zone_by_port }.walk(base.chain, rules, 0)
-                });
-                let excludes_some = server.is_none() && names_server(base);
-                let (is_sure, Place { words, about }) = match outcomes
-                    .find(|outcome| !matches!(outcome, Outcome::Continues))
-                {
-                    Some(Outcome::Translated(place)) => (!excludes_some, place),
-                    Some(Outcome::Unknown(place) | Outcome::MayBeTranslated(Some(place))) => (false, place),
-                    Some(
-                        Outcome::MayBeTranslated(None)
-                        | Outcome::Ends
-                        | Outcome::Returns
-                        | Outcome::Continues,
-                    )
-                    | None => continue,
-                };
-                let server = match server {
-                    Some(server) => server.to_string(),
-                    None if excludes_some => "servers that no rule excludes".to_owned(),
-                    None => "any server".to_owned(),
-                };
-                let (get, list) =
-                    if is_sure { ("would", &mut lost.sure) } else { ("may", &mut lost.possible) };
-                let sentence = format!(
-                    "DNS queries over UDP to {server} {get} get no response while DNS is captured (--redirect-dns): a foreign rule \
-                     sends them elsewhere{words}"
-                );
-                let finding = Finding::new(Problem::ForeignRule, sentence);
-                list.push(finding.about(about).family(family.family));
-            }
+            let (get, list) =
+                if is_sure { ("would", &mut lost.sure) } else { ("may", &mut lost.possible) };
+            let sentence = format!(
+                "DNS queries over UDP to {server} {get} get no response while DNS is captured (--redirect-dns): a foreign rule \
+                 sends them elsewhere{place}"
+            );
+            let finding = Finding::new(Problem::ForeignRule, sentence);
+            list.push(place.about(finding).family(family.family));
         }
     }
     lost
-}
-
-/// The rules of a chain, and whether packets are known to meet them before our rules of nat.
-fn parts<'a>(base: &BaseChain<'a>) -> Vec<(bool, &'a [Entry])> {
-    if base.shared.is_none() {
-        return vec![(base.priority < NAT_PRIORITY, base.rules)];
-    }
-    let (before, behind) = base.around_ours();
-    vec![(true, before), (false, behind)]
 }
 
 /// Whether rules capture DNS queries over UDP.
@@ -108,7 +77,7 @@ enum Servers {
 }
 
 fn captured_servers(rules: &FamilyRules) -> Servers {
-    let raw = rules.tables.get(&OurTable::Raw);
+    let raw = rules.tables.get(&Table::Raw);
     let mut servers = Vec::new();
     for rule in raw
         .and_then(|table| table.chains.get(&Chain::OutputDns))
@@ -134,29 +103,17 @@ fn is_of_app(rule: &Rule) -> bool {
     is_query && matcher.owners.is_empty() && matches!(rule.statement.target, Target::ConntrackZone(_))
 }
 
-/// All rules of a base chain and of those that it leads to.
-fn all_rules<'a>(base: &'a BaseChain<'a>) -> impl Iterator<Item = &'a LiveRule> {
-    let named = base.all_named().flat_map(|(_, rules)| rules);
-    base.rules.iter().chain(named).map(|entry| &entry.rule)
-}
-
-/// Whether a rule names servers, so that it is not for all of them.
-fn names_server(base: &BaseChain<'_>) -> bool {
-    all_rules(base).any(|rule| rule.tests().iter().any(|test| test.field == Field::Destination))
-}
-
-/// The servers whose queries rules of a base chain name, and any other one (`None`).
-fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAddr>> {
+/// The servers that foreign rules name, and any other one (`None`).
+fn named_servers(family: &Examined<'_>) -> Vec<Option<IpAddr>> {
     let mut found = vec![None];
-    for rule in all_rules(base) {
-        let tests = rule.tests();
-        let Some(named) = tests.iter().find(|test| test.field == Field::Destination) else { continue };
-        for (first, last) in named.values.iter().filter(|_| !named.is_negated) {
+    for (_, entry) in family.rules.foreign() {
+        let tests = entry.rule.tests();
+        let named = tests.iter().filter(|test| test.field == Field::Destination && !test.is_negated);
+        for (first, last) in named.flat_map(|test| &test.values) {
             // One address stands for a network; that of the network itself no host has.
             let address = if first == last { *first } else { first.saturating_add(1) };
             let server = address_of(family.family, address);
-            let query = Query { server, family, base, has_zone_by_port: false };
-            if query.holds(rule) == Some(true) && !found.contains(&server) {
+            if !found.contains(&server) && found.len() < MOST {
                 found.push(server);
             }
         }
@@ -164,20 +121,15 @@ fn named_servers(family: &Examined<'_>, base: &BaseChain<'_>) -> Vec<Option<IpAd
     found
 }
 
-/// What becomes of a query in a chain.
-#[derive(Debug)]
-enum Outcome {
-    Translated(Place),
-    /// A rule translates it, to where is not known.
-    Unknown(Place),
-    /// A rule translates it that it may match, such as that of one of several endpoints. Otherwise it
-    /// continues. With the rule, if not even its destination is known.
-    MayBeTranslated(Option<Place>),
-    /// The query leaves the base chain as it is, or that is not known.
-    Ends,
-    /// The query leaves the chain.
-    Returns,
-    Continues,
+/// Most name servers that are asked about.
+const MOST: usize = 64;
+
+/// The translation of a query after which its response is lost, or may be.
+struct Translated {
+    by: Place,
+    is_sure: bool,
+    /// Whether rules of the same base chain name servers: that is not for all of them.
+    excludes_some: bool,
 }
 
 /// A query of the proxy over UDP.
@@ -185,97 +137,73 @@ struct Query<'a> {
     /// `None`: one that no rule names.
     server: Option<IpAddr>,
     family: &'a Examined<'a>,
-    base: &'a BaseChain<'a>,
-    /// Whether responses from port 53 of any other host have its zone.
-    has_zone_by_port: bool,
+    is_every_captured: bool,
 }
 
 impl Query<'_> {
-    fn walk(&self, chain: &str, rules: &[Entry], depth: usize) -> Outcome {
-        let mut may_be: Option<Option<Place>> = None;
-        for (_, entry) in self.family.foreign(self.base, rules) {
-            match self.meets(chain, &entry.rule, depth) {
-                Outcome::Continues => {}
-                Outcome::MayBeTranslated(place) => may_be = Some(may_be.flatten().or(place)),
-                Outcome::Returns if may_be.is_some() => break,
-                outcome @ (Outcome::Translated(_)
-                | Outcome::Unknown(_)
-                | Outcome::Ends
-                | Outcome::Returns) => return outcome,
-            }
-        }
-        may_be.map_or(Outcome::Continues, Outcome::MayBeTranslated)
-    }
-
-    fn meets(&self, chain: &str, rule: &LiveRule, depth: usize) -> Outcome {
-        let effect = rule.effect();
-        let decides = |outcome| match self.holds(rule) {
-            Some(true) => outcome,
-            Some(false) => Outcome::Continues,
-            None => Outcome::Ends,
+    /// What sends it elsewhere, so that the response has no zone.
+    fn translated(&self) -> Option<Translated> {
+        let Self { server, family, .. } = *self;
+        let server = server.unwrap_or_else(|| any_server(family.family));
+        let own = family.fib.into_iter().flat_map(|fib| &fib.addresses).map(|own| own.address);
+        let source = if server.is_loopback() { Some(server) } else { { own }.find(|own| !own.is_loopback()) };
+        let source = source.unwrap_or_else(|| any_pod(family.family));
+        let to = SocketAddr::new(server, DNS_PORT.number());
+        let packet = Packet::over_lo(Some(proxy(family.desired)), Transport::Udp, source, to);
+        let routing = Routing { fib: family.fib, ..Routing::default() };
+        let is_local = server.is_loopback() || routing.has_own(server);
+        let packet =
+            Packet { is_local, has_interface: is_local, has_source: is_local, ..packet }.by_route(routing);
+        let open = [
+            (Field::Source, 0),
+            (Field::SourcePort, 0),
+            (Field::EitherPort, 0),
+            (Field::Uid, NO_SOCKET),
+            (Field::Gid, NO_SOCKET),
+            (Field::OutInterface, name_number(b"lo")),
+        ];
+        let open = open.map(|(field, not)| Open { field, except: vec![not] });
+        let walk = walk_open(family.rules, &packet, routing, &open);
+        let may_match = |step: &&Step<'_>| {
+            step.hook == Hook::Output.name() && !matches!(step.matches, Matches::Mismatch(_))
         };
-        match &*effect {
-            Effect::Chain { name, is_goto } => {
-                let holds = self.holds(rule);
-                let rules = self.base.named(name).filter(|_| holds != Some(false) && depth < DEEPEST);
-                let outcome =
-                    rules.map_or(Outcome::Continues, |(name, rules)| self.walk(name, rules, depth + 1));
-                match outcome {
-                    Outcome::Returns | Outcome::Continues if *is_goto && holds == Some(true) => {
-                        Outcome::Returns
-                    }
-                    Outcome::Returns | Outcome::Continues => Outcome::Continues,
-                    Outcome::MayBeTranslated(None) if *is_goto => Outcome::Ends,
-                    Outcome::Translated(_) if holds.is_none() => Outcome::MayBeTranslated(None),
-                    Outcome::Unknown(place) if holds.is_none() => Outcome::MayBeTranslated(Some(place)),
-                    outcome @ (Outcome::Translated(_)
-                    | Outcome::Unknown(_)
-                    | Outcome::MayBeTranslated(_)
-                    | Outcome::Ends) => outcome,
-                }
-            }
-            Effect::Translates(translation) if self.is_kept_by(*translation) == Some(true) => {
-                decides(Outcome::Ends)
-            }
-            Effect::Translates(translation) => self.translated(chain, rule, *translation),
-            Effect::Known(Target::Redirect(_)) => {
-                self.translated(chain, rule, Translation { address: To::Own, port: To::Same })
-            }
-            Effect::Known(Target::Return) => decides(Outcome::Returns),
-            Effect::Known(Target::Accept | Target::Drop | Target::Jump(_) | Target::Tproxy { .. })
-            | Effect::Rejects
-            | Effect::Queues { .. }
-            | Effect::RewritesEnds
-            | Effect::Takes
-            | Effect::ToSocket { .. }
-            | Effect::GivesSocket(..) => decides(Outcome::Ends),
-            Effect::Known(
-                Target::ConntrackZone(_) | Target::RestoreMark | Target::SaveMark | Target::SetMark(_),
-            )
-            | Effect::TranslatesSource
-            | Effect::Marks
-            | Effect::ChangesMark(_)
-            | Effect::Untracks
-            | Effect::SetsZone(_)
-            | Effect::Continues => Outcome::Continues,
-        }
+        let met: Vec<Met<'_, '_>> =
+            walk.steps.iter().filter(may_match).filter_map(|step| self.met(step, &walk.steps)).collect();
+        let decisive = walk.decisive().filter(|_| walk.uncertain.is_empty());
+        let certain = decisive.and_then(|step| met.iter().find(|met| std::ptr::eq(met.step, step)));
+        let certain = certain.filter(|_| met.iter().all(|met| met.is_kept != Some(true)));
+        // A rule that may match, and of which not even the destination is known.
+        let found = certain.or_else(|| met.iter().find(|met| met.is_kept.is_none()))?;
+        let base = &found.base;
+        let excludes_some = self.server.is_none() && names_server(base);
+        let is_certain = certain.is_some() && met.iter().all(|met| met.is_kept == Some(false));
+        Some(Translated {
+            by: base.place(family.family, found.step.chain, &found.step.rule.rule),
+            is_sure: is_certain && !excludes_some,
+            excludes_some,
+        })
     }
 
-    /// What becomes of it by a rule after whose translation responses are lost, or may be.
-    fn translated(&self, chain: &str, rule: &LiveRule, translation: Translation) -> Outcome {
-        let place = || self.base.place(self.family.family, chain, rule);
-        let is_known = translation.address != To::Unknown && translation.port != To::Unknown;
-        match self.holds(rule) {
-            Some(false) => Outcome::Continues,
-            Some(true) if self.is_kept_by(translation).is_none() => Outcome::Unknown(place()),
-            Some(true) => Outcome::Translated(place()),
-            None => Outcome::MayBeTranslated((!is_known).then(place)),
-        }
+    /// A step as a translation by a foreign rule.
+    fn met<'w, 'r>(&self, step: &'w Step<'r>, steps: &[Step<'_>]) -> Option<Met<'w, 'r>>
+    where
+        Self: 'r,
+    {
+        let base = self.family.base_of(step).filter(|base| self.family.is_foreign(base, step.rule))?;
+        let translation = translation(step)?;
+        let is_ours = |other: &Step<'_>| {
+            (other.hook, other.table) == (step.hook, step.table) && !other.rule.is_foreign()
+        };
+        let is_behind_ours =
+            if base.shared.is_some() { steps.iter().any(is_ours) } else { base.priority >= NAT_PRIORITY };
+        Some(Met { step, is_kept: self.is_kept_by(translation, is_behind_ours), base })
     }
 
-    /// Whether responses still come from the server and its port; `None`: that is not known.
-    fn is_kept_by(&self, Translation { address, port }: Translation) -> Option<bool> {
-        let by_port = self.has_zone_by_port && !self.is_to_loopback();
+    /// Whether responses still come from the server and its port; `None`: that is not known. With all DNS
+    /// captured any other host's port 53 is known, where the query meets our rules first.
+    fn is_kept_by(&self, Translation { address, port }: Translation, is_behind_ours: bool) -> Option<bool> {
+        let is_to_loopback = self.server.is_some_and(|server| server.is_loopback());
+        let by_port = self.is_every_captured && is_behind_ours && !is_to_loopback;
         let same_address = match address {
             To::Same => Some(true),
             To::Own => Some(false),
@@ -293,48 +221,44 @@ impl Query<'_> {
             (None, _) | (_, None) => None,
         }
     }
+}
 
-    fn is_to_loopback(&self) -> bool {
-        self.server.is_some_and(|server| server.is_loopback())
+/// A rule that translates a query, or may.
+struct Met<'w, 'r> {
+    step: &'w Step<'r>,
+    base: BaseChain<'r>,
+    /// Whether its response is known.
+    is_kept: Option<bool>,
+}
+
+/// Whether a rule of a base chain, or of one that it may lead to, names servers.
+fn names_server(base: &BaseChain<'_>) -> bool {
+    let named = base.all_named().flat_map(|(_, rules)| rules);
+    let tests_server = |entry: &Entry| entry.rule.tests().iter().any(|test| test.field == Field::Destination);
+    base.rules.iter().chain(named).any(tests_server)
+}
+
+/// The new destination that a foreign rule gives.
+fn translation(step: &Step<'_>) -> Option<Translation> {
+    let rule = step.rule.is_foreign().then(|| step.rule.rule.effect())?;
+    if let Effect::Translates(translation) = &*rule {
+        return Some(*translation);
     }
+    let port = if let Effect::Known(Target::Redirect(port)) = &*rule { port.number() } else { return None };
+    Some(Translation { address: To::Own, port: To::This(port) })
+}
 
-    /// Whether a rule matches the query; `None`: that is not known.
-    fn holds(&self, rule: &LiveRule) -> Option<bool> {
-        let tests = rule.tests();
-        let each = || tests.iter().map(|test| self.holds_for(test));
-        if each().any(|holds| holds == Some(false)) {
-            return Some(false);
+/// The first owner whose queries have the proxy's zone.
+fn proxy(rules: &FamilyRules) -> Process {
+    let raw = rules.tables.get(&Table::Raw).and_then(|table| table.chains.get(&Chain::OutputDns));
+    let owners = raw.into_iter().flatten().flat_map(|rule| &rule.statement.matcher.owners);
+    let mut process = Process { uid: 0, gid: 0 };
+    for owner in owners {
+        match owner {
+            Match::Is(Owner::Uid(uid)) => process.uid = *uid,
+            Match::Is(Owner::Gid(gid)) => process.gid = *gid,
+            Match::Not(_) => {}
         }
-        (rule.unread().is_empty() && each().all(|holds| holds == Some(true))).then_some(true)
     }
-
-    fn holds_for(&self, test: &FieldMatch) -> Option<bool> {
-        let value = match test.field {
-            Field::Protocol => UDP,
-            Field::Destination => match self.server {
-                Some(server) => address_number(server),
-                None => return Some(test.is_negated),
-            },
-            Field::DestinationPort => DNS_PORT.number().into(),
-            Field::InInterface | Field::ExtensionHeader => 0,
-            Field::OutInterface if self.is_to_loopback() => name_number(b"lo"),
-            Field::DestinationType(Limit::None) if self.is_to_loopback() => LOCAL,
-            Field::Source
-            | Field::SourcePort
-            | Field::EitherPort
-            | Field::OutInterface
-            | Field::Uid
-            | Field::Gid
-            | Field::Socket
-            | Field::Mark
-            | Field::Connmark
-            | Field::State
-            | Field::Connection(..)
-            | Field::TcpFlags
-            | Field::SourceType(_)
-            | Field::DestinationType(_)
-            | Field::ReversePath(_) => return None,
-        };
-        Some(test.lists(value) != test.is_negated)
-    }
+    process
 }

@@ -237,6 +237,20 @@ impl FieldMatch {
     }
 }
 
+/// Whether all tests hold for a packet of which some fields have these values; `None` if others decide.
+#[must_use]
+pub fn all_hold(tests: &[FieldMatch], value: impl Fn(Field) -> Option<u128>) -> Option<bool> {
+    let mut are_known = true;
+    for test in tests {
+        match value(test.field).and_then(|value| test.holds(value, u128::MAX)) {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => are_known = false,
+        }
+    }
+    are_known.then_some(true)
+}
+
 /// The number of an address.
 #[must_use]
 pub fn address_number(address: IpAddr) -> u128 {

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
-
 use super::dns::desired_path;
-use crate::model::{Chain, FamilyRules, Match, Matcher, Statement, Target};
+use crate::live_rules::{Field, FieldMatch, address_number, all_hold, name_number};
+use crate::model::{Chain, DNS_PORT, FamilyRules, Target};
+
+/// `IPPROTO_UDP`.
+const UDP: u128 = 17;
 
 /// A query, as its conntrack entry shows it: without its owner.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +22,12 @@ pub struct Query<'a> {
 
 /// The rules of one family that DNS queries over UDP meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DnsRules(Vec<Statement>);
+pub struct DnsRules(Vec<(Vec<FieldMatch>, Target)>);
 
 impl DnsRules {
     pub(super) fn of(desired: &FamilyRules) -> Self {
-        Self(desired_path(desired).into_iter().flatten().cloned().collect())
+        let rules = desired_path(desired).into_iter().flatten();
+        Self(rules.map(|rule| ((&rule.matcher).into(), rule.target)).collect())
     }
 
     /// Whether a new query like this one is captured; `None` if that depends on its owner, or on an interface
@@ -34,8 +37,9 @@ impl DnsRules {
         let Self(rules) = self;
         // What rules do that may be for this query, but are not certain to be.
         let mut possible: Option<bool> = None;
-        for rule in rules {
-            let captures = match (rule.target, applies(&rule.matcher, query)) {
+        for (tests, target) in rules {
+            let applies = applies(tests, query);
+            let captures = match (target, applies) {
                 (Target::Jump(Chain::Output | Chain::OutputDns), Some(true)) => continue,
                 (Target::Jump(Chain::Output | Chain::OutputDns), _) => return None,
                 (_, Some(false)) => continue,
@@ -55,7 +59,7 @@ impl DnsRules {
             if possible.is_some_and(|possible| possible != captures) {
                 return None;
             }
-            if applies(&rule.matcher, query) == Some(true) {
+            if applies == Some(true) {
                 return Some(captures);
             }
             possible = Some(captures);
@@ -66,40 +70,27 @@ impl DnsRules {
 }
 
 /// Whether a rule is for a query; `None` if that is not known.
-fn applies(matcher: &Matcher, query: &Query<'_>) -> Option<bool> {
-    let Matcher {
-        source,
-        destination,
-        in_interface,
-        out_interface,
-        protocol,
-        ct_state,
-        mark,
-        connmark,
-        owners,
-    } = matcher;
-    let contains = |networks: &Option<Match<IpNetwork>>, address: IpAddr| match networks {
-        None => true,
-        Some(Match::Is(network)) => network.contains(address),
-        Some(Match::Not(network)) => !network.contains(address),
-    };
-    let leaves_by_it = match (out_interface, query.out_interface) {
-        (None, _) => Some(true),
-        (Some(_), None) => None,
-        (Some(interface), Some(name)) => Some(interface.covers(name)),
-    };
-    if !contains(source, query.source)
-        || !contains(destination, query.destination)
-        || leaves_by_it == Some(false)
-    {
-        return Some(false);
-    }
-    let from_any_port = protocol.as_ref().is_none_or(|protocol| protocol.source.is_none());
-    let is_known = in_interface.is_none()
-        && from_any_port
-        && ct_state.is_none()
-        && mark.is_none()
-        && connmark.is_none()
-        && owners.is_empty();
-    leaves_by_it.filter(|_| is_known)
+fn applies(tests: &[FieldMatch], query: &Query<'_>) -> Option<bool> {
+    all_hold(tests, |field| match field {
+        Field::Source => Some(address_number(query.source)),
+        Field::Destination => Some(address_number(query.destination)),
+        Field::OutInterface => query.out_interface.map(|name| name_number(name.as_bytes())),
+        Field::InInterface => Some(0),
+        Field::Protocol => Some(UDP),
+        Field::DestinationPort => Some(DNS_PORT.number().into()),
+        Field::SourcePort
+        | Field::EitherPort
+        | Field::Uid
+        | Field::Gid
+        | Field::Socket
+        | Field::Mark
+        | Field::Connmark
+        | Field::State
+        | Field::Connection(..)
+        | Field::TcpFlags
+        | Field::SourceType(_)
+        | Field::DestinationType(_)
+        | Field::ReversePath(_)
+        | Field::ExtensionHeader => None,
+    })
 }

@@ -9,7 +9,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::connection::Connection;
 use super::listener::{Listener, ListenerProblem};
-use super::matching::Words;
 use super::overview::query;
 use super::packet::{ACCEPTING, FOLLOWING, Packet, TcpFlags};
 use super::proxy::CapturedAgain;
@@ -220,14 +219,8 @@ impl<'a> Conversation<'a> {
         let connection = Connection { original: (source, destination), reply, is_reply: false };
         let (family, connection) = (packet.family(), Some(connection));
         let routing = live.routing(family);
-        let walk = Sent {
-            rules: live.rules.get(&family)?,
-            packet: &packet,
-            routing,
-            connection,
-            words: Words::None,
-        }
-        .walk();
+        let sent = Sent::of(live.rules.get(&family)?, &packet, routing);
+        let walk = Sent { connection, ..sent }.walk();
         Some(Followed { packet, walk })
     }
 
@@ -320,14 +313,8 @@ impl<'a> Conversation<'a> {
         if packet.is_inbound {
             packet.interface.clone_from(&self.packet.interface);
         }
-        let sent = Sent {
-            rules: live.rules.get(&family)?,
-            packet: &packet,
-            routing,
-            connection,
-            words: Words::None,
-        };
-        let walk = sent.walk();
+        let sent = Sent::of(live.rules.get(&family)?, &packet, routing);
+        let walk = Sent { connection, ..sent }.walk();
         Some(Followed { packet, walk })
     }
 

@@ -50,11 +50,12 @@ impl<'a> Walker<'a, '_> {
         for rule in rules {
             let number = self.steps.len();
             let found = self.matches(rule);
-            let is_chosen = matches!(found, Match::Maybe(_)) && self.chosen.contains(&number);
-            let matches = if is_chosen { Match::Matches } else { found };
+            let is_chosen = self.chosen.contains(&number);
+            let is_assumed = is_chosen && matches!(found, Match::Maybe(_));
+            let matches = if is_assumed { Match::Matches } else { found };
             let ChainPosition { hook, table, chain, .. } = position;
             let is_certain = matches == Match::Matches;
-            let is_skipped = self.order.skips(rule);
+            let is_skipped = self.order.skips(rule) && !(is_chosen && self.order.is_of_one_mark());
             let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(position, rule));
             let effect = if is_skipped { effect.and_then(only_jump) } else { effect };
             self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
@@ -65,6 +66,11 @@ impl<'a> Walker<'a, '_> {
                     // To another program's port.
                     let is_taken = |port| rule.is_foreign() && !self.rules.has_proxy_port(port);
                     if matches!(flow, Flow::Redirect(port) if is_taken(port)) { Flow::Taken } else { flow }
+                }
+                // What the chain does to marks is tried, too.
+                Some(effect @ Effect::Chain { .. }) if self.order.is_of_one_mark() => {
+                    self.target(position, effect);
+                    Flow::Continue
                 }
                 Some(effect) => {
                     if self.may_decide(position, effect) {
@@ -85,7 +91,10 @@ impl<'a> Walker<'a, '_> {
         if rule.is_native && self.at.process.is_none() && rule.rule.tests_owner() {
             return Match::Mismatch(self.at.words.of(|| NO_SOCKET.to_owned()));
         }
-        match applies((rule.tests(), rule.rule.unread()), &self.at, self.facts()) {
+        // What rules of ours test is known.
+        let open = if rule.is_foreign() { self.open } else { &[] };
+        let facts = Facts { open, ..self.facts() };
+        match applies((rule.tests(), rule.rule.unread()), &self.at, facts) {
             Applies::Yes => Match::Matches,
             Applies::No(mismatch) => Match::Mismatch(mismatch),
             Applies::Maybe(unknown) => Match::Maybe(unknown),
@@ -96,7 +105,7 @@ impl<'a> Walker<'a, '_> {
         let begins = self.packet.state == ConnectionState::New;
         let begun = || Connection::begun((self.packet.source, self.packet.destination), &self.at);
         let connection = self.connection.or_else(|| begins.then(begun));
-        Facts { fib: self.routing.fib, connection }
+        Facts { fib: self.routing.fib, connection, open: &[] }
     }
 
     fn effect(&self, position: ChainPosition<'_>, rule: &Entry) -> Effect {

@@ -128,7 +128,7 @@ impl<'a> Walker<'a, '_> {
     /// Where a packet goes that a process sends: what is not bound to an address is looked up without one
     /// first.
     pub(super) fn first_route(&mut self) -> Routed {
-        let looked = self.routing.look_first(self.packet);
+        let looked = self.routing.look_first(self.packet).filter(|_| !self.order.is_of_one_mark());
         let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
         let last = looked.last().map_or(Routed::Nowhere, Looked::routed);
         let last = self.rejected_by(last, looked.last());
@@ -141,6 +141,7 @@ impl<'a> Walker<'a, '_> {
         let in_interface = if self.packet.is_inbound { self.at.in_interface.as_deref() } else { Some("lo") };
         let mark = self.at.has_known_marks.then_some(self.at.mark);
         let looked = self.routing.look(&self.at, mark, in_interface.unwrap_or_default());
+        let looked = looked.filter(|_| !self.order.is_of_one_mark());
         let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
         let routed = self.rejected_by(looked.routed(), Some(&looked));
         self.routed.push(looked);

@@ -15,13 +15,14 @@ mod other_base_chains;
 mod outcome;
 mod sent;
 
-use order::Order;
+pub(super) use order::Order;
 use other_base_chains::EqualPriorityChain;
 pub use outcome::{Match, Step, Verdict, Walk};
 pub(super) use sent::Sent;
-pub use sent::walk;
+pub use sent::{walk, walk_open};
 
 use super::connection::Connection;
+use super::field_match::Open;
 use super::matching::PacketState;
 use super::packet::{FOLLOWING, Packet};
 use super::routing::{Looked, Routed, Routing};
@@ -54,6 +55,7 @@ struct Walker<'a, 'b> {
     packet: &'b Packet,
     routing: Routing<'a>,
     connection: Option<Connection>,
+    open: &'b [Open],
     /// The steps whose rules match, of those of which that is not known.
     chosen: &'b [usize],
     order: Order,

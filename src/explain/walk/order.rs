@@ -10,7 +10,7 @@ use crate::ordered::Ordered as _;
 
 /// In which order a walk takes chains with one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(in crate::explain) enum Order {
     /// Chains of other programs before ours.
     ForeignFirst,
     /// Chains of other programs behind ours.
@@ -19,23 +19,34 @@ pub(super) enum Order {
     OnlyOurs,
     /// Rules of ours have no effect.
     OnlyForeign,
+    /// As [`Self::ForeignFirst`], where no foreign rule changes a mark but the chosen one, and packets are
+    /// routed as the options have it.
+    OneMark,
+    /// As [`Self::OneMark`], with chains of other programs behind ours.
+    OneMarkLast,
 }
 
 impl Order {
+    /// Whether foreign rules are tried one by one for the mark that they set.
+    pub(super) const fn is_of_one_mark(self) -> bool {
+        matches!(self, Self::OneMark | Self::OneMarkLast)
+    }
+
     /// The chains in this order; `all` are in that of their priorities.
     pub(super) fn of(self, all: &[BaseChain]) -> Vec<&BaseChain> {
         match self {
-            Self::ForeignLast => all.iter().rev().into_sorted_by_key(|base| base.place()),
-            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign => all.iter().collect(),
+            Self::ForeignLast | Self::OneMarkLast => all.iter().rev().into_sorted_by_key(|base| base.place()),
+            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign | Self::OneMark => all.iter().collect(),
         }
     }
 
     /// Whether a rule has no effect, or none but to lead to a chain of ours.
-    pub(super) const fn skips(self, rule: &Entry) -> bool {
+    pub(super) fn skips(self, rule: &Entry) -> bool {
         match self {
             Self::OnlyOurs => rule.is_foreign(),
             Self::OnlyForeign => !rule.is_foreign(),
             Self::ForeignFirst | Self::ForeignLast => false,
+            Self::OneMark | Self::OneMarkLast => rule.is_leftover || rule.changes_mark(),
         }
     }
 
@@ -43,10 +54,10 @@ impl Order {
     /// that with `next`.
     pub(super) fn is_between(self, priority: i32, last: i32, next: i32) -> bool {
         match self {
-            Self::ForeignLast => {
+            Self::ForeignLast | Self::OneMarkLast => {
                 (last..next).contains(&priority) && (last < NAT_PRIORITY || priority == NAT_PRIORITY)
             }
-            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign => {
+            Self::ForeignFirst | Self::OnlyOurs | Self::OnlyForeign | Self::OneMark => {
                 last < priority && priority <= next && last < NAT_PRIORITY
             }
         }

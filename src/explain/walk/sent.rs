@@ -1,6 +1,7 @@
 //! A packet that is followed, from the question to the outcome.
 
 use super::super::connection::Connection;
+use super::super::field_match::Open;
 use super::super::matching::{PacketState, Words};
 use super::super::packet::Packet;
 use super::super::routing::{Routed, Routing};
@@ -14,7 +15,13 @@ use crate::config::ConnectionState;
 /// Follows `packet` through the rules of its family.
 #[must_use]
 pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
-    Sent { rules, packet, routing, connection: None, words: Words::None }.walk()
+    Sent::of(rules, packet, routing).walk()
+}
+
+/// Follows `packet`, of which some fields are `open` to foreign rules.
+#[must_use]
+pub fn walk_open<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>, open: &[Open]) -> Walk<'a> {
+    Sent { open, ..Sent::of(rules, packet, routing) }.walk()
 }
 
 /// A packet that is followed.
@@ -27,9 +34,16 @@ pub(in crate::explain) struct Sent<'a, 'b> {
     pub(in crate::explain) connection: Option<Connection>,
     /// Whether it is said why rules are not for it.
     pub(in crate::explain) words: Words,
+    /// What foreign rules test and is not known of the packet.
+    pub(in crate::explain) open: &'b [Open],
 }
 
-impl<'a> Sent<'a, '_> {
+impl<'a, 'b> Sent<'a, 'b> {
+    /// A packet of which all is known but its connection.
+    pub(in crate::explain) const fn of(rules: &'a Rules, packet: &'b Packet, routing: Routing<'a>) -> Self {
+        Self { rules, packet, routing, connection: None, words: Words::None, open: &[] }
+    }
+
     /// The way of the packet, with the rules that may make it another one.
     pub(in crate::explain) fn walk(self) -> Walk<'a> {
         let mut walk = self.walk_with(&[]);
@@ -46,14 +60,15 @@ impl<'a> Sent<'a, '_> {
     }
 
     /// The way of the packet with chains in this order, as in [`Self::walk_with`].
-    pub(super) fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
-        let Self { rules, packet, routing, connection, words } = self;
+    pub(in crate::explain) fn walk_by(self, chosen: &[usize], order: Order) -> Walk<'a> {
+        let Self { rules, packet, routing, connection, words, open } = self;
         let mut walker = Walker {
             rules,
             at: PacketState::of(packet, words),
             packet,
             routing,
             connection,
+            open,
             chosen,
             order,
             steps: Vec::new(),
