@@ -20,6 +20,8 @@ pub(super) struct CapturedTraffic {
     redirects: BTreeSet<(Hook, u128, u16)>,
     /// Whether packets keep their own port, as with TPROXY.
     pub(super) keeps_port: bool,
+    /// The mark of packets that TPROXY has taken.
+    mark: Option<u128>,
     /// Whether TPROXY takes all TCP packets that do not arrive on lo.
     takes_every_port: bool,
 }
@@ -37,6 +39,8 @@ pub(super) struct Taken {
     destination: Option<u128>,
     /// The interface on which it arrives, if that is the same for all.
     in_interface: Option<u128>,
+    /// The mark, if that is the same for all.
+    mark: Option<u128>,
 }
 
 /// The states of packets that belong to a connection.
@@ -51,6 +55,7 @@ impl Taken {
             is_redirected: false,
             destination: None,
             in_interface: None,
+            mark: None,
         }
     }
 
@@ -65,6 +70,47 @@ impl Taken {
         rule.unread().is_empty() && !rule.lacks_words() && rule.tests().iter().all(holds)
     }
 
+    /// The only test of a rule that may fail for some of them.
+    pub(super) fn open_test(self, rule: &LiveRule) -> Option<FieldMatch> {
+        let tests = rule.tests();
+        let mut open = tests.iter().filter(|test| !self.all_pass(test));
+        let first = open.next().filter(|_| rule.unread().is_empty() && !rule.lacks_words());
+        first.filter(|_| open.next().is_none()).cloned()
+    }
+
+    /// Whether a test may hold for some of them; `first` is the first loopback address.
+    fn may_pass(self, test: &FieldMatch, first: u128) -> bool {
+        let may_be = |value: Option<u128>| value.is_none_or(|value| test.holds_for_any(&[value]));
+        match test.field {
+            Field::Protocol => test.holds_for_any(&[self.protocol]),
+            // That to which packets are redirected, TPROXY takes none from.
+            Field::Destination if !self.is_redirected => test.is_negated || test.values != [(first, first)],
+            Field::Destination => may_be(self.destination),
+            Field::DestinationPort => may_be(self.port),
+            Field::InInterface => may_be(self.in_interface),
+            Field::Mark => may_be(self.mark),
+            // All packets of a redirected connection have the state DNAT.
+            Field::State => !(self.is_redirected && test.is_negated && test.lists(live_rules::DNAT)),
+            Field::Connection(Part::Status, _) => {
+                !(self.is_redirected && test.is_negated && test.mask & live_rules::STATUS_DNAT != 0)
+            }
+            Field::Source
+            | Field::SourcePort
+            | Field::EitherPort
+            | Field::OutInterface
+            | Field::Uid
+            | Field::Gid
+            | Field::Socket
+            | Field::Connmark
+            | Field::Connection(..)
+            | Field::TcpFlags
+            | Field::SourceType(_)
+            | Field::DestinationType(_)
+            | Field::ReversePath(_)
+            | Field::ExtensionHeader => true,
+        }
+    }
+
     /// Whether a test is sure to hold for all of them.
     fn all_pass(self, test: &FieldMatch) -> bool {
         let is_value = |value: Option<u128>| value.is_some_and(|value| test.holds_for_any(&[value]));
@@ -74,6 +120,7 @@ impl Taken {
             Field::Destination => is_value(self.destination),
             Field::DestinationPort => is_value(self.port),
             Field::InInterface => is_value(self.in_interface),
+            Field::Mark => is_value(self.mark),
             // Whether their source is translated is not known.
             Field::State => {
                 is_listed != test.is_negated && !(test.is_negated && test.lists(live_rules::SNAT))
@@ -91,7 +138,6 @@ impl Taken {
             | Field::Uid
             | Field::Gid
             | Field::Socket
-            | Field::Mark
             | Field::Connmark
             | Field::Connection(..)
             | Field::TcpFlags
@@ -116,6 +162,8 @@ impl CapturedTraffic {
             let is_udp = protocol.is_some_and(|protocol| protocol.transport == Transport::Udp);
             is_udp && rule.statement.target != Target::Return
         };
+        let tproxy_mark = |target| if let Target::Tproxy { mark, .. } = target { Some(mark) } else { None };
+        let mark = rules().find_map(|rule| tproxy_mark(rule.statement.target)).map(|mark| mark.0.into());
         Self {
             family,
             dns: rules().any(is_dns),
@@ -127,7 +175,8 @@ impl CapturedTraffic {
                     Some((hook, protocol, rule.statement.target.redirect()?.number()))
                 })
                 .into_set(),
-            keeps_port: rules().any(|rule| rule.statement.target.tproxy().is_some()),
+            keeps_port: mark.is_some(),
+            mark,
             takes_every_port,
         }
     }
@@ -149,7 +198,8 @@ impl CapturedTraffic {
             };
             (is_sent || !is_output).then_some(redirected)
         };
-        let with_any_port = (self.keeps_port && !is_output).then_some(Taken::arriving(TCP, None));
+        let with_any_port = (self.keeps_port && !is_output)
+            .then_some(Taken { mark: self.mark, ..Taken::arriving(TCP, None) });
         self.redirects.iter().filter_map(of).chain(with_any_port).flat_map(Taken::in_each_state)
     }
 
@@ -212,29 +262,15 @@ impl CapturedTraffic {
         if !self.may_meet(&tests) {
             return false;
         }
-        let of = |field: Field| tests.iter().filter(move |test| test.field == field);
-        // All packets of a redirected connection have the state DNAT.
-        let is_by_status = |test: &FieldMatch| {
-            matches!(test.field, Field::Connection(Part::Status, _))
-                && test.mask & live_rules::STATUS_DNAT != 0
-        };
-        let is_by_state = |test: &FieldMatch| test.field == Field::State && test.lists(live_rules::DNAT);
-        let is_not_dnat = |test: &FieldMatch| test.is_negated && (is_by_state(test) || is_by_status(test));
-        if !self.keeps_port && tests.iter().any(is_not_dnat) {
-            return false;
-        }
-        // The first one is that to which packets are redirected, and from which TPROXY takes none.
         let (first, last) = self.loopback();
-        let is_for_first =
-            of(Field::Destination).any(|test| !test.is_negated && test.values == [(first, first)]);
-        let is_redirected = is_output || !self.keeps_port || is_for_first;
-        let ports: Vec<u128> = self.ports().map(u128::from).collect();
-        if is_redirected && !of(Field::DestinationPort).all(|test| test.holds_for_any(&ports)) {
+        let may_pass = |taken: Taken| tests.iter().all(|test| taken.may_pass(test, first));
+        if !self.taken(is_output).any(may_pass) {
             return false;
         }
         if is_output {
-            return of(Field::Destination).all(|test| test.holds_for_any(&[first]));
+            return true;
         }
+        let of = |field: Field| tests.iter().filter(move |test| test.field == field);
         // What claims to be local and comes from outside.
         let lo = live_rules::name_number(b"lo");
         let from_outside = of(Field::InInterface).any(|test| test.is_negated && test.lists(lo));
@@ -341,6 +377,7 @@ mod tests {
             dns,
             redirects: BTreeSet::new(),
             keeps_port: false,
+            mark: None,
             takes_every_port: false,
         }
         .may_match(&parse::live_rule(Family::V4, rule.to_owned()))
@@ -356,6 +393,7 @@ mod tests {
                 dns: false,
                 redirects,
                 keeps_port,
+                mark: keeps_port.then_some(1337),
                 takes_every_port: false,
             };
             let may_match =
@@ -364,6 +402,9 @@ mod tests {
             assert!(may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 15001 -j DROP"));
             assert!(may_match("-d 127.0.0.1/32 -p tcp -j DROP"));
             assert_eq!(may_match("-p tcp -m tcp --dport 20256 -j DROP"), keeps_port);
+            // What TPROXY has taken has its mark.
+            assert!(!may_match("-p tcp -m tcp --dport 20256 -m mark ! --mark 0x539 -j DROP"));
+            assert!(may_match("-p tcp -m mark ! --mark 0x539 -j DROP"));
         }
     }
 

@@ -294,7 +294,7 @@ impl Examined<'_> {
             Met::WhenSent => self.captured.taken(true).collect(),
         };
         let may_match = |rule: &LiveRule| self.may_match(rule, met);
-        let search = Search::new(&kinds, &may_match, base);
+        let search = Search::new(&kinds, &may_match, (self, base));
         let met_rules = search.all_met();
         let mut does = met_rules.iter().filter_map(|entry| Action::of(&entry.rule)).into_set();
         // Behind the rule that accepts the last captured packets no rule matters, nor does the policy.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::captured_traffic::{CapturedTraffic, Taken};
 use super::{BaseChain, DEEPEST, Examined, Found, Placement, PrecedingRule, Stage, Targets};
 use crate::explain::Entry;
-use crate::live_rules::{Effect, LiveRule};
-use crate::model::Target;
+use crate::live_rules::{Effect, Field, FieldMatch, LiveRule, name_number};
+use crate::model::{Family, Target};
 use crate::ordered::Ordered as _;
 
 /// The ports with which captured packets come to the proxy.
@@ -41,7 +41,7 @@ impl Examined<'_> {
         let is_output = base.stage.is_sent();
         let kinds: Vec<Taken> = self.captured.taken(is_output).collect();
         let may_match = |rule: &LiveRule| self.captured.may_match_taken(rule, is_output);
-        let mut search = Search::new(&kinds, &may_match, base);
+        let mut search = Search::new(&kinds, &may_match, (self, base));
         let mut found = Vec::new();
         for entry in search.met(base.rules, 0) {
             if let Some(target) = search.drops(&entry.rule, 0) {
@@ -62,6 +62,7 @@ pub(super) struct Search<'a> {
     /// Whether a rule may match packets of one of the kinds.
     may_match: &'a dyn Fn(&LiveRule) -> bool,
     base: &'a BaseChain<'a>,
+    examined: &'a Examined<'a>,
     seen: BTreeSet<String>,
     /// Which chains accept all packets of which kind, as far as that is known: chains that many rules jump to
     /// are read once.
@@ -71,15 +72,16 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub(super) const fn new(
+    pub(super) fn new(
         kinds: &'a [Taken],
         may_match: &'a dyn Fn(&LiveRule) -> bool,
-        base: &'a BaseChain<'a>,
+        (examined, base): (&'a Examined<'a>, &'a BaseChain<'a>),
     ) -> Self {
         Self {
             kinds,
             may_match,
             base,
+            examined,
             seen: BTreeSet::new(),
             accepting: RefCell::new(BTreeMap::new()),
             dropping: RefCell::new(BTreeMap::new()),
@@ -146,11 +148,15 @@ impl<'a> Search<'a> {
 
     /// Whether a rule accepts all packets of a kind, itself or by the chain that it jumps to.
     pub(super) fn accepts(&self, rule: &LiveRule, taken: Taken, depth: usize) -> bool {
-        let accepts_here = || match rule.chain() {
+        taken.all_match(rule) && self.hands_to_accept(rule, taken, depth)
+    }
+
+    /// Whether a rule accepts all that it matches.
+    fn hands_to_accept(&self, rule: &LiveRule, taken: Taken, depth: usize) -> bool {
+        match rule.chain() {
             Some((name, _)) => self.named_accepts(name, taken, depth),
             None => *rule.effect() == Effect::Known(Target::Accept),
-        };
-        taken.all_match(rule) && accepts_here()
+        }
     }
 
     /// Whether the chain `name`, `depth` jumps deep, accepts all packets of a kind.
@@ -168,9 +174,51 @@ impl<'a> Search<'a> {
     /// Whether the rules of a chain accept all packets of a kind, and no earlier one has led some to its end:
     /// in a shared chain, to its policy.
     fn chain_accepts(&self, rules: &[Entry], taken: Taken, depth: usize) -> bool {
-        let at = rules.iter().position(|entry| self.accepts(&entry.rule, taken, depth));
-        let before = at.and_then(|at| rules.get(..at));
-        before.is_some_and(|before| !before.iter().any(|entry| self.leads_to_the_end(&entry.rule, depth)))
+        let mut parts = Vec::new();
+        for entry in rules {
+            let rule = &entry.rule;
+            if self.accepts(rule, taken, depth) {
+                return true;
+            }
+            let part = taken.open_test(rule).filter(|_| self.hands_to_accept(rule, taken, depth));
+            if let Some(part) = part {
+                parts.push(part);
+                if self.are_all(&parts) {
+                    return true;
+                }
+            }
+            if self.leads_to_the_end(rule, depth) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether one of these tests holds for each value of the field that the last one tests.
+    fn are_all(&self, parts: &[FieldMatch]) -> bool {
+        let Some(FieldMatch { field, .. }) = parts.last() else { return false };
+        let alike = || parts.iter().filter(|test| test.field == *field && test.mask == u128::MAX);
+        let is_address = matches!(field, Field::Source | Field::Destination);
+        let most = match self.examined.family {
+            Family::V4 if is_address => u32::MAX.into(),
+            Family::V6 if is_address => u128::MAX,
+            Family::V4 | Family::V6 => u16::MAX.into(),
+        };
+        // Between two of these values no test begins or ends.
+        let borders = || {
+            let behind = |(first, last): &(u128, u128)| [Some(*first), last.checked_add(1)];
+            let borders = alike().flat_map(|test| &test.values).flat_map(behind).flatten();
+            borders.chain([0]).filter(|value| *value <= most).collect::<Vec<_>>()
+        };
+        let is_end = is_address || matches!(field, Field::SourcePort | Field::DestinationPort);
+        let values: Vec<u128> = if matches!(field, Field::InInterface | Field::OutInterface) {
+            self.examined.links.iter().map(|link| name_number(link.name.as_bytes())).collect()
+        } else if is_end {
+            borders()
+        } else {
+            return false;
+        };
+        !values.is_empty() && values.iter().all(|value| alike().any(|test| test.holds_for_any(&[*value])))
     }
 
     fn leads_to_the_end(&self, rule: &LiveRule, depth: usize) -> bool {

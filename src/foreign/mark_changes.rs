@@ -17,7 +17,7 @@ pub fn find_mark_changes(examined: &[Examined<'_>]) -> Vec<String> {
         for base in family.chains().iter().filter(|base| matches!(base.holder, Holder::Nftables(_))) {
             let Some(met @ Met::Before(_)) = family.met(base) else { continue };
             let may_match = |rule: &LiveRule| family.may_match(rule, met);
-            let rules = Search::new(&[], &may_match, base).all_met();
+            let rules = Search::new(&[], &may_match, (family, base)).all_met();
             let changes: BTreeSet<String> = rules.iter().filter_map(|entry| change(&entry.rule)).collect();
             if changes.is_empty() {
                 continue;

@@ -110,7 +110,7 @@ impl Examined<'_> {
         let before = |rule: &LiveRule| self.captured.may_match(rule);
         let behind = |rule: &LiveRule| self.captured.may_match_taken(rule, is_output);
         let accept_all = |kinds: Vec<_>, may_match: &dyn Fn(&LiveRule) -> bool| {
-            later_chains::Search::new(&kinds, may_match, base).accept_all(base.rules)
+            later_chains::Search::new(&kinds, may_match, (self, base)).accept_all(base.rules)
         };
         // In the chain itself captured packets leave by our jump.
         let (place, are_accepted) = if self.captures(table, hook) {

@@ -49,8 +49,7 @@ pub fn that_translate_queries(examined: &[Examined<'_>]) -> LostQueries {
                 None if excludes_some => "servers that no rule excludes".to_owned(),
                 None => "any server".to_owned(),
             };
-            let (get, list) =
-                if is_sure { ("would", &mut lost.sure) } else { ("may", &mut lost.possible) };
+            let (get, list) = if is_sure { ("would", &mut lost.sure) } else { ("may", &mut lost.possible) };
             let sentence = format!(
                 "DNS queries over UDP to {server} {get} get no response while DNS is captured (--redirect-dns): a foreign rule \
                  sends them elsewhere{place}"

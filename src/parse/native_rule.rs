@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
     fn read(&mut self, expression: &'a Expression) -> Option<Option<Action>> {
         let target = match expression {
             Expression::Counter { .. } => return Some(None),
-            Expression::Verdict(verdict) => return Some(Some(of_verdict(verdict))),
+            Expression::Verdict(verdict) => return of_verdict(verdict).map(Some),
             Expression::Tproxy { port: Register::ONE, .. } => {
                 return Some(Some(Action::ToSocket(self.port()?)));
             }
@@ -320,18 +320,20 @@ fn none_of(tests: &[Test<'_>], matcher: &mut Matcher) -> Option<()> {
     }
 }
 
-fn of_verdict(verdict: &Verdict) -> Action {
+/// `None` for one that no rule of ours has.
+fn of_verdict(verdict: &Verdict) -> Option<Action> {
     let (name, is_goto) = match verdict {
-        Verdict::Accept => return Action::Target(Target::Accept),
-        Verdict::Drop => return Action::Target(Target::Drop),
-        Verdict::Return => return Action::Target(Target::Return),
+        Verdict::Accept => return Some(Action::Target(Target::Accept)),
+        Verdict::Drop => return Some(Action::Target(Target::Drop)),
+        Verdict::Return => return Some(Action::Target(Target::Return)),
+        Verdict::Continue => return None,
         Verdict::Jump(chain) => (chain_name(chain), false),
         Verdict::Goto(chain) => (chain_name(chain), true),
     };
-    match Chain::from_name(&name).filter(|_| !is_goto) {
+    Some(match Chain::from_name(&name).filter(|_| !is_goto) {
         Some(chain) => Action::Target(Target::Jump(chain)),
         None => Action::Chain { name, is_goto },
-    }
+    })
 }
 
 /// A mark, or a user or a group.

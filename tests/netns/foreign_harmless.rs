@@ -12,8 +12,12 @@ for_each_backend!(
     a_foreign_zone_is_a_difference,
     what_may_meet_packets_of_the_proxy_or_of_clients_is_named,
     chains_that_change_no_captured_connection_are_not_named,
+    chains_that_let_all_captured_packets_pass_are_not_named,
 );
-for_these_fixtures!(native: Native Dual; [chains_that_change_no_captured_connection_are_not_named]);
+for_these_fixtures!(
+    native: Native Dual;
+    [chains_that_change_no_captured_connection_are_not_named, chains_that_let_all_captured_packets_pass_are_not_named]
+);
 
 /// Ports that are excluded inbound and outbound, and a range that is.
 const OPTIONS: [&str; 6] = ["-o", "9999", "-d", "22,9999", "-x", "203.0.113.0/24,2001:db8:9::/48"];
@@ -115,6 +119,84 @@ fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
                 ),
             );
             assert_eq!(!named(&pod, &options).is_empty(), is_named, "{rule}");
+            nft(&pod, "delete table inet agent");
+        }
+    }
+}
+
+const INPUT: &str = "type filter hook input priority 0; policy drop;";
+
+/// With TPROXY or without it, a base chain with rules that let all captured packets pass, and with others.
+const LETTING_PASS: [(bool, &str, &str, &str); 9] = [
+    (
+        false,
+        "type filter hook output priority -310;",
+        "tcp dport vmap { 9998 : continue, 9999 : accept }",
+        "tcp dport vmap { 9998 : continue, 9999 : drop }",
+    ),
+    (
+        false,
+        INPUT,
+        "ct state vmap { new : accept, established : accept, related : accept, invalid : continue }",
+        "ct state vmap { new : continue, established : accept, related : accept, invalid : continue }",
+    ),
+    (
+        false,
+        INPUT,
+        "iifname vmap { lo : accept, eth0 : accept }",
+        "iifname vmap { lo : continue, eth0 : accept }",
+    ),
+    (false, INPUT, "iifname != lo accept; iifname lo accept", "iifname != lo accept"),
+    (
+        false,
+        INPUT,
+        "meta l4proto vmap { tcp : accept, udp : accept }",
+        "meta l4proto vmap { tcp : continue, udp : accept }",
+    ),
+    (
+        false,
+        INPUT,
+        "meta l4proto . th dport vmap { tcp . 0-65535 : accept, udp . 0-65535 : accept }",
+        "meta l4proto . th dport vmap { tcp . 0-15000 : accept, udp . 0-65535 : accept }",
+    ),
+    (
+        false,
+        INPUT,
+        "tcp sport 0-1023 accept; tcp sport 1024-65535 accept; udp sport != 53 accept; udp sport 53 accept",
+        "tcp sport 1024-65535 accept; udp sport != 53 accept; udp sport 53 accept",
+    ),
+    (
+        true,
+        "type filter hook prerouting priority -149;",
+        "iifname != lo meta mark != 0x539 tcp dport 8080 drop",
+        "iifname != lo meta mark 0x539 tcp dport 8080 drop",
+    ),
+    (
+        true,
+        INPUT,
+        "meta mark 0x539 accept; iifname lo accept; ct state established accept",
+        "meta mark 0x538 accept; iifname lo accept; ct state established accept",
+    ),
+];
+
+/// A verdict map is read member by member, and rules that accept each a part accept all.
+fn chains_that_let_all_captured_packets_pass_are_not_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let redirect = [&EVERYTHING[..], &OPTIONS].concat();
+    let tproxy = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+    for (has_tproxy, base, harmless, harmful) in LETTING_PASS {
+        let options = if has_tproxy { &tproxy } else { &redirect[..] };
+        for (rules, is_named) in [(harmless, false), (harmful, true)] {
+            let rules = format!("{base} meta l4proto icmpv6 accept; {rules}");
+            nft(&pod, &format!("table inet agent {{ chain it {{ {rules}; }}; }}"));
+            let named = named(&pod, options);
+            assert_eq!(!named.is_empty(), is_named, "{rules}: {named:#?}");
+            for family in fixture.families().iter().filter(|_| !is_named) {
+                let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
+                pod.outside().call(inbound).captured(15006, inbound);
+                pod.app().call(outbound).captured(15001, outbound);
+            }
             nft(&pod, "delete table inet agent");
         }
     }

@@ -134,18 +134,23 @@ impl Reader {
         };
         let mut rules = Vec::new();
         let bare = Self { target: String::new(), earlier: Vec::new(), ..self.clone() };
-        let is_complete = self.is_any_of(map);
-        for (at, member) in map.list.iter().enumerate() {
+        let goes_on = |member: &Member| member.verdict == Some(Verdict::Continue);
+        let is_complete = self.is_any_of(map) && !map.list.iter().any(goes_on);
+        for (at, member) in map.list.iter().enumerate().filter(|(_, member)| !goes_on(member)) {
             // What is for none of the others is for the last one.
             let is_left = is_complete && at + 1 == map.list.len();
             let member_of = |reader: &Self| reader.with_member((&member.first, &member.last));
             let reader = if is_left { bare.untested() } else { member_of(&bare)? };
             rules.push(with(reader, member.verdict.as_ref()?)?);
         }
-        if let Some(verdict) = &map.otherwise {
+        if let Some(verdict) = map.otherwise.as_ref().filter(|verdict| **verdict != Verdict::Continue) {
             let mut reader = bare;
             if !map.list.is_empty() {
-                reader.fields.len().eq(&1).then(|| reader.tested(true, &values_of(map)))??;
+                match reader.fields.len() {
+                    1 => reader.tested(true, &values_of(map))?,
+                    // Which packets are for no member is not read.
+                    _ => reader.unread("lookup")?,
+                }
             }
             rules.push(with(reader, verdict)?);
         }
@@ -187,16 +192,16 @@ impl Reader {
             reader.tested(false, &[(first, last)])?;
             return Some(reader);
         }
-        let mut rest = first;
+        let (mut first, mut last) = (first, last);
         for field in &self.fields {
             let (length, padded) = self.length_of(*field);
-            let (part, behind) = rest.split_at_checked(padded).filter(|_| first == last)?;
-            let value = part.get(..length)?;
+            let (from, behind_first) = first.split_at_checked(padded)?;
+            let (to, behind_last) = last.split_at_checked(padded)?;
             reader.loaded = Some(*field);
-            reader.tested(false, &[(value, value)])?;
-            rest = behind;
+            reader.tested(false, &[(from.get(..length)?, to.get(..length)?)])?;
+            (first, last) = (behind_first, behind_last);
         }
-        rest.is_empty().then_some(reader)
+        first.is_empty().then_some(reader)
     }
 
     /// Bytes of a field, and those that it takes in a set of several fields.

@@ -346,6 +346,7 @@ impl Reader {
             Verdict::Return => "-j RETURN".to_owned(),
             Verdict::Jump(chain) => format!("-j {}", quoted(chain)),
             Verdict::Goto(chain) => format!("-g {}", quoted(chain)),
+            Verdict::Continue => return Some(()),
         });
         Some(())
     }

@@ -261,5 +261,6 @@ pub(super) const fn verdict_code(verdict: &Verdict) -> i32 {
         Verdict::Jump(_) => -3,
         Verdict::Goto(_) => -4,
         Verdict::Return => -5,
+        Verdict::Continue => -1,
     }
 }

@@ -141,6 +141,8 @@ pub enum Verdict {
     Goto(String),
     /// Leaves the chain.
     Return,
+    /// Goes on with the next rule.
+    Continue,
 }
 
 /// One instruction of a rule. Values are in the byte order in which the kernel compares them.
@@ -315,6 +317,7 @@ impl fmt::Display for Verdict {
             Self::Jump(chain) => write!(f, "jump {chain}"),
             Self::Goto(chain) => write!(f, "goto {chain}"),
             Self::Return => f.write_str("return"),
+            Self::Continue => f.write_str("continue"),
         }
     }
 }

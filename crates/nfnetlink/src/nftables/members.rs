@@ -115,6 +115,8 @@ fn described(reply: &Reply<'_>, table: &TableName) -> Option<Members> {
 struct Found {
     /// Value, whether a range ends before it, verdict.
     values: Vec<interval::Bound>,
+    /// Of a set of several fields that has ranges.
+    ranges: Vec<Member>,
     otherwise: Option<Verdict>,
     is_partial: bool,
 }
@@ -141,16 +143,22 @@ impl Found {
             self.otherwise = verdict;
             return is_map.then_some(());
         }
-        let key = attributes.of(element::KEY)?.nested().of(data::VALUE)?.payload.to_vec();
-        attributes.of(KEY_END).is_none().then_some(())?;
-        self.values.push((key, ends, verdict));
+        let value = |key: u16| Some(attributes.of(key)?.nested().of(data::VALUE)?.payload.to_vec());
+        let first = value(element::KEY)?;
+        match attributes.of(KEY_END) {
+            Some(_) => self.ranges.push(Member { first, last: value(KEY_END)?, verdict }),
+            None => self.values.push((first, ends, verdict)),
+        }
         Some(())
     }
 
     fn finish(self, members: &mut Members) {
-        members.is_partial = self.is_partial;
+        let is_mixed = !self.ranges.is_empty() && !self.values.is_empty();
+        members.is_partial = self.is_partial || is_mixed;
         members.otherwise = self.otherwise;
-        members.list = if members.is_interval {
+        members.list = if !self.ranges.is_empty() {
+            self.ranges
+        } else if members.is_interval {
             interval::members_of(self.values)
         } else {
             let single =

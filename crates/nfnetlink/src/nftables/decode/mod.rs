@@ -328,6 +328,7 @@ pub(super) fn verdict(attributes: Attributes<'_>) -> Option<Verdict> {
         (0xffff_fffd, Some(chain)) => Verdict::Jump(chain),
         (0xffff_fffc, Some(chain)) => Verdict::Goto(chain),
         (0xffff_fffb, None) => Verdict::Return,
+        (0xffff_ffff, None) => Verdict::Continue,
         _ => return None,
     })
 }

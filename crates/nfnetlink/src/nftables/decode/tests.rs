@@ -70,6 +70,7 @@ fn statements() -> impl Strategy<Value = Expression> {
         Just(Verdict::Accept),
         Just(Verdict::Drop),
         Just(Verdict::Return),
+        Just(Verdict::Continue),
         chain.prop_map(Verdict::Jump),
         chain.prop_map(Verdict::Goto),
     ];
