@@ -1,7 +1,6 @@
 //! Executes the steps of native nftables.
 
 use std::io;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -63,7 +62,8 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
 /// read the live ones.
 #[derive(Debug)]
 pub struct Guarded {
-    desired: DesiredState,
+    /// What is to be live.
+    pub state: DesiredState,
     /// As they are written, and as they are compared.
     native: OnceLock<(Vec<Table>, Vec<Table>)>,
 }
@@ -71,24 +71,16 @@ pub struct Guarded {
 impl Guarded {
     /// Nothing is made yet.
     #[must_use]
-    pub const fn new(desired: DesiredState) -> Self {
-        Self { desired, native: OnceLock::new() }
+    pub const fn new(state: DesiredState) -> Self {
+        Self { state, native: OnceLock::new() }
     }
 
     fn native(&self) -> &(Vec<Table>, Vec<Table>) {
         self.native.get_or_init(|| {
-            let written: Vec<Table> = nft::tables(&self.desired.rules).iter().map(nft::encode).collect();
+            let written: Vec<Table> = nft::tables(&self.state.rules).iter().map(nft::encode).collect();
             let compared = written.iter().cloned().map(Table::normalized).collect();
             (written, compared)
         })
-    }
-}
-
-impl Deref for Guarded {
-    type Target = DesiredState;
-
-    fn deref(&self) -> &DesiredState {
-        &self.desired
     }
 }
 

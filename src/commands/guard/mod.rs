@@ -136,9 +136,9 @@ impl<H: Host> Rules for RulesOfOptions<'_, H> {
 
     fn repair(&mut self) -> Result<u64, Failure> {
         if self.backend == Backend::Iptables(Variant::Nft) {
-            activate_tables(&self.desired)?;
+            activate_tables(&self.desired.state)?;
         }
-        apply::repair(self.host, &self.desired, &self.run).map(|_| 0)
+        apply::repair(self.host, &self.desired.state, &self.run).map(|_| 0)
     }
 }
 

@@ -110,13 +110,13 @@ impl Rules for PodRules {
         let run = &self.expected.of_add.as_ref().unwrap_or(&self.expected.resolved).run;
         let run = RunOptions { cni_mode: true, ..run.clone() };
         if self.backend == Some(Backend::Iptables(Variant::Nft)) {
-            activate_tables(&self.desired)?;
+            activate_tables(&self.desired.state)?;
         }
         let before = passed::rules();
-        let repaired = match apply::repair(self.host.as_ref(), &self.desired, &run) {
+        let repaired = match apply::repair(self.host.as_ref(), &self.desired.state, &run) {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 let native = RunOptions { backend: BackendChoice::Nftables, ..run };
-                apply::repair(self.host.as_ref(), &self.desired, &native)
+                apply::repair(self.host.as_ref(), &self.desired.state, &native)
                     .map_err(|native| failure.detail(format!("natively: {native}")))
             }
             repaired => repaired,

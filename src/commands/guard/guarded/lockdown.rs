@@ -25,7 +25,7 @@ impl<R: Rules> Guard<R> {
         if self.settings.action != GuardAction::Lockdown {
             return Ok(false);
         }
-        match apply::lockdown::begin(self.rules.desired()) {
+        match apply::lockdown::begin(&self.rules.desired().state) {
             Ok(has_begun) => {
                 let has_changed = has_begun && self.take(driver);
                 if std::mem::replace(&mut self.lockdown, Lockdown::On) != Lockdown::On {
@@ -48,7 +48,7 @@ impl<R: Rules> Guard<R> {
     pub(super) fn remember(&mut self) {
         let is_wanted = self.settings.action == GuardAction::Lockdown
             && self.rules.backend() == Some(Backend::Iptables(Variant::Nft));
-        self.handles = if is_wanted { HandleSnapshot::read(self.rules.desired()).ok() } else { None };
+        self.handles = if is_wanted { HandleSnapshot::read(&self.rules.desired().state).ok() } else { None };
     }
 
     /// Whether rules of ours were deleted, for the action lockdown. Costs a tenth of a comparison.

@@ -335,7 +335,7 @@ impl<R: Rules> Guard<R> {
         begin: Instant,
     ) -> Result<Option<apply::Differing>, Failure> {
         let desired = self.rules.desired();
-        let has_tproxy = desired.rules.values().any(|rules| rules.tables.contains_key(&Table::Mangle));
+        let has_tproxy = desired.state.rules.values().any(|rules| rules.tables.contains_key(&Table::Mangle));
         if self.rules.backend() != Some(Backend::Native) || has_tproxy {
             return Ok(None);
         }
@@ -416,7 +416,7 @@ impl<R: Rules> Guard<R> {
             Ok(found) if found.is_same() => {
                 (self.drift, self.is_waiting, self.failures, self.failure) = (None, false, 0, None);
                 let beside = std::mem::take(&mut self.by);
-                let (took, what) = (self.since(begin).elapsed(), self.rules.desired().counts());
+                let (took, what) = (self.since(begin).elapsed(), self.rules.desired().state.counts());
                 self.noticed = None;
                 driver.report(&Event::Repaired { took, what, by: by.clone(), removed })?;
                 self.remember();
