@@ -63,7 +63,7 @@ impl Compiler {
     /// A base chain of another table. Chains that captured packets meet later or never are only compared as
     /// text.
     fn foreign(&mut self, base: &explain::BaseChain) {
-        let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == base.hook) else {
+        let Some(hook) = base.stage.hook() else {
             self.program.unwalked.extend(in_words(base));
             return;
         };

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nfnetlink::nftables::{
-    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Members, Table as NftTable,
-    TableName, Verdict,
+    Chain as NftChain, ChainKind, Family as NftFamily, Members, Table as NftTable, TableName, Verdict,
 };
 
 use super::entry::Entry;
-use super::rules::{BaseChain, Chains, Holder, INPUT, POSTROUTING, Rules, SOURCE_NAT_PRIORITY};
+use super::rules::{BaseChain, Chains, Holder, Rules, SOURCE_NAT_PRIORITY};
+use super::stage::Stage;
 use crate::live_rules::{LiveRule, NftPlace};
 use crate::model::{Family, Hook, Link, NAT_PRIORITY, Table, Variant};
 use crate::ordered::Ordered as _;
-use crate::parse::{self, FORWARD, Observed, ObservedTable};
+use crate::parse::{self, Observed, ObservedTable};
 use crate::reconcile::{is_our_jump, owned};
 
 impl Rules {
@@ -34,19 +34,20 @@ impl Rules {
             let chains = LazyCell::new(|| {
                 Arc::new(Chains { named: named(observed.family, live), ..Chains::default() })
             });
-            let of_foreign = |chain: &str| entries(live.foreign.get(chain).into_iter().flatten().cloned());
-            let translates_sources = |hook| table == Some(Table::Nat) && [INPUT, POSTROUTING].contains(&hook);
-            let base = |hook: &'static str, rules: Vec<Entry>, drops| {
+            let of_foreign =
+                |stage: Stage| entries(live.foreign.get(stage.chain()).into_iter().flatten().cloned());
+            let translates_sources = |stage: Stage| table == Some(Table::Nat) && stage.translates_sources();
+            let base = |stage: Stage, rules: Vec<Entry>, drops| {
                 let decides = drops || !rules.is_empty();
                 decides.then(|| BaseChain {
                     holder: Holder::Iptables(variant, name),
-                    hook,
-                    priority: if translates_sources(hook) { SOURCE_NAT_PRIORITY } else { priority },
+                    stage,
+                    priority: if translates_sources(stage) { SOURCE_NAT_PRIORITY } else { priority },
                     table: label.clone(),
-                    chain: hook.to_owned(),
+                    chain: stage.chain().to_owned(),
                     rules,
                     is_nat: table == Some(Table::Nat),
-                    reroutes: table == Some(Table::Mangle) && hook == Hook::Output.name(),
+                    reroutes: table == Some(Table::Mangle) && stage == Stage::Output,
                     drops,
                     chains: Arc::clone(&chains),
                 })
@@ -61,21 +62,22 @@ impl Rules {
                         ours.contains(&at) || table.is_some_and(|table| is_our_jump(table, hook, line));
                     Entry::read(observed.family, (at, line), None).leftover(is_ours)
                 });
-                base(hook.name(), rules.collect(), live.drops.contains(&hook))
+                base(hook.into(), rules.collect(), live.drops.contains(&hook))
             };
-            self.forward.extend(base(FORWARD, of_foreign(FORWARD), false));
+            self.forward.extend(base(Stage::Forward, of_foreign(Stage::Forward), false));
             match table {
                 Some(_) if !is_shared => self.before.extend(Hook::ALL.into_iter().filter_map(of_hook)),
                 Some(_) => {}
                 None => self.later.extend(of_hook(Hook::Output)),
             }
-            let behind: &[&'static str] = match table {
-                None => &[INPUT],
-                Some(Table::Mangle | Table::Nat) => &[INPUT, POSTROUTING],
+            let behind: &[Stage] = match table {
+                None => &[Stage::Input],
+                Some(Table::Mangle | Table::Nat) => &[Stage::Input, Stage::Postrouting],
                 Some(Table::Raw) => &[],
             };
-            for &chain in behind {
-                self.later.extend(base(chain, of_foreign(chain), live.drops_behind.contains(chain)));
+            for &stage in behind {
+                let drops = live.drops_behind.contains(stage.chain());
+                self.later.extend(base(stage, of_foreign(stage), drops));
             }
         }
         self.sort();
@@ -114,7 +116,7 @@ impl Rules {
             let chains = Arc::new(Chains { named, ..Chains::default() });
             for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };
-                let Some(hook) = name_of(base.hook) else { continue };
+                let Some(stage) = Stage::of(base.hook) else { continue };
                 let is_read = self.later.iter().chain(&self.forward).any(|known| {
                     let is_table = matches!(known.holder, Holder::Iptables(Variant::Nft, name) if name == table.name.name);
                     known.chain == chain.name && is_table && is_of_iptables(table)
@@ -124,15 +126,15 @@ impl Rules {
                     continue;
                 }
                 let is_early = is_nat || base.priority <= NAT_PRIORITY;
-                let list = match hook {
-                    FORWARD => &mut self.forward,
-                    INPUT | POSTROUTING => &mut self.later,
-                    _ if is_early => &mut self.before,
-                    _ => &mut self.later,
+                let list = match stage {
+                    Stage::Forward => &mut self.forward,
+                    Stage::Input | Stage::Postrouting => &mut self.later,
+                    Stage::Output | Stage::Prerouting if is_early => &mut self.before,
+                    Stage::Output | Stage::Prerouting => &mut self.later,
                 };
                 list.push(BaseChain {
                     holder: Holder::Nftables(shared_table(table)),
-                    hook,
+                    stage,
                     priority: base.priority,
                     table: table.name.to_string(),
                     chain: chain.name.clone(),
@@ -151,18 +153,6 @@ impl Rules {
     fn sort(&mut self) {
         self.before = std::mem::take(&mut self.before).into_iter().into_sorted_by_key(|base| base.priority);
         self.later = std::mem::take(&mut self.later).into_iter().into_sorted_by_key(BaseChain::place);
-    }
-}
-
-/// The chain of iptables at a hook.
-const fn name_of(hook: NftHook) -> Option<&'static str> {
-    match hook {
-        NftHook::Input => Some(INPUT),
-        NftHook::Output => Some(Hook::Output.name()),
-        NftHook::Prerouting => Some(Hook::Prerouting.name()),
-        NftHook::Postrouting => Some(POSTROUTING),
-        NftHook::Forward => Some(FORWARD),
-        NftHook::Foreign(_) => None,
     }
 }
 

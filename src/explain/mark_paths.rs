@@ -11,7 +11,7 @@ use super::routing::Routing;
 use super::rules::Rules;
 use super::walk::{Match, Order, Sent, Step, Verdict, Walk};
 use crate::config::ConnectionState;
-use crate::live_rules::{Field, NO_SOCKET, name_number};
+use crate::live_rules::{Field, NO_SOCKET, address_number, name_number};
 use crate::model::{
     Chain, FamilyRules, Fib, Link, Mark, Match as Is, Owner, PROXY_LOOPBACK_MARK, Ports, Rule, Target,
     Transport,
@@ -43,132 +43,141 @@ pub struct MarkFacts<'a> {
     pub links: &'a [Link],
 }
 
+/// The sender of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Client,
+    /// With TPROXY the proxy runs as root with the proxy's gid; self-calls of its other users are captured in
+    /// nat.
+    RootProxy,
+    Other,
+}
+
+/// Packets, each with the traffic that it stands for, its sender, whether it and its connection have the mark
+/// of TPROXY, and its state.
+const SAMPLES: [(Affected, From, [bool; 2], ConnectionState); 7] = [
+    (Affected::OwnCalls, From::RootProxy, [false, false], ConnectionState::New),
+    (Affected::OtherCalls, From::Other, [false, false], ConnectionState::New),
+    (Affected::Clients, From::Client, [false, false], ConnectionState::New),
+    (Affected::Clients, From::Client, [false, false], ConnectionState::Established),
+    // The proxy has marked its socket, and a rule of ours its connection.
+    (Affected::ClientAddress, From::RootProxy, [true, false], ConnectionState::New),
+    (Affected::ClientAddress, From::RootProxy, [true, true], ConnectionState::Established),
+    // The reply of the app.
+    (Affected::ClientAddress, From::Other, [false, true], ConnectionState::Established),
+];
+
 /// The steps of foreign rules that change a mark, each with the traffic that it breaks.
 #[must_use]
 pub fn mark_harms<'a>(rules: &'a Rules, facts: MarkFacts<'a>) -> Vec<(Step<'a>, Affected)> {
-    if !rules.foreign().any(|(_, entry)| entry.changes_mark()) {
-        return Vec::new();
-    }
     let mut harms = Vec::new();
-    for path in facts.paths() {
-        for order in [Order::OneMark, Order::OneMarkLast] {
-            path.add_harms(rules, facts, order, &mut harms);
-        }
+    if !rules.foreign().iter().any(|(_, entry)| entry.changes_mark()) {
+        return harms;
+    }
+    let own = facts.fib.into_iter().flat_map(|fib| &fib.addresses).map(|own| own.address);
+    let mut own: Vec<IpAddr> = own.filter(|address| !address.is_loopback()).collect();
+    if own.is_empty() {
+        own.push(any_pod(facts.desired.family));
+    }
+    for own in own {
+        facts.add_harms(rules, own, &mut harms);
     }
     harms
 }
 
-/// A packet whose way depends on a mark.
-#[derive(Clone, Debug)]
-struct MarkPath {
-    affected: Affected,
-    packet: Packet,
-    /// What foreign rules may test of it, and it may have any value of.
-    open: Vec<Open>,
+/// What matters of a packet's way: whether it ends elsewhere, or whether its connection has the mark of
+/// TPROXY.
+fn outcome((affected, packet): &(Affected, Packet), walk: &Walk<'_>, mark: Mark) -> (Option<Verdict>, bool) {
+    let is_reply = packet.connmark == mark && packet.mark != mark;
+    let is_marked = walk.end.connmark == mark;
+    match affected {
+        Affected::ClientAddress if !is_reply => (None, is_marked && walk.end.has_known_marks),
+        Affected::Clients => (None, is_marked),
+        Affected::OwnCalls | Affected::OtherCalls | Affected::ClientAddress => (Some(walk.verdict), false),
+    }
 }
 
-impl MarkPath {
-    fn add_harms<'a>(
-        &self,
-        rules: &'a Rules,
-        facts: MarkFacts<'a>,
-        order: Order,
-        harms: &mut Vec<(Step<'a>, Affected)>,
-    ) {
-        let routing = Routing { mark: Some(facts.mark), fib: facts.fib, ..Routing::default() };
-        let sent = Sent { open: &self.open, ..Sent::of(rules, &self.packet, routing) };
-        let first = sent.walk_by(&[], order);
-        let is_tried = |step: &Step<'_>| {
-            step.rule.changes_mark() && !step.rule.is_leftover && !matches!(step.matches, Match::Mismatch(_))
-        };
-        for (at, step) in first.steps.iter().enumerate().filter(|(_, step)| is_tried(step)) {
-            let walk = sent.walk_by(&[at], order);
-            if self.outcome(&walk, facts.mark) != self.outcome(&first, facts.mark) {
-                harms.push((step.clone(), self.affected));
+impl<'a> MarkFacts<'a> {
+    /// Walks packets to and from one address of the pod.
+    fn add_harms(&self, rules: &'a Rules, own: IpAddr, harms: &mut Vec<(Step<'a>, Affected)>) {
+        let (uids, gids) = self.proxy();
+        let other = (1000..).find(|id| !uids.contains(id) && !gids.contains(id)).unwrap_or(1000);
+        let open = |field, except: &[u128]| Open { field, except: except.to_vec() };
+        let numbers =
+            |ids: &[u32]| -> Vec<u128> { ids.iter().map(|id| (*id).into()).chain([NO_SOCKET]).collect() };
+        let (own_number, lo) = (address_number(own), name_number(b"lo"));
+        let of_others = [
+            open(Field::Uid, &numbers(&uids)),
+            open(Field::Gid, &numbers(&gids)),
+            open(Field::SourcePort, &[]),
+            open(Field::DestinationPort, &[]),
+            open(Field::EitherPort, &[]),
+            open(Field::Source, &[own_number]),
+            open(Field::Destination, &[own_number]),
+            open(Field::InInterface, &[0, lo]),
+            open(Field::OutInterface, &[0, lo]),
+        ];
+        let of_others = of_others.as_slice();
+        let of_proxy = of_others.get(2..).unwrap_or_default();
+        let routing = Routing { mark: Some(self.mark), fib: self.fib, ..Routing::default() };
+        for sample in self.packets(own, (other, &gids)) {
+            let is_of_proxy = sample.1.process.is_some_and(|process| process.uid != other);
+            let open = if is_of_proxy { of_proxy } else { of_others };
+            let sent = Sent { open, ..Sent::of(rules, &sample.1, routing) };
+            for order in [Order::OneMark, Order::OneMarkLast] {
+                let first = sent.walk_by(&[], order);
+                let is_tried = |step: &Step<'_>| {
+                    let is_foreign = step.rule.changes_mark() && !step.rule.is_leftover;
+                    is_foreign && !matches!(step.matches, Match::Mismatch(_))
+                };
+                for (at, step) in first.steps.iter().enumerate().filter(|(_, step)| is_tried(step)) {
+                    let walk = sent.walk_by(&[at], order);
+                    if outcome(&sample, &walk, self.mark) != outcome(&sample, &first, self.mark) {
+                        harms.push((step.clone(), sample.0));
+                    }
+                }
             }
         }
     }
 
-    /// What matters of the packet's way: whether it ends elsewhere, or whether its connection has the mark of
-    /// TPROXY.
-    fn outcome(&self, walk: &Walk<'_>, mark: Mark) -> (Option<Verdict>, bool) {
-        let is_reply = self.packet.connmark == mark && self.packet.mark != mark;
-        let is_marked = walk.end.connmark == mark;
-        match self.affected {
-            Affected::OwnCalls | Affected::OtherCalls => (Some(walk.verdict), false),
-            Affected::ClientAddress if is_reply => (Some(walk.verdict), false),
-            Affected::ClientAddress => (None, is_marked && walk.end.has_known_marks),
-            Affected::Clients => (None, is_marked),
-        }
-    }
-}
-
-impl MarkFacts<'_> {
-    fn paths(self) -> Vec<MarkPath> {
-        let family = self.desired.family;
-        let own = self.fib.into_iter().flat_map(|fib| &fib.addresses).map(|own| own.address);
-        let mut own: Vec<IpAddr> = own.filter(|address| !address.is_loopback()).collect();
-        if own.is_empty() {
-            own.push(any_pod(family));
-        }
-        own.into_iter().flat_map(|own| self.paths_of(own)).collect()
-    }
-
     /// The packets to and from one address of the pod.
-    fn paths_of(self, own: IpAddr) -> Vec<MarkPath> {
-        let (uids, gids) = self.proxy();
-        let other = (1000..).find(|id| !uids.contains(id) && !gids.contains(id)).unwrap_or(1000);
-        let mark = self.mark;
-        let client = any_client(self.desired.family);
-        let other_interface = self.links.iter().map(|link| link.name.as_str()).find(|name| *name != "lo");
-        let interface = other_interface.unwrap_or("eth0").to_owned();
-        let state = ConnectionState::Established;
-        let (here, from_client) = (SocketAddr::new(own, self.port()), SocketAddr::new(client, CLIENT_PORT));
-        let of_other = Some(Process { uid: other, gid: other });
-        let packet = Packet::over_lo(of_other, Transport::Tcp, own, here);
-        // It is routed by its mark once: before that it leaves by another interface.
-        let reply = Packet {
-            source: here,
-            destination: from_client,
-            connmark: mark,
-            state,
-            is_local: false,
-            interface: interface.clone(),
-            ..packet.clone()
-        };
-        let of_anyone = vec![any(Field::Destination), id(Field::Uid, &[]), id(Field::Gid, &[])];
-        let of_others = vec![id(Field::Uid, &uids), id(Field::Gid, &gids)];
-        let captured =
-            Packet { is_inbound: true, process: None, source: from_client, interface, ..packet.clone() };
-        let mut paths = vec![
-            (Affected::ClientAddress, reply, of_anyone),
-            (Affected::OtherCalls, packet.clone(), of_others),
-            (Affected::Clients, Packet { state, ..captured.clone() }, vec![any(Field::Source)]),
-            (Affected::Clients, captured, vec![any(Field::Source)]),
-        ];
-        // With TPROXY the proxy runs as root with the proxy's gid; self-calls of its other users are captured
-        // in nat.
-        for gid in gids {
-            let root = Packet { process: Some(Process { uid: 0, gid }), ..packet.clone() };
-            let sent = Packet { mark, source: from_client, ..root.clone() };
-            let later = Packet { connmark: mark, state, ..sent.clone() };
-            paths.push((Affected::OwnCalls, root, Vec::new()));
-            paths.push((Affected::ClientAddress, sent, vec![any(Field::Source)]));
-            paths.push((Affected::ClientAddress, later, vec![any(Field::Source)]));
+    fn packets(&self, own: IpAddr, (other, gids): (u32, &[u32])) -> Vec<(Affected, Packet)> {
+        let mut interfaces = self.links.iter().map(|link| link.name.as_str());
+        let interface = interfaces.find(|name| *name != "lo").unwrap_or("eth0");
+        let here = SocketAddr::new(own, self.port());
+        let client = SocketAddr::new(any_client(self.desired.family), CLIENT_PORT);
+        let mut packets = Vec::new();
+        for (affected, sender, [is_marked, is_of_marked], state) in SAMPLES {
+            let is_reply = is_of_marked && !is_marked;
+            let is_inbound = sender == From::Client;
+            let mark = |has: bool| if has { self.mark } else { Mark(0) };
+            let ids = match sender {
+                From::Other => vec![Some((other, other))],
+                From::Client => vec![None],
+                From::RootProxy => gids.iter().map(|gid| Some((0, *gid))).collect(),
+            };
+            for id in ids {
+                let process = id.map(|(uid, gid)| Process { uid, gid });
+                let mut packet = Packet::over_lo(process, Transport::Tcp, own, here);
+                if is_reply {
+                    (packet.source, packet.destination) = (here, client);
+                } else if is_inbound || is_marked {
+                    packet.source = client;
+                }
+                // A reply is routed by its mark once: before that it leaves by another interface.
+                if is_reply || is_inbound {
+                    interface.clone_into(&mut packet.interface);
+                }
+                (packet.is_inbound, packet.is_local, packet.state) = (is_inbound, !is_reply, state);
+                (packet.mark, packet.connmark) = (mark(is_marked), mark(is_of_marked));
+                packets.push((affected, packet));
+            }
         }
-        let of_all = [Field::SourcePort, Field::DestinationPort, Field::EitherPort].map(any);
-        let not_lo = [Field::InInterface, Field::OutInterface]
-            .map(|field| Open { field, except: vec![0, name_number(b"lo")] });
-        let path = |(affected, packet, open): (_, _, Vec<Open>)| MarkPath {
-            affected,
-            packet,
-            open: open.into_iter().chain(of_all.clone()).chain(not_lo.clone()).collect(),
-        };
-        paths.into_iter().map(path).collect()
+        packets
     }
 
     /// The users and the groups of the proxy, whose own calls get a mark.
-    fn proxy(self) -> (Vec<u32>, Vec<u32>) {
+    fn proxy(&self) -> (Vec<u32>, Vec<u32>) {
         let (mut uids, mut gids) = (Vec::new(), Vec::new());
         let rules = self.desired.tables.values().flat_map(|table| table.rules());
         let marking = rules.filter(|rule| rule.statement.target == Target::SetMark(PROXY_LOOPBACK_MARK));
@@ -183,7 +192,7 @@ impl MarkFacts<'_> {
     }
 
     /// A port that is captured: one that a rule names, or, where all are, one that none does.
-    fn port(self) -> u16 {
+    fn port(&self) -> u16 {
         let rules = || self.desired.tables.values().flat_map(|table| table.rules());
         let ports = |rule: &Rule| -> Vec<u16> {
             let tested =
@@ -199,14 +208,4 @@ impl MarkFacts<'_> {
         let tested: Vec<u16> = rules().flat_map(ports).collect();
         named.or_else(|| (ANY_PORT..).find(|port| !tested.contains(port))).unwrap_or(ANY_PORT)
     }
-}
-
-/// A field that may have any value.
-fn any(field: Field) -> Open {
-    Open { field, except: Vec::new() }
-}
-
-/// An id of the sender, none of these.
-fn id(field: Field, not: &[u32]) -> Open {
-    Open { field, except: not.iter().map(|id| (*id).into()).chain([NO_SOCKET]).collect() }
 }

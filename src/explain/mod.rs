@@ -39,6 +39,7 @@ mod runtime;
 mod sample_packets;
 mod seen;
 mod sent_on;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -79,6 +80,7 @@ pub use runtime::{
     Connection, Process as RunningProcess, ProxyPort, Runtime, TranslatedServer, older_than_capture,
 };
 pub use seen::{Judgement, SeenConnection};
+pub(crate) use stage::Stage;
 pub use text::NEVER_CAPTURED;
 use walk::Sent;
 pub use walk::{Match, Step, Verdict, Walk, walk, walk_open};

@@ -163,12 +163,19 @@ fn chains(placed: &Placed<'_>) -> Vec<LiveChain> {
 
 /// The chains at a hook by their priorities, foreign ones before ours.
 fn at_hook<'a>(rules: &'a Rules, hook: &str) -> Vec<PacketState<'a>> {
-    let beside = rules.before.iter().chain(&rules.later).filter(|base| base.hook == hook).map(|base| {
-        let BaseChain { table, chain, rules, drops, chains, .. } = base;
-        let base_chain =
-            PacketState { name: table, table: None, chain, drops: *drops, rules, chains: chains.as_ref() };
-        (base.place(), base_chain)
-    });
+    let beside =
+        rules.before.iter().chain(&rules.later).filter(|base| base.stage.chain() == hook).map(|base| {
+            let BaseChain { table, chain, rules, drops, chains, .. } = base;
+            let base_chain = PacketState {
+                name: table,
+                table: None,
+                chain,
+                drops: *drops,
+                rules,
+                chains: chains.as_ref(),
+            };
+            (base.place(), base_chain)
+        });
     let ours = rules.tables.iter().flat_map(|(table, chains)| {
         let of_hook = chains.hooks.iter().filter(|(of, _)| of.name() == hook);
         of_hook.map(|(of, rules)| {

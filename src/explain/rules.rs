@@ -8,6 +8,7 @@ use ipnetwork::IpNetwork;
 
 use super::entry::Entry;
 use super::reasons_by_form;
+use super::stage::Stage;
 use crate::live_rules::Effect;
 use crate::model::{
     Chain, Family, FamilyRules, Hook, HookRules, Match, Port, Rule, Table, TableRules, Target, Variant, Why,
@@ -60,7 +61,7 @@ impl Holder {
 #[derive(Clone, Debug)]
 pub(crate) struct BaseChain {
     pub(crate) holder: Holder,
-    pub(crate) hook: &'static str,
+    pub(crate) stage: Stage,
     pub(crate) priority: i32,
     pub(crate) table: String,
     pub(crate) chain: String,
@@ -79,7 +80,7 @@ impl BaseChain {
     /// The priority at which the kernel runs it, and its own: all chains that translate sources are run in
     /// one place.
     pub(super) fn place(&self) -> (i32, i32) {
-        let translates_sources = self.is_nat && [INPUT, POSTROUTING].contains(&self.hook);
+        let translates_sources = self.is_nat && self.stage.translates_sources();
         (if translates_sources { SOURCE_NAT_PRIORITY } else { self.priority }, self.priority)
     }
 }
@@ -218,22 +219,21 @@ impl Rules {
     }
 
     /// The foreign rules, each with its hook; in chains that others jump to there may be several.
-    pub(crate) fn foreign(&self) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
-        fn named(chains: &Chains) -> impl Iterator<Item = (Option<&'static str>, &Entry)> {
-            chains.named.values().flatten().map(|entry| (None, entry))
+    pub(crate) fn foreign(&self) -> Vec<(Option<&'static str>, &Entry)> {
+        let mut found = Vec::new();
+        let mut add = |hook, rules| {
+            let rules: &Vec<Entry> = rules;
+            found.extend(rules.iter().filter(|entry| entry.is_foreign()).map(|entry| (hook, entry)));
+        };
+        for chains in self.tables.values() {
+            chains.hooks.iter().for_each(|(hook, rules)| add(Some(hook.name()), rules));
+            chains.named.values().for_each(|rules| add(None, rules));
         }
-        let of_table = |chains| {
-            let Chains { hooks, .. }: &Chains = chains;
-            let hooks = hooks.iter();
-            let hooks = hooks.flat_map(|(hook, rules)| rules.iter().map(|entry| (Some(hook.name()), entry)));
-            hooks.chain(named(chains))
-        };
-        let of_base = |base| {
-            let BaseChain { hook, rules, chains, .. }: &BaseChain = base;
-            rules.iter().map(|entry| (Some(*hook), entry)).chain(named(chains))
-        };
-        let beside = self.before.iter().chain(&self.later).flat_map(of_base);
-        self.tables.values().flat_map(of_table).chain(beside).filter(|(_, entry)| entry.is_foreign())
+        for base in self.before.iter().chain(&self.later) {
+            add(Some(base.stage.chain()), &base.rules);
+            base.chains.named.values().for_each(|rules| add(None, rules));
+        }
+        found
     }
 
     /// Whether another program has a rule or a policy that may end connections.
@@ -241,56 +241,51 @@ impl Rules {
     pub fn has_foreign_end(&self) -> bool {
         let ends = |entry: &Entry| {
             let effect = entry.rule.effect();
-            effect.stops_packets() || *effect == Effect::Takes
+            effect.stops_packets() || *effect == Effect::Takes || effect.is_to_loopback()
         };
-        self.foreign().any(|(_, entry)| ends(entry))
+        self.foreign().into_iter().any(|(_, entry)| ends(entry))
             || self.tables.values().any(|chains| !chains.drops.is_empty())
             || self.before.iter().chain(&self.later).any(|base| base.drops)
     }
 
     /// Whether a rule of ours hands packets to this port: the proxy has it.
     pub(super) fn has_proxy_port(&self, port: Port) -> bool {
-        let chains =
-            self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
-        let ours = chains.flatten().filter(|entry| !entry.is_foreign());
-        let mut targets = ours.filter_map(Entry::target);
-        targets.any(|target| {
-            matches!(target, Target::Redirect(found) | Target::Tproxy { port: found, .. } if found == port)
+        self.any_of_ours(&|entry| {
+            let target = entry.target();
+            matches!(target, Some(Target::Redirect(to) | Target::Tproxy { port: to, .. }) if to == port)
         })
     }
 
     /// Whether a rule reads the marks of connections.
     pub(super) fn reads_connmark(&self) -> bool {
-        let chains = |chains: &Chains| {
-            chains
-                .hooks
-                .values()
-                .chain(chains.named.values())
-                .flatten()
-                .any(|entry| entry.rule.reads_connmark())
-        };
-        let base = |base: &BaseChain| {
-            base.rules.iter().any(|entry| entry.rule.reads_connmark()) || chains(&base.chains)
-        };
-        self.tables.values().any(chains) || self.before.iter().chain(&self.later).any(base)
+        let reads = |entry: &Entry| entry.rule.reads_connmark();
+        let base = |base: &BaseChain| base.rules.iter().any(reads) || base.chains.any(&reads);
+        self.tables.values().any(|chains| chains.any(&reads))
+            || self.before.iter().chain(&self.later).any(base)
     }
 
     /// Whether a rule of ours is for packets from this address.
     pub(super) fn looks_for(&self, source: impl Into<IpAddr>) -> bool {
         let source = Match::Is(IpNetwork::from(source.into()));
-        let of_source = |entry: &Entry| {
-            let matcher = entry.statement().map(|statement| &statement.matcher);
-            !entry.is_foreign() && matcher.is_some_and(|matcher| matcher.source == Some(source))
-        };
-        self.tables.values().flat_map(|chains| chains.named.values()).flatten().any(of_source)
+        self.any_of_ours(&|entry| {
+            entry.statement().is_some_and(|statement| statement.matcher.source == Some(source))
+        })
     }
 
     /// Whether a rule of ours is among them, apart from the one that keeps translation.
     #[must_use]
     pub fn has_ours(&self) -> bool {
-        let chains =
-            self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
-        chains.flatten().any(|entry| !entry.is_foreign() && entry.why != Some(Why::KeepsTranslation))
+        self.any_of_ours(&|entry| entry.why != Some(Why::KeepsTranslation))
+    }
+
+    fn any_of_ours(&self, is_it: &dyn Fn(&Entry) -> bool) -> bool {
+        self.tables.values().any(|chains| chains.any(&|entry| !entry.is_foreign() && is_it(entry)))
+    }
+}
+
+impl Chains {
+    fn any(&self, is_it: &dyn Fn(&Entry) -> bool) -> bool {
+        self.hooks.values().chain(self.named.values()).flatten().any(is_it)
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn packets(live: &LiveState, pod: &Pod<'_>) -> Vec<(String, Packet)> 
             // What a question asks of a rule that names nothing.
             let plain: Vec<Question> =
                 kinds.iter().map(|kind| Question::about(*kind, *family, pod)).collect();
-            let of_rules = rules.foreign().flat_map(|(hook, entry)| {
+            let of_rules = rules.foreign().into_iter().flat_map(|(hook, entry)| {
                 let meets = plain.iter().filter(move |plain| plain.kind.meets(hook, live));
                 meets.filter_map(|plain| plain.with(&entry.rule.tests(), pod))
             });
@@ -173,8 +173,9 @@ impl Question {
     /// Takes the first value that a rule tests.
     fn take(&mut self, test: &FieldMatch, pod: &Pod<'_>) -> Option<()> {
         let family = Family::of(self.to.ip());
-        let value = test.values.first()?.0;
-        let port = || value.try_into().ok();
+        let (value, last) = *test.values.first()?;
+        // No connection has the port 0.
+        let port = || value.max(1).min(last).try_into().ok();
         let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
         let is_reply = self.kind.is_reply();
         match if is_reply { opposite(test.field) } else { test.field } {

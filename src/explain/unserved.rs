@@ -40,7 +40,7 @@ pub(super) fn forwarded_behind<'a>(
         && (packet.transport, packet.state) == (Transport::Tcp, ConnectionState::New)
         && matches!(taken.verdict, Verdict::Captured(_));
     let (rules, routing) = (live.rules.get(&packet.family())?, live.routing(packet.family()));
-    rules.foreign().next().filter(|_| is_of_client)?;
+    rules.foreign().first().filter(|_| is_of_client)?;
     let unserved = unserved(packet, taken, live, pod)?;
     let sent = Sent::of(rules, packet, routing);
     let walk = sent.without_ours();

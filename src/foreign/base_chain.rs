@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{CapturedTraffic, shown};
-use crate::explain::{self, Entry, Holder, Rules, Step};
+use crate::explain::{self, Entry, Holder, Rules, Stage, Step};
 use crate::finding::{Finding, RuleId, Subject};
 use crate::live_rules::LiveRule;
 use crate::model::{
     Backend, Chain, Family, FamilyRules, Fib, Hook, HookRules, Link, PerFamily, Rule, Table, Target, Variant,
 };
-use crate::parse::{FORWARD, INPUT, POSTROUTING};
 
 /// Facts of the pod besides its rules.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +68,7 @@ impl<'a> Examined<'a> {
                     holder: Holder::Iptables(variant, table.name()),
                     table: table.name(),
                     chain: hook.name(),
-                    stage: Stage::of(hook.name()),
+                    stage: (*hook).into(),
                     priority: table.priority(),
                     is_nat: *table == Table::Nat,
                     drops: chains_of.drops.contains(hook),
@@ -146,7 +145,7 @@ impl<'a> From<&'a explain::BaseChain> for BaseChain<'a> {
             holder: base.holder,
             table: &base.table,
             chain: &base.chain,
-            stage: Stage::of(base.hook),
+            stage: base.stage,
             priority: base.priority,
             is_nat: base.is_nat,
             drops: base.drops,
@@ -245,67 +244,6 @@ impl fmt::Display for Place {
                 write!(f, " ({family}, {variant}): {table} `{}`", shown(&rule.chain, &rule.words))
             }
             Self::Nftables { table, chain } => write!(f, ": {table} {chain}"),
-        }
-    }
-}
-
-/// The hooks that a packet traverses over `lo`, in order; and that of forwarded packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
-    Output,
-    Postrouting,
-    Prerouting,
-    Input,
-    Forward,
-}
-
-impl Stage {
-    /// The hooks in which the way of a packet is chosen already.
-    pub(super) const ROUTED: [Self; 3] = [Self::Input, Self::Forward, Self::Postrouting];
-
-    fn of(hook: &str) -> Self {
-        match hook {
-            INPUT => Self::Input,
-            POSTROUTING => Self::Postrouting,
-            FORWARD => Self::Forward,
-            _ if hook == Hook::Output.name() => Self::Output,
-            _ => Self::Prerouting,
-        }
-    }
-
-    /// The hook, if rules of ours may be in it.
-    pub(super) const fn hook(self) -> Option<Hook> {
-        match self {
-            Self::Output => Some(Hook::Output),
-            Self::Prerouting => Some(Hook::Prerouting),
-            Self::Input | Self::Postrouting | Self::Forward => None,
-        }
-    }
-
-    /// Whether what is met there leaves the pod, or the process.
-    pub(super) const fn is_sent(self) -> bool {
-        matches!(self, Self::Output | Self::Postrouting)
-    }
-
-    /// The chain of iptables at the hook.
-    pub(super) const fn chain(self) -> &'static str {
-        match self {
-            Self::Output => Hook::Output.name(),
-            Self::Postrouting => POSTROUTING,
-            Self::Prerouting => Hook::Prerouting.name(),
-            Self::Input => INPUT,
-            Self::Forward => FORWARD,
-        }
-    }
-
-    /// The name of the hook in nftables.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Output => "output",
-            Self::Postrouting => "postrouting",
-            Self::Prerouting => "prerouting",
-            Self::Input => "input",
-            Self::Forward => "forward",
         }
     }
 }

@@ -8,18 +8,17 @@ mod later_chains;
 mod mark_changes;
 mod marks;
 mod preceding_rules;
-mod translated;
 mod translated_queries;
 
 use std::collections::BTreeSet;
 
-use crate::explain::Entry;
+use crate::explain::{Entry, Stage};
 use crate::live_rules::{Effect, LiveRule, Zone};
 use crate::model::{Chain, Hook, Table, Target};
 use crate::text::one_line;
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
-use base_chain::{BaseChain, Place, Stage};
+use base_chain::{BaseChain, Place};
 pub use base_chain::{Examined, Network};
 use captured_traffic::CapturedTraffic;
 pub use conflicting_chains::{ConflictingChain, find_conflicting_chains};
@@ -30,7 +29,6 @@ pub use preceding_rules::PrecedingRule;
 use preceding_rules::{
     DNS_IN_ZONES, Found, IN_A_ZONE, PUBLISHED, Placement, REPLIES_ON_LO, Targets, UNTRACKED,
 };
-pub use translated::find_translations_behind_tproxy;
 pub use translated_queries::{captures_queries, that_translate_queries};
 
 /// A rule for a message, as iptables prints it.

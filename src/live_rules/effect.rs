@@ -1,6 +1,6 @@
 //! Effects of rules on packets.
 
-use super::{MarkChange, Translation, Zone};
+use super::{MarkChange, To, Translation, Zone};
 use crate::model::{Port, Target};
 
 /// The effect of a rule on a packet that passes its tests.
@@ -96,6 +96,12 @@ impl Effect {
         } else {
             (*self == Self::Marks).then_some(None)
         }
+    }
+
+    /// Whether the packet gets a loopback address as its destination.
+    #[must_use]
+    pub const fn is_to_loopback(&self) -> bool {
+        matches!(self, Self::Translates(Translation { address: To::This(address), .. }) if address.is_loopback())
     }
 
     /// Whether the packet gets another destination or another source.

@@ -184,7 +184,6 @@ fn add_foreign(
         let first = Walked::deciding(&walked, foreign::find_preceding_rules(&examined));
         deciding.extend(first.iter().map(Finding::from));
         deciding.extend(foreign::find_tproxy_marks(&examined));
-        deciding.extend(foreign::find_translations_behind_tproxy(&examined));
         notices.extend(foreign::that_translate_queries(&examined).possible);
         for chain in foreign::find_conflicting_chains(&examined) {
             let list = if chain.is_before() { &mut *deciding } else { &mut *notices };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::super::routing::Looked;
-use super::{Verdict, Walker};
+use super::{Step, Verdict, Walker};
 use crate::model::{RouteKind, Transport};
 use crate::routing::Found;
 
@@ -34,7 +34,9 @@ impl Walker<'_, '_> {
         let several =
             || format!("{destination} is for several hosts: the kernel makes no TCP connection to it");
         let why = self.routing.rejects(&self.at).or_else(|| is_for_several.then(several))?;
-        (self.because, self.is_invalid) = (Some(why), true);
+        let by = self.translated_by.and_then(|step| self.steps.get(step)).map(Step::words);
+        let by = by.map(|rule| format!("; a foreign rule gave it this destination: {rule}"));
+        (self.because, self.is_invalid) = (Some(why + by.as_deref().unwrap_or_default()), true);
         Some(Verdict::Dropped)
     }
 

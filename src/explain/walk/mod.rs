@@ -26,7 +26,8 @@ use super::field_match::Open;
 use super::matching::PacketState;
 use super::packet::{FOLLOWING, Packet};
 use super::routing::{Looked, Routed, Routing};
-use super::rules::{Chains, INPUT, Rules};
+use super::rules::{Chains, Rules};
+use super::stage::Stage;
 use crate::config::ConnectionState;
 use crate::live_rules::Zone;
 use crate::model::{Hook, Port};
@@ -124,7 +125,7 @@ impl<'a> Walker<'a, '_> {
             Flow::Tproxy(port) if self.rules.has_proxy_port(port) => captured = Some(port),
             Flow::Tproxy(_) | Flow::Continue | Flow::Return | Flow::Accept => {}
         }
-        if let Some(verdict) = self.later(Hook::Prerouting.name()) {
+        if let Some(verdict) = self.later(Stage::Prerouting) {
             return verdict;
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
@@ -147,7 +148,7 @@ impl<'a> Walker<'a, '_> {
             (None, Routed::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
             (None, Routed::Here) => Verdict::ToProxySocket,
         };
-        self.later(INPUT).unwrap_or_else(|| {
+        self.later(Stage::Input).unwrap_or_else(|| {
             self.later = foreign.map(|socket| socket.by).filter(|_| verdict == Verdict::TakenByForeignRule);
             verdict
         })
@@ -174,7 +175,7 @@ impl<'a> Walker<'a, '_> {
             Flow::Redirect(port) => captured = Some(port),
             Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
         }
-        if let Some(verdict) = self.later(Hook::Output.name()) {
+        if let Some(verdict) = self.later(Stage::Output) {
             return Err(verdict);
         }
         match self.to {

@@ -5,7 +5,7 @@ use super::super::entry::Entry;
 use super::super::rules::BaseChain;
 use super::branches::outcome;
 use super::{Match, Sent, Step, Walk};
-use crate::model::{Hook, NAT_PRIORITY, Table};
+use crate::model::{NAT_PRIORITY, Table};
 use crate::ordered::Ordered as _;
 
 /// In which order a walk takes chains with one priority.
@@ -78,7 +78,9 @@ impl<'a> Sent<'a, '_> {
         }
         let is_met = |step: &&Step<'_>| {
             step.matches == Match::Matches
-                && equal.iter().any(|base| (base.hook, base.table.as_str()) == (step.hook, step.table))
+                && equal
+                    .iter()
+                    .any(|base| (base.stage.chain(), base.table.as_str()) == (step.hook, step.table))
         };
         let met = first.steps.iter().chain(&other.steps).filter(is_met);
         let names = met.map(|step| step.words()).into_set();
@@ -95,13 +97,12 @@ impl<'a> Sent<'a, '_> {
         let rules = self.rules;
         let has_rules = |base: &BaseChain| {
             let table = Table::ALL.into_iter().find(|table| table.priority() == base.priority);
-            let hook = Hook::ALL.into_iter().find(|hook| hook.name() == base.hook);
             let chains = table.and_then(|table| rules.tables.get(&table));
-            let ours = chains.zip(hook).and_then(|(chains, hook)| chains.hooks.get(&hook));
+            let ours = chains.zip(base.stage.hook()).and_then(|(chains, hook)| chains.hooks.get(&hook));
             ours.is_some_and(|ours| !ours.is_empty())
         };
         let is_equal = |list: &[BaseChain], base: &BaseChain| {
-            list.iter().filter(|other| (other.hook, other.place()) == (base.hook, base.place())).count() > 1
+            list.iter().filter(|other| (other.stage, other.place()) == (base.stage, base.place())).count() > 1
         };
         let before = rules.before.iter().filter(|base| !base.is_nat);
         let before = before.filter(|base| has_rules(base) || is_equal(&rules.before, base));

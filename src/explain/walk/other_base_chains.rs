@@ -2,7 +2,8 @@
 
 use super::super::matching::PacketState;
 use super::super::routing::{Looked, Routed};
-use super::super::rules::{BaseChain, POSTROUTING, SOURCE_NAT_PRIORITY};
+use super::super::rules::{BaseChain, SOURCE_NAT_PRIORITY};
+use super::super::stage::Stage;
 use super::hook::Kind;
 use super::{ChainPosition, Flow, Socket, Verdict, Walker};
 use crate::config::ConnectionState;
@@ -21,25 +22,27 @@ pub(super) struct EqualPriorityChain<'a> {
 
 impl<'a> Walker<'a, '_> {
     /// The chains of a hook behind ours; `None` if none of them decides.
-    pub(super) fn later(&mut self, hook: &'static str) -> Option<Verdict> {
-        self.later_if(|base| base.hook == hook, hook)
+    pub(super) fn later(&mut self, stage: Stage) -> Option<Verdict> {
+        self.later_if(stage, &|_| true)
     }
 
     /// The chains of what leaves: before its source is translated, and behind that. `None` if none of them
     /// decides.
     pub(super) fn postrouting(&mut self) -> Option<Verdict> {
         let is_before = |base: &BaseChain| base.place().0 <= SOURCE_NAT_PRIORITY;
-        let verdict = self.later_if(|base| base.hook == POSTROUTING && is_before(base), POSTROUTING);
+        let verdict = self.later_if(Stage::Postrouting, &is_before);
         verdict.or_else(|| {
             self.has_source = true;
             self.untranslated();
-            self.later_if(|base| base.hook == POSTROUTING && !is_before(base), POSTROUTING)
+            self.later_if(Stage::Postrouting, &|base| !is_before(base))
         })
     }
 
-    fn later_if(&mut self, is_met: impl Fn(&BaseChain) -> bool, hook: &'static str) -> Option<Verdict> {
+    fn later_if(&mut self, stage: Stage, is_met: &dyn Fn(&BaseChain) -> bool) -> Option<Verdict> {
+        let hook = stage.chain();
         let rules = self.rules;
-        for base in self.order.of(&rules.later).into_iter().filter(|base| is_met(base)) {
+        for base in self.order.of(&rules.later).into_iter().filter(|base| base.stage == stage && is_met(base))
+        {
             if base.is_nat && self.is_past_source_nat() {
                 continue;
             }
@@ -96,7 +99,7 @@ impl<'a> Walker<'a, '_> {
             _ if base.is_nat => last == NAT_PRIORITY && base.priority > NAT_PRIORITY,
             _ => self.order.is_between(base.priority, last, next),
         };
-        let is_met = |base: &&BaseChain| base.hook == hook.name() && has_place(base);
+        let is_met = |base: &&BaseChain| base.stage == hook.into() && has_place(base);
         let met: Vec<&BaseChain> = self.order.of(&rules.before).into_iter().filter(is_met).collect();
         for base in met {
             if base.is_nat && self.is_past_nat() {
@@ -106,7 +109,7 @@ impl<'a> Walker<'a, '_> {
                 self.tracks();
             }
             let position = ChainPosition {
-                hook: base.hook,
+                hook: base.stage.chain(),
                 table: &base.table,
                 chains: &base.chains,
                 chain: &base.chain,
