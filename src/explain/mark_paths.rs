@@ -85,15 +85,15 @@ pub fn mark_harms<'a>(rules: &'a Rules, facts: MarkFacts<'a>) -> Vec<(Step<'a>, 
     harms
 }
 
-/// What matters of a packet's way: whether it ends elsewhere, or whether its connection has the mark of
-/// TPROXY.
+/// What matters of a packet's way: where it ends, and whether its connection has the mark of TPROXY where it
+/// has to, and only there.
 fn outcome((affected, packet): &(Affected, Packet), walk: &Walk<'_>, mark: Mark) -> (Option<Verdict>, bool) {
     let is_reply = packet.connmark == mark && packet.mark != mark;
     let is_marked = walk.end.connmark == mark;
     match affected {
         Affected::ClientAddress if !is_reply => (None, is_marked && walk.end.has_known_marks),
-        Affected::Clients => (None, is_marked),
-        Affected::OwnCalls | Affected::OtherCalls | Affected::ClientAddress => (Some(walk.verdict), false),
+        Affected::Clients => (None, !is_marked),
+        Affected::OwnCalls | Affected::OtherCalls | Affected::ClientAddress => (Some(walk.verdict), true),
     }
 }
 
@@ -126,13 +126,14 @@ impl<'a> MarkFacts<'a> {
             let sent = Sent { open, ..Sent::of(rules, &sample.1, routing) };
             for order in [Order::OneMark, Order::OneMarkLast] {
                 let first = sent.walk_by(&[], order);
+                let before = outcome(&sample, &first, self.mark);
                 let is_tried = |step: &Step<'_>| {
                     let is_foreign = step.rule.changes_mark() && !step.rule.is_leftover;
                     is_foreign && !matches!(step.matches, Match::Mismatch(_))
                 };
                 for (at, step) in first.steps.iter().enumerate().filter(|(_, step)| is_tried(step)) {
                     let walk = sent.walk_by(&[at], order);
-                    if outcome(&sample, &walk, self.mark) != outcome(&sample, &first, self.mark) {
+                    if before.1 && outcome(&sample, &walk, self.mark) != before {
                         harms.push((step.clone(), sample.0));
                     }
                 }

@@ -27,7 +27,8 @@ impl<'a> Sent<'a, '_> {
         let Some(rest) = left.checked_sub(1) else { return true };
         *left = rest;
         let walk = self.walk_with(chosen);
-        let reads_connmark = self.rules.reads_connmark();
+        // Of a packet that stands for many only the verdict counts.
+        let reads_connmark = self.open.is_empty() && self.rules.reads_connmark();
         if outcome(&walk, reads_connmark) != outcome(first, reads_connmark) {
             return true;
         }
