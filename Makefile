@@ -351,8 +351,7 @@ docs: setup-docs ## the documentation as a site with search, in target/book/site
 	@docs/book/check $(CHROMIUM)
 
 picture: setup-docs ## regenerate the README's picture of docs/pod.html, after a change of the page
-	@profile=$$(mktemp -d) && trap 'rm -rf "$$profile"' EXIT && $(CHROMIUM) --headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars \
-	    --user-data-dir="$$profile" --blink-settings=preferredColorScheme=1 --window-size=1120,836 --screenshot=docs/pod.png file://$(CURDIR)/docs/pod.html 2>/dev/null
+	@docs/book/picture $(CHROMIUM) docs/pod.html docs/pod.png
 	@sha256sum docs/pod.html >docs/pod.png.sha256 # of which page it is the picture: tests/docs.rs
 	@echo "docs/pod.png: $$(stat -c %s docs/pod.png) bytes"
 
