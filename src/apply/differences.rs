@@ -156,7 +156,8 @@ pub fn differences_from(current: &CurrentState, desired: &DesiredState, run: &Ru
         notices.others.retain(|notice| notice.cause != own.cause);
         notices.deciding.push(own);
     }
-    notices.deciding.extend(plan::lost_queries(&desired, current));
+    // Of what is found about one rule the first stays: this is the most that is known.
+    notices.deciding.splice(0..0, plan::lost_queries(&desired, current));
     notices.others.extend(super::live_inspection::in_several_backends(current));
     let outside = super::unevaluated_hooks::read(&current.network.links.each);
     let programs = super::bpf_programs::of_network_namespace().into_iter().map(|program| program.words);

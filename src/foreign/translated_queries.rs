@@ -169,7 +169,7 @@ impl Query<'_> {
         let met: Vec<Met<'_, '_>> =
             walk.steps.iter().filter(may_match).filter_map(|step| self.met(step, &walk.steps)).collect();
         let decisive = walk.decisive().filter(|_| walk.uncertain.is_empty());
-        let certain = decisive.and_then(|step| met.iter().find(|met| std::ptr::eq(met.step, step)));
+        let certain = decisive.and_then(|step| met.iter().find(|met| std::ptr::eq(met.step.rule, step.rule)));
         let certain = certain.filter(|_| met.iter().all(|met| met.is_kept != Some(true)));
         // A rule that may match, and of which not even the destination is known.
         let found = certain.or_else(|| met.iter().find(|met| met.is_kept.is_none()))?;

@@ -112,7 +112,10 @@ fn tests_of_connections_are_named_as_not_proved() {
         let with_test = file(&directory, "with-test", &with_test);
         let ended = pod.istio(&["diff", &saved, &with_test]).end().exits(1);
         assert!(ended.stdout.starts_with("not proved for all IPv4 packets"), "{ended}");
-        assert!(ended.stdout.contains("packets that they match may be treated differently"), "{ended}");
+        assert!(
+            ended.stdout.contains("packets that these rules match may be treated differently"),
+            "{ended}"
+        );
         assert!(ended.stdout.contains(&format!("not proved: {with_test}: nat PREROUTING {rule}")), "{ended}");
     }
     file(&directory, "saved.v6", SAVED);
