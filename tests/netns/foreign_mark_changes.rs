@@ -162,6 +162,12 @@ fn chains_of_nftables_that_change_marks_are_named_where_they_do_harm(fixture: Fi
         ("type filter hook output priority -160; meta l4proto udp meta mark set ct mark;", ""),
         ("type filter hook postrouting priority -150; oifname lo meta mark set 0;", "oa"),
         ("type filter hook input priority 0; ct mark set 5;", "a"),
+        // Values that are not known: any that no rule of ours tests.
+        (
+            "type filter hook output priority -140; meta mark set tcp dport map { 80 : 7, 8080 : 9, 10000-65535 : 11 };",
+            "oa",
+        ),
+        ("type filter hook output priority -140; meta mark set ct mark and 0xf or 0x100;", "oa"),
     ] {
         let pod = fixture.pod();
         let _servers = servers(&pod);

@@ -190,6 +190,12 @@ impl<'a> Walker<'a, '_> {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
             }
+            // A mark that no rule of ours gives stands for any.
+            Effect::Marks if self.order.is_of_one_mark() => {
+                let other = self.routing.mark.map_or(Mark(u32::MAX), |mark| Mark(!mark.0));
+                (self.at.mark, self.at.connmark) = (other, other);
+                Flow::Continue
+            }
             Effect::Marks => {
                 self.at.has_known_marks = false;
                 Flow::Continue
