@@ -46,10 +46,11 @@ impl<'a> Examined<'a> {
         network: Network<'a>,
     ) -> Vec<Self> {
         let of = |(family, desired): (&Family, &'a FamilyRules)| {
+            let is_marked = |rules: &Rules| rules.foreign().iter().any(|(_, entry)| entry.changes_mark());
             Some(Self {
                 family: *family,
                 desired,
-                captured: CapturedTraffic::of(desired),
+                captured: CapturedTraffic::of(desired, rules.get(family).is_some_and(is_marked)),
                 backend,
                 fib: network.fib.get(family),
                 links: network.links,

@@ -22,6 +22,9 @@ pub(super) struct CapturedTraffic {
     pub(super) keeps_port: bool,
     /// The mark of packets that TPROXY has taken.
     mark: Option<u128>,
+    /// The mark of redirected packets, if that is known: none, where no rule sets one. Those of other network
+    /// namespaces lose theirs, and to set one on a socket needs `NET_ADMIN`, which apps do not have.
+    redirected_mark: Option<u128>,
     /// Whether TPROXY takes all TCP packets that do not arrive on lo.
     takes_every_port: bool,
 }
@@ -150,7 +153,8 @@ impl Taken {
 }
 
 impl CapturedTraffic {
-    pub(super) fn of(rules: &FamilyRules) -> Self {
+    /// `is_marked`: whether foreign rules set marks.
+    pub(super) fn of(rules: &FamilyRules, is_marked: bool) -> Self {
         let family = rules.family;
         let takes_every_port = rules.tables.get(&Table::Mangle).is_some_and(takes_every_port);
         let nat = rules.tables.get(&Table::Nat);
@@ -177,6 +181,7 @@ impl CapturedTraffic {
                 .into_set(),
             keeps_port: mark.is_some(),
             mark,
+            redirected_mark: (mark.is_none() && !is_marked).then_some(0),
             takes_every_port,
         }
     }
@@ -194,6 +199,7 @@ impl CapturedTraffic {
                 is_redirected: true,
                 destination: is_sent.then(|| self.loopback().0),
                 in_interface: (is_sent && !is_output).then(|| live_rules::name_number(b"lo")),
+                mark: self.redirected_mark,
                 ..Taken::arriving(*protocol, Some((*port).into()))
             };
             (is_sent || !is_output).then_some(redirected)
@@ -378,6 +384,7 @@ mod tests {
             redirects: BTreeSet::new(),
             keeps_port: false,
             mark: None,
+            redirected_mark: None,
             takes_every_port: false,
         }
         .may_match(&parse::live_rule(Family::V4, rule.to_owned()))
@@ -394,6 +401,7 @@ mod tests {
                 redirects,
                 keeps_port,
                 mark: keeps_port.then_some(1337),
+                redirected_mark: (!keeps_port).then_some(0),
                 takes_every_port: false,
             };
             let may_match =
@@ -402,7 +410,8 @@ mod tests {
             assert!(may_match("-d 127.0.0.1/32 -p tcp -m tcp --dport 15001 -j DROP"));
             assert!(may_match("-d 127.0.0.1/32 -p tcp -j DROP"));
             assert_eq!(may_match("-p tcp -m tcp --dport 20256 -j DROP"), keeps_port);
-            // What TPROXY has taken has its mark.
+            // What TPROXY has taken has its mark, what is redirected none.
+            assert_eq!(may_match("-p tcp -m tcp --dport 15001 -m mark --mark 0x39/0xff -j DROP"), keeps_port);
             assert!(!may_match("-p tcp -m tcp --dport 20256 -m mark ! --mark 0x539 -j DROP"));
             assert!(may_match("-p tcp -m mark ! --mark 0x539 -j DROP"));
         }

@@ -127,7 +127,7 @@ fn chains_that_change_no_captured_connection_are_not_named(fixture: Fixture) {
 const INPUT: &str = "type filter hook input priority 0; policy drop;";
 
 /// With TPROXY or without it, a base chain with rules that let all captured packets pass, and with others.
-const LETTING_PASS: [(bool, &str, &str, &str); 9] = [
+const LETTING_PASS: [(bool, &str, &str, &str); 11] = [
     (
         false,
         "type filter hook output priority -310;",
@@ -164,6 +164,19 @@ const LETTING_PASS: [(bool, &str, &str, &str); 9] = [
         INPUT,
         "tcp sport 0-1023 accept; tcp sport 1024-65535 accept; udp sport != 53 accept; udp sport 53 accept",
         "tcp sport 1024-65535 accept; udp sport != 53 accept; udp sport 53 accept",
+    ),
+    // No rule sets a mark.
+    (
+        false,
+        "type filter hook input priority -149;",
+        "ip daddr 127.0.0.1 meta mark & 0xff vmap { 0x39 : drop, 0 : continue }",
+        "ip daddr 127.0.0.1 meta mark & 0xff vmap { 0x39 : continue, 0 : drop }",
+    ),
+    (
+        false,
+        "type filter hook input priority -149;",
+        "ip daddr 127.0.0.1 meta mark 7 drop",
+        "meta mark set 7; ip daddr 127.0.0.1 meta mark 7 drop",
     ),
     (
         true,
