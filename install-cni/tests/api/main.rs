@@ -115,7 +115,8 @@ fn pod_that_has_started_without_capture_is_reported_and_counted() {
     server.change(&failed);
     is_counted(1);
     until("it is named", || node.has_logged("pod has started without capture"));
-    assert!(node.has_logged("\"default/web-1\"") && !node.has_logged("\"default/web-0\""));
+    until("the pod is named", || node.has_logged("\"default/web-1\""));
+    assert!(!node.has_logged("\"default/web-0\""));
     // That of the same name which comes after it.
     server.change(&injected("web-1", "u-2"));
     is_counted(0);

@@ -127,7 +127,7 @@ fn pod_without_a_record_of_the_runtime_is_not_repaired() {
     let node = Node::start(&server);
     node.is_ready();
     until("it is skipped", || repairs(&node, "repair", "skip") == "1");
-    assert!(node.has_logged("its network namespace is not known"));
+    until("it is named", || node.has_logged("its network namespace is not known"));
     until("the event", || !server.written("POST", "/events").is_empty());
     assert!(server.written("DELETE", "").is_empty());
     assert!(node.get("/metrics").contains("\nistio_cni_uncaptured_pods 1\n"));
@@ -142,7 +142,7 @@ fn missing_permission_is_named_and_the_attempt_repeated() {
     let late = Namespace::with_loopback();
     node.record("late", "u-1", &late.path());
     until("it fails", || repairs(&node, "delete", "fail") != "0");
-    assert!(node.has_logged("cannot be repaired: ") && node.has_logged("403"));
+    until("the permission is named", || node.has_logged("cannot be repaired: ") && node.has_logged("403"));
     server.forbid_writes(false);
     until("it is deleted", || repairs(&node, "delete", "success") == "1");
     assert_eq!(server.written("DELETE", "/pods/late").len(), 1);

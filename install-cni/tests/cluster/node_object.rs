@@ -53,7 +53,7 @@ pub(crate) fn container_runtime_decides(cluster: &Cluster) {
         let has_entry = |name: &str| node.configuration(name).is_some_and(|text| text.contains("istio-cni"));
         assert_eq!(has_entry("a/50-istio-cni.conf"), drop_in, "{runtime}");
         assert_eq!(has_entry("10-a.conflist"), !drop_in, "{runtime}");
-        assert!(node.has_logged(runtime), "{runtime}");
+        until(runtime, || node.has_logged(runtime));
         assert_eq!(requests(&installation, "get"), 1);
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn missing_rights_on_nodes_are_named(cluster: &Cluster) {
     {
         until(part, || node.has_logged(part));
     }
-    assert!(node.has_logged("cannot get resource \\\"nodes\\\""));
+    until("the permission is named", || node.has_logged("cannot get resource \\\"nodes\\\""));
     assert!(node.configuration("10-a.conflist").unwrap().contains("istio-cni"));
     // What can be read, and not changed.
     role["rules"]
