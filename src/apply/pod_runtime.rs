@@ -41,7 +41,9 @@ pub fn runtime(
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
     let found = in_network_namespace(&ids, &mut unread);
     let tcp = || listeners.iter().flat_map(|(tcp, _)| tcp);
-    let owners = Owners::of(&found.found, &tcp().map(|socket| socket.inode).collect::<Vec<_>>());
+    let udp = listeners.iter().flat_map(|(_, udp)| udp);
+    let waiting: Vec<u32> = tcp().chain(udp).map(|socket| socket.inode).collect();
+    let owners = Owners::of(&found.found, &waiting);
     unread.extend(hidden(tcp(), &owners));
     let (processes, captured_proxy) = exempt(&config.traffic.proxy, (&inodes, &owners), &found, &mut unread);
     let declared_ports = processes::declared_ports(processes.iter().map(|process| process.pid));
@@ -63,12 +65,15 @@ pub fn runtime(
     let app = tcp().filter_map(|socket| of_app(&socket)).min_by_key(|(port, _)| *port).map(|(_, app)| app);
     let listeners = listeners.map(|(tcp, udp)| {
         let of = |transport: Transport| {
-            let ids = &ids;
-            move |socket: InetSocket| listener(transport, socket, ids)
+            let (ids, owners, processes) = (&ids, &owners, &processes);
+            move |socket: InetSocket| {
+                let is_its = |process: &Process| owners.has_one(process.pid, &[socket.inode]);
+                let is_exempt = processes.iter().any(is_its);
+                Listener { is_exempt, ..listener(transport, socket, ids) }
+            }
         };
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
-    let translated_servers = translated_servers(config);
     let mut programs = bpf_programs::at_sockets(&found.found, &mut unread);
     programs.extend(bpf_programs::of_network_namespace());
     let runtime = Runtime {
@@ -78,7 +83,7 @@ pub fn runtime(
         app,
         declared_ports,
         connections,
-        translated_servers,
+        translated_servers: translated_servers(config),
         programs,
         ..Runtime::default()
     };
@@ -125,7 +130,9 @@ fn listener(transport: Transport, socket: InetSocket, ids: &OwnerIds) -> Listene
     let InetSocket { local, uid, is_transparent, device, is_v6_only, is_mptcp, is_full, .. } = socket;
     // Java binds its sockets of IPv6 to `::ffff:10.1.0.2` where a program asks for an IPv4 address.
     let address = SocketAddr::new(local.ip().to_canonical(), local.port());
-    Listener { transport, address, uid: ids.uid(uid), is_transparent, device, is_v6_only, is_mptcp, is_full }
+    let uid = ids.uid(uid);
+    let is_exempt = false;
+    Listener { transport, address, uid, is_exempt, is_transparent, device, is_v6_only, is_mptcp, is_full }
 }
 
 /// The name servers that no query reaches the rules for. Where the kernel does not say, there is none.

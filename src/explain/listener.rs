@@ -15,6 +15,9 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The user that made it.
     pub uid: u32,
+    /// Whether a process that has it open is known, and rules exempt what that sends. A new socket gets the
+    /// file system ids of its process (`fsuid`, `fsgid`), by which the owner match knows it.
+    pub is_exempt: bool,
     /// Whether it takes packets for any address (`IP_TRANSPARENT`); `None` if the kernel does not say.
     pub is_transparent: Option<bool>,
     /// The number of the interface that it is bound to.

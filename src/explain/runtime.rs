@@ -302,7 +302,7 @@ fn problem(
     pod: &Pod<'_>,
     live: &LiveState,
 ) -> Option<ListenerProblem> {
-    let Some(Listener { address, uid, .. }) = listener else {
+    let Some(Listener { address, uid, is_exempt, .. }) = listener else {
         return Some(ListenerProblem::Absent);
     };
     if name == "inbound" && address.ip().is_loopback() {
@@ -311,7 +311,7 @@ fn problem(
     let uids = &pod.config.traffic.proxy.uids;
     // A proxy that root starts binds its ports before it becomes another user.
     let is_root = *uid == 0 && live.runtime.captured_proxy.is_none();
-    let is_other = !is_root && !uids.contains(uid);
+    let is_other = !is_root && !is_exempt && !uids.contains(uid);
     is_other.then(|| ListenerProblem::OtherUser { uid: *uid, wanted: uids.clone() })
 }
 

@@ -1,6 +1,7 @@
 //! Listeners of the app that the proxy does not reach, and a proxy that no rule exempts.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 
 use netlab::Listen;
 
@@ -16,7 +17,8 @@ for_these_fixtures!(
         an_app_on_loopback_only_is_named,
         an_app_of_one_family_is_named_in_the_other,
         an_app_on_a_mapped_address_listens_there,
-        a_proxy_of_root_without_the_group_is_named
+        a_proxy_of_root_without_the_group_is_named,
+        a_proxy_of_the_apps_user_needs_a_group_of_its_own
     ]
 );
 
@@ -101,6 +103,40 @@ fn a_proxy_of_root_without_the_group_is_named(fixture: Fixture) {
         assert_eq!(said.starts_with("captured: "), is_captured, "gid {gid}: {said}");
         assert_eq!(found.iter().any(|[id, ..]| id == "proxy-listener"), is_captured, "gid {gid}: {found:?}");
         assert!(is_captured || found.is_empty(), "gid {gid}: {found:?}");
+        proxy.into_iter().for_each(stop);
+    }
+}
+
+/// As docs/pods.md has it where the platform runs all containers as one uid.
+fn a_proxy_of_the_apps_user_needs_a_group_of_its_own(fixture: Fixture) {
+    const SHARED: u32 = 65532;
+    let pod = fixture.pod();
+    takes_both_families(&pod);
+    let app = pod.user(SHARED, SHARED);
+    let _app = app.serve("app", &[Listen::Tcp(8080)]);
+    let options = ["-u", "65533", "-g", "1337", "--redirect-dns"];
+    pod.apply(&[&OPTIONS[..], &options].concat());
+    let loopback = [Family::V4, Family::V6].map(|family| at(family.loopback(), 15053));
+    let tcp = |to| app.run(|| TcpListener::bind(to).expect("a listener"));
+    let udp = |to| app.run(|| TcpListener::from(OwnedFd::from(UdpSocket::bind(to).expect("a socket"))));
+    let any = [15001, 15006].map(|port| tcp(at("::".parse().expect("an address"), port)));
+    let sockets: Vec<TcpListener> =
+        [any, loopback.map(tcp), loopback.map(udp)].into_iter().flatten().collect();
+    for (gid, is_captured) in [(SHARED, true), (1337, false)] {
+        let words = format!("setpriv --reuid={SHARED} --regid={gid} --clear-groups cat");
+        let proxy: Vec<_> = sockets.iter().map(|socket| start(&pod, &words, Some(socket))).collect();
+        // Until the processes are those of `cat`.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let found = problems(&pod, &[]);
+        let question =
+            ["explain", "--live", "--from", "proxy", "--to", &at(Family::V4.service(), 80).to_string()];
+        let said = pod.bare_istio_iptables(&question).run().succeeded().stdout();
+        assert_eq!(said.starts_with("captured: "), is_captured, "gid {gid}: {said}");
+        assert_eq!(found.iter().any(|[id, ..]| id == "proxy-listener"), is_captured, "gid {gid}: {found:?}");
+        assert!(is_captured || found.is_empty(), "gid {gid}: {found:?}");
+        let check = [&["check"][..], &OPTIONS, &options].concat();
+        let check = pod.istio_iptables(&check).run().succeeded().stdout();
+        assert_eq!(check.contains("proxy-listener"), is_captured, "gid {gid}: {check}");
         proxy.into_iter().for_each(stop);
     }
 }
