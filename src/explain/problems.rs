@@ -1,7 +1,7 @@
 //! What is wrong with a live pod: the first line about all kinds of traffic.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use ipnetwork::IpNetwork;
@@ -29,9 +29,6 @@ use crate::text::one_line;
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
 
-/// What a pod without inbound traffic has in common with one whose app has ended.
-const NOTHING_LISTENS: &str = "no process of the app listens on a captured TCP port at an address of the pod: calls of clients fail; \
-                               `--from outside --to ADDRESS:PORT` asks about one";
 /// The ports that Istio reserves.
 const PORTS_OF_PROXY: RangeInclusive<u16> = 15000..=15099;
 
@@ -284,17 +281,16 @@ impl Pod<'_> {
             return;
         };
         // An app may run as the proxy's user, whose own ports are these.
-        let is_for_clients = |found: &Listener| {
+        let is_for_clients = |found: &&Listener| {
             let port = found.address.port();
-            found.transport == Transport::Tcp
-                && !found.address.ip().is_loopback()
-                && inbound.captures(port)
-                && !PORTS_OF_PROXY.contains(&port)
+            found.transport == Transport::Tcp && inbound.captures(port) && !PORTS_OF_PROXY.contains(&port)
         };
-        let is_none = |listeners: &Vec<Listener>| !listeners.iter().any(is_for_clients);
-        let has_none = live.runtime.listeners.as_ref().is_some_and(is_none);
-        if live.has_rules() && has_none && live.runtime.declared_ports.is_empty() {
-            live.notices.push(NOTHING_LISTENS.to_owned());
+        let Some(listeners) = &live.runtime.listeners else { return };
+        let (local, open): (Vec<&Listener>, Vec<&Listener>) =
+            listeners.iter().filter(is_for_clients).partition(|found| found.address.ip().is_loopback());
+        if live.has_rules() && open.is_empty() && live.runtime.declared_ports.is_empty() {
+            let local = local.iter().map(|found| (found.address.port(), found.address.ip())).into_set();
+            live.notices.push(nothing_listens(&local));
         }
     }
 
@@ -314,6 +310,17 @@ impl Pod<'_> {
             && !is_of_proxy(found.uid)
             && !port.is_some_and(|port| { rules }.any(|rules| rules.has_proxy_port(port)))
     }
+}
+
+/// What a pod without inbound traffic has in common with one whose app has ended, or is open at these ports
+/// of loopback addresses only.
+fn nothing_listens(local: &BTreeSet<(u16, IpAddr)>) -> String {
+    let local: Vec<String> = local.iter().map(|(port, address)| format!("{port} at {address}")).collect();
+    let only = if local.is_empty() { String::new() } else { format!(" (only {})", local.join(", ")) };
+    format!(
+        "no process of the app listens on a captured TCP port at an address of the pod{only}: calls of clients fail; \
+         `--from outside --to ADDRESS:PORT` asks about one"
+    )
 }
 
 /// A port of the app whose sockets are all bound to interfaces: the kernel gives them connections to their

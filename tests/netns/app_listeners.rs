@@ -50,6 +50,9 @@ fn an_app_on_loopback_only_is_named(fixture: Fixture) {
         let call = pod.proxy().call_from(at(family.passthrough(), 0), at(family.pod(), 8080));
         assert_eq!(call, Outcome::Refused);
         assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
+        let said = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded();
+        let only = "at an address of the pod (only 8080 at 127.0.0.1, 8080 at ::1): ";
+        assert!(said.stdout().contains(only), "{}", said.stdout());
         let cause = format!("only: the proxy cannot connect to it at {}", family.pod());
         is_named(&pod, &from_outside(family.pod()), &cause);
         pod.apply(&["-b", "8080"]);
